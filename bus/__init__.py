@@ -1,0 +1,1 @@
+"""An event-sourced message bus for agent loops, on Redis streams."""

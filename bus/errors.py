@@ -1,0 +1,260 @@
+"""Every error raised on purpose. One root, then branches by who can act.
+
+    BusError
+    ├─ MessageError    the data is wrong
+    ├─ SetupError      the settings are wrong; change them
+    ├─ StreamError     the stream said no
+    ├─ Closed          you closed it
+    └─ Unavailable     the world; try again
+
+Fields are typed and the text is built here: catch a class and read its fields, never parse the text.
+"""
+
+from pathlib import Path
+
+__all__ = (
+    "BusError",
+    "Closed",
+    "Conflict",
+    "CursorTrimmed",
+    "DecodeError",
+    "DirectoryNotOwned",
+    "Fenced",
+    "ForgedEntry",
+    "GroupMissing",
+    "InvalidCursor",
+    "InvalidSessionId",
+    "LogRolledBack",
+    "MessageError",
+    "MessageTooLarge",
+    "NoEmbeddedServer",
+    "OutcomeUnknown",
+    "SequenceGap",
+    "ServerFailed",
+    "SessionClosed",
+    "SetupError",
+    "SocketPathTooLong",
+    "StreamError",
+    "Unavailable",
+    "UnknownKind",
+    "UnknownRole",
+    "UnknownVersion",
+    "UnsafeServer",
+)
+
+
+class BusError(Exception):
+    """The root of all errors this project raises on purpose."""
+
+
+# --- the data is wrong --------------------------------------------------------------------------------------------
+
+
+class MessageError(BusError):
+    """What was said, or what was read, is not a message. Retrying the same data cannot help."""
+
+
+class DecodeError(MessageError):
+    """The data does not have the shape of a message.
+
+    Fields: `path`, where in the data the fault is ("content.0.text", "" for the whole); `reason`, what is wrong there.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}" if path else reason)
+        self.path, self.reason = path, reason
+
+
+class UnknownRole(MessageError):
+    """A message names a role that no lane knows."""
+
+    def __init__(self, role: str) -> None:
+        super().__init__(f"unknown role {role!r}")
+        self.role = role
+
+
+class UnknownKind(MessageError):
+    """A context entry or an agent event names a kind that does not exist."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(f"unknown kind {kind!r}")
+        self.kind = kind
+
+
+class UnknownVersion(MessageError):
+    """An entry was written in a newer form than this version of the package can read."""
+
+    def __init__(self, version: int, newest: int) -> None:
+        super().__init__(f"entry has version {version}, this package reads up to {newest}")
+        self.version, self.newest = version, newest
+
+
+class MessageTooLarge(MessageError):
+    """One message is over the limit; nothing of its batch was written."""
+
+    def __init__(self, size_bytes: int, limit_bytes: int) -> None:
+        super().__init__(f"message of {size_bytes} bytes is over the limit of {limit_bytes} bytes")
+        self.size_bytes, self.limit_bytes = size_bytes, limit_bytes
+
+
+class InvalidSessionId(MessageError):
+    """A session id that does not match `[A-Za-z0-9_-]{1,64}`."""
+
+    def __init__(self, session: str) -> None:
+        super().__init__(f"session id {session[:80]!r} does not match [A-Za-z0-9_-]{{1,64}}")
+        self.session = session
+
+
+class InvalidCursor(MessageError):
+    """A text that is not a cursor: `<position>` or `<position>-<k>`."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(f"{text[:80]!r} is not a cursor: want <position> or <position>-<k>")
+        self.text = text
+
+
+class ForgedEntry(MessageError):
+    """An entry stands in a stream that the bus would not have put it in, so it is not believed."""
+
+    def __init__(self, stream: str, entry_id: str, reason: str) -> None:
+        super().__init__(f"entry {entry_id} of {stream}: {reason}")
+        self.stream, self.entry_id, self.reason = stream, entry_id, reason
+
+
+# --- the settings are wrong ---------------------------------------------------------------------------------------
+
+
+class SetupError(BusError):
+    """The bus cannot start as it was asked to. Change the setting that the text names."""
+
+
+class NoEmbeddedServer(SetupError):
+    """There is no server binary on this platform; give the URL of a server instead."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"no embedded server: {reason}; give a server with --url or LANEBUS_URL, such as redis://localhost:6379")
+        self.reason = reason
+
+
+class SocketPathTooLong(SetupError):
+    """A unix socket's path may not have more bytes than the kernel's limit."""
+
+    def __init__(self, path: Path, limit_bytes: int) -> None:
+        super().__init__(f"socket path {path} has {len(str(path).encode())} bytes, the limit is {limit_bytes}: use a shorter data directory")
+        self.path, self.limit_bytes = path, limit_bytes
+
+
+class DirectoryNotOwned(SetupError):
+    """The data directory belongs to another user, or others may enter it."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"data directory {path}: {reason}")
+        self.path, self.reason = path, reason
+
+
+class UnsafeServer(SetupError):
+    """The server at the URL would lose entries without saying so, or is too old."""
+
+    def __init__(self, setting: str, found: str, wanted: str) -> None:
+        super().__init__(f"server has {setting} = {found}, the bus needs {wanted}")
+        self.setting, self.found, self.wanted = setting, found, wanted
+
+
+# --- the stream said no -------------------------------------------------------------------------------------------
+
+
+class StreamError(BusError):
+    """The log refused, with a reason. Nothing was written."""
+
+
+class Conflict(StreamError):
+    """`expected=` named another position than the session's last one."""
+
+    def __init__(self, session: str, expected: int, found: int) -> None:
+        super().__init__(f"session {session!r} is at position {found}, expected {expected}")
+        self.session, self.expected, self.found = session, expected, found
+
+
+class Fenced(StreamError):
+    """The lease this append belongs to was lost: another worker holds a later epoch."""
+
+    def __init__(self, session: str, epoch: int, found: int) -> None:
+        super().__init__(f"session {session!r}: lease epoch {epoch} is over, the session is at epoch {found}")
+        self.session, self.epoch, self.found = session, epoch, found
+
+
+class SessionClosed(StreamError):
+    """The session was closed; it takes no further messages."""
+
+    def __init__(self, session: str) -> None:
+        super().__init__(f"session {session!r} is closed")
+        self.session = session
+
+
+class SequenceGap(StreamError):
+    """A producer's number is not the next one: an earlier append never landed."""
+
+    def __init__(self, producer: str, expected: int, found: int) -> None:
+        super().__init__(f"producer {producer!r}: expected number {expected}, found {found}")
+        self.producer, self.expected, self.found = producer, expected, found
+
+
+class LogRolledBack(StreamError):
+    """The log is shorter than what was already acknowledged or read: it came back from an older copy."""
+
+    def __init__(self, session: str, seen: int, found: int) -> None:
+        super().__init__(f"session {session!r} was seen at position {seen} and is now at {found}: the log lost its end")
+        self.session, self.seen, self.found = session, seen, found
+
+
+class GroupMissing(StreamError):
+    """A consumer group was never created, or went with its stream."""
+
+    def __init__(self, group: str) -> None:
+        super().__init__(f"consumer group {group!r} does not exist")
+        self.group = group
+
+
+class CursorTrimmed(StreamError):
+    """The entries after this cursor were trimmed; reading would skip them unseen."""
+
+    def __init__(self, session: str, cursor: str, first_kept: int) -> None:
+        super().__init__(f"session {session!r}: entries after {cursor} were trimmed, the first kept position is {first_kept}")
+        self.session, self.cursor, self.first_kept = session, cursor, first_kept
+
+
+# --- you closed it ------------------------------------------------------------------------------------------------
+
+
+class Closed(BusError):
+    """The bus, or the part of it that was used, is closed."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} is closed")
+        self.what = what
+
+
+# --- the world ----------------------------------------------------------------------------------------------------
+
+
+class Unavailable(BusError):
+    """The server could not be reached or could not answer. Trying again later may help."""
+
+
+class OutcomeUnknown(Unavailable):
+    """A publish was sent and no answer came before its deadline: it may or may not be in the log.
+
+    Publishing with the same `key` again is safe: if the first one landed, nothing is added.
+    """
+
+    def __init__(self, session: str, seconds: float) -> None:
+        super().__init__(f"publish to session {session!r}: no answer within {seconds:g} s, the outcome is unknown")
+        self.session, self.seconds = session, seconds
+
+
+class ServerFailed(Unavailable):
+    """The embedded server did not start, or ended by itself."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"embedded server: {reason}")
+        self.reason = reason

@@ -1,0 +1,1 @@
+"""What reads and writes the bus: context, projections, agents, UI, command line."""
