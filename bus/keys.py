@@ -1,0 +1,85 @@
+"""The name of every key. `ns` is the namespace, `b` the bucket, whose braces are the cluster's hash tag.
+
+| key | type | holds | goes |
+|---|---|---|---|
+| ns:config | hash | buckets, schema | never |
+| ns:{b}:s:<sid>:llm, :ext | stream | a lane; ids <position>-0 | with its session |
+| ns:{b}:s:<sid>:live | stream | live deltas; ids <position>-<k> | expires |
+| ns:{b}:s:<sid>:head | hash | position, created, bytes, state, owner, epoch, lease_until | with its session |
+| ns:{b}:s:<sid>:producers | hash | producer -> its last number, and what that append gave | with its session |
+| ns:{b}:s:<sid>:keys | hash | caller's key -> first position, count | with its session |
+| ns:{b}:s:<sid>:p:<name>@<v> | hash | a projection: state, position | on rebuild |
+| ns:{b}:sessions | hash | session -> created, milliseconds | with its session |
+| ns:{b}:index | stream | the doorbell: one pointer an append | trimmed |
+"""
+
+import re
+from binascii import crc_hqx
+
+from bus.errors import InvalidSessionId
+from bus.messages.lanes import Lane
+
+__all__ = ("BUCKETS", "Keys", "bucket_of", "check_session_id")
+
+BUCKETS = 64
+"""How many buckets a new namespace gets; it never changes afterwards."""
+
+_SESSION_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_STREAM = {Lane.LLM: "llm", Lane.EXTENSION: "ext"}
+
+
+def check_session_id(session: str) -> str:
+    """The session id, if it is one.
+
+    Raises:
+        InvalidSessionId: it does not match `[A-Za-z0-9_-]{1,64}`.
+    """
+    if _SESSION_ID.fullmatch(session) is None:
+        raise InvalidSessionId(session)
+    return session
+
+
+def bucket_of(session: str, buckets: int) -> int:
+    """The bucket of a session. Source: CRC-16/XMODEM, the cluster specification's key hash."""
+    return crc_hqx(session.encode("ascii"), 0) % buckets
+
+
+class Keys:
+    """Names the keys of one namespace."""
+
+    def __init__(self, namespace: str = "lanebus", buckets: int = BUCKETS) -> None:
+        self.namespace, self.buckets = namespace, buckets
+        self.config = f"{namespace}:config"
+
+    def bucket(self, session: str) -> int:
+        """The bucket of a session."""
+        return bucket_of(session, self.buckets)
+
+    def lane(self, session: str, lane: Lane) -> str:
+        """The stream of one lane."""
+        return f"{self._session(session)}:{_STREAM[lane]}"
+
+    def live(self, session: str) -> str:
+        """The stream of live deltas."""
+        return f"{self._session(session)}:live"
+
+    def head(self, session: str) -> str:
+        return f"{self._session(session)}:head"
+
+    def producers(self, session: str) -> str:
+        return f"{self._session(session)}:producers"
+
+    def caller_keys(self, session: str) -> str:
+        return f"{self._session(session)}:keys"
+
+    def projection(self, session: str, name: str, version: int) -> str:
+        return f"{self._session(session)}:p:{name}@{version}"
+
+    def index(self, bucket: int) -> str:
+        return f"{self.namespace}:{{{bucket}}}:index"
+
+    def sessions(self, bucket: int) -> str:
+        return f"{self.namespace}:{{{bucket}}}:sessions"
+
+    def _session(self, session: str) -> str:
+        return f"{self.namespace}:{{{self.bucket(session)}}}:s:{session}"

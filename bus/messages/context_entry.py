@@ -1,0 +1,91 @@
+"""Entries of the LLM lane that steer the context and are themselves no message: only the context builder reads them.
+
+A position names an entry here, so the tree of a session needs no other ids: each entry of the LLM lane follows the
+leaf, which is the entry before it unless a `LeafMove` says otherwise.
+"""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from bus.messages.base import Wire
+from bus.messages.content import Metadata
+from bus.messages.lanes import Lane
+
+__all__ = (
+    "AnyContextEntry",
+    "BranchSummary",
+    "Compaction",
+    "ContextEntry",
+    "Label",
+    "LeafMove",
+    "ModelChange",
+    "Position",
+    "ThinkingLevelChange",
+)
+
+Position = Annotated[int, Field(ge=1)]
+
+
+class ContextEntry(Wire):
+    """In JSON: `{"role":"context","kind":…}` and the kind's own fields."""
+
+    lane: ClassVar[Lane] = Lane.LLM
+
+    role: Literal["context"] = "context"
+    id: str | None = None
+    """the id it had where it was imported from"""
+    timestamp: int | None = None
+    """milliseconds UTC"""
+    metadata: Metadata | None = None
+
+
+class Compaction(ContextEntry):
+    """From here on the context starts with `summary`, then what is kept from before, then what follows."""
+
+    kind: Literal["compaction"] = "compaction"
+    summary: str
+    first_kept: Position | None = None
+    """the first entry before this one that stays in the context; None keeps nothing"""
+    tokens_before: int | None = None
+
+
+class BranchSummary(ContextEntry):
+    """What happened on a branch that the session came back from."""
+
+    kind: Literal["branchSummary"] = "branchSummary"
+    summary: str
+    branch: Position | None = None
+    """the last entry of that branch"""
+
+
+class LeafMove(ContextEntry):
+    """What follows continues after `to`, as if the entries after it had not been; they stay in the log."""
+
+    kind: Literal["leafMove"] = "leafMove"
+    to: Position | None = None
+    """None is the place before the first entry"""
+
+
+class ModelChange(ContextEntry):
+    kind: Literal["modelChange"] = "modelChange"
+    provider: str
+    model: str
+
+
+class ThinkingLevelChange(ContextEntry):
+    kind: Literal["thinkingLevelChange"] = "thinkingLevelChange"
+    level: str
+
+
+class Label(ContextEntry):
+    """A user's name for an entry; None takes the name away."""
+
+    kind: Literal["label"] = "label"
+    target: Position
+    label: str | None = None
+
+
+AnyContextEntry = Annotated[
+    Compaction | BranchSummary | LeafMove | ModelChange | ThinkingLevelChange | Label, Field(discriminator="kind")
+]

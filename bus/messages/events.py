@@ -1,0 +1,249 @@
+"""What an agent loop tells of itself: typed events that ride the extension lane as kind `agent.<event>`.
+
+An event names messages, tool calls and results by id and position. It never repeats them, so a reader of the extension
+lane alone sees no word of the LLM lane. Source: seed 001's `AgentEvent`, with the turn ids that it leaves out.
+"""
+
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, JsonValue, ValidationError
+
+from bus.errors import DecodeError, UnknownKind
+from bus.messages.base import Wire
+from bus.messages.context_entry import Position
+from bus.messages.extension import ExtensionMessage
+from bus.messages.message import StopReason
+from bus.messages.turn import TurnId
+from bus.messages.usage import Usage
+
+__all__ = (
+    "AgentEnded",
+    "AgentEvent",
+    "AgentStarted",
+    "CompactionEnded",
+    "CompactionStarted",
+    "InputRejected",
+    "MessageEnded",
+    "MessageStarted",
+    "ParallelLoopsEnded",
+    "ParallelLoopsStarted",
+    "Progress",
+    "PruneApplied",
+    "RevertApplied",
+    "ToolEnded",
+    "ToolStarted",
+    "ToolUpdated",
+    "TurnEnded",
+    "TurnStarted",
+    "parse_event",
+)
+
+Positions = Annotated[tuple[Position, ...], Field(strict=False)]
+Names = Annotated[tuple[str, ...], Field(strict=False)]
+
+
+class AgentEvent(Wire):
+    """The root of all events; `KIND` is what the extension message is called."""
+
+    KIND: ClassVar[str]
+
+    def as_extension(self) -> ExtensionMessage:
+        """This event as it is published."""
+        return ExtensionMessage(kind=self.KIND, data=self.model_dump(mode="json", by_alias=True, exclude_none=True))
+
+    @classmethod
+    def read(cls, data: JsonValue) -> Self:
+        """The event from an extension message's `data`.
+
+        Raises:
+            DecodeError: the data does not fit this event.
+        """
+        try:
+            return cls.model_validate(data, strict=False)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            raise DecodeError(".".join(("data", *map(str, first["loc"]))), first["msg"]) from None
+
+
+class AgentStarted(AgentEvent):
+    """A loop began."""
+
+    KIND = "agent.started"
+    loop_id: str
+    agent: str
+    parent_loop_id: str | None = None
+    continuation: Literal["initial", "default", "rerun", "branch", "compaction"] = "initial"
+    config: JsonValue = None
+
+
+class AgentEnded(AgentEvent):
+    """A loop ended; `usage` repeats the sum over its turns."""
+
+    KIND = "agent.ended"
+    loop_id: str
+    stop_reason: StopReason
+    turns: int
+    usage: Usage
+    rejection: str | None = None
+
+
+class TurnStarted(AgentEvent):
+    KIND = "agent.turn.started"
+    turn_id: TurnId
+    trigger: Literal["user", "subAgent", "continuation", "branch"] = "user"
+    prompts: Positions = ()
+    """the entries that this turn answers"""
+
+
+class TurnEnded(AgentEvent):
+    KIND = "agent.turn.ended"
+    turn_id: TurnId
+    stop_reason: StopReason
+    usage: Usage
+    message: Position | None = None
+    """the assistant's message"""
+    tool_results: Positions = ()
+
+
+class MessageStarted(AgentEvent):
+    """The model began to speak; what follows under this id are live deltas."""
+
+    KIND = "agent.message.started"
+    turn_id: TurnId
+    message_id: str
+
+
+class MessageEnded(AgentEvent):
+    KIND = "agent.message.ended"
+    turn_id: TurnId
+    message_id: str | None = None
+    position: Position
+
+
+class ToolStarted(AgentEvent):
+    KIND = "agent.tool.started"
+    turn_id: TurnId
+    tool_call_id: str
+    tool_name: str
+
+
+class ToolUpdated(AgentEvent):
+    """A tool's result so far changed; what it is stands in the live deltas, not here."""
+
+    KIND = "agent.tool.updated"
+    turn_id: TurnId
+    tool_call_id: str
+    tool_name: str
+
+
+class ToolEnded(AgentEvent):
+    KIND = "agent.tool.ended"
+    turn_id: TurnId
+    tool_call_id: str
+    tool_name: str
+    is_error: bool
+    position: Position | None = None
+    """the result's entry"""
+    child_loop_id: str | None = None
+
+
+class Progress(AgentEvent):
+    """What a tool says to the user while it works; it is for people and no part of its result."""
+
+    KIND = "agent.progress"
+    turn_id: TurnId
+    tool_call_id: str
+    tool_name: str
+    text: str
+
+
+class InputRejected(AgentEvent):
+    KIND = "agent.input.rejected"
+    loop_id: str
+    reason: str
+
+
+class ParallelLoopsStarted(AgentEvent):
+    KIND = "agent.parallel.started"
+    loop_ids: Names
+
+
+class ParallelLoopsEnded(AgentEvent):
+    KIND = "agent.parallel.ended"
+    selected_loop_id: str
+    selected_config_index: int
+    evaluation_usage: Usage
+
+
+class CompactionStarted(AgentEvent):
+    KIND = "agent.compaction.started"
+    loop_id: str
+    estimated_tokens: int
+    message_count: int
+
+
+class CompactionEnded(AgentEvent):
+    KIND = "agent.compaction.ended"
+    loop_id: str
+    messages_before: int
+    messages_after: int
+    estimated_tokens_before: int
+    estimated_tokens_after: int
+    position: Position | None = None
+    """the `Compaction` entry"""
+
+
+class PruneApplied(AgentEvent):
+    KIND = "agent.prune.applied"
+    loop_id: str
+    tokens_removed: int
+    pruned: Positions
+    memo: str | None = None
+
+
+class RevertApplied(AgentEvent):
+    KIND = "agent.revert.applied"
+    loop_id: str
+    category: Literal["failure", "tangent", "finding", "completion", "step-summary"]
+    target: Position | None = None
+    applied: bool
+    reason: str | None = None
+
+
+_EVENTS: dict[str, type[AgentEvent]] = {
+    event.KIND: event
+    for event in (
+        AgentStarted,
+        AgentEnded,
+        TurnStarted,
+        TurnEnded,
+        MessageStarted,
+        MessageEnded,
+        ToolStarted,
+        ToolUpdated,
+        ToolEnded,
+        Progress,
+        InputRejected,
+        ParallelLoopsStarted,
+        ParallelLoopsEnded,
+        CompactionStarted,
+        CompactionEnded,
+        PruneApplied,
+        RevertApplied,
+    )
+}
+
+
+def parse_event(message: ExtensionMessage) -> AgentEvent | None:
+    """The agent event that an extension message carries; None where its kind is not an agent's.
+
+    Raises:
+        UnknownKind: a kind `agent.…` that does not exist.
+        DecodeError: the data does not fit the event.
+    """
+    if not message.kind.startswith("agent."):
+        return None
+    event = _EVENTS.get(message.kind)
+    if event is None:
+        raise UnknownKind(message.kind)
+    return event.read(message.data)

@@ -1,0 +1,119 @@
+"""Where the bytes of an image, a sound or a document are: inline, at a URL, with a provider, or in the store."""
+
+import base64
+import binascii
+from typing import Literal, Self
+from urllib.parse import urlsplit
+
+import filetype  # type: ignore[import-untyped]  # the package ships no types; sniff() gives it one
+from pydantic import field_validator, model_validator
+
+from bus.messages.base import Wire
+
+__all__ = ("INLINE_LIMIT_BYTES", "MediaKind", "MediaRef", "sniff")
+
+INLINE_LIMIT_BYTES = 50_000
+"""Media of this decoded size and more belongs into the media store, not into an entry."""
+
+MediaKind = Literal["url", "file_id", "data", "sha256"]
+
+_SCHEMES = frozenset({"http", "https", "gs", "s3", "agentflow"})
+
+# filetype's names beside the ones that providers take
+_NAMES = {"audio/x-wav": "audio/wav", "audio/x-flac": "audio/flac", "audio/m4a": "audio/mp4"}
+
+
+def sniff(data: bytes) -> str | None:
+    """The media type that the first bytes show, such as "image/png"; None for text and for what is not known."""
+    kind: str | None = filetype.guess_mime(data[:8192])  # pyright: ignore[reportUnknownMemberType]  # untyped, see above
+    return None if kind is None else _NAMES.get(kind, kind)
+
+
+class MediaRef(Wire):
+    """A reference to media. `kind` names the field that must be set: url, file_id, data or sha256.
+
+    Nothing here opens a path or fetches a URL: a reference is looked up only when a request is built.
+    """
+
+    kind: MediaKind
+    url: str | None = None
+    """http, https, gs, s3 or agentflow URL; never a path, `file:` or `javascript:`"""
+    file_id: str | None = None
+    """id of a file that the provider holds"""
+    data: str | None = None
+    """base64, standard alphabet, with padding"""
+    sha256: str | None = None
+    """64 hex digits: the content's address in the media store, or its checksum beside another kind"""
+    mime_type: str | None = None
+    size_bytes: int | None = None
+    """size of the decoded content"""
+    filename: str | None = None
+    width: int | None = None
+    """pixels"""
+    height: int | None = None
+    """pixels"""
+    duration_ms: int | None = None
+    page: int | None = None
+
+    @classmethod
+    def from_bytes(cls, data: bytes, *, mime_type: str | None = None, filename: str | None = None) -> Self:
+        """Inline media. The type is what the bytes show; `mime_type` counts only where they show nothing."""
+        return cls(
+            kind="data",
+            data=base64.b64encode(data).decode("ascii"),
+            mime_type=sniff(data) or mime_type or "application/octet-stream",
+            filename=filename,
+        )
+
+    @classmethod
+    def from_url(cls, url: str, *, mime_type: str | None = None) -> Self:
+        """Media at a URL. A `data:` URL becomes inline media.
+
+        Raises:
+            pydantic.ValidationError: a local path, or a scheme other than http, https, gs, s3 and agentflow.
+        """
+        head, comma, payload = url.partition(",")
+        if comma and head.startswith("data:") and head.endswith(";base64"):
+            return cls(kind="data", data=payload, mime_type=head[5:-7] or mime_type)
+        return cls(kind="url", url=url, mime_type=mime_type)
+
+    def decoded(self) -> bytes:
+        """The bytes of inline media.
+
+        Raises:
+            ValueError: the media is not inline.
+        """
+        if self.data is None:
+            raise ValueError(f"media of kind {self.kind} holds no bytes")
+        return base64.b64decode(self.data)
+
+    @field_validator("url")
+    @classmethod
+    def _refuse_local_places(cls, url: str | None) -> str | None:
+        # A stored message that is replayed later must not be able to name a file of the machine that replays it.
+        if url is not None and (scheme := urlsplit(url).scheme.lower()) not in _SCHEMES:
+            raise ValueError(f"scheme {scheme!r} is not one of {', '.join(sorted(_SCHEMES))}")
+        return url
+
+    @field_validator("data")
+    @classmethod
+    def _require_base64(cls, data: str | None) -> str | None:
+        if data is not None:
+            try:
+                binascii.a2b_base64(data, strict_mode=True)
+            except binascii.Error as error:
+                raise ValueError(f"not base64: {error}") from error
+        return data
+
+    @field_validator("sha256")
+    @classmethod
+    def _require_digest(cls, digest: str | None) -> str | None:
+        if digest is not None and (len(digest) != 64 or not set(digest) <= set("0123456789abcdef")):
+            raise ValueError("want 64 lower-case hex digits")
+        return digest
+
+    @model_validator(mode="after")
+    def _require_the_field_of_its_kind(self) -> Self:
+        if not getattr(self, self.kind):
+            raise ValueError(f"media of kind {self.kind!r} needs its field {self.kind!r}")
+        return self

@@ -1,0 +1,204 @@
+"""What is said in the LLM lane: one frozen class a role."""
+
+import time
+from collections.abc import Iterable, Iterator
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, JsonValue
+
+from bus.messages.base import Wire
+from bus.messages.content import (
+    AudioBlock,
+    Block,
+    Blocks,
+    ImageBlock,
+    Metadata,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+)
+from bus.messages.lanes import Lane
+from bus.messages.media import MediaRef
+from bus.messages.turn import TurnId
+from bus.messages.usage import Usage
+
+__all__ = (
+    "AssistantMessage",
+    "DeveloperMessage",
+    "LlmMessage",
+    "Message",
+    "StopReason",
+    "SystemMessage",
+    "ToolResultMessage",
+    "UserMessage",
+    "now_ms",
+)
+
+StopReason = Literal[
+    "stop",
+    "length",
+    "toolUse",
+    "error",
+    "aborted",
+    "maxTurns",
+    "userStop",
+    "handoff",
+    "guardRail",
+    "contextCompacted",
+    "paused",
+]
+
+
+# seed 001 writes this one key in snake_case
+_SnakeInJson = Field(validation_alias="error_message", serialization_alias="error_message")
+
+
+def now_ms() -> int:
+    """This moment as messages write it: milliseconds UTC. Order never comes from it; positions give the order."""
+    return time.time_ns() // 1_000_000
+
+
+class LlmMessage(Wire):
+    """A message of the LLM lane, with the turn it belongs to: seed 001's `LlmMessage`.
+
+    Only its subclasses are messages, one a role. In JSON it is the bare message with an optional `turnId`.
+    """
+
+    lane: ClassVar[Lane] = Lane.LLM
+
+    content: Blocks = ()
+    timestamp: int | None = None
+    """milliseconds UTC, as its author's clock said"""
+    turn_id: TurnId | None = None
+    """None only for imported history and for what no loop took up yet"""
+    id: str | None = None
+    """its author's id for it, where there is one; its place in the log is its position"""
+    name: str | None = None
+    """of the author, where the role alone does not say who"""
+    metadata: Metadata | None = None
+    """private: on no provider's wire"""
+    raw: JsonValue = None
+    """the provider's own object, where it was kept: on no provider's wire"""
+
+    def text_content(self) -> str:
+        """All text blocks joined, with nothing between them; "" if there are none."""
+        return "".join(block.text for block in self.content if isinstance(block, TextBlock))
+
+    def as_llm(self) -> "LlmMessage":
+        """This message: it is one for the model. An extension answers None."""
+        return self
+
+    def with_turn_id(self, turn_id: TurnId | None) -> Self:
+        """The same message stamped with another turn; None clears the stamp."""
+        return self.model_copy(update={"turn_id": turn_id})
+
+
+class _Spoken(LlmMessage):
+    """The constructors of the roles that need nothing but what was said."""
+
+    @classmethod
+    def of(cls, *content: Block | str) -> Self:
+        """Text and blocks in order, stamped with the present time."""
+        return cls(content=_blocks(content), timestamp=now_ms())
+
+    @classmethod
+    def text(cls, text: str) -> Self:
+        """One text, stamped with the present time."""
+        return cls.of(text)
+
+
+class SystemMessage(_Spoken):
+    role: Literal["system"] = "system"
+
+
+class DeveloperMessage(_Spoken):
+    """Instructions that some providers rank above the system's; elsewhere they are merged with them."""
+
+    role: Literal["developer"] = "developer"
+
+
+class UserMessage(_Spoken):
+    role: Literal["user"] = "user"
+
+    @classmethod
+    def with_images(cls, text: str, images: Iterable[bytes | str]) -> Self:
+        """A text, then its images: bytes, or URLs.
+
+        Raises:
+            pydantic.ValidationError: a text that is no URL, such as a path.
+        """
+        return cls.of(text, *(ImageBlock(media=_media(image)) for image in images))
+
+    @classmethod
+    def with_audio(cls, text: str, clips: Iterable[bytes | str]) -> Self:
+        """A text, then its sounds: bytes, or URLs.
+
+        Raises:
+            pydantic.ValidationError: a text that is no URL, such as a path.
+        """
+        return cls.of(text, *(AudioBlock(media=_media(clip)) for clip in clips))
+
+
+class AssistantMessage(_Spoken):
+    """What a model said, failed and aborted answers too: `stop_reason` tells."""
+
+    role: Literal["assistant"] = "assistant"
+    stop_reason: StopReason = "stop"
+    model: str | None = None
+    provider: str | None = None
+    usage: Usage | None = None
+    error_message: Annotated[
+        str | None, Field(validation_alias="error_message", serialization_alias="error_message")
+    ] = None
+    response_id: str | None = None
+    raw_stop_reason: str | None = None
+    """the provider's own word, which may say more"""
+
+    def tool_calls(self) -> Iterator[ToolCallBlock]:
+        """The tools it wants to have run, in its order."""
+        return (block for block in self.content if isinstance(block, ToolCallBlock))
+
+    def thinking(self) -> Iterator[ThinkingBlock]:
+        """Its readable thinking, in order."""
+        return (block for block in self.content if isinstance(block, ThinkingBlock))
+
+    @property
+    def is_failed(self) -> bool:
+        """It ended by an error or was aborted: it stays in the log and out of the context."""
+        return self.stop_reason in {"error", "aborted"}
+
+
+class ToolResultMessage(LlmMessage):
+    """One tool's result, the answer to one call."""
+
+    role: Literal["toolResult"] = "toolResult"
+    tool_call_id: str
+    tool_name: str | None = None
+    is_error: bool = False
+    structured: JsonValue = None
+    """the result as JSON, where the tool gave JSON; `content` says the same to the model"""
+    status: Literal["completed", "failed"] | None = None
+    terminate: bool | None = None
+    """no model call has to follow, if all results of the batch say so"""
+    batch_id: str | None = None
+    """results that one message of seed 000 held share it"""
+
+    @classmethod
+    def of(cls, call: ToolCallBlock, *content: Block | str, is_error: bool = False) -> Self:
+        """The answer to `call`, stamped with the present time."""
+        return cls(
+            tool_call_id=call.id, tool_name=call.name, content=_blocks(content), is_error=is_error, timestamp=now_ms()
+        )
+
+
+Message = Annotated[
+    SystemMessage | DeveloperMessage | UserMessage | AssistantMessage | ToolResultMessage, Field(discriminator="role")
+]
+
+
+def _blocks(content: Iterable[Block | str]) -> tuple[Block, ...]:
+    return tuple(TextBlock(text=part) if isinstance(part, str) else part for part in content)
+
+
+def _media(source: bytes | str) -> MediaRef:
+    return MediaRef.from_bytes(source) if isinstance(source, bytes) else MediaRef.from_url(source)

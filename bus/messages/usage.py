@@ -1,0 +1,103 @@
+"""What a model call took: tokens, and money with the source of its price."""
+
+from decimal import Decimal
+from typing import Self
+
+from pydantic import JsonValue
+
+from bus.messages.base import Frozen
+
+__all__ = ("Cost", "Rates", "Usage")
+
+_MILLION = Decimal(1_000_000)
+
+
+class Rates(Frozen):
+    """Prices in US dollars for a million tokens."""
+
+    input: Decimal
+    output: Decimal
+    cache_read: Decimal = Decimal(0)
+    cache_write: Decimal = Decimal(0)
+
+
+class Cost(Frozen):
+    """US dollars, exact. In JSON each amount is text, as a JSON number would be read as a float."""
+
+    input: Decimal = Decimal(0)
+    output: Decimal = Decimal(0)
+    cache_read: Decimal = Decimal(0)
+    cache_write: Decimal = Decimal(0)
+    total: Decimal = Decimal(0)
+    source: str | None = None
+    """where the price came from, such as "genai-prices/0.2.3"; a replay uses what stands here and never asks again"""
+
+    def combine(self, other: Self) -> Self:
+        """The sum, field by field; the source stays where both have the same."""
+        return type(self)(
+            input=self.input + other.input,
+            output=self.output + other.output,
+            cache_read=self.cache_read + other.cache_read,
+            cache_write=self.cache_write + other.cache_write,
+            total=self.total + other.total,
+            source=self.source if self.source == other.source else None,
+        )
+
+
+class Usage(Frozen):
+    """Tokens of one model call, or the sum of several.
+
+    `input` excludes cached tokens, `reasoning` is a part of `output`, `total_tokens` is what the provider reported.
+    """
+
+    input: int = 0
+    output: int = 0
+    reasoning: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    total_tokens: int = 0
+    image_tokens: int | None = None
+    audio_tokens: int | None = None
+    cost: Cost | None = None
+    """None is unknown, which is not the same as 0"""
+    raw: JsonValue = None
+    """the provider's own object"""
+
+    def combine(self, other: Self) -> Self:
+        """The sum of every field, the total too. A zero `Usage()` changes nothing; provider objects are not kept.
+
+        An unknown cost counts as nothing in the sum: the sum says what is known to have been paid.
+        """
+        return type(self)(
+            input=self.input + other.input,
+            output=self.output + other.output,
+            reasoning=self.reasoning + other.reasoning,
+            cache_read=self.cache_read + other.cache_read,
+            cache_write=self.cache_write + other.cache_write,
+            total_tokens=self.total_tokens + other.total_tokens,
+            image_tokens=_add(self.image_tokens, other.image_tokens),
+            audio_tokens=_add(self.audio_tokens, other.audio_tokens),
+            cost=self.cost.combine(other.cost) if self.cost and other.cost else self.cost or other.cost,
+        )
+
+    def cost_at(self, rates: Rates, *, source: str | None = None) -> Cost:
+        """What these tokens cost at `rates`; reasoning is in the output and is not charged again.
+
+        Source: seed 001, `estimated_cost`.
+        """
+        parts = {
+            "input": self.input * rates.input / _MILLION,
+            "output": self.output * rates.output / _MILLION,
+            "cache_read": self.cache_read * rates.cache_read / _MILLION,
+            "cache_write": self.cache_write * rates.cache_write / _MILLION,
+        }
+        return Cost(**parts, total=sum(parts.values(), Decimal(0)), source=source)
+
+    def cache_hit_rate(self) -> float:
+        """The part of the input that came from the cache, 0.0 to 1.0; 0.0 where there was no input."""
+        whole = self.input + self.cache_read + self.cache_write
+        return self.cache_read / whole if whole else 0.0
+
+
+def _add(one: int | None, other: int | None) -> int | None:
+    return None if one is None and other is None else (one or 0) + (other or 0)
