@@ -29,6 +29,7 @@ __all__ = (
     "MessageTooLarge",
     "NoEmbeddedServer",
     "OutcomeUnknown",
+    "Refused",
     "SequenceGap",
     "ServerFailed",
     "SessionClosed",
@@ -253,6 +254,27 @@ class OutcomeUnknown(Unavailable):
     def __init__(self, session: str, seconds: float) -> None:
         super().__init__(f"publish to session {session!r}: no answer within {seconds:g} s, the outcome is unknown")
         self.session, self.seconds = session, seconds
+
+
+class Refused(Unavailable):
+    """The server answered with an error and did nothing. `code` is the error's first word, such as OOM or NOSCRIPT.
+
+    The rest of its text is left out, as it may quote what was being written.
+    """
+
+    def __init__(self, code: str) -> None:
+        super().__init__(f"the server refused: {code}")
+        self.code = code
+
+    @property
+    def is_transient(self) -> bool:
+        """The same command may succeed later, without anybody changing it."""
+        return self.code in _TRANSIENT
+
+
+_TRANSIENT = frozenset(
+    {"BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "READONLY", "TRYAGAIN"}
+)
 
 
 class ServerFailed(Unavailable):
