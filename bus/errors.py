@@ -132,7 +132,9 @@ class NoEmbeddedServer(SetupError):
     """There is no server binary on this platform; give the URL of a server instead."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(f"no embedded server: {reason}; give a server with --url or LANEBUS_URL, such as redis://localhost:6379")
+        super().__init__(
+            f"no embedded server: {reason}; give a server with --url or LANEBUS_URL, such as redis://localhost:6379"
+        )
         self.reason = reason
 
 
@@ -140,7 +142,10 @@ class SocketPathTooLong(SetupError):
     """A unix socket's path may not have more bytes than the kernel's limit."""
 
     def __init__(self, path: Path, limit_bytes: int) -> None:
-        super().__init__(f"socket path {path} has {len(str(path).encode())} bytes, the limit is {limit_bytes}: use a shorter data directory")
+        super().__init__(
+            f"socket path {path} has {len(str(path).encode())} bytes, the limit is {limit_bytes}: "
+            "use a shorter data directory"
+        )
         self.path, self.limit_bytes = path, limit_bytes
 
 
@@ -219,7 +224,9 @@ class CursorTrimmed(StreamError):
     """The entries after this cursor were trimmed; reading would skip them unseen."""
 
     def __init__(self, session: str, cursor: str, first_kept: int) -> None:
-        super().__init__(f"session {session!r}: entries after {cursor} were trimmed, the first kept position is {first_kept}")
+        super().__init__(
+            f"session {session!r}: entries after {cursor} were trimmed, the first kept position is {first_kept}"
+        )
         self.session, self.cursor, self.first_kept = session, cursor, first_kept
 
 
