@@ -31,7 +31,7 @@ test: $(VENV)/.test
 check: $(VENV)/.check
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/mypy $(CODE)
 	$(BIN)/mypy .ci/pin
 	$(BIN)/mypy .ci/pinned
