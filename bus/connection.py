@@ -5,7 +5,7 @@ cuts blocking reads by a time-out; it changes the shape of replies with the prot
 time-out of its own, speaks RESP2 and gives bytes. Who owns a link decides what is safe to send again.
 """
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import cast
 
@@ -69,7 +69,7 @@ class Server:
         """
         connection = self._class(**self._options)  # type: ignore[arg-type]  # the client's own parser made the options
         try:
-            await connection.connect()
+            await connection.connect()  # type: ignore[no-untyped-call]  # the client types it only in part
         except AuthenticationError:
             raise SetupError("the server refused the user or password") from None
         except (RedisError, OSError) as error:
@@ -161,7 +161,7 @@ class LinkPool:
         self._idle: list[Link] = []
 
     @asynccontextmanager
-    async def link(self) -> AsyncIterator[Link]:
+    async def link(self) -> AsyncGenerator[Link, None]:
         """Borrow a link for the length of the block."""
         async with self._limiter:
             link = self._idle.pop() if self._idle else await self._server.connect()
@@ -201,8 +201,8 @@ class LinkPool:
 
 def _packed(connection: AbstractConnection, commands: Sequence[Sequence[Argument]]) -> Iterable[bytes]:
     if len(commands) == 1:
-        return cast("list[bytes]", connection.pack_command(*commands[0]))
-    return cast("list[bytes]", connection.pack_commands(commands))
+        return connection.pack_command(*commands[0])
+    return connection.pack_commands(commands)
 
 
 def _is_answer(error: Exception) -> bool:

@@ -231,10 +231,11 @@ class Publisher:
         for _, appends in buckets:
             for append in appends:
                 append.may_have_landed = True
-        with anyio.move_on_after(ANSWER_SECONDS) as scope:
-            replies = await link.call_many(commands)
-        if scope.cancelled_caught:
-            raise Unavailable(f"server: no answer within {ANSWER_SECONDS:g} s")
+        try:
+            with anyio.fail_after(ANSWER_SECONDS):
+                replies = await link.call_many(commands)
+        except TimeoutError:
+            raise Unavailable(f"server: no answer within {ANSWER_SECONDS:g} s") from None
         for (bucket, appends), reply in zip(buckets, replies, strict=True):
             if isinstance(reply, Refused):
                 for append in appends:
