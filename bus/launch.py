@@ -157,7 +157,7 @@ def _last_words(tail: str) -> str:
     """The warnings a server ended with, without process id and date; the last line if there are none."""
     lines = [line.strip() for line in tail.splitlines() if line.strip()]
     warnings = [line.partition("# ")[2] for line in lines if "# " in line and "# WARNING" not in line]
-    return "; ".join(warnings[-3:] or lines[-1:])
+    return "; ".join(warnings[-3:] or lines[-1:])[-1000:]
 
 
 async def _greet(place: DataDir) -> SocketStream | None:
@@ -168,8 +168,8 @@ async def _greet(place: DataDir) -> SocketStream | None:
         return None
     greeted = False
     try:
-        await ask(connection, f"CLIENT SETNAME {OPENER_NAME}{os.getpid()}")
-        greeted = await ask(connection, "PING") == "PONG"  # while it loads: LOADING, to both
+        if await ask(connection, "PING") == "PONG":  # else LOADING
+            greeted = await ask(connection, f"CLIENT SETNAME {OPENER_NAME}{os.getpid()}") == "OK"
     except (anyio.EndOfStream, anyio.BrokenResourceError):
         pass
     finally:

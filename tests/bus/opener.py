@@ -40,7 +40,8 @@ async def churn(data_dir: Path, seed: int, rounds: int) -> None:
     print(*met)
 
 
-async def main(mode: str, data_dir: str, *numbers: str) -> None:
+async def main(*arguments: str) -> None:
+    mode, data_dir, *numbers = arguments
     try:
         if mode == "churn":
             await churn(Path(data_dir), *map(int, numbers))
