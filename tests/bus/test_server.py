@@ -154,7 +154,7 @@ async def test_twelve_processes_at_once_share_one_server_and_leave_none_behind(d
             group.start_soon(come_and_go)
         await arrived.wait()
         status = await server_status(data_dir)
-        assert [found.pid for found in processes(data_dir) if found.is_server] == [status.pid]
+        assert sorted(found.pid for found in processes(data_dir)) == sorted([status.keeper_pid or 0, status.pid or 0])
         assert len(status.openers) == 12
         assert set(pids) == {status.pid}
         seen.set()
@@ -227,17 +227,8 @@ def spare_server(data_dir: Path) -> "subprocess.Popen[bytes]":
     lock = keeper.open_lock(str(data_dir), keeper.SERVER_LOCK)
     try:
         assert keeper.take(lock)
-        argv = [
-            find_binary(),
-            "--port",
-            "0",
-            "--unixsocket",
-            data_dir / "sock",
-            "--dir",
-            data_dir,
-            "--appendonly",
-            "yes",
-        ]
+        argv = [str(find_binary()), "--port", "0", "--unixsocket", str(data_dir / "sock")]
+        argv += ["--dir", str(data_dir), "--appendonly", "yes"]
         server = subprocess.Popen(argv, pass_fds=(lock,), stdout=subprocess.DEVNULL)
         os.pwrite(lock, str(server.pid).encode(), 0)
     finally:
@@ -283,13 +274,44 @@ async def test_a_server_killed_again_and_again_comes_back_with_every_acknowledge
                         with Resp(server.socket) as connection:
                             found = connection.integer("INCR", "n")
                         break
-                    except OSError:
+                    except (OSError, ResponseError):  # not there yet, or LOADING
                         await anyio.sleep(0.01)  # lets the watch do its work, as any program that awaits does
             assert found == acknowledged + 1
             acknowledged = found
             victim = (await server_status(data_dir)).pid
             assert victim
             os.kill(victim, signal.SIGKILL)
+    await wait_ended(data_dir)
+
+
+async def test_no_second_server_is_started_while_one_that_cannot_die_yet_is_there(data_dir: Path) -> None:
+    async with opener(data_dir) as other:
+        await count_up(data_dir, 100)
+        status = await server_status(data_dir)
+        assert status.pid
+        assert status.keeper_pid
+        os.kill(status.pid, signal.SIGSTOP)  # from here on it hears no SIGTERM and answers nobody
+        os.kill(other.process.pid, signal.SIGKILL)
+        os.kill(status.keeper_pid, signal.SIGKILL)
+        await other.process.wait()
+    old = status.pid
+
+    async def come() -> None:
+        async with open_server(data_dir):
+            assert (await server_status(data_dir)).pid != old
+            assert counted(data_dir) == 100
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(come)
+        # The new keeper has its lock, which the old server must not hold as well, and now waits for the old server.
+        await eventually(lambda: any(not found.is_server for found in processes(data_dir)))
+        for _ in range(20):
+            assert [found.pid for found in processes(data_dir) if found.is_server] == [old]
+            await anyio.sleep(0.01)
+        if sys.platform == "linux":
+            os.kill(old, signal.SIGCONT)  # its keeper's end reaches it now
+        else:
+            os.kill(old, signal.SIGKILL)
     await wait_ended(data_dir)
 
 
