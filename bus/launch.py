@@ -108,6 +108,8 @@ def _spawn(place: DataDir, binary: Path, lock: int, report: int) -> None:
             start_new_session=True,
         )
     except subprocess.CalledProcessError as error:
+        if error.returncode < 0:  # killed: the report pipe says the same, without a word
+            return
         raise ServerFailed(f"its keeper did not start (exit code {error.returncode})") from error
     except OSError as error:
         raise ServerFailed(f"its keeper did not start: {error.strerror}") from error
