@@ -9,7 +9,7 @@ from starlette.routing import BaseRoute, Route
 
 from bus.bus import Bus
 from bus.envelope import START, Cursor
-from bus.errors import DecodeError
+from bus.errors import DecodeError, InvalidCursor
 from bus.log import SessionHead
 from bus.messages.message import UserMessage
 from bus.session import Session
@@ -83,7 +83,7 @@ class Api:
         """`{"entries": [envelope, …]}`: what stands after `?after=` up to and with `?until=`, at most PAGE_LIMIT."""
         session = self._session(request)
         after, until = _cursor(request.query_params.get("after")), request.query_params.get("until")
-        last = min(Cursor.parse(until).position if until else after.position + PAGE_LIMIT, after.position + PAGE_LIMIT)
+        last = min(_cursor(until).position if until else after.position + PAGE_LIMIT, after.position + PAGE_LIMIT)
         found = [envelope_json(envelope) async for envelope in session.read(after=after, until=last)]
         return Response(f'{{"entries":[{",".join(found)}]}}', media_type="application/json")
 
@@ -119,6 +119,8 @@ class Api:
 
 
 def _cursor(text: str | None) -> Cursor:
+    if text and not text.isascii():  # other scripts have digits too, and int() reads them
+        raise InvalidCursor(text)
     return Cursor.parse(text) if text else START
 
 
