@@ -1,6 +1,6 @@
 """A page served for a test: a bus on an embedded server of its own, uvicorn on a free port."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +36,7 @@ async def temporary_bus() -> AsyncGenerator[Bus]:
 
 
 @asynccontextmanager
-async def serving(bus: Bus, *, port: int = 0) -> AsyncGenerator[Served]:
+async def serving(bus: Bus, *, port: int = 0, allowed_hosts: Iterable[str] = ()) -> AsyncGenerator[Served]:
     """The page of a bus; leaving the block ends it and waits until it has ended."""
     ready = anyio.Event()
     urls: list[str] = []
@@ -48,7 +48,7 @@ async def serving(bus: Bus, *, port: int = 0) -> AsyncGenerator[Served]:
     async with anyio.create_task_group() as tasks:
 
         async def run() -> None:
-            await serve(bus, port=port, token=TOKEN, on_ready=on_ready)
+            await serve(bus, port=port, token=TOKEN, allowed_hosts=allowed_hosts, on_ready=on_ready)
 
         tasks.start_soon(run)
         with anyio.fail_after(30):
