@@ -58,8 +58,8 @@ class Wire:
     def __init__(self, listener: anyio.abc.Listener[ByteStream], port: int) -> None:
         self.port = port
         self.target = 0
-        self.carried = 0
-        """connections so far"""
+        self.asked = bytearray()
+        """all that was sent towards the target"""
         self._listener = listener
         self._open: set[anyio.CancelScope] = set()
 
@@ -73,7 +73,6 @@ class Wire:
         await self._listener.serve(self._carry)
 
     async def _carry(self, near: ByteStream) -> None:
-        self.carried += 1
         with anyio.CancelScope() as scope:
             self._open.add(scope)
             try:
@@ -82,7 +81,7 @@ class Wire:
                     await anyio.connect_tcp("127.0.0.1", self.target) as far,
                     anyio.create_task_group() as both,
                 ):
-                    both.start_soon(_pump, near, far, scope)
+                    both.start_soon(_pump, near, far, scope, self.asked)
                     both.start_soon(_pump, far, near, scope)
             finally:
                 self._open.discard(scope)
@@ -101,9 +100,13 @@ async def wire_to() -> AsyncGenerator[Wire]:
             tasks.cancel_scope.cancel()
 
 
-async def _pump(source: ByteStream, target: ByteStream, scope: anyio.CancelScope) -> None:
+async def _pump(
+    source: ByteStream, target: ByteStream, scope: anyio.CancelScope, record: bytearray | None = None
+) -> None:
     try:
         async for chunk in source:
+            if record is not None:
+                record += chunk
             await target.send(chunk)
     except (anyio.BrokenResourceError, anyio.ClosedResourceError):
         pass

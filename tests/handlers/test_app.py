@@ -1,6 +1,8 @@
 """The guard and the API, mostly against a real server on a free port."""
 
 import json
+import signal
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
@@ -35,6 +37,7 @@ from handlers.ui.server import serve
 from tests.bus.resp import Resp
 from tests.handlers.serving import TOKEN, client_of, serving, temporary_bus
 
+ROOT = Path(__file__).parents[2]
 HOST = "127.0.0.1:8420"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 SECURITY = {
@@ -360,6 +363,38 @@ async def test_an_address_of_another_machine_is_an_error_of_its_own() -> None:
     async with temporary_bus() as bus:
         with pytest.raises(AddressRefused, match=r"192\.0\.2\.1"):
             await serve(bus, host="192.0.2.1", port=0)
+
+
+CLI = """
+import sys, anyio
+from pathlib import Path
+from bus import Bus
+from handlers.ui.server import serve
+
+async def main():
+    async with Bus.open(data_dir=Path(sys.argv[1])) as bus:
+        await serve(bus, port=0, token="start-token", on_ready=lambda url: print(url, flush=True))
+
+try:
+    anyio.run(main)
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+async def test_ctrl_c_ends_a_process_that_serves_with_a_farewell_and_leaves_the_status_to_it() -> None:
+    with TemporaryDirectory(prefix="lb", ignore_cleanup_errors=True) as folder:
+        async with await anyio.open_process([sys.executable, "-c", CLI, folder], cwd=ROOT, stderr=None) as process:
+            assert process.stdout is not None
+            with anyio.fail_after(30):
+                url = (await process.stdout.receive()).decode().partition("/?")[0]
+                async with (
+                    httpx2.AsyncClient(base_url=url, headers=BEARER, timeout=30) as client,
+                    client.sse("/api/sessions/s1/events") as source,
+                ):
+                    process.send_signal(signal.SIGINT)
+                    assert (await Reader(source).take(1))[0][0] == "bye"
+                assert await process.wait() == 130
 
 
 async def test_a_server_that_ended_leaves_its_port_free_for_the_next() -> None:
