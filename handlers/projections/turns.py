@@ -386,6 +386,4 @@ def _united(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted({*one, *other}))
 
 
-TURNS = Projection(
-    name="turns", version=1, state=TypeAdapter(TurnsState), initial=TurnsState(), evolve=_evolve
-)
+TURNS = Projection(name="turns", version=1, state=TypeAdapter(TurnsState), initial=TurnsState(), evolve=_evolve)

@@ -185,6 +185,4 @@ def _agree(said: Usage, folded: Usage) -> bool:
     return said.cost is None or (folded.cost is not None and said.cost.total == folded.cost.total)
 
 
-USAGE = Projection(
-    name="usage", version=1, state=TypeAdapter(UsageState), initial=UsageState(), evolve=_evolve
-)
+USAGE = Projection(name="usage", version=1, state=TypeAdapter(UsageState), initial=UsageState(), evolve=_evolve)

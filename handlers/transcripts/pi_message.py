@@ -70,7 +70,9 @@ def read_pi_message(
     if role in {"custom", "hookMessage"}:
         return read_custom({**message, **({"id": entry_id} if entry_id else {}), **rest})
     if role == "bashExecution" and message.get("excludeFromContext"):
-        return ExtensionMessage.of("import.bashExecution", {**message, **({"id": entry_id} if entry_id else {}), **rest})
+        return ExtensionMessage.of(
+            "import.bashExecution", {**message, **({"id": entry_id} if entry_id else {}), **rest}
+        )
     own = milliseconds(message.get("timestamp"), "message.timestamp")
     metadata: Object = dict(rest)
     if own is not None and written is not None and own != written:
