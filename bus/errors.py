@@ -32,6 +32,7 @@ __all__ = (
     "Refused",
     "SequenceGap",
     "ServerFailed",
+    "ServerInUse",
     "SessionClosed",
     "SetupError",
     "SocketPathTooLong",
@@ -283,3 +284,15 @@ class ServerFailed(Unavailable):
     def __init__(self, reason: str) -> None:
         super().__init__(f"embedded server: {reason}")
         self.reason = reason
+
+
+class ServerInUse(Unavailable):
+    """The embedded server was not stopped: somebody has its data directory open, and would only start it again.
+
+    Fields: `path`, the data directory; `openers`, the process ids that have it open, as far as they are known.
+    """
+
+    def __init__(self, path: Path, openers: tuple[int, ...]) -> None:
+        who = f" by process {', '.join(map(str, openers))}" if openers else ""
+        super().__init__(f"data directory {path} is held open{who}: its server runs until they are done")
+        self.path, self.openers = path, openers

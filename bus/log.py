@@ -174,6 +174,10 @@ class Log:
         )
         return [name.decode() for name in cast("list[bytes]", await self._run(SET_ASIDE, names, (session, lane.value)))]
 
+    async def unblock(self, client_id: int) -> None:
+        """Let another link's blocked read come back with nothing."""
+        await self._pool.call("CLIENT", "UNBLOCK", client_id)
+
     async def load_projection(self, session: str, name: str, version: int) -> Checkpoint | None:
         """The stored state of a projection; None if there is none."""
         reply = await self._pool.call("HMGET", self._keys.projection(session, name, version), "state", "position")
