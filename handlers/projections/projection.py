@@ -105,8 +105,8 @@ async def _advance(session: Session, projection: Projection[S], start: Projected
     async with aclosing(session.read(after=after)) as entries:
         async for envelope in entries:
             now = _step(projection, now, envelope)
-    if now.position == expected:
-        return now
+    if not now.position and not expected:
+        return now  # an empty session has nothing to keep
     is_stored = await session.save_projection(
         projection.name, projection.version, projection.dump(now.state), position=now.position, expected=expected
     )

@@ -179,7 +179,7 @@ class _Import:
         elif line.data.strip():
             try:
                 entry = found.read(parse_json(line.data))
-            except MessageError as error:
+            except (MessageError, ValueError) as error:  # the latter from a number of thousands of digits
                 self._places.add(None)
                 self._bad.append(BadLine(line.number, str(error)))
             else:
@@ -266,5 +266,5 @@ class _Import:
 def _recognizes(candidate: Format, data: bytes) -> bool:
     try:
         return candidate.recognizes(parse_json(data))
-    except MessageError:
+    except (MessageError, ValueError):
         return False

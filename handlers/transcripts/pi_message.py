@@ -1,7 +1,7 @@
 """A message inside pi's session file, and pi's blocks and usage, turned into ours."""
 
 import json
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import get_args
 
 from pydantic import JsonValue
@@ -189,7 +189,10 @@ def _dollars(amount: JsonValue, name: str) -> str:
     """An amount as exact text. Twelve decimals are finer than any price and coarser than a float's noise."""
     if isinstance(amount, bool) or not isinstance(amount, int | float):
         raise DecodeError(f"message.usage.cost.{name}", "wants a number")
-    rounded = round(Decimal(repr(amount)), 12)
+    try:
+        rounded = round(Decimal(repr(amount)), 12)
+    except InvalidOperation:
+        raise DecodeError(f"message.usage.cost.{name}", "no such sum can be paid") from None
     return format(rounded.normalize(), "f")
 
 

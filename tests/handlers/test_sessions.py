@@ -4,9 +4,12 @@ from decimal import Decimal
 from pathlib import Path
 
 from bus.bus import Bus
+from bus.envelope import Envelope, Unreadable
+from bus.errors import UnknownKind
 from bus.messages.content import TextBlock
 from bus.messages.events import AgentEnded, TurnStarted
 from bus.messages.extension import ExtensionMessage
+from bus.messages.lanes import Lane
 from bus.messages.message import AssistantMessage, UserMessage
 from bus.messages.turn import TurnId
 from bus.messages.usage import Cost, Usage
@@ -88,3 +91,9 @@ async def test_every_session_of_the_bus_has_its_line(tmp_path: Path) -> None:
             "one": ("first", 1),
             "two": ("second", 2),
         }
+
+
+def test_an_entry_that_cannot_be_read_is_counted_and_has_no_time() -> None:
+    broken = Envelope("s1", 2, Lane.LLM, Unreadable(UnknownKind("x"), b"{}"), 0.0, "test")
+    line = fold(SESSIONS, [*log_of(UserMessage.text("x")), broken])
+    assert (line.llm, line.last_activity) == (2, 1.0)

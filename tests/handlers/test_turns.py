@@ -4,6 +4,8 @@ from decimal import Decimal
 
 import pytest
 
+from bus.envelope import Envelope, Unreadable
+from bus.errors import UnknownKind
 from bus.messages.content import ToolCallBlock
 from bus.messages.events import (
     AgentEnded,
@@ -16,6 +18,7 @@ from bus.messages.events import (
     TurnStarted,
 )
 from bus.messages.extension import ExtensionMessage
+from bus.messages.lanes import Lane
 from bus.messages.message import AssistantMessage, StopReason, ToolResultMessage, UserMessage
 from bus.messages.reading import Publishable
 from bus.messages.turn import TurnId
@@ -42,9 +45,7 @@ def ended(loop: str = LOOP, stop_reason: StopReason = "stop") -> AgentEnded:
 
 
 def turns(*messages: Publishable | AgentEvent) -> TurnsState:
-    return fold(
-        TURNS, log_of(*(item.as_extension() if isinstance(item, AgentEvent) else item for item in messages))
-    )
+    return fold(TURNS, log_of(*(item.as_extension() if isinstance(item, AgentEvent) else item for item in messages)))
 
 
 def test_a_turn_with_a_tool_is_told_in_full() -> None:
@@ -78,7 +79,13 @@ def test_a_turn_with_a_tool_is_told_in_full() -> None:
 
 @pytest.mark.parametrize(
     ("stop_reason", "status"),
-    [("stop", "completed"), ("toolUse", "completed"), ("length", "completed"), ("error", "failed"), ("aborted", "aborted")],
+    [
+        ("stop", "completed"),
+        ("toolUse", "completed"),
+        ("length", "completed"),
+        ("error", "failed"),
+        ("aborted", "aborted"),
+    ],
 )
 def test_the_stop_reason_gives_the_status(stop_reason: StopReason, status: Status) -> None:
     told = turns(TurnStarted(turn_id=turn_id()), TurnEnded(turn_id=turn_id(), stop_reason=stop_reason, usage=Usage()))
@@ -180,7 +187,9 @@ def test_a_loop_or_turn_that_is_told_twice_is_there_once() -> None:
 
 
 def test_an_aborted_turn_that_a_worker_takes_up_again_runs_again() -> None:
-    state = turns(started(), TurnStarted(turn_id=turn_id()), ended(stop_reason="aborted"), TurnStarted(turn_id=turn_id()))
+    state = turns(
+        started(), TurnStarted(turn_id=turn_id()), ended(stop_reason="aborted"), TurnStarted(turn_id=turn_id())
+    )
     assert (state.turns[0].status, state.turns[0].ended) == ("running", None)
 
 
@@ -237,3 +246,8 @@ def test_a_stored_state_comes_back_equal() -> None:
         UserMessage.text("x"),
     )
     assert through_json(TURNS, state) == state
+
+
+def test_an_entry_that_cannot_be_read_is_counted_and_ends_nothing() -> None:
+    broken = Envelope("s1", 1, Lane.LLM, Unreadable(UnknownKind("x"), b"{}"), 0.0, "test")
+    assert fold(TURNS, [broken]).problems == 1

@@ -4,8 +4,11 @@ from decimal import Decimal
 
 import pytest
 
+from bus.envelope import Envelope, Unreadable
+from bus.errors import UnknownKind
 from bus.messages.events import AgentEnded, ParallelLoopsEnded, TurnEnded
 from bus.messages.extension import ExtensionMessage
+from bus.messages.lanes import Lane
 from bus.messages.message import AssistantMessage, StopReason, ToolResultMessage, UserMessage
 from bus.messages.turn import TurnId
 from bus.messages.usage import Cost, Usage
@@ -26,9 +29,7 @@ def answer(
     provider: str = "acme",
     model: str = "m1",
 ) -> AssistantMessage:
-    return AssistantMessage(
-        usage=usage, turn_id=turn_id, stop_reason=stop_reason, provider=provider, model=model
-    )
+    return AssistantMessage(usage=usage, turn_id=turn_id, stop_reason=stop_reason, provider=provider, model=model)
 
 
 def test_every_model_call_counts_once_failed_and_aborted_ones_too() -> None:
@@ -169,6 +170,13 @@ def test_the_summary_has_exactly_the_keys_of_the_command_line() -> None:
 
 
 def test_a_stored_state_comes_back_equal_with_the_same_bytes() -> None:
-    state = fold(USAGE, log_of(answer(turn_id=TURN), answer(None), answer(Usage(input=1, cost=Cost(total=Decimal("1.50"))))))
+    state = fold(
+        USAGE, log_of(answer(turn_id=TURN), answer(None), answer(Usage(input=1, cost=Cost(total=Decimal("1.50")))))
+    )
     assert through_json(USAGE, state) == state
     assert USAGE.dump(through_json(USAGE, state)) == USAGE.dump(state)
+
+
+def test_an_entry_that_cannot_be_read_is_counted_as_a_problem_and_as_no_call() -> None:
+    broken = Envelope("s1", 1, Lane.LLM, Unreadable(UnknownKind("x"), b"{}"), 0.0, "test")
+    assert fold(USAGE, [broken]) == UsageState(problems=1)
