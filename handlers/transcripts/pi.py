@@ -1,8 +1,8 @@
 """The session files of the coding agent pi, versions 1 to 3: one JSON object a line, the session's header first.
 
 Version 1 is a list; from version 2 on entries have an `id` and a `parentId` and form a tree. What has no place of its
-own in our messages goes into `metadata`, and what is no message goes into the extension lane as `import.<type>`: nothing
-of a line is lost. Source: pi's session manager.
+own in our messages goes into `metadata`, what is no message into the extension lane as `import.<type>`: nothing of a
+line is lost. Source: pi's session manager.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """Import a file until killed: `python -m tests.handlers.importing DATA_DIR FILE SESSION`, from the repository's root.
 
-It prints a line for each step of progress.
+It prints a line for each step of progress and goes on when it reads one: who kills it meanwhile kills it at work.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ __all__ = ()
 
 def tell(progress: ImportProgress) -> None:
     print(progress.entries, flush=True)
+    sys.stdin.readline()
 
 
 async def main(data_dir: str, file: str, session: str) -> None:

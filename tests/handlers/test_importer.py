@@ -5,6 +5,7 @@ import io
 import json
 import sys
 from collections.abc import Iterable
+from contextlib import aclosing
 from pathlib import Path
 
 import anyio
@@ -55,7 +56,9 @@ def file_of(*lines: dict[str, JsonValue] | bytes) -> io.BytesIO:
 async def entries(session: Session) -> list[Publishable]:
     messages: list[Publishable] = []
     async for envelope in session.read():
-        assert isinstance(envelope.message, LlmMessage | ExtensionMessage | BranchSummary | Compaction | Label | LeafMove)
+        assert isinstance(
+            envelope.message, LlmMessage | ExtensionMessage | BranchSummary | Compaction | Label | LeafMove
+        )
         assert envelope.position == len(messages) + 1
         messages.append(envelope.message)
     return messages
@@ -182,12 +185,13 @@ def test_a_line_without_an_end_is_not_held_in_memory() -> None:
 
 async def test_no_worker_is_called_to_answer_history(tmp_path: Path) -> None:
     async with Bus.open(data_dir=tmp_path / "bus") as bus:
-        async with bus.consumer("agents", "w1") as consumer:
-            await import_transcript(bus.session("old"), file_of(HEADER, user("a")))
-            await bus.session("new").publish(UserMessage.text("b"))
-            async for work in consumer:
-                assert work.session == "new"
-                await work.ack()
+        session = bus.session("s1")
+        await import_transcript(session, file_of(HEADER, user("a")))
+        await session.publish(UserMessage.text("b"))
+        consumer = bus.consumer("agents", "w1")
+        async with aclosing(consumer.work()) as works:
+            async for work in works:
+                assert work.position == 3  # the bell of the history's own entries did not ring
                 break
 
 
@@ -196,18 +200,19 @@ async def test_no_worker_is_called_to_answer_history(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("index", "kept"),
-    [(0, 2), (1, 2), (2, 4), (3, 4), (4, 5), (5, None), (99, None), (-1, None)],
+    [(0, 2), (1, 2), (2, 4), (3, 4), (4, 4), (5, None), (99, None), (-1, None)],
 )
 async def test_a_compaction_by_count_keeps_from_that_entry_or_the_next_one_that_went_in(
     tmp_path: Path, index: int, kept: int | None
 ) -> None:
     # Entries by count: 0 header, 1 a, 2 bad, 3 notice, 4 b, 5 the compaction. A blank line is no entry.
-    lines = (HEADER, user("a"), BAD, b"", {"type": "notice", "timestamp": TIME}, user("b"))
+    notice: dict[str, JsonValue] = {"type": "notice", "timestamp": TIME}
+    lines = (HEADER, user("a"), BAD, b"", notice, user("b"))
     log = await imported(tmp_path, *lines, compaction(firstKeptEntryIndex=index))
 
     (made,) = (message for message in log if isinstance(message, Compaction))
     # Positions: 1 header, 2 a, 3 notice, 4 b, 5 the compaction; the bad line has none.
-    assert made.first_kept == (kept if kept != 5 else 4)
+    assert made.first_kept == kept
 
 
 async def test_a_branch_begins_with_a_move_of_the_leaf(tmp_path: Path) -> None:
@@ -300,30 +305,34 @@ async def test_an_import_killed_at_any_moment_and_run_again_gives_the_undisturbe
         await import_transcript(bus.session("whole"), file)
         whole = await entries(bus.session("whole"))
         assert any(isinstance(message, LeafMove) for message in whole)
-        for steps in (1, 2, 3):
+        for steps in (1, 2, 4):
             name = f"killed-{steps}"
             await kill_after(steps, tmp_path / "bus", file, name)
             before = (await bus.session(name).head()).position
+            assert 0 < before < len(whole)
 
             report = await import_transcript(bus.session(name), file)
 
-            assert report.already_there == before
-            assert report.added == len(whole) - before
+            assert (report.already_there, report.added) == (before, len(whole) - before)
             assert await entries(bus.session(name)) == whole
 
 
 async def kill_after(steps: int, data_dir: Path, file: Path, session: str) -> None:
     """Run an import in a process of its own and SIGKILL it at its so many'th word of progress."""
     command = (sys.executable, "-m", "tests.handlers.importing", str(data_dir), str(file), session)
-    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdin=pipe, stdout=pipe)
     assert process.stdout is not None
-    with anyio.fail_after(30):
-        for _ in range(steps):
-            await process.stdout.readline()
-        if process.returncode is None:
-            process.kill()
-        await process.stdout.read()
-        await process.wait()
+    assert process.stdin is not None
+    try:
+        with anyio.fail_after(30):
+            for _ in range(steps - 1):
+                assert await process.stdout.readline()
+                process.stdin.write(b"go on\n")
+            assert await process.stdout.readline()
+    finally:
+        process.kill()
+        await process.communicate()
 
 
 async def test_an_import_that_is_cancelled_leaves_a_beginning_and_can_be_run_again(tmp_path: Path) -> None:
@@ -408,7 +417,10 @@ async def test_a_real_session_gives_exactly_its_figures_and_goes_in_once(tmp_pat
     }
     assert (usage.state.total.calls, usage.state.total.calls_of_unknown_cost) == (484, 0)
     # The last compaction is line 628 counted from 0 and keeps from line 551; positions count from 1.
-    assert [(at, message.first_kept) for at, message in log.items() if isinstance(message, Compaction)][-1] == (629, 552)
+    assert [(at, message.first_kept) for at, message in log.items() if isinstance(message, Compaction)][-1] == (
+        629,
+        552,
+    )
     answers = [message for message in log.values() if isinstance(message, AssistantMessage)]
     assert sum(message.stop_reason == "aborted" for message in answers) == 18
     assert sum(message.stop_reason == "error" for message in answers) == 1

@@ -255,7 +255,8 @@ def test_what_extensions_of_pi_say_never_reaches_a_model(value: Object) -> None:
 def test_the_header_and_unknown_lines_are_kept_in_the_extension_lane() -> None:
     header = line("session", id="x", cwd="/")
     assert message_of(header) == ExtensionMessage.of("import.header", {"format": "pi", "header": header})
-    for value in (line("session_info", name="n", id="a", parentId="b"), {"type": "from the future", "x": [None]}):
+    future: Object = {"type": "from the future", "x": [None]}
+    for value in (line("session_info", name="n", id="a", parentId="b"), future):
         assert message_of(value) == ExtensionMessage.of(f"import.{value['type']}", value)
 
 
@@ -296,9 +297,15 @@ def test_a_role_that_we_do_not_know_is_refused() -> None:
 def test_a_session_file_is_recognised_by_any_of_its_lines_and_no_other_json_is() -> None:
     for value in (line("session", id="x"), said("user", content="x"), line("compaction")):
         assert PI.recognizes(value)
-    others: list[JsonValue] = [5, [], {}, {"type": "user", "message": {"role": "user"}}, {"role": "user", "content": ""}]
-    for value in others:
-        assert not PI.recognizes(value)
+    others: list[JsonValue] = [
+        5,
+        [],
+        {},
+        {"type": "user", "message": {"role": "user"}},
+        {"role": "user", "content": ""},
+    ]
+    for other in others:
+        assert not PI.recognizes(other)
 
 
 def test_every_line_of_a_real_session_is_understood(seed_data: Path) -> None:
@@ -321,7 +328,18 @@ def test_every_line_of_a_real_session_is_understood(seed_data: Path) -> None:
 
 def test_no_value_of_any_shape_breaks_the_reader() -> None:
     values: list[JsonValue] = [None, True, 0, -1.5, "", "x", [], [None], {}, {"type": None}, {"a": {"b": []}}]
-    keys = ("message", "role", "content", "usage", "id", "parentId", "timestamp", "summary", "targetId", "firstKeptEntryId")
+    keys = (
+        "message",
+        "role",
+        "content",
+        "usage",
+        "id",
+        "parentId",
+        "timestamp",
+        "summary",
+        "targetId",
+        "firstKeptEntryId",
+    )
     for kind in ("message", "session", "compaction", "label", "branch_summary", "model_change", "custom_message", "x"):
         for key in keys:
             for value in values:
