@@ -5,7 +5,7 @@ events, as in imported history, each assistant message is a turn with the result
 is kept. All times are seconds UTC by the server's clock, so those of imported history are the import's.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal, TypeVar
 
 from pydantic import TypeAdapter
@@ -29,6 +29,7 @@ from bus.messages.message import AssistantMessage, StopReason, ToolResultMessage
 from bus.messages.turn import TurnId
 from bus.messages.usage import Cost, Usage
 from handlers.projections.projection import Projection
+from handlers.projections.vector import Vector, at, items, pushed, replaced, size
 
 __all__ = ("TURNS", "Loop", "Status", "ToolRun", "Turn", "TurnsState")
 
@@ -102,9 +103,12 @@ class Loop(Frozen):
 
 
 class TurnsState(Frozen):
-    turns: tuple[Turn, ...] = ()
-    """in the order they began"""
-    loops: tuple[Loop, ...] = ()
+    turn_chunks: Vector[Turn] = ()
+    loop_chunks: Vector[Loop] = ()
+    loop_places: Mapping[str, int] = {}
+    """loop id -> which of the loops, from 0"""
+    running: tuple[str, ...] = ()
+    """ids of the loops that have not ended"""
     waiting: Positions = ()
     """positions of user messages that no turn has taken up"""
     parallel: tuple[str, ...] = ()
@@ -112,10 +116,20 @@ class TurnsState(Frozen):
     problems: int = 0
     """agent events and other entries that could not be read"""
 
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """All turns, in the order they began."""
+        return tuple(items(self.turn_chunks))
+
+    @property
+    def loops(self) -> tuple[Loop, ...]:
+        """All loops, in the order they began."""
+        return tuple(items(self.loop_chunks))
+
     def turn(self, turn_id: TurnId) -> Turn | None:
         """The turn of that id."""
         index = _find_turn(self, turn_id)
-        return None if index is None else self.turns[index]
+        return None if index is None else at(self.turn_chunks, index)
 
 
 def _evolve(state: TurnsState, envelope: Envelope) -> TurnsState:
@@ -130,7 +144,7 @@ def _evolve(state: TurnsState, envelope: Envelope) -> TurnsState:
             return _copy(state, waiting=(*state.waiting, envelope.position))
         case UserMessage(turn_id=TurnId() as turn_id):
             state, index = _ensure_turn(state, turn_id, envelope.time)
-            prompts = _united(state.turns[index].prompts, (envelope.position,))
+            prompts = _united(at(state.turn_chunks, index).prompts, (envelope.position,))
             return _change_turn(state, index, prompts=prompts)
         case AssistantMessage() as message:
             return _on_answer(state, message, envelope)
@@ -170,17 +184,17 @@ def _on_event(state: TurnsState, event: AgentEvent, time: float) -> TurnsState:
 
 
 def _start_loop(state: TurnsState, event: AgentStarted, time: float) -> TurnsState:
-    index = _find_loop(state, event.loop_id)
-    if index is not None and state.loops[index].agent is not None:
+    known = state.loop_places.get(event.loop_id)
+    if known is not None and at(state.loop_chunks, known).agent is not None:
         # Told twice: a worker that took over a loop goes on with it, and what it did so far stays.
         return state
-    running = [loop.loop_id for loop in state.loops if loop.status == "running" and loop.loop_id != event.loop_id]
-    is_child = event.continuation == "initial" and event.parent_loop_id in running
+    others = [loop_id for loop_id in state.running if loop_id != event.loop_id]
+    is_child = event.continuation == "initial" and event.parent_loop_id in others
     is_beside = is_child or event.loop_id in state.parallel
     if not is_beside:
         # Only one loop runs in a session. One that is still open when the next begins has died without a word.
-        for loop_id in running:
-            state = _abort_loop(state, loop_id, time)
+        for loop_id in others:
+            state = _close_loop(state, loop_id, time, status="aborted")
     state, index = _ensure_loop(state, event.loop_id, time)
     return _change_loop(
         state, index, agent=event.agent, parent=event.parent_loop_id, is_beside=is_beside, status="running", ended=None
@@ -188,38 +202,30 @@ def _start_loop(state: TurnsState, event: AgentStarted, time: float) -> TurnsSta
 
 
 def _end_loop(state: TurnsState, event: AgentEnded, time: float) -> TurnsState:
-    state, index = _ensure_loop(state, event.loop_id, time)
     status = "rejected" if event.rejection is not None else _status(event.stop_reason)
-    return _change_loop(
-        _abort_turns(state, event.loop_id, time),
-        index,
-        status=status,
-        stop_reason=event.stop_reason,
-        rejection=event.rejection,
-        ended=time,
+    return _close_loop(
+        state, event.loop_id, time, status=status, stop_reason=event.stop_reason, rejection=event.rejection
     )
 
 
-def _abort_loop(state: TurnsState, loop_id: str, time: float) -> TurnsState:
-    index = _find_loop(state, loop_id)
-    state = _abort_turns(state, loop_id, time)
-    return state if index is None else _change_loop(state, index, status="aborted", ended=time)
-
-
-def _abort_turns(state: TurnsState, loop_id: str, time: float) -> TurnsState:
-    """What a loop left open when it ended was cut. Its messages and their usage stay."""
-    if not any(turn.status == "running" and turn.loop_id == loop_id for turn in state.turns):
-        return state
-    turns = tuple(
-        _copy(turn, status="aborted", ended=time) if turn.status == "running" and turn.loop_id == loop_id else turn
-        for turn in state.turns
-    )
-    return _copy(state, turns=turns)
+def _close_loop(state: TurnsState, loop_id: str, time: float, **changes: object) -> TurnsState:
+    """End a loop. What it left open was cut; its messages and their usage stay."""
+    state, place = _ensure_loop(state, loop_id, time)
+    left = at(state.loop_chunks, place).turns
+    index = size(state.turn_chunks) - 1
+    while left and index >= 0:
+        turn = at(state.turn_chunks, index)
+        if turn.loop_id == loop_id:
+            left -= 1
+            if turn.status == "running":
+                state = _change_turn(state, index, status="aborted", ended=time)
+        index -= 1
+    return _change_loop(state, place, ended=time, **changes)
 
 
 def _start_turn(state: TurnsState, event: TurnStarted, time: float) -> TurnsState:
     state, index = _ensure_turn(state, event.turn_id, time)
-    turn = state.turns[index]
+    turn = at(state.turn_chunks, index)
     waiting = tuple(position for position in state.waiting if position not in event.prompts)
     state = _copy(state, waiting=waiting)
     # A cut turn that is begun again, by whoever took over, runs again; one that was answered stays as it is.
@@ -243,7 +249,7 @@ def _end_turn(state: TurnsState, event: TurnEnded, time: float) -> TurnsState:
         has_events=True,
         status=_status(event.stop_reason),
         stop_reason=event.stop_reason,
-        message=event.message or state.turns[index].message,
+        message=event.message or at(state.turn_chunks, index).message,
         ended=time,
     )
 
@@ -252,7 +258,7 @@ def _on_tool(
     state: TurnsState, event: ToolStarted | ToolEnded, change: Callable[[ToolRun], ToolRun], time: float
 ) -> TurnsState:
     state, index = _ensure_turn(state, event.turn_id, time)
-    tools = state.turns[index].tools
+    tools = at(state.turn_chunks, index).tools
     if not any(run.id == event.tool_call_id for run in tools):
         tools = (*tools, ToolRun(id=event.tool_call_id, name=event.tool_name))
     return _change_turn(
@@ -266,11 +272,11 @@ def _on_tool(
 def _on_answer(state: TurnsState, message: AssistantMessage, envelope: Envelope) -> TurnsState:
     if message.turn_id is None:
         turn = Turn(prompts=state.waiting, started=envelope.time)
-        state = _copy(state, turns=(*state.turns, turn), waiting=())
-        index = len(state.turns) - 1
+        state = _copy(state, turn_chunks=pushed(state.turn_chunks, turn), waiting=())
+        index = size(state.turn_chunks) - 1
     else:
         state, index = _ensure_turn(state, message.turn_id, envelope.time)
-        turn = state.turns[index]
+        turn = at(state.turn_chunks, index)
     known = {run.id for run in turn.tools}
     called = (ToolRun(id=call.id, name=call.name) for call in message.tool_calls() if call.id not in known)
     usage = message.usage
@@ -290,8 +296,8 @@ def _on_answer(state: TurnsState, message: AssistantMessage, envelope: Envelope)
         return state  # it ends when its loop says so
     status = _status(message.stop_reason)
     state = _change_turn(state, index, status=status, ended=envelope.time)
-    loop = None if message.turn_id is None else _find_loop(state, message.turn_id.loop_id)
-    if loop is None or state.loops[loop].agent is not None:
+    loop = None if message.turn_id is None else state.loop_places.get(message.turn_id.loop_id)
+    if loop is None or at(state.loop_chunks, loop).agent is not None:
         return state
     return _change_loop(state, loop, status=status, stop_reason=message.stop_reason, ended=envelope.time)
 
@@ -300,7 +306,7 @@ def _on_result(state: TurnsState, message: ToolResultMessage, envelope: Envelope
     index = _find_call(state, message)
     if index is None:
         return state
-    turn = state.turns[index]
+    turn = at(state.turn_chunks, index)
     tools = tuple(
         _copy(run, result=envelope.position, is_error=message.is_error, ended=run.ended or envelope.time)
         if run.id == message.tool_call_id
@@ -315,12 +321,16 @@ def _find_call(state: TurnsState, message: ToolResultMessage) -> int | None:
     """The last turn that made the call: ids of calls are the provider's and may come again."""
     if message.turn_id is not None:
         index = _find_turn(state, message.turn_id)
-        if index is not None and any(run.id == message.tool_call_id for run in state.turns[index].tools):
+        if index is not None and _has_call(at(state.turn_chunks, index), message):
             return index
-    for index in range(len(state.turns) - 1, -1, -1):
-        if any(run.id == message.tool_call_id for run in state.turns[index].tools):
+    for index in range(size(state.turn_chunks) - 1, -1, -1):
+        if _has_call(at(state.turn_chunks, index), message):
             return index
     return None
+
+
+def _has_call(turn: Turn, message: ToolResultMessage) -> bool:
+    return any(run.id == message.tool_call_id for run in turn.tools)
 
 
 # --- finding and changing -----------------------------------------------------------------------------------------
@@ -332,52 +342,55 @@ def _status(stop_reason: StopReason) -> Status:
     return "aborted" if stop_reason == "aborted" else "completed"
 
 
-def _find_loop(state: TurnsState, loop_id: str) -> int | None:
-    for index in range(len(state.loops) - 1, -1, -1):
-        if state.loops[index].loop_id == loop_id:
-            return index
-    return None
-
-
 def _find_turn(state: TurnsState, turn_id: TurnId) -> int | None:
-    loop = _find_loop(state, turn_id.loop_id)
+    loop = state.loop_places.get(turn_id.loop_id)
     # Indexes only grow in a loop, so a new turn is known as new without a look at all the others.
-    if loop is None or turn_id.turn_index >= state.loops[loop].turns:
+    if loop is None or turn_id.turn_index >= at(state.loop_chunks, loop).turns:
         return None
-    for index in range(len(state.turns) - 1, -1, -1):
-        if state.turns[index].turn_id == turn_id:
+    for index in range(size(state.turn_chunks) - 1, -1, -1):
+        if at(state.turn_chunks, index).turn_id == turn_id:
             return index
     return None
 
 
 def _ensure_loop(state: TurnsState, loop_id: str, time: float) -> tuple[TurnsState, int]:
-    index = _find_loop(state, loop_id)
-    if index is None:
-        loop = Loop(loop_id=loop_id, started=time)
-        return _copy(state, loops=(*state.loops, loop)), len(state.loops)
-    return state, index
+    place = state.loop_places.get(loop_id)
+    if place is not None:
+        return state, place
+    place = len(state.loop_places)
+    state = _copy(
+        state,
+        loop_chunks=pushed(state.loop_chunks, Loop(loop_id=loop_id, started=time)),
+        loop_places={**state.loop_places, loop_id: place},
+        running=(*state.running, loop_id),
+    )
+    return state, place
 
 
 def _ensure_turn(state: TurnsState, turn_id: TurnId, time: float) -> tuple[TurnsState, int]:
     index = _find_turn(state, turn_id)
     if index is not None:
         return state, index
-    state, loop = _ensure_loop(state, turn_id.loop_id, time)
-    state = _change_loop(state, loop, turns=max(state.loops[loop].turns, turn_id.turn_index + 1))
+    state, place = _ensure_loop(state, turn_id.loop_id, time)
+    seen = max(at(state.loop_chunks, place).turns, turn_id.turn_index + 1)
+    state = _change_loop(state, place, turns=seen)
     turn = Turn(turn_id=turn_id, started=time)
-    return _copy(state, turns=(*state.turns, turn)), len(state.turns)
+    return _copy(state, turn_chunks=pushed(state.turn_chunks, turn)), size(state.turn_chunks)
 
 
 def _change_turn(state: TurnsState, index: int, **changes: object) -> TurnsState:
-    turns = state.turns
-    changed = (*turns[:index], _copy(turns[index], **changes), *turns[index + 1 :])
-    return _copy(state, turns=changed)
+    turn = _copy(at(state.turn_chunks, index), **changes)
+    return _copy(state, turn_chunks=replaced(state.turn_chunks, index, turn))
 
 
-def _change_loop(state: TurnsState, index: int, **changes: object) -> TurnsState:
-    loops = state.loops
-    changed = (*loops[:index], _copy(loops[index], **changes), *loops[index + 1 :])
-    return _copy(state, loops=changed)
+def _change_loop(state: TurnsState, place: int, **changes: object) -> TurnsState:
+    loop = _copy(at(state.loop_chunks, place), **changes)
+    running = tuple(loop_id for loop_id in state.running if loop_id != loop.loop_id)
+    return _copy(
+        state,
+        loop_chunks=replaced(state.loop_chunks, place, loop),
+        running=(*running, loop.loop_id) if loop.status == "running" else running,
+    )
 
 
 def _copy(value: F, **changes: object) -> F:

@@ -100,7 +100,8 @@ async def import_transcript(
     if isinstance(source, Path):
         # Opening and stat are quick; the reading itself is done by another thread.
         with source.open("rb") as file:
-            return await _Import(session, formats, on_progress, source.stat().st_size).run(file)  # noqa: ASYNC240
+            size = source.stat().st_size or None  # noqa: ASYNC240
+            return await _Import(session, formats, on_progress, size).run(file)
     return await _Import(session, formats, on_progress, None).run(source)
 
 
