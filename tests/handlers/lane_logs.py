@@ -23,7 +23,14 @@ from bus.messages.content import (
 )
 from bus.messages.context_entry import BranchSummary, Compaction, Label, LeafMove, ModelChange, ThinkingLevelChange
 from bus.messages.media import MediaRef
-from bus.messages.message import AssistantMessage, DeveloperMessage, SystemMessage, ToolResultMessage, UserMessage
+from bus.messages.message import (
+    AssistantMessage,
+    DeveloperMessage,
+    StopReason,
+    SystemMessage,
+    ToolResultMessage,
+    UserMessage,
+)
 from bus.messages.reading import LlmLaneMessage
 from bus.messages.usage import Usage
 from tests.handlers.entries import entry
@@ -36,7 +43,8 @@ CANARY = "canary-7f3a"
 _PRIVATE: Metadata = {"secret": CANARY}
 
 Status = Literal["completed", "failed"] | None
-_ids = st.sampled_from(["a", "b", "a.b", "a_b", "a:b", "", "x" * 80, "ä"])
+# Few, and one of them often, so that ids are used again and results are late, doubled and orphaned.
+_ids = st.sampled_from(["a", "a", "a", "a", "a.b", "a_b", "a:b", "", "x" * 80])
 _texts = st.sampled_from(["", " ", "yes", "no ", "\n", "[]"])
 _media = st.sampled_from(
     [
@@ -103,8 +111,44 @@ _thinking: st.SearchStrategy[Block] = st.one_of(
     st.builds(_thinking_block, _texts, st.sampled_from([None, "", "sig"])),
     st.just(RedactedThinkingBlock(data="xx")),
 )
-_assistant_blocks = st.one_of(_plain_blocks, _text_blocks, _calls, _calls, _thinking, _result_blocks)
+_assistant_blocks = st.one_of(_plain_blocks, _text_blocks, _calls, _calls, _thinking, _thinking, _result_blocks)
 _private = {"metadata": st.just(_PRIVATE), "raw": st.just(CANARY), "name": st.just(CANARY)}
+
+
+def _answer(
+    content: tuple[Block, ...], stop_reason: StopReason, author: tuple[str | None, str | None]
+) -> LlmLaneMessage:
+    provider, model = author
+    return AssistantMessage(
+        content=content,
+        stop_reason=stop_reason,
+        provider=provider,
+        model=model,
+        usage=Usage(raw=CANARY),
+        response_id=CANARY,
+        metadata=_PRIVATE,
+        raw=CANARY,
+        name=CANARY,
+    )
+
+
+_stop_reasons: list[StopReason] = ["stop", "toolUse", "toolUse", "length", "error", "aborted"]
+_authors = [("anthropic", "m"), ("anthropic", "m"), ("anthropic", "other"), ("openai", "m"), (None, None)]
+
+
+def _answers_of(blocks: st.SearchStrategy[Block]) -> st.SearchStrategy[LlmLaneMessage]:
+    return st.builds(_answer, _contents(blocks, 4), st.sampled_from(_stop_reasons), st.sampled_from(_authors))
+
+
+_answers = st.one_of(_answers_of(_assistant_blocks), _answers_of(_calls), _answers_of(_text_blocks | _thinking))
+_results = st.builds(
+    _result,
+    _ids,
+    _contents(st.one_of(_plain_blocks, _result_blocks), 2),
+    st.sampled_from([None, {"a": 1}, [], "", 0]),
+    st.booleans(),
+    st.sampled_from([None, "completed", "failed"]),
+)
 
 _messages: st.SearchStrategy[LlmLaneMessage] = st.one_of(
     st.builds(
@@ -112,24 +156,10 @@ _messages: st.SearchStrategy[LlmLaneMessage] = st.one_of(
         content=_contents(st.one_of(_plain_blocks, _plain_blocks, _result_blocks, _calls), 3),
         **_private,
     ),
-    st.builds(
-        AssistantMessage,
-        content=_contents(_assistant_blocks, 4),
-        stop_reason=st.sampled_from(["stop", "toolUse", "toolUse", "toolUse", "length", "error", "aborted"]),
-        model=st.sampled_from(["m", "other", None]),
-        provider=st.sampled_from(["anthropic", "openai", None]),
-        usage=st.just(Usage(raw=CANARY)),
-        response_id=st.just(CANARY),
-        **_private,
-    ),
-    st.builds(
-        _result,
-        _ids,
-        _contents(st.one_of(_plain_blocks, _result_blocks), 2),
-        st.sampled_from([None, {"a": 1}, [], "", 0]),
-        st.booleans(),
-        st.sampled_from([None, "completed", "failed"]),
-    ),
+    _answers,
+    _answers,
+    _results,
+    _results,
     st.builds(SystemMessage, content=_contents(_plain_blocks, 2), **_private),
     st.builds(DeveloperMessage, content=_contents(_plain_blocks, 2), **_private),
 )
