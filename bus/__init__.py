@@ -1,1 +1,140 @@
 """An event-sourced message bus for agent loops, on Redis streams."""
+
+from bus.bus import Bus, DurabilityWarning
+from bus.consumer import Consumer, Work
+from bus.envelope import START, Cursor, Envelope, Unreadable
+from bus.errors import (
+    BusError,
+    Closed,
+    Conflict,
+    CursorTrimmed,
+    DecodeError,
+    Fenced,
+    ForgedEntry,
+    InvalidCursor,
+    InvalidSessionId,
+    LogRolledBack,
+    MessageError,
+    MessageTooLarge,
+    OutcomeUnknown,
+    SessionClosed,
+    SetupError,
+    StreamError,
+    Unavailable,
+    UnknownKind,
+    UnknownRole,
+    UnknownVersion,
+)
+from bus.log import Checkpoint, Lease, SessionHead
+from bus.messages.content import (
+    AudioBlock,
+    Block,
+    DocumentBlock,
+    ImageBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+    ToolResultBlock,
+    VideoBlock,
+)
+from bus.messages.context_entry import (
+    BranchSummary,
+    Compaction,
+    ContextEntry,
+    Label,
+    LeafMove,
+    ModelChange,
+    ThinkingLevelChange,
+)
+from bus.messages.delta import Delta
+from bus.messages.extension import ExtensionMessage
+from bus.messages.lanes import Lane
+from bus.messages.media import MediaRef
+from bus.messages.message import (
+    AssistantMessage,
+    DeveloperMessage,
+    LlmMessage,
+    SystemMessage,
+    ToolResultMessage,
+    UserMessage,
+)
+from bus.messages.reading import AgentMessage, Publishable, read_message
+from bus.messages.turn import TurnId
+from bus.messages.usage import Cost, Rates, Usage
+from bus.receipt import Receipt
+from bus.session import ALL_LANES, Session, new_session_id
+
+__all__ = (
+    # writing
+    "Bus",
+    "Consumer",
+    "DurabilityWarning",
+    "Lease",
+    "Receipt",
+    "Session",
+    "Work",
+    "new_session_id",
+    # reading
+    "ALL_LANES",
+    "START",
+    "Checkpoint",
+    "Cursor",
+    "Envelope",
+    "Lane",
+    "SessionHead",
+    "Unreadable",
+    # messages
+    "AgentMessage",
+    "AssistantMessage",
+    "AudioBlock",
+    "Block",
+    "BranchSummary",
+    "Compaction",
+    "ContextEntry",
+    "Cost",
+    "Delta",
+    "DeveloperMessage",
+    "DocumentBlock",
+    "ExtensionMessage",
+    "ImageBlock",
+    "Label",
+    "LeafMove",
+    "LlmMessage",
+    "MediaRef",
+    "ModelChange",
+    "Publishable",
+    "Rates",
+    "SystemMessage",
+    "TextBlock",
+    "ThinkingBlock",
+    "ThinkingLevelChange",
+    "ToolCallBlock",
+    "ToolResultBlock",
+    "ToolResultMessage",
+    "TurnId",
+    "Usage",
+    "UserMessage",
+    "VideoBlock",
+    "read_message",
+    # errors
+    "BusError",
+    "Closed",
+    "Conflict",
+    "CursorTrimmed",
+    "DecodeError",
+    "Fenced",
+    "ForgedEntry",
+    "InvalidCursor",
+    "InvalidSessionId",
+    "LogRolledBack",
+    "MessageError",
+    "MessageTooLarge",
+    "OutcomeUnknown",
+    "SessionClosed",
+    "SetupError",
+    "StreamError",
+    "Unavailable",
+    "UnknownKind",
+    "UnknownRole",
+    "UnknownVersion",
+)

@@ -7,8 +7,8 @@ them, and is where an older version would be lifted to the present one.
 
 from collections.abc import Sequence
 
-from bus.envelope import Envelope
-from bus.errors import BusError, DecodeError, ForgedEntry, UnknownVersion
+from bus.envelope import Envelope, Unreadable
+from bus.errors import ForgedEntry, MessageError, UnknownRole, UnknownVersion
 from bus.messages.delta import Delta
 from bus.messages.lanes import Lane
 from bus.messages.reading import Publishable, read_delta, read_extension, read_llm
@@ -30,42 +30,50 @@ def encode(message: Publishable | Delta) -> bytes:
 
 
 def decode(session: str, lane: Lane, entry: Entry) -> Envelope:
-    """The envelope of an entry read from a lane's stream.
+    """The envelope of an entry read from a lane's stream; one that cannot be read holds an `Unreadable` with its error:
 
-    Raises:
-        ForgedEntry: the entry is not one that the bus writes: its id or fields have another shape, or its message
-            does not belong into this lane.
-        UnknownVersion: a newer package wrote it.
-        DecodeError, UnknownKind, UnknownRole: its message cannot be read.
+    - `ForgedEntry`: the entry is not one that the bus writes, or its message does not belong into this lane;
+    - `UnknownVersion`: a newer package wrote it;
+    - `DecodeError`, `UnknownKind`: its message has no shape we know.
     """
     entry_id, fields = entry
     try:
-        _, version, _, time, _, producer, _, body = fields
-        position, _, zero = entry_id.partition(b"-")
-        if version != _VERSION_TEXT:
-            raise UnknownVersion(int(version), VERSION)
-        if zero != b"0" or fields[6] != b"m":
-            raise ValueError
-        return Envelope(session, int(position), lane, _READ[lane](body), int(time) / 1000, producer.decode())
-    except BusError:
-        raise
-    except (ValueError, TypeError):
-        raise ForgedEntry(f"{session}:{lane}", entry_id.decode(errors="replace"), "not written by the bus") from None
+        _, version, _, time, _, producer, name, body = fields
+        position, _, rest = entry_id.partition(b"-")
+        if version == _VERSION_TEXT and rest == b"0" and name == b"m":
+            return Envelope(session, int(position), lane, _READ[lane](body), int(time) / 1000, producer.decode())
+    except (MessageError, ValueError, TypeError) as error:
+        return _unreadable(session, lane, entry, error)
+    return _unreadable(session, lane, entry, None)
 
 
 def decode_delta(session: str, entry: Entry) -> Envelope:
-    """The envelope of an entry of the live stream; `delta` is the part of its id after the hyphen.
-
-    Raises:
-        DecodeError, ForgedEntry: as for `decode`.
-    """
+    """The envelope of an entry of the live stream; `delta` is the part of its id after the hyphen."""
     entry_id, fields = entry
     try:
         _, _, _, time, _, producer, _, body = fields
         position, _, delta = entry_id.partition(b"-")
         message = read_delta(body)
         return Envelope(session, int(position), Lane.LLM, message, int(time) / 1000, producer.decode(), int(delta))
-    except DecodeError:
-        raise
-    except (ValueError, TypeError):
-        raise ForgedEntry(f"{session}:live", entry_id.decode(errors="replace"), "not written by the bus") from None
+    except (MessageError, ValueError, TypeError) as error:
+        return _unreadable(session, Lane.LLM, entry, error)
+
+
+def _unreadable(session: str, lane: Lane, entry: Entry, cause: Exception | None) -> Envelope:
+    entry_id, fields = entry
+    values = dict(zip(fields[::2], fields[1::2], strict=False))
+    position, _, delta = entry_id.decode(errors="replace").partition("-")
+    version = values.get(b"v", b"")
+    match cause:
+        case UnknownRole():
+            error: MessageError = ForgedEntry(f"{session}:{lane}", entry_id.decode(), f"not of this lane: {cause}")
+        case MessageError():
+            error = cause
+        case _ if cause is None and version.isdigit() and int(version) > VERSION:
+            error = UnknownVersion(int(version), VERSION)
+        case _:
+            error = ForgedEntry(f"{session}:{lane}", entry_id.decode(), "not written by the bus")
+    message = Unreadable(error, values.get(b"m", b""))
+    return Envelope(
+        session, int(position), lane, message, 0.0, values.get(b"by", b"").decode(errors="replace"), int(delta)
+    )

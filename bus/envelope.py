@@ -3,12 +3,12 @@
 import re
 from typing import NamedTuple, Self
 
-from bus.errors import InvalidCursor
+from bus.errors import InvalidCursor, MessageError
 from bus.messages.delta import Delta
 from bus.messages.lanes import Lane
 from bus.messages.reading import Publishable
 
-__all__ = ("START", "Cursor", "Envelope")
+__all__ = ("START", "Cursor", "Envelope", "Unreadable")
 
 _CURSOR = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
 
@@ -44,6 +44,14 @@ START = Cursor(0)
 """Before the first entry: reading after it gives everything."""
 
 
+class Unreadable(NamedTuple):
+    """What stands in a message's place when its entry cannot be believed or read: shown, never skipped in silence."""
+
+    error: MessageError
+    raw: bytes
+    """the entry's body as it is, or b"" where it has none"""
+
+
 class Envelope(NamedTuple):
     """What was said, and where. A live delta stands below the newest position and has a `delta` of 1 or more."""
 
@@ -51,7 +59,7 @@ class Envelope(NamedTuple):
     position: int
     """its place in the session, over both lanes, from 1 without gaps"""
     lane: Lane
-    message: Publishable | Delta
+    message: Publishable | Delta | Unreadable
     time: float
     """seconds UTC by the server's clock"""
     producer: str

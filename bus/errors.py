@@ -29,8 +29,10 @@ __all__ = (
     "MessageTooLarge",
     "NoEmbeddedServer",
     "OutcomeUnknown",
+    "Refused",
     "SequenceGap",
     "ServerFailed",
+    "ServerInUse",
     "SessionClosed",
     "SetupError",
     "SocketPathTooLong",
@@ -255,9 +257,42 @@ class OutcomeUnknown(Unavailable):
         self.session, self.seconds = session, seconds
 
 
+class Refused(Unavailable):
+    """The server answered with an error and did nothing. `code` is the error's first word, such as OOM or NOSCRIPT.
+
+    The rest of its text is left out, as it may quote what was being written.
+    """
+
+    def __init__(self, code: str) -> None:
+        super().__init__(f"the server refused: {code}")
+        self.code = code
+
+    @property
+    def is_transient(self) -> bool:
+        """The same command may succeed later, without anybody changing it."""
+        return self.code in _TRANSIENT
+
+
+_TRANSIENT = frozenset(
+    {"BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "READONLY", "TRYAGAIN"}
+)
+
+
 class ServerFailed(Unavailable):
     """The embedded server did not start, or ended by itself."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"embedded server: {reason}")
         self.reason = reason
+
+
+class ServerInUse(Unavailable):
+    """The embedded server was not stopped: somebody has its data directory open, and would only start it again.
+
+    Fields: `path`, the data directory; `openers`, the process ids that have it open, as far as they are known.
+    """
+
+    def __init__(self, path: Path, openers: tuple[int, ...]) -> None:
+        who = f" by process {', '.join(map(str, openers))}" if openers else ""
+        super().__init__(f"data directory {path} is held open{who}: its server runs until they are done")
+        self.path, self.openers = path, openers

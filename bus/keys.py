@@ -10,6 +10,7 @@
 | ns:{b}:s:<sid>:keys | hash | caller's key -> first position, count | with its session |
 | ns:{b}:s:<sid>:p:<name>@<v> | hash | a projection: state, position | on rebuild |
 | ns:{b}:sessions | hash | session -> created, milliseconds | with its session |
+| ns:{b}:forged | stream | what others wrote into a lane: set aside, never read as a message | capped |
 | ns:{b}:index | stream | the doorbell: one pointer an append | trimmed |
 """
 
@@ -50,6 +51,7 @@ class Keys:
     def __init__(self, namespace: str = "lanebus", buckets: int = BUCKETS) -> None:
         self.namespace, self.buckets = namespace, buckets
         self.config = f"{namespace}:config"
+        self._appending: dict[str, tuple[str, str, str, str, str]] = {}
 
     def bucket(self, session: str) -> int:
         """The bucket of a session."""
@@ -80,6 +82,20 @@ class Keys:
 
     def sessions(self, bucket: int) -> str:
         return f"{self.namespace}:{{{bucket}}}:sessions"
+
+    def forged(self, bucket: int) -> str:
+        return f"{self.namespace}:{{{bucket}}}:forged"
+
+    def appending(self, session: str) -> tuple[str, str, str, str, str]:
+        """The keys an append touches: head, producers, caller's keys, LLM lane, extension lane."""
+        names = self._appending.get(session)
+        if names is None:
+            stem = self._session(session)
+            names = (f"{stem}:head", f"{stem}:producers", f"{stem}:keys", f"{stem}:llm", f"{stem}:ext")
+            if len(self._appending) >= 10_000:
+                self._appending.clear()
+            self._appending[session] = names
+        return names
 
     def _session(self, session: str) -> str:
         return f"{self.namespace}:{{{self.bucket(session)}}}:s:{session}"

@@ -1,0 +1,80 @@
+# Needs Python 3.11 or newer and make. Each target does its own set-up in .venv; nothing is installed outside of it.
+
+SHELL  := /bin/sh
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+# The first that is new enough and can make a venv. A name on the PATH need not work (pyenv's shims), so each is run.
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	"$$p" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo "$$p" && break; done)
+# What is checked, as far as it is there.
+CODE   := $(wildcard bus handlers tests examples bench)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test check bench clean
+
+help:  ## what can be asked for
+	@echo 'make demo    an agent over both lanes, shown in the browser, on an embedded server'
+	@echo 'make test    the tests; those that need redis-server or chromium are skipped where it is missing'
+	@echo 'make check   ruff, pyright strict, mypy strict'
+	@echo 'make bench   the figures, as ratios to plain redis-py in the same run'
+	@echo 'make clean   remove the set-up and all caches'
+	@echo
+	@echo 'Python: $(or $(PYTHON),none found that is 3.11 or newer and has venv); another one: make PYTHON=python3.12 …'
+
+demo: $(VENV)/.run
+	$(BIN)/lanebus demo
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.check
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/mypy $(CODE)
+	$(BIN)/mypy .ci/pin
+	$(BIN)/mypy .ci/pinned
+
+bench: $(VENV)/.run
+	$(BIN)/python -m bench
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find bus handlers tests examples bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# --- set-up -----------------------------------------------------------------------------------------------------
+# A stamp is newer than what it was made from, or its set is installed again. `.test` holds all of `.run`, and `.check` of
+# `.test`. Wheels only: what a source archive builds with would be fetched without any hash. For the same reason the
+# project itself is built with the pinned setuptools, not in an environment that pip fills on its own.
+
+PINS := constraints.txt pyproject.toml .ci/pinned
+PIP  := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+define install
+@echo 'installing the pinned packages: $(1)'
+@$(BIN)/python .ci/pinned $(1) > $@.txt
+@$(PIP) install --require-hashes --only-binary :all: -r $@.txt
+@$(PIP) install --no-deps --no-build-isolation --editable .
+@touch $@
+endef
+
+$(VENV)/.python:
+	@test -n '$(PYTHON)' || { \
+		echo 'lanebus needs Python 3.11 or newer with its venv module, and none was found.' >&2; \
+		echo 'Debian, Ubuntu: apt-get install python3 python3-venv. macOS: brew install python@3.13.' >&2; \
+		echo 'If it is under another name: make PYTHON=/path/to/python3 …' >&2; exit 1; }
+	@'$(PYTHON)' -c 'import sys; v = sys.version_info; \
+		sys.exit(None if v >= (3, 11) else f"lanebus needs Python 3.11 or newer; $(PYTHON) is {v[0]}.{v[1]}")'
+	@'$(PYTHON)' -m venv --clear $(VENV) || { \
+		echo '$(PYTHON) cannot make a venv. Debian, Ubuntu: apt-get install python3-venv.' >&2; exit 1; }
+	@touch $@
+
+$(VENV)/.run: $(VENV)/.python $(PINS)
+	$(call install,build run)
+
+$(VENV)/.test: $(VENV)/.run
+	$(call install,build run test)
+
+$(VENV)/.check: $(VENV)/.test
+	$(call install,build run test check)

@@ -1,0 +1,141 @@
+"""Open and close a bus: on the embedded server of a directory, or on yours."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, cast
+from warnings import warn
+
+import anyio
+
+from bus.consumer import Consumer
+from bus.errors import UnsafeServer
+from bus.hub import Hub
+from bus.keys import BUCKETS, Keys
+from bus.log import Log, SessionHead
+from bus.publisher import Publisher
+from bus.server import open_server
+from bus.session import Session
+
+if TYPE_CHECKING:
+    from bus.connection import LinkPool, Server
+
+__all__ = ("Bus", "DurabilityWarning")
+
+CLOSE_SECONDS = 5.0
+"""How long closing waits for publishes that are on their way."""
+
+SCHEMA = 1
+
+_OLDEST = (7, 0)
+
+
+class DurabilityWarning(UserWarning):
+    """The server does not keep what it acknowledges through a crash."""
+
+
+class Bus:
+    """An open bus. All sessions of one process share its publisher and its reader."""
+
+    def __init__(self, server: Server, pool: LinkPool, keys: Keys) -> None:
+        self._server, self._pool, self._keys = server, pool, keys
+        self._log = Log(pool, keys)
+        self._publisher = Publisher(server, keys, self._log)
+        self._hub = Hub(server, keys, self._log)
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, url: str | None = None, *, data_dir: Path | None = None, namespace: str = "lanebus"
+    ) -> AsyncGenerator[Self, None]:
+        """A bus for the length of the block.
+
+        Args:
+            url: `redis://`, `rediss://` or `unix://` of a server of yours; None starts or joins the embedded one.
+            data_dir: where the embedded server keeps its log; None is the user's own place.
+            namespace: the beginning of every key; buses of different namespaces do not see each other.
+
+        Raises:
+            SetupError: the settings cannot work: its subclasses say what to change.
+            Unavailable: the server cannot be reached or did not start.
+        """
+        # Here and not above: the client takes as long to import as all of the bus, and who only wants a message
+        # type, or a command's help, does not need it.
+        from bus.connection import LinkPool, Server  # noqa: PLC0415
+
+        async with AsyncExitStack() as stack:
+            if url is None:
+                embedded = await stack.enter_async_context(open_server(data_dir))
+                server = Server.at_socket(str(embedded.socket))
+            else:
+                server = Server(url)
+            pool = LinkPool(server)
+            stack.push_async_callback(pool.close)
+            keys = Keys(namespace, await _prepare(pool, namespace))
+            bus = cls(server, pool, keys)
+            failure: Exception | None = None
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(bus._publisher.run)
+                tasks.start_soon(bus._hub.run)
+                try:
+                    yield bus
+                except Exception as error:  # noqa: BLE001  # raised again below, outside of the group: a caller's
+                    failure = error  # error stays what it is and does not come wrapped in an ExceptionGroup
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await bus._publisher.drain(CLOSE_SECONDS)
+                    tasks.cancel_scope.cancel()
+            if failure is not None:
+                raise failure
+
+    def session(self, session_id: str) -> Session:
+        """A session by its id; no I/O.
+
+        Raises:
+            InvalidSessionId: the id does not match `[A-Za-z0-9_-]{1,64}`.
+        """
+        return Session(session_id, self._log, self._publisher, self._hub)
+
+    async def sessions(self) -> list[SessionHead]:
+        """The heads of all sessions, the one that changed last first.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
+        heads = await self._log.heads(await self._log.sessions())
+        return sorted(heads, key=lambda head: head.updated, reverse=True)
+
+    def consumer(self, group: str, name: str, *, idle: float = 60.0) -> Consumer:
+        """A worker's place in a consumer group; no I/O.
+
+        Args:
+            name: of this consumer; the same name after a restart gets its unfinished work again.
+            idle: seconds after which another consumer's unfinished work is taken over.
+        """
+        return Consumer(self._server, self._pool, self._keys, group=group, name=name, idle=idle)
+
+
+async def _prepare(pool: LinkPool, namespace: str) -> int:
+    """Check the server, and agree on the number of buckets, which is written once and never changes."""
+    info = _info(cast("bytes", await pool.call("INFO")))
+    version = info.get("valkey_version") or info.get("redis_version", "0.0")
+    if tuple(int(part) for part in info.get("redis_version", "0.0").split(".")[:2]) < _OLDEST:
+        raise UnsafeServer("version", version, "Redis 7.0 or Valkey 8 and newer")
+    if (policy := info.get("maxmemory_policy", "noeviction")) != "noeviction":
+        raise UnsafeServer("maxmemory-policy", policy, "noeviction: another policy deletes whole sessions")
+    if info.get("aof_enabled") == "0":
+        warn("the server keeps no append-only file: acknowledged messages may be lost", DurabilityWarning, stacklevel=3)
+    config = Keys(namespace).config
+    await pool.call("HSETNX", config, "buckets", BUCKETS)
+    await pool.call("HSETNX", config, "schema", SCHEMA)
+    buckets, schema = cast("list[bytes]", await pool.call("HMGET", config, "buckets", "schema"))
+    if int(schema) > SCHEMA:
+        raise UnsafeServer("schema", schema.decode(), f"{SCHEMA}: a newer package wrote this namespace")
+    return int(buckets)
+
+
+def _info(text: bytes) -> dict[str, str]:
+    lines = (line.partition(":") for line in text.decode(errors="replace").splitlines() if ":" in line)
+    return {name: value for name, _, value in lines}

@@ -1,0 +1,249 @@
+"""The log's own steps, one function each: append, preview, read, project, lease.
+
+A script is sent by its digest and loaded again when the server has forgotten it. Milliseconds stop here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from hashlib import sha1
+from importlib.resources import files
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from bus.codec import VERSION, Entry
+from bus.envelope import Cursor
+from bus.errors import Refused, Unavailable
+from bus.keys import Keys
+from bus.messages.lanes import Lane
+
+if TYPE_CHECKING:
+    from bus.connection import Argument, Link, LinkPool, Reply
+
+__all__ = (
+    "Append",
+    "Checkpoint",
+    "Lease",
+    "Log",
+    "Plan",
+    "SessionHead",
+    "answered",
+    "head_command",
+    "publish_command",
+    "read_head",
+)
+
+INDEX_LENGTH = 10_000
+"""About how many pointers the doorbell of a bucket keeps."""
+
+LIVE_LENGTH = 2_000
+LIVE_SECONDS = 600.0
+"""How many live deltas a session keeps, and how long after the last one."""
+
+
+class _Script:
+    """A Lua script of this package: its text and the digest the server knows it by."""
+
+    def __init__(self, name: str) -> None:
+        self.text = files("bus").joinpath("scripts", f"{name}.lua").read_text(encoding="utf-8")
+        self.digest = sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+    def command(self, keys: Sequence[str], arguments: Iterable[Argument]) -> tuple[Argument, ...]:
+        """The command that runs it, all keys declared."""
+        return ("EVALSHA", self.digest, len(keys), *keys, *arguments)
+
+
+PUBLISH, PREVIEW, SET_ASIDE = _Script("publish"), _Script("preview"), _Script("set_aside")
+PROJECT, LEASE = _Script("project"), _Script("lease")
+
+
+class SessionHead(NamedTuple):
+    """What the log knows of a session without reading it."""
+
+    session: str
+    position: int
+    """of the last entry; 0 if there is none"""
+    created: float
+    """seconds UTC by the server's clock; 0.0 if the session is empty"""
+    updated: float
+    """seconds UTC of the last append; 0.0 if the session is empty"""
+    size_bytes: int
+    """of all messages' JSON"""
+    epoch: int
+    """of the lease last taken"""
+    trimmed: int
+    """the highest position that was trimmed away; 0 if none was"""
+    is_closed: bool
+
+
+class Checkpoint(NamedTuple):
+    """A projection's state, and the position it was folded up to."""
+
+    state: bytes
+    position: int
+
+
+class Lease(NamedTuple):
+    """The right to run a session's loop. A later epoch ends it, whatever the clock says."""
+
+    session: str
+    owner: str
+    epoch: int
+
+
+class Plan(NamedTuple):
+    """One publish as the script takes it: the plan's text, then the JSON of each message."""
+
+    text: str
+    bodies: tuple[bytes, ...]
+
+
+class Append(NamedTuple):
+    """What one producer appends to one session in one step."""
+
+    session: str
+    number: int
+    plans: Sequence[Plan]
+
+
+def publish_command(keys: Keys, producer: str, bucket: int, appends: Sequence[Append]) -> tuple[Argument, ...]:
+    """The command that appends to the sessions of one bucket; answers as scripts/publish.lua says."""
+    names = [keys.index(bucket), keys.sessions(bucket)]
+    arguments: list[Argument] = [producer, VERSION, INDEX_LENGTH]
+    for session, number, plans in appends:
+        names += keys.appending(session)
+        arguments += (session, number, len(plans))
+        for text, bodies in plans:
+            arguments.append(text)
+            arguments += bodies
+    return PUBLISH.command(names, arguments)
+
+
+class Log:
+    """The steps that are not group-committed, on a pool of links. All of them are safe to send twice."""
+
+    def __init__(self, pool: LinkPool, keys: Keys) -> None:
+        self._pool, self._keys = pool, keys
+
+    async def head(self, session: str) -> SessionHead:
+        """The session's head; of an empty session all zeros."""
+        (head,) = await self.heads((session,))
+        return head
+
+    async def heads(self, sessions: Sequence[str]) -> list[SessionHead]:
+        """The heads of several sessions in one round trip."""
+        replies = await self._pool.call_many([head_command(self._keys, session) for session in sessions])
+        return [read_head(session, reply) for session, reply in zip(sessions, replies, strict=True)]
+
+    async def sessions(self) -> list[str]:
+        """Every session that was ever published to, in no order."""
+        commands = [("HKEYS", self._keys.sessions(bucket)) for bucket in range(self._keys.buckets)]
+        replies = await self._pool.call_many(commands)
+        return [name.decode() for reply in replies for name in cast("list[bytes]", answered(reply))]
+
+    async def page(
+        self, session: str, lanes: Sequence[Lane], after: int, until: int | None, count: int
+    ) -> tuple[SessionHead, list[list[Entry]]]:
+        """The head, then up to `count` entries of each lane above `after` and up to `until`, oldest first.
+
+        The head is read first: whatever it counts is in the lanes by the time they are read.
+        """
+        end = "+" if until is None else f"{until}-0"
+        commands: list[Sequence[Argument]] = [head_command(self._keys, session)]
+        commands += [("XRANGE", self._keys.lane(session, lane), f"({after}-0", end, "COUNT", count) for lane in lanes]
+        replies = await self._pool.call_many(commands)
+        return read_head(session, replies[0]), [cast("list[Entry]", answered(reply)) for reply in replies[1:]]
+
+    async def deltas(self, session: str, after: Cursor) -> list[Entry]:
+        """The live deltas above a cursor that are still kept, oldest first."""
+        reply = await self._pool.call("XRANGE", self._keys.live(session), f"({after}", "+", "COUNT", LIVE_LENGTH)
+        return cast("list[Entry]", reply)
+
+    async def preview(self, session: str, producer: str, bodies: Sequence[bytes]) -> Cursor:
+        """Append live deltas below the newest position; gives the place of the last one.
+
+        Sent once: a repeat after a lost answer would show its text twice.
+        """
+        names = (self._keys.head(session), self._keys.live(session))
+        arguments: tuple[Argument, ...] = (producer, VERSION, LIVE_LENGTH, int(LIVE_SECONDS * 1000), *bodies)
+        async with self._pool.link() as link:
+            reply = await _run_on(link, PREVIEW, names, arguments)
+        return Cursor.parse(cast("bytes", reply).decode())
+
+    async def set_aside(self, session: str, lane: Lane) -> list[str]:
+        """Move what the bus did not write from a lane's end to the stream of forged entries; gives their ids."""
+        names = (
+            self._keys.head(session),
+            self._keys.lane(session, lane),
+            self._keys.forged(self._keys.bucket(session)),
+        )
+        return [name.decode() for name in cast("list[bytes]", await self._run(SET_ASIDE, names, (session, lane.value)))]
+
+    async def unblock(self, client_id: int) -> None:
+        """Let another link's blocked read come back with nothing."""
+        await self._pool.call("CLIENT", "UNBLOCK", client_id)
+
+    async def load_projection(self, session: str, name: str, version: int) -> Checkpoint | None:
+        """The stored state of a projection; None if there is none."""
+        reply = await self._pool.call("HMGET", self._keys.projection(session, name, version), "state", "position")
+        state, position = cast("list[bytes | None]", reply)
+        return None if state is None or position is None else Checkpoint(state, int(position))
+
+    async def save_projection(
+        self, session: str, name: str, version: int, state: bytes, *, position: int, expected: int
+    ) -> bool:
+        """Store state and checkpoint in one step, if the stored checkpoint is still at `expected` (0: none)."""
+        names = (self._keys.projection(session, name, version),)
+        return await self._run(PROJECT, names, (expected, position, state)) == 1
+
+    async def lease(self, step: str, lease: Lease, seconds: float) -> int:
+        """Take, renew or release a lease; gives the epoch held, or 0."""
+        arguments: tuple[Argument, ...] = (step, lease.owner, lease.epoch, int(seconds * 1000))
+        return cast("int", await self._run(LEASE, (self._keys.head(lease.session),), arguments))
+
+    async def _run(self, script: _Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
+        try:
+            async with self._pool.link() as link:
+                return await _run_on(link, script, keys, arguments)
+        except Refused:
+            raise
+        except Unavailable:  # an idle link may have died unseen, and every step here but `preview` may run twice
+            async with self._pool.link() as link:
+                return await _run_on(link, script, keys, arguments)
+
+
+async def _run_on(link: Link, script: _Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
+    command = script.command(keys, arguments)
+    try:
+        return await link.call(*command)
+    except Refused as error:
+        if error.code != "NOSCRIPT":
+            raise
+    return await link.call("EVAL", script.text, *command[2:])
+
+
+def head_command(keys: Keys, session: str) -> tuple[Argument, ...]:
+    """The command that reads a session's head."""
+    return ("HMGET", keys.head(session), *_HEAD)
+
+
+_HEAD = ("position", "created", "updated", "bytes", "epoch", "trimmed", "state")
+
+
+def read_head(session: str, reply: Reply | Refused) -> SessionHead:
+    """The head from the answer to `head_command`."""
+    *numbers, state = cast("list[bytes | None]", answered(reply))
+    position, created, updated, size_bytes, epoch, trimmed = (int(number or 0) for number in numbers)
+    return SessionHead(
+        session, position, created / 1000, updated / 1000, size_bytes, epoch, trimmed, is_closed=state == b"closed"
+    )
+
+
+def answered(reply: Reply | Refused) -> Reply:
+    """The answer, if it is one.
+
+    Raises:
+        Refused: the server answered with an error.
+    """
+    if isinstance(reply, Refused):
+        raise reply
+    return reply

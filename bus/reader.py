@@ -1,0 +1,69 @@
+"""Pages of a session's log as envelopes: both lanes merged by position, nothing shown that could still have a gap."""
+
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from operator import itemgetter
+
+from bus.codec import Entry, decode
+from bus.envelope import Cursor, Envelope
+from bus.errors import CursorTrimmed, LogRolledBack
+from bus.log import Log
+from bus.messages.lanes import Lane
+
+__all__ = ("SAFE_PAGE", "merge", "position_of", "read_pages")
+
+PAGE = 500
+SAFE_PAGE = 60
+"""Entries of one lane in one reply. The server cuts a link whose reply outgrows its limit (64 MB in the embedded one),
+so a session that holds more than `SMALL_BYTES` is read in pages that stay below it even if each message is as large as
+a message may be."""
+
+SMALL_BYTES = 32 * 1_048_576
+
+
+async def read_pages(
+    log: Log, session: str, lanes: Sequence[Lane], after: Cursor, until: int | None
+) -> AsyncGenerator[list[Envelope], None]:
+    """What stands after a cursor and up to `until`, page by page in position order; None is up to the present end.
+
+    Raises:
+        CursorTrimmed: what comes next after the cursor was trimmed away.
+        LogRolledBack: the cursor is beyond the session's end.
+        Unavailable: the server cannot be reached.
+    """
+    position = after.position
+    count = SAFE_PAGE
+    while until is None or position < until:
+        head, pages = await log.page(session, lanes, position, until, count)
+        if position < head.trimmed:
+            raise CursorTrimmed(session, str(Cursor(position)), head.trimmed + 1)
+        if position > head.position:
+            raise LogRolledBack(session, position, head.position)
+        # What is above the head was not there when the head was read: another lane's page may lack what is before it.
+        until = head.position if until is None else min(until, head.position)
+        bound = min([until, *(position_of(page[-1]) for page in pages if len(page) == count)])
+        if envelopes := merge(session, zip(lanes, pages, strict=True), bound):
+            yield envelopes
+        position = bound
+        count = PAGE if head.size_bytes < SMALL_BYTES else SAFE_PAGE
+
+
+def merge(session: str, pages: Iterable[tuple[Lane, Sequence[Entry]]], bound: int) -> list[Envelope]:
+    """The envelopes of several lanes up to `bound`, in position order."""
+    merged: list[Envelope] = []
+    filled = 0
+    for lane, page in pages:
+        filled += bool(page)
+        if page and position_of(page[-1]) > bound:
+            page = [entry for entry in page if position_of(entry) <= bound]  # noqa: PLW2901  # the same page, shorter
+        merged += [decode(session, lane, entry) for entry in page]
+    if filled > 1:
+        merged.sort(key=_POSITION)
+    return merged
+
+
+def position_of(entry: Entry) -> int:
+    """The position in an entry's id."""
+    return int(entry[0].partition(b"-")[0])
+
+
+_POSITION = itemgetter(Envelope._fields.index("position"))

@@ -1,0 +1,11 @@
+-- Store a projection's state with its checkpoint, if it still stands where the fold began.
+--
+-- KEYS  1 projection hash
+-- ARGV  1 position the fold began at, 0 for none · 2 position it reached · 3 state
+--
+-- Gives 1 if it was stored, 0 if somebody else has stored another one meanwhile.
+
+local stored = redis.call('HGET', KEYS[1], 'position') or '0'
+if stored ~= ARGV[1] then return 0 end
+redis.call('HSET', KEYS[1], 'position', ARGV[2], 'state', ARGV[3])
+return 1

@@ -1,0 +1,197 @@
+"""A session as its user holds it: publish, read, follow."""
+
+from collections.abc import AsyncGenerator, Collection
+from secrets import token_urlsafe
+
+from bus.codec import decode_delta, encode
+from bus.envelope import START, Cursor, Envelope
+from bus.errors import DecodeError, LogRolledBack
+from bus.hub import Hub
+from bus.keys import check_session_id
+from bus.log import Checkpoint, Lease, Log, SessionHead
+from bus.messages.delta import Delta
+from bus.messages.lanes import Lane
+from bus.messages.reading import Publishable
+from bus.publisher import Conditions, Publisher
+from bus.reader import read_pages
+from bus.receipt import Receipt
+
+__all__ = ("ALL_LANES", "Session", "new_session_id")
+
+ALL_LANES = frozenset(Lane)
+
+PUBLISH_SECONDS = 10.0
+"""How long a publish waits for the server by itself."""
+
+
+class Session:
+    """One session of the bus. Making it does no I/O, and a session exists once something was published to it."""
+
+    def __init__(self, session_id: str, log: Log, publisher: Publisher, hub: Hub) -> None:
+        self.id = check_session_id(session_id)
+        self._log, self._publisher, self._hub = log, publisher, hub
+
+    # --- writing --------------------------------------------------------------------------------------------------
+
+    async def publish(
+        self,
+        *messages: Publishable,
+        key: str | None = None,
+        expected: int | None = None,
+        epoch: int | None = None,
+        wake: bool | None = None,
+        seconds: float = PUBLISH_SECONDS,
+    ) -> Receipt:
+        """Append messages to both lanes in one step, all or none, and wait until the server has them on disk.
+
+        Args:
+            key: your own name for this publish; remembered for the life of the session, a repeat adds nothing.
+            expected: the session's last position; if it has moved on, nothing is added.
+            epoch: of the lease this publish belongs to; once the lease is lost, nothing is added.
+            wake: ring the workers; by itself a publish rings if a user speaks in it.
+            seconds: how long to wait for a server that does not answer.
+
+        Returns:
+            The positions, one a message; of the first publish with this key where it is a repeat.
+
+        Raises:
+            MessageTooLarge, Conflict, Fenced, SessionClosed: refused; nothing was added.
+            LogRolledBack: the server lost its log's end; what was acknowledged before may be gone.
+            OutcomeUnknown: no answer in time; it may be in the log. With the same `key` it is safe to repeat.
+            Unavailable: the server could not be reached, or refused all that time; nothing was added.
+        """
+        if not messages:
+            raise DecodeError("", "a publish needs a message")
+        return await self._publisher.publish(self.id, messages, Conditions(key, expected, epoch, wake), seconds)
+
+    async def preview(self, *deltas: Delta) -> None:
+        """Show pieces of a message that is still being spoken to those who follow live. They are in no lane.
+
+        Raises:
+            Unavailable: the server cannot be reached; the preview lacks these pieces.
+        """
+        await self._log.preview(self.id, self._publisher.producer, [encode(delta) for delta in deltas])
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    async def read(
+        self, *, lanes: Collection[Lane] = ALL_LANES, after: Cursor = START, until: int | None = None
+    ) -> AsyncGenerator[Envelope, None]:
+        """What is in the log now, in position order over all `lanes`, from behind a cursor up to a position.
+
+        Raises:
+            CursorTrimmed: what comes next after the cursor was trimmed away.
+            LogRolledBack: the cursor is beyond the session's end.
+            Unavailable: the server cannot be reached.
+        """
+        async for page in read_pages(self._log, self.id, _in_order(lanes), after, until):
+            for envelope in page:
+                yield envelope
+
+    async def follow(
+        self, *, lanes: Collection[Lane] = ALL_LANES, after: Cursor = START, live: bool = False
+    ) -> AsyncGenerator[Envelope, None]:
+        """Everything after a cursor, exactly once and in order: what is in the log, then what comes, without end.
+
+        Args:
+            live: also the live deltas; they are LLM content, so never give them to who may not read the LLM lane.
+
+        Raises:
+            CursorTrimmed, LogRolledBack: as for `read`, also later.
+            Unavailable: the server cannot be reached at the start; later it is waited for.
+            Closed: the bus was closed.
+        """
+        cursor = after
+        while True:
+            subscription = await self._hub.subscribe(self.id, frozenset(lanes), live=live)
+            try:
+                start = subscription.start
+                if cursor.position > start.position:
+                    cursor = await self._known(cursor)
+                async for page in read_pages(self._log, self.id, _in_order(lanes), cursor, start.position):
+                    for envelope in page:
+                        cursor = envelope.cursor
+                        yield envelope
+                if live and subscription.live_start > start:
+                    for envelope in await self._missed_deltas(max(cursor, start), subscription.live_start):
+                        cursor = envelope.cursor
+                        yield envelope
+                while not subscription.fell_behind:
+                    for envelope in await subscription.take():
+                        if envelope.cursor > cursor:
+                            cursor = envelope.cursor
+                            yield envelope
+            finally:
+                subscription.close()
+
+    async def head(self) -> SessionHead:
+        """The session's last position and what else is known without reading it.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
+        return await self._log.head(self.id)
+
+    async def _known(self, cursor: Cursor) -> Cursor:
+        """The cursor, if the log reaches it: the hub may be a moment behind a publish of this very process."""
+        head = await self.head()
+        if cursor.position > head.position:
+            raise LogRolledBack(self.id, cursor.position, head.position)
+        return cursor
+
+    async def _missed_deltas(self, after: Cursor, until: Cursor) -> list[Envelope]:
+        envelopes = [decode_delta(self.id, entry) for entry in await self._log.deltas(self.id, after)]
+        return [envelope for envelope in envelopes if envelope.cursor <= until]
+
+    # --- projections ----------------------------------------------------------------------------------------------
+
+    async def load_projection(self, name: str, version: int) -> Checkpoint | None:
+        """The stored state of a projection with its checkpoint; None if there is none.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
+        return await self._log.load_projection(self.id, name, version)
+
+    async def save_projection(self, name: str, version: int, state: bytes, *, position: int, expected: int) -> bool:
+        """Store a projection's state and checkpoint in one step.
+
+        Args:
+            position: up to where `state` was folded.
+            expected: the checkpoint it was folded from, 0 for none.
+
+        Returns:
+            False, and nothing was stored, if somebody else has stored another checkpoint meanwhile.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
+        return await self._log.save_projection(self.id, name, version, state, position=position, expected=expected)
+
+    # --- leases ---------------------------------------------------------------------------------------------------
+
+    async def acquire_lease(self, owner: str, seconds: float) -> Lease | None:
+        """Take the right to run this session's loop; None if another owner holds it and its time is not over.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
+        epoch = await self._log.lease("take", Lease(self.id, owner, 0), seconds)
+        return Lease(self.id, owner, epoch) if epoch else None
+
+    async def renew_lease(self, lease: Lease, seconds: float) -> bool:
+        """Hold a lease for longer; False if it is lost."""
+        return await self._log.lease("renew", lease, seconds) != 0
+
+    async def release_lease(self, lease: Lease) -> None:
+        """Give a lease back; nothing happens if it is lost already."""
+        await self._log.lease("release", lease, 0.0)
+
+
+def new_session_id() -> str:
+    """A session id that nobody has used."""
+    return token_urlsafe(9)
+
+
+def _in_order(lanes: Collection[Lane]) -> tuple[Lane, ...]:
+    return tuple(lane for lane in Lane if lane in lanes)

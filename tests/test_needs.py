@@ -1,0 +1,70 @@
+"""A test whose program is missing is skipped by name, and fails in CI."""
+
+from textwrap import dedent
+
+import pytest
+
+__all__ = ()
+
+CONFTEST = 'pytest_plugins = ("tests.needs",)'
+CASES = """\
+    import pytest
+
+    @pytest.mark.needs("chromium")
+    def test_a_page(): pass
+
+    def test_another_page(chromium): pass
+
+    def test_with_data(seed_data): pass
+
+    def test_plain(): pass
+"""
+
+
+def write(pytester: pytest.Pytester, source: str) -> None:
+    """Make `source` the folder's only test file."""
+    (pytester.path / "test_it.py").write_text(dedent(source))
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """A folder of tests on a machine with no programs and no data."""
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("CI", "")
+    monkeypatch.setattr("tests.needs.SHARED", pytester.path / "absent")
+    pytester.makeconftest(CONFTEST)
+    write(pytester, CASES)
+    return pytester
+
+
+def run(project: pytest.Pytester) -> pytest.RunResult:
+    """The run of the folder's tests, in this process."""
+    return project.runpytest_inprocess("-p", "no:valkey", "-p", "no:asyncio", "--strict-markers")
+
+
+def test_the_summary_names_what_was_skipped_and_how_to_get_it(project: pytest.Pytester) -> None:
+    result = run(project)
+    result.assert_outcomes(passed=1, skipped=3)
+    result.stdout.fnmatch_lines(
+        [
+            "*2 tests skipped: need chromium (Debian: apt-get install chromium)*",
+            "  test_it.py::test_a_page",
+            "  test_it.py::test_another_page",
+            "*1 test skipped: need shared (*",
+            "  test_it.py::test_with_data",
+            "*1 passed, 3 skipped*",
+        ]
+    )
+
+
+def test_a_missing_program_fails_in_ci_and_missing_data_does_not(
+    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CI", "true")
+    result = run(project)
+    result.assert_outcomes(passed=1, skipped=1, errors=2)
+
+
+def test_an_unknown_need_is_an_error(project: pytest.Pytester) -> None:
+    write(project, 'import pytest\n@pytest.mark.needs("chrmium")\ndef test_x(): pass')
+    run(project).stdout.fnmatch_lines(["*want one of redis-server, chromium, shared*"])
