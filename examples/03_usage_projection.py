@@ -14,7 +14,7 @@ import anyio
 
 from bus import AssistantMessage, Bus, ExtensionMessage, Rates, TextBlock, Usage, UserMessage, new_session_id
 from handlers.projections.projection import project, rebuild
-from handlers.projections.usage import USAGE
+from handlers.projections.usage import USAGE, summary
 
 RATES = Rates(input=Decimal(3), output=Decimal(15))  # US dollars for a million tokens
 
@@ -35,9 +35,8 @@ async def main() -> None:
         await session.publish(answer("Now this.", Usage(input=200, output=50, total_tokens=250)))
 
         now = await project(session, USAGE)
-        total, cost = now.state.total, now.state.total.usage.cost
-        assert cost is not None
-        print(f"{total.calls} calls, {total.usage.input} tokens in, {total.usage.output} out, ${cost.total}")
+        total = summary(now.state.total.usage)
+        print(f"{now.state.total.calls} calls, {total['input']} tokens in, {total['output']} out, ${total['cost']}")
         again = await rebuild(session, USAGE)
         print(f"as of entry {now.position}; folded anew from entry 1: {'the same' if again == now else 'another one'}")
 

@@ -10,7 +10,6 @@ prints
 
 import os
 import signal
-import subprocess
 import sys
 
 import anyio
@@ -31,7 +30,7 @@ async def write(session_id: str, die_after: int) -> None:
 
 async def main() -> None:
     session_id = new_session_id()
-    subprocess.run([sys.executable, __file__, session_id], check=False)  # the writer that dies
+    await anyio.run_process([sys.executable, __file__, session_id], check=False)  # the writer that dies
 
     async with Bus.open(os.environ.get("LANEBUS_URL")) as bus:
         session = bus.session(session_id)

@@ -1,5 +1,6 @@
 """A directory of a test's own whose path is short: a unix socket's path may not be long, and pytest's are."""
 
+import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
@@ -15,7 +16,7 @@ __all__ = ("short_dir",)
 @pytest_asyncio.fixture
 async def short_dir() -> AsyncIterator[Path]:
     """Gone afterwards, after the embedded server that a test may have left in it."""
-    directory = Path(tempfile.mkdtemp(prefix="lanebus-")).resolve()
+    directory = Path(os.path.realpath(tempfile.mkdtemp(prefix="lanebus-")))
     yield directory
     await stop_server(directory)
     shutil.rmtree(directory)
