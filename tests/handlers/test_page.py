@@ -142,6 +142,7 @@ async def test_a_message_that_cannot_be_sent_stays_in_the_box_and_is_said_once_l
 async def test_the_newest_session_is_shown_first_and_each_keeps_its_own_address(chromium: Path) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, _):
         await bus.session("older").publish(UserMessage.text("from the older"))
+        await anyio.sleep(0.01)  # the server's clock, of milliseconds, has to show another time
         await bus.session("newer").publish(UserMessage.text("from the newer"))
         await page.goto(served.url)
         await expect(page.locator(".row .text")).to_have_text("from the newer")

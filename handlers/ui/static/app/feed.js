@@ -19,7 +19,7 @@ export class Feed {
     this.entries = []; // in order of position; a gap is an entry with `gap`
     this.first = 0; // position before the first loaded entry: more can be loaded while it is above the floor
     this.floor = 0; // up to here the log was trimmed: nothing earlier is there
-    this.isTrimmable = true; // false while the user reads older rows
+    this.isFollowing = true; // the end is shown; false while the user reads older rows
     this.isLoadingEarlier = false;
     this.previews = new Previews();
     this.version = 0;
@@ -51,7 +51,7 @@ export class Feed {
   async loadEarlier(from = this.first - WINDOW) {
     if (this.isLoadingEarlier || this.first <= Math.max(this.floor, from)) return;
     this.isLoadingEarlier = true;
-    this.isTrimmable = false;
+    this.isFollowing = false;
     this.#draw();
     try {
       while (this.first > Math.max(this.floor, from)) {
@@ -191,7 +191,7 @@ export class Feed {
     const draw = () => {
       this.#drawn = false;
       if (this.#isClosed) return;
-      if (this.isTrimmable && this.entries.length > MOST) {
+      if (this.isFollowing && this.entries.length > MOST) {
         this.entries = this.entries.slice(-(MOST / 2));
         this.first = this.entries[0].position - 1;
       }

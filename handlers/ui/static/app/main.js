@@ -137,12 +137,14 @@ function App() {
     async (turn) => {
       const position = turn.message ?? turn.prompts[0];
       if (!feed || !position) return;
+      feed.isFollowing = false;
       await feed.loadEarlier(position - 20);
-      requestAnimationFrame(() => {
+      // The frame after the one that draws the rows.
+      requestAnimationFrame(() => requestAnimationFrame(() => {
         const row = document.querySelector(`[data-position="${position}"]`);
         row?.scrollIntoView({ block: "center" });
         row?.animate([{ opacity: 0.2 }, { opacity: 1 }], 600);
-      });
+      }));
     },
     [feed],
   );
