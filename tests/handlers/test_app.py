@@ -4,7 +4,7 @@ import json
 import signal
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -348,6 +348,44 @@ async def test_a_client_that_goes_leaves_no_subscription_behind() -> None:
         with anyio.fail_after(30):
             while len(anyio.get_running_tasks()) > before:  # noqa: ASYNC110  # nobody tells of it
                 await anyio.sleep(0.01)
+
+
+def _events_request(port: int) -> bytes:
+    head = f"GET /api/sessions/s1/events HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+    return head.encode()
+
+
+async def test_a_stream_with_nothing_to_say_beats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("handlers.ui.stream.HEARTBEAT_SECONDS", 0.01)
+    async with temporary_bus() as bus, serving(bus) as served:
+        async with await anyio.connect_tcp("127.0.0.1", served.port) as stream:
+            await stream.send(_events_request(served.port))
+            received = b""
+            with anyio.fail_after(30):
+                while received.count(b": hb\n\n") < 3:
+                    received += await stream.receive()
+        assert received.count(b"retry: 2000\n") == 1
+
+
+async def test_a_client_that_takes_nothing_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("handlers.ui.stream.SEND_SECONDS", 0.1)
+    async with temporary_bus() as bus, serving(bus) as served:
+        session = bus.session("s1")
+        for number in range(40):
+            await session.publish(ExtensionMessage.of("big", {"number": number, "text": "x" * 500_000}))
+        async with await anyio.connect_tcp("127.0.0.1", served.port) as stream:
+            await stream.send(_events_request(served.port))
+            while b"text/event-stream" not in await stream.receive():
+                pass
+            before = len(anyio.get_running_tasks())
+            with anyio.fail_after(30):
+                while len(anyio.get_running_tasks()) >= before:  # noqa: ASYNC110  # nobody tells of it
+                    await anyio.sleep(0.01)
+            received = 0
+            with anyio.fail_after(30), suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+                while True:
+                    received += len(await stream.receive())
+        assert received < 40 * 500_000
 
 
 # --- starting and ending ------------------------------------------------------------------------------------------
