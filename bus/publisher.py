@@ -266,6 +266,9 @@ class Publisher:
         """
         was_sure = not flight.may_have_landed
         flight.may_have_landed = True
+        for append in flight.appends:
+            for publish in append.publishes:
+                publish.is_sent = True
         await link.send((publish_command(self._keys, self.producer, flight.as_appends()),))
         try:
             replies = _replies(await _within(link.receive))
