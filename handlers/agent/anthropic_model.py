@@ -1,8 +1,8 @@
 """Models of Anthropic, through its own SDK: the extra `anthropic`.
 
 The SDK tries a request again by itself (twice, unless `max_retries` says otherwise) where it failed before any answer
-began: nothing was shown by then, and nothing is doubled. Once it has begun nothing is tried again: what was said is kept
-as a failed message.
+began: nothing was shown by then, and nothing is doubled. Once it has begun nothing is tried again: what was said is
+kept as a failed message.
 """
 
 import json

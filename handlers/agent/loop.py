@@ -108,7 +108,7 @@ class AgentLoop:
         if not standing.has_work:
             return True
         if self.system and not context.system:
-            await run.publish(SystemMessage.text(self.system), key="system")
+            await run.publish(SystemMessage.text(self.system), key=f"agent.system.{context.position}")
             return False
         answer = standing.answer
         if answer is None:
