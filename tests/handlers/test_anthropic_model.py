@@ -76,7 +76,7 @@ async def test_reported_usage_replaces_what_was_reported_before() -> None:
         "output_tokens_details": {"thinking_tokens": 9},
     }
     assert usage.cost is not None
-    assert (usage.cost.total, usage.cost.source) == (26, "caller")
+    assert (usage.cost.total, usage.cost.source) == (Decimal(26), "caller")
     assert [event.output for event in told if isinstance(event, Usage)] == [1, 40]
 
 

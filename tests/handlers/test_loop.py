@@ -7,6 +7,7 @@ import anyio
 import pytest
 
 from bus import Session, SystemMessage, ToolCallBlock, TurnId, Usage, UserMessage
+from bus.messages.delta import Delta
 from bus.messages.events import AgentEnded, AgentStarted, MessageStarted, Progress, TurnEnded, TurnStarted
 from bus.messages.message import AssistantMessage, ToolResultMessage
 from bus.messages.reading import Publishable
@@ -19,6 +20,7 @@ from handlers.agent.tool import ToolContext, ToolReply, tool
 from tests.handlers.agents import (
     Pause,
     ScriptedModel,
+    Step,
     answer,
     calls,
     events,
@@ -197,7 +199,7 @@ async def test_a_model_that_fails_leaves_what_it_said_and_the_next_question_is_a
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
-        failing = [Piece("text", "Well, "), Usage(input=7), ValueError("cut off")]
+        failing: list[Step] = [Piece("text", "Well, "), Usage(input=7), ValueError("cut off")]
         loop = AgentLoop(ScriptedModel(failing, answer("Fine.")))
         await loop(await take_run(session))
         assert (await said(session))[-4:] == [
@@ -256,9 +258,10 @@ async def test_live_deltas_are_the_text_and_name_the_message_that_follows() -> N
         await ask(session)
         pause = Pause()
         run = await take_run(session)
+        found: list[Delta] = []
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(AgentLoop(ScriptedModel([pause, *answer("Hello there!")])), run)
-            found = await watch_deltas(session, pause, "agent.ended")
+            found += await watch_deltas(session, pause, "agent.ended")
         told = (await messages(session))[-1]
         assert "".join(delta.delta for delta in found) == "Hello there!"
         assert {(delta.message_id, delta.turn_id) for delta in found} == {(told.id, told.turn_id)}
@@ -287,10 +290,10 @@ async def test_a_deposed_loop_ends_quietly_and_writes_nothing() -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(AgentLoop(ScriptedModel([pause, *answer("Too late.")])), run)
             await pause.reached.wait()
-            later = await take_run(session)
+            await take_run(session)
             pause.over.set()
         assert (await said(session))[-1] == "agent.message.started"
-        await AgentLoop(ScriptedModel(answer("In time.")))(later)
+        await AgentLoop(ScriptedModel(answer("In time.")))(await take_run(session))
         assert [text for text in await said(session) if text.startswith("assistant")] == ["assistant stop: In time."]
 
 
@@ -383,6 +386,7 @@ async def test_the_preview_of_a_lost_worker_is_ended_by_a_cut() -> None:
         pause = Pause()
         lost = await take_run(session)
         shown = Pause()
+        found: list[Delta] = []
         async with anyio.create_task_group() as tasks:
             model = ScriptedModel([shown, Piece("text", "half a "), pause, *answer("Never.")])
             tasks.start_soon(AgentLoop(model), lost)
@@ -393,7 +397,7 @@ async def test_the_preview_of_a_lost_worker_is_ended_by_a_cut() -> None:
                 pause.over.set()
 
             tasks.start_soon(go_on)
-            found = await watch_deltas(session, shown, "agent.ended")
+            found += await watch_deltas(session, shown, "agent.ended")
         ids = [event.message_id for event in await events(session) if isinstance(event, MessageStarted)]
         assert len(set(ids)) == 2
         assert [delta.kind for delta in found if delta.message_id == ids[0]][-1] == "cut"
@@ -407,10 +411,11 @@ async def test_who_speaks_while_the_model_thinks_is_answered_by_the_next_loop() 
         pause = Pause()
         model = ScriptedModel([pause, *answer("One.")], answer("Two."))
         loop, run = AgentLoop(model), await take_run(session)
+        late: list[int] = []
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(loop, run)
             await pause.reached.wait()
-            late = await ask(session, "two?")
+            late.append(await ask(session, "two?"))
             pause.over.set()
         await loop(run)
         await loop(run)
@@ -419,7 +424,7 @@ async def test_who_speaks_while_the_model_thinks_is_answered_by_the_next_loop() 
             "assistant stop: Two.",
         ]
         started = [event for event in await events(session) if isinstance(event, TurnStarted)]
-        assert [turn.prompts for turn in started] == [(1,), (late,)]
+        assert [turn.prompts for turn in started] == [(1,), tuple(late)]
         assert [message.text_content() for message in model.requests[1].context.messages] == ["one?", "One.", "two?"]
 
 

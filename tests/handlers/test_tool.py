@@ -98,7 +98,7 @@ async def test_arguments_that_are_no_json_give_an_error() -> None:
 
 async def test_parameters_may_have_the_names_of_a_model_s_methods() -> None:
     @tool
-    def function(copy: str, json: int, schema: bool = True) -> str:  # noqa: FBT001, FBT002
+    def function(copy: str, json: int, schema: bool = True) -> str:
         return f"{copy} {json} {schema}"
 
     assert (await run(function, {"copy": "a", "json": 1})).text_content() == "a 1 True"

@@ -88,7 +88,7 @@ def pending(socket: Path, namespace: str = "lanebus", group: str = "agents") -> 
 
 async def nothing_pending(socket: Path) -> None:
     with anyio.fail_after(SECONDS):
-        while pending(socket):
+        while pending(socket):  # noqa: ASYNC110  # the server tells nobody of an acknowledgement
             await anyio.sleep(0.02)
 
 
@@ -242,7 +242,7 @@ async def test_the_session_of_a_killed_process_goes_on_elsewhere() -> None:
                         break
         finally:
             process.kill()
-            process.wait()  # noqa: ASYNC222  # it was killed
+            process.wait()
         async with working(bus, load_agent("handlers.agent.demo:agent"), lease_seconds=1):
             await wait_for(session, "agent.ended")
         entries = await said(session)
