@@ -1,7 +1,9 @@
 """The Anthropic adapter, with the real SDK against a local server that speaks the Messages API."""
 
+import subprocess
 import sys
 from decimal import Decimal
+from pathlib import Path
 
 import anyio
 import pytest
@@ -17,6 +19,8 @@ from tests.handlers.entries import context_of
 from tests.handlers.messages_api import Cut, MessagesApi, Status, Step, block, delta, error, finish, serve, start
 
 __all__ = ()
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 TEXT: list[Step] = block(
     0, {"type": "text", "text": ""}, delta(0, "text_delta", text="Hel"), delta(0, "text_delta", text="lo")
@@ -218,3 +222,9 @@ def test_without_the_sdk_the_error_says_what_to_install(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "anthropic", None)
     with pytest.raises(MissingExtra, match=r"pip install 'lanebus\[anthropic\]'"):
         AnthropicModel("claude-test")
+
+
+def test_importing_the_agent_does_not_import_the_sdk() -> None:
+    code = "import sys, handlers.agent, handlers.agent.anthropic_model; print('anthropic' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert run.stdout.strip() == "False"

@@ -171,6 +171,18 @@ async def test_a_stopped_worker_finishes_what_it_took_and_takes_nothing_new() ->
         assert await said(other) == ["user: hello?"]
 
 
+async def test_a_stopped_worker_does_not_wait_for_a_lease_that_another_holds() -> None:
+    async with fresh_server() as (bus, socket):
+        session, other = bus.session("s1"), bus.session("s2")
+        assert await session.acquire_lease("somebody", 600) is not None
+        with anyio.fail_after(SECONDS):
+            async with working(bus, AgentLoop(Echo())):
+                await ask(session)
+                await ask(other)
+                await wait_for(other, "agent.ended")
+        assert pending(socket) >= 1, "its pointer is left for others to claim"
+
+
 async def test_a_cancelled_worker_hands_its_turn_to_another() -> None:
     async with fresh_server() as (bus, socket):
         session = bus.session("s1")
