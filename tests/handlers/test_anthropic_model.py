@@ -66,7 +66,9 @@ async def test_the_request_is_the_context_in_the_api_s_form() -> None:
 
 async def test_reported_usage_replaces_what_was_reported_before() -> None:
     first = start(cache_read_input_tokens=100, cache_creation_input_tokens=20)
-    ending = finish(output_tokens=40, input_tokens=26, output_tokens_details={"thinking_tokens": 9})
+    ending = finish(
+        output_tokens=40, input_tokens=26, output_tokens_details={"thinking_tokens": 9}, cache_read_input_tokens=None
+    )
     message, told, _ = await run(first, *TEXT, *ending, rates=Rates(input=Decimal(1_000_000), output=Decimal(0)))
     usage = message.usage
     assert usage is not None

@@ -16,7 +16,9 @@ from handlers.agent.errors import DuplicateTool
 from handlers.agent.loop import AgentLoop
 from handlers.agent.model import Piece
 from handlers.agent.run import Run
+from handlers.agent.standing import read_standing
 from handlers.agent.tool import ToolContext, ToolReply, tool
+from handlers.context import build_context
 from tests.handlers.agents import (
     Pause,
     ScriptedModel,
@@ -191,8 +193,9 @@ async def test_a_loop_stops_at_its_limit_of_turns() -> None:
         assert (await said(session))[-2:] == ["user: [Agent stopped: turn limit of 3 reached]", "agent.ended"]
         (end,) = [event for event in await events(session) if isinstance(event, AgentEnded)]
         assert (end.stop_reason, end.turns) == ("maxTurns", 3)
+        assert not read_standing(await build_context(session)).has_work, "its own note is no question"
         await loop(await take_run(session))
-        assert len(model.requests) == 3, "its own note is no question"
+        assert len(model.requests) == 3
 
 
 async def test_a_model_that_fails_leaves_what_it_said_and_the_next_question_is_a_new_loop() -> None:
@@ -295,6 +298,17 @@ async def test_a_deposed_loop_ends_quietly_and_writes_nothing() -> None:
         assert (await said(session))[-1] == "agent.message.started"
         await AgentLoop(ScriptedModel(answer("In time.")))(await take_run(session))
         assert [text for text in await said(session) if text.startswith("assistant")] == ["assistant stop: In time."]
+
+
+async def test_a_deposed_loop_does_not_even_start() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        deposed = await take_run(session)
+        await take_run(session)
+        await AgentLoop(ScriptedModel(), system="Be brief.")(deposed)
+        await AgentLoop(ScriptedModel())(deposed)
+        assert await said(session) == ["user: hello?"]
 
 
 async def test_a_deposed_tool_batch_ends_quietly() -> None:
