@@ -3,17 +3,21 @@
 A script is sent by its digest and loaded again when the server has forgotten it. Milliseconds stop here.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from hashlib import sha1
 from importlib.resources import files
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from bus.codec import VERSION, Entry
-from bus.connection import Argument, Link, LinkPool, Reply
 from bus.envelope import Cursor
 from bus.errors import Refused, Unavailable
 from bus.keys import Keys
 from bus.messages.lanes import Lane
+
+if TYPE_CHECKING:
+    from bus.connection import Argument, Link, LinkPool, Reply
 
 __all__ = (
     "Append",
@@ -101,9 +105,9 @@ class Append(NamedTuple):
     plans: Sequence[Plan]
 
 
-def publish_command(keys: Keys, producer: str, bucket: int, appends: Sequence[Append]) -> tuple[Argument, ...]:
-    """The command that appends to the sessions of one bucket; answers as scripts/publish.lua says."""
-    names = [keys.index(bucket), keys.sessions(bucket)]
+def publish_command(keys: Keys, producer: str, appends: Sequence[Append]) -> tuple[Argument, ...]:
+    """The command that appends to sessions of one server; answers as scripts/publish.lua says."""
+    names: list[str] = []
     arguments: list[Argument] = [producer, VERSION, INDEX_LENGTH]
     for session, number, plans in appends:
         names += keys.appending(session)

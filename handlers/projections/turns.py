@@ -1,0 +1,257 @@
+"""The turns of a session and the loops they belong to: what asked for them, what came of them, what they cost.
+
+Agent events say when a turn and its tools begin and end; the LLM lane says what was answered. Where there are no
+events, as in imported history, each assistant message is a turn with the results that follow it. No text of a message
+is kept. All times are seconds UTC by the server's clock, so those of imported history are the import's.
+"""
+
+from collections.abc import Callable
+
+from pydantic import TypeAdapter
+
+from bus.envelope import Envelope, Unreadable
+from bus.errors import MessageError
+from bus.messages.events import (
+    AgentEnded,
+    AgentEvent,
+    AgentStarted,
+    ParallelLoopsStarted,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+    parse_event,
+)
+from bus.messages.extension import ExtensionMessage
+from bus.messages.message import AssistantMessage, StopReason, ToolResultMessage, UserMessage
+from bus.messages.turn import TurnId
+from bus.messages.usage import Usage
+from handlers.projections.projection import Projection
+from handlers.projections.turns_state import (
+    Loop,
+    Status,
+    ToolRun,
+    Turn,
+    TurnsState,
+    change_loop,
+    change_turn,
+    changed,
+    ensure_loop,
+    ensure_turn,
+    find_turn,
+)
+from handlers.projections.vector import at, pushed, size
+
+__all__ = ("TURNS", "Loop", "Status", "ToolRun", "Turn", "TurnsState")
+
+
+def _evolve(state: TurnsState, envelope: Envelope) -> TurnsState:
+    match envelope.message:
+        case ExtensionMessage() as message:
+            try:
+                event = parse_event(message)
+            except MessageError:
+                return changed(state, problems=state.problems + 1)
+            return state if event is None else _on_event(state, event, envelope.time)
+        case UserMessage(turn_id=None):
+            return changed(state, waiting=(*state.waiting, envelope.position))
+        case UserMessage(turn_id=TurnId() as turn_id):
+            state, index = ensure_turn(state, turn_id, envelope.time)
+            prompts = _united(at(state.turn_chunks, index).prompts, (envelope.position,))
+            return change_turn(state, index, prompts=prompts)
+        case AssistantMessage() as message:
+            return _on_answer(state, message, envelope)
+        case ToolResultMessage() as message:
+            return _on_result(state, message, envelope)
+        case Unreadable():
+            return changed(state, problems=state.problems + 1)
+        case _:
+            return state
+
+
+# --- what events tell ---------------------------------------------------------------------------------------------
+
+
+def _on_event(state: TurnsState, event: AgentEvent, time: float) -> TurnsState:
+    match event:
+        case AgentStarted():
+            return _start_loop(state, event, time)
+        case AgentEnded():
+            return _end_loop(state, event, time)
+        case ParallelLoopsStarted():
+            return changed(state, parallel=event.loop_ids)
+        case TurnStarted():
+            return _start_turn(state, event, time)
+        case TurnEnded():
+            return _end_turn(state, event, time)
+        case ToolStarted():
+            return _on_tool(state, event, lambda run: run if run.started else changed(run, started=time), time)
+        case ToolEnded(is_error=is_error, position=position):
+
+            def end(run: ToolRun) -> ToolRun:
+                return changed(run, ended=time, is_error=is_error, result=position or run.result)
+
+            return _on_tool(state, event, end, time)
+        case _:
+            return state
+
+
+def _start_loop(state: TurnsState, event: AgentStarted, time: float) -> TurnsState:
+    known = state.loop_places.get(event.loop_id)
+    if known is not None and at(state.loop_chunks, known).agent is not None:
+        # Told twice: a worker that took over a loop goes on with it, and what it did so far stays.
+        return state
+    others = [loop_id for loop_id in state.running if loop_id != event.loop_id]
+    is_child = event.continuation == "initial" and event.parent_loop_id in others
+    is_beside = is_child or event.loop_id in state.parallel
+    if not is_beside:
+        # Only one loop runs in a session. One that is still open when the next begins has died without a word.
+        for loop_id in others:
+            state = _close_loop(state, loop_id, time, status="aborted")
+    state, index = ensure_loop(state, event.loop_id, time)
+    return change_loop(
+        state, index, agent=event.agent, parent=event.parent_loop_id, is_beside=is_beside, status="running", ended=None
+    )
+
+
+def _end_loop(state: TurnsState, event: AgentEnded, time: float) -> TurnsState:
+    status = "rejected" if event.rejection is not None else _status(event.stop_reason)
+    return _close_loop(
+        state, event.loop_id, time, status=status, stop_reason=event.stop_reason, rejection=event.rejection
+    )
+
+
+def _close_loop(state: TurnsState, loop_id: str, time: float, **changes: object) -> TurnsState:
+    """End a loop. What it left open was cut; its messages and their usage stay."""
+    state, place = ensure_loop(state, loop_id, time)
+    left = at(state.loop_chunks, place).turns
+    index = size(state.turn_chunks) - 1
+    while left and index >= 0:
+        turn = at(state.turn_chunks, index)
+        if turn.loop_id == loop_id:
+            left -= 1
+            if turn.status == "running":
+                state = change_turn(state, index, status="aborted", ended=time)
+        index -= 1
+    return change_loop(state, place, ended=time, **changes)
+
+
+def _start_turn(state: TurnsState, event: TurnStarted, time: float) -> TurnsState:
+    state, index = ensure_turn(state, event.turn_id, time)
+    turn = at(state.turn_chunks, index)
+    waiting = tuple(position for position in state.waiting if position not in event.prompts)
+    state = changed(state, waiting=waiting)
+    # A cut turn that is begun again, by whoever took over, runs again; one that was answered stays as it is.
+    runs = turn.message is None
+    return change_turn(
+        state,
+        index,
+        has_events=True,
+        trigger=event.trigger,
+        prompts=_united(turn.prompts, event.prompts),
+        status="running" if runs else turn.status,
+        ended=None if runs else turn.ended,
+    )
+
+
+def _end_turn(state: TurnsState, event: TurnEnded, time: float) -> TurnsState:
+    state, index = ensure_turn(state, event.turn_id, time)
+    return change_turn(
+        state,
+        index,
+        has_events=True,
+        status=_status(event.stop_reason),
+        stop_reason=event.stop_reason,
+        message=event.message or at(state.turn_chunks, index).message,
+        ended=time,
+    )
+
+
+def _on_tool(
+    state: TurnsState, event: ToolStarted | ToolEnded, change: Callable[[ToolRun], ToolRun], time: float
+) -> TurnsState:
+    state, index = ensure_turn(state, event.turn_id, time)
+    tools = at(state.turn_chunks, index).tools
+    if not any(run.id == event.tool_call_id for run in tools):
+        tools = (*tools, ToolRun(id=event.tool_call_id, name=event.tool_name))
+    return change_turn(state, index, tools=tuple(change(run) if run.id == event.tool_call_id else run for run in tools))
+
+
+# --- what messages tell -------------------------------------------------------------------------------------------
+
+
+def _on_answer(state: TurnsState, message: AssistantMessage, envelope: Envelope) -> TurnsState:
+    if message.turn_id is None:
+        turn = Turn(prompts=state.waiting, started=envelope.time)
+        state = changed(state, turn_chunks=pushed(state.turn_chunks, turn), waiting=())
+        index = size(state.turn_chunks) - 1
+    else:
+        state, index = ensure_turn(state, message.turn_id, envelope.time)
+        turn = at(state.turn_chunks, index)
+    known = {run.id for run in turn.tools}
+    called = (ToolRun(id=call.id, name=call.name) for call in message.tool_calls() if call.id not in known)
+    usage = message.usage
+    if usage is not None:
+        usage = (turn.usage or Usage()).combine(usage)  # which leaves the provider's own object out
+    state = change_turn(
+        state,
+        index,
+        message=envelope.position,
+        provider=message.provider,
+        model=message.model,
+        tools=(*turn.tools, *called),
+        usage=usage or turn.usage,
+        stop_reason=message.stop_reason,
+    )
+    if turn.has_events:
+        return state  # it ends when its loop says so
+    status = _status(message.stop_reason)
+    state = change_turn(state, index, status=status, ended=envelope.time)
+    loop = None if message.turn_id is None else state.loop_places.get(message.turn_id.loop_id)
+    if loop is None or at(state.loop_chunks, loop).agent is not None:
+        return state
+    return change_loop(state, loop, status=status, stop_reason=message.stop_reason, ended=envelope.time)
+
+
+def _on_result(state: TurnsState, message: ToolResultMessage, envelope: Envelope) -> TurnsState:
+    index = _find_call(state, message)
+    if index is None:
+        return state
+    turn = at(state.turn_chunks, index)
+    tools = tuple(
+        changed(run, result=envelope.position, is_error=message.is_error, ended=run.ended or envelope.time)
+        if run.id == message.tool_call_id
+        else run
+        for run in turn.tools
+    )
+    ended = turn.ended if turn.has_events else envelope.time
+    return change_turn(state, index, tools=tools, ended=ended)
+
+
+def _find_call(state: TurnsState, message: ToolResultMessage) -> int | None:
+    """The last turn that made the call: ids of calls are the provider's and may come again."""
+    if message.turn_id is not None:
+        index = find_turn(state, message.turn_id)
+        if index is not None and _has_call(at(state.turn_chunks, index), message):
+            return index
+    for index in range(size(state.turn_chunks) - 1, -1, -1):
+        if _has_call(at(state.turn_chunks, index), message):
+            return index
+    return None
+
+
+def _has_call(turn: Turn, message: ToolResultMessage) -> bool:
+    return any(run.id == message.tool_call_id for run in turn.tools)
+
+
+def _status(stop_reason: StopReason) -> Status:
+    if stop_reason == "error":
+        return "failed"
+    return "aborted" if stop_reason == "aborted" else "completed"
+
+
+def _united(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(sorted({*one, *other}))
+
+
+TURNS = Projection(name="turns", version=1, state=TypeAdapter(TurnsState), initial=TurnsState(), evolve=_evolve)
