@@ -21,7 +21,7 @@ from anyio.abc import TaskGroup
 
 from bus.bus import Bus
 from bus.consumer import Work
-from bus.errors import BusError, Fenced, LogRolledBack, MessageError, SessionClosed, Unavailable
+from bus.errors import BusError, Fenced, LogRolledBack, SessionClosed, Unavailable
 from bus.log import Lease
 from bus.messages.extension import ExtensionMessage
 from bus.messages.message import AssistantMessage, now_ms
@@ -213,11 +213,7 @@ class Worker:
         run = Run(job.session, lease, self._context(job.session))
         try:
             while True:
-                try:
-                    context = await run.context.refresh()
-                except MessageError as error:  # an entry that cannot be read: what follows it never will be
-                    await self._record(run, error, job.works[-1].position)
-                    return True
+                context = await run.context.refresh()
                 if not read_standing(context).has_work:
                     return True
                 try:

@@ -335,9 +335,9 @@ async def test_an_agent_that_does_nothing_is_not_asked_forever() -> None:
         assert failed.error_message == "RuntimeError: the agent did nothing"
 
 
-async def test_a_session_that_cannot_be_read_says_so_and_others_are_served() -> None:
+async def test_a_forged_entry_does_not_keep_a_session_from_its_answer() -> None:
     async with fresh_server() as (bus, socket):
-        session, other = bus.session("s1"), bus.session("s2")
+        session = bus.session("s1")
         await session.publish(UserMessage.text("hi"), wake=False)
         with Resp(socket) as server:
             names = server("KEYS", "lanebus:*:s:s1:llm")
@@ -345,9 +345,7 @@ async def test_a_session_that_cannot_be_read_says_so_and_others_are_served() -> 
             server("XADD", str(names[0]), "1-5", "forged", "entry")
         async with working(bus, AgentLoop(Echo())):
             await ask(session)
-            await ask(other)
-            await wait_for(session, "assistant error")
-            await wait_for(other, "agent.ended")
+            await wait_for(session, "agent.ended")
             await nothing_pending(socket)
 
 
