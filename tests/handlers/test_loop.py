@@ -158,6 +158,19 @@ async def test_a_result_over_the_limit_becomes_an_error() -> None:
         assert result.startswith("result error: The result of 2000")
 
 
+async def test_an_answer_over_the_limit_fails_and_keeps_its_cost() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        await AgentLoop(ScriptedModel(answer("x" * 2_000_000)))(await take_run(session))
+        told = (await messages(session))[-1]
+        assert isinstance(told, AssistantMessage)
+        assert (told.stop_reason, told.content) == ("error", ())
+        assert "over the limit" in (told.error_message or "")
+        assert told.usage == Usage(input=10, output=2, total_tokens=12)
+        assert (await said(session))[-1] == "agent.ended"
+
+
 @pytest.mark.parametrize(("terminating", "model_calls"), [((True, True), 1), ((True, False), 2), ((False, True), 2)])
 async def test_a_loop_ends_without_another_model_call_if_every_result_says_so(
     terminating: tuple[bool, bool], model_calls: int
