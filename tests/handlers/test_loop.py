@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from bus import Session, SystemMessage, ToolCallBlock, TurnId, Usage, UserMessage
@@ -12,6 +13,7 @@ from bus.messages.events import AgentEnded, AgentStarted, MessageStarted, Progre
 from bus.messages.message import AssistantMessage, ToolResultMessage
 from bus.messages.reading import Publishable
 from bus.receipt import Receipt
+from handlers.agent.demo import demo_agent
 from handlers.agent.errors import DuplicateTool
 from handlers.agent.loop import AgentLoop
 from handlers.agent.model import Piece
@@ -517,6 +519,34 @@ async def test_a_loop_killed_around_any_of_its_appends_is_continued_to_the_same_
                 break
             appends += 1
         assert appends == 7  # system, start, answer, two results, start, answer
+
+
+async def test_a_loop_cancelled_anywhere_is_continued_to_one_answer_and_one_result_a_call() -> None:
+    async with fresh_bus() as bus:
+        loop = demo_agent(delay=0)
+        cut = 0
+        for steps in range(0, 400, 4):
+            session = bus.session(f"s{steps}")
+            await ask(session, "What is 17 × 23 and 5 + 6?")
+            run = await take_run(session)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(loop, run)
+                for _ in range(steps):
+                    await anyio.lowlevel.checkpoint()
+                tasks.cancel_scope.cancel()
+            cut += "agent.ended" not in await said(session)
+            await loop(await take_run(session))
+            entries = await said(session)
+            assert [text for text in entries if text.startswith(("result", "assistant stop"))] == [
+                "result: 391",
+                "result: 11",
+                "assistant stop: 17 × 23 is 391, and 5 + 6 is 11.",
+            ]
+            assert entries.count("agent.started") == entries.count("agent.ended") == 1
+            found = await events(session)
+            ended = [str(event.turn_id) for event in found if isinstance(event, TurnEnded)]
+            assert len(ended) == len(set(ended)) == 2 + sum(text.startswith("assistant aborted") for text in entries)
+        assert cut > 10, "most were cancelled before their end"
 
 
 async def test_a_recorded_result_is_reused_and_only_the_unanswered_call_runs() -> None:
