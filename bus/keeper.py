@@ -194,9 +194,25 @@ def _write_log(data_dir: str, output: int) -> bytes:
     return tail
 
 
-def _end_when_unused(data_dir: str, openers: int) -> None:
+def _end_when_unused(data_dir: str, openers: int, server: int | None) -> None:
     fcntl.flock(openers, fcntl.LOCK_EX)  # sleeps in the kernel for as long as somebody has the directory open
-    end_server(data_dir)
+    if _is_at(openers, os.path.join(data_dir, OPENERS_LOCK)):
+        with contextlib.suppress(FileNotFoundError):  # removed while this ran
+            return end_server(data_dir)
+    # The directory was removed, and perhaps made again for another server: there is nothing left to write out, and
+    # nothing at this path is ours.
+    if server is not None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(server, signal.SIGKILL)
+    return None
+
+
+def _is_at(descriptor: int, path: str) -> bool:
+    """Whether an open file is still the one at a path."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def keep(data_dir: str, binary: str, keeper: int) -> bytes:
@@ -213,7 +229,8 @@ def keep(data_dir: str, binary: str, keeper: int) -> bytes:
         server, output = _start(data_dir, binary, lock)
         os.close(lock)  # now it is the server's alone
     # After the fork, which a second thread would make unsafe.
-    threading.Thread(target=_end_when_unused, args=(data_dir, openers), daemon=True).start()
+    pid = server or int(os.pread(lock, 32, 0) or 0) or None
+    threading.Thread(target=_end_when_unused, args=(data_dir, openers, pid), daemon=True).start()
     if not server:
         fcntl.flock(lock, fcntl.LOCK_EX)  # sleeps in the kernel for as long as the adopted server lives
         return b"adopted\n"

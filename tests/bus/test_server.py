@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -209,6 +209,27 @@ async def test_two_blocks_of_one_process_and_another_name_of_the_directory_share
         assert (await server_status(data_dir)).openers == (os.getpid(),)
         await count_up(data_dir, 1)
         assert counted(data_dir) == 1
+
+
+@pytest.mark.parametrize("when", ["while it is open", "right after"])
+async def test_a_removed_directory_leaves_nobody_behind(data_dir: Path, when: str) -> None:
+    async with open_server(data_dir):
+        if when == "while it is open":
+            shutil.rmtree(data_dir)
+    shutil.rmtree(data_dir, ignore_errors=True)  # the server may be taking its own files away at this moment
+    await wait_ended(data_dir)
+
+
+async def test_a_directory_made_again_at_the_same_path_keeps_its_own_server(data_dir: Path) -> None:
+    async with AsyncExitStack() as old:
+        await old.enter_async_context(open_server(data_dir))
+        old_server = (await server_status(data_dir)).pid
+        shutil.rmtree(data_dir)
+        async with open_server(data_dir):
+            await old.aclose()
+            await eventually(lambda: old_server not in {process.pid for process in processes(data_dir)})
+            assert (await server_status(data_dir)).state == "ready"
+    await wait_ended(data_dir)
 
 
 async def test_a_server_that_its_keeper_left_behind_is_adopted_and_ended(data_dir: Path) -> None:
