@@ -1,0 +1,35 @@
+"""The application: routes behind the guard."""
+
+from collections.abc import Iterable
+
+import anyio
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+
+from bus.bus import Bus
+from bus.errors import BusError
+from handlers.ui.auth import Guard
+from handlers.ui.page import load_page
+from handlers.ui.replies import answer_error
+from handlers.ui.routes import Api
+
+__all__ = ("create_app",)
+
+
+def create_app(bus: Bus, *, token: str, allowed_hosts: Iterable[str], closing: anyio.Event | None = None) -> Starlette:
+    """The page and its API over one open bus.
+
+    Args:
+        token: what a client must show, as the cookie that `/?token=…` sets or as a bearer token; never empty.
+        allowed_hosts: the `Host` headers it answers to, with their ports; see `local_hosts`.
+        closing: set it, and open event streams say farewell and end.
+    """
+    page = load_page()
+    app = Starlette(
+        routes=Api(bus, page, closing or anyio.Event()).routes(),
+        middleware=[Middleware(Guard, token=token, allowed_hosts=allowed_hosts, headers=page.headers)],
+        exception_handlers={BusError: answer_error, HTTPException: answer_error},
+    )
+    app.router.redirect_slashes = False
+    return app

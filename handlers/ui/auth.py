@@ -1,0 +1,114 @@
+"""Who may speak to the server: the guard before every route.
+
+A page of another site in the user's browser can reach 127.0.0.1, by its address or by a name it has pointed there. So a
+request must name a host we know (DNS rebinding), come from our own page if it comes from one (CSRF), and carry the start
+token, which only who sees the terminal has.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from hmac import compare_digest
+
+from starlette.datastructures import Headers, MutableHeaders, QueryParams
+from starlette.requests import cookie_parser
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from handlers.ui.replies import refuse
+
+__all__ = ("Guard", "cookie_name", "local_hosts")
+
+_COOKIE_SAFE = re.compile(r"[^a-z0-9]+")
+_NEEDS_TOKEN = (
+    "lanebus: this page needs its start token.\n"
+    "Open the address that `lanebus serve` printed, the one that ends in ?token=…\n"
+    "A server that was started again has a new token."
+)
+
+
+def local_hosts(port: int) -> frozenset[str]:
+    """The `Host` headers of a browser on this machine."""
+    names = ("127.0.0.1", "localhost", "[::1]")
+    ports = (f":{port}", "") if port == 80 else (f":{port}",)
+    return frozenset(name + suffix for name in names for suffix in ports)
+
+
+def cookie_name(host: str) -> str:
+    """The cookie of one server. Browsers do not tell ports apart in cookies, so the name must."""
+    return f"lanebus_{_COOKIE_SAFE.sub('_', host.lower()).strip('_')}"
+
+
+class Guard:
+    """Lets a request through or answers it itself, and puts the headers of `headers` on every answer."""
+
+    def __init__(
+        self, app: ASGIApp, *, token: str, allowed_hosts: Iterable[str], headers: Sequence[tuple[str, str]]
+    ) -> None:
+        if not token:
+            raise ValueError("a start token may not be empty")
+        self._app, self._token, self._headers = app, token.encode(), tuple(headers)
+        self._hosts = frozenset(host.lower() for host in allowed_hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI. A web socket is refused: there is none here."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":
+            await self._answer(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1008})
+
+    def _judge(self, scope: Scope) -> Response | None:
+        headers = Headers(scope=scope)
+        hosts = headers.getlist("host")
+        host = hosts[0].lower() if len(hosts) == 1 else ""
+        if host not in self._hosts:
+            return refuse(403, "host_refused", "this server does not answer to that name; allow it with --allow-host")
+        # The page's own requests name the page's own origin. "null" and every other site fall through here.
+        if any(origin.lower() not in {f"http://{host}", f"https://{host}"} for origin in headers.getlist("origin")):
+            return refuse(403, "origin_refused", "requests from other sites are refused")
+        # "same-site" is refused too: to a browser every port of localhost is the same site.
+        if headers.get("sec-fetch-site", "none") not in {"same-origin", "none"}:
+            return refuse(403, "origin_refused", "paste the address into the address bar: links of other sites are cut")
+        return self._check_token(scope, headers, host)
+
+    def _check_token(self, scope: Scope, headers: Headers, host: str) -> Response | None:
+        is_page = scope["path"] == "/" and scope["method"] in {"GET", "HEAD"}
+        offered = QueryParams(scope["query_string"]).get("token") if is_page else None
+        if offered is not None and self._is_token(offered):
+            reply = Response(status_code=303, headers={"Location": "/"})
+            reply.set_cookie(cookie_name(host), offered, path="/", httponly=True, samesite="strict")
+            return reply
+        scheme, _, credentials = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and self._is_token(credentials.strip()):
+            return None
+        cookie = cookie_parser(headers.get("cookie", "")).get(cookie_name(host))
+        if offered is None and cookie is not None and self._is_token(cookie):
+            return None
+        if is_page:
+            return PlainTextResponse(_NEEDS_TOKEN, 401)
+        return refuse(401, "token_missing", "open the address that the server printed, or send it as a bearer token")
+
+    def _is_token(self, text: str) -> bool:
+        return compare_digest(text.encode("utf-8", "surrogatepass"), self._token)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_started = False
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal is_started
+            if message["type"] == "http.response.start":
+                is_started = True
+                headers = MutableHeaders(scope=message)
+                for name, value in self._headers:
+                    headers[name] = value
+            await send(message)
+
+        try:
+            await (self._judge(scope) or self._app)(scope, receive, send_with_headers)
+        except Exception:
+            # Here and not further out, where the answer would go without the headers. The error itself goes to the log.
+            if not is_started:
+                reply = refuse(500, "internal", "something went wrong here; the server's log says what")
+                await reply(scope, receive, send_with_headers)
+            raise

@@ -1,0 +1,29 @@
+"""What can keep the page from being served."""
+
+from bus.errors import SetupError
+
+__all__ = ("AddressRefused", "PortInUse", "ServeMissing")
+
+
+class PortInUse(SetupError):
+    """Another program listens on this address already."""
+
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__(f"{host}:{port} is in use by another program; choose another port, or 0 for any free one")
+        self.host, self.port = host, port
+
+
+class AddressRefused(SetupError):
+    """The system does not let us listen on this address."""
+
+    def __init__(self, host: str, port: int, reason: str) -> None:
+        super().__init__(f"cannot listen on {host}:{port}: {reason}")
+        self.host, self.port, self.reason = host, port, reason
+
+
+class ServeMissing(SetupError):
+    """The packages of the extra `serve` are not installed."""
+
+    def __init__(self, package: str) -> None:
+        super().__init__(f"{package!r} is not installed; the page needs: pip install 'lanebus[serve]'")
+        self.package = package

@@ -1,0 +1,144 @@
+"""The API: what the page asks, and what any other client may."""
+
+import anyio
+from pydantic import JsonValue
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from bus.bus import Bus
+from bus.envelope import START, Cursor
+from bus.errors import DecodeError
+from bus.messages.message import UserMessage
+from bus.session import Session, SessionHead
+from handlers.ui.body import read_json
+from handlers.ui.page import Asset, Page
+from handlers.ui.replies import answer, envelope_json
+from handlers.ui.stream import EventStream, session_frames
+from handlers.ui.views import turns_view, usage_view
+
+__all__ = ("Api",)
+
+PAGE_LIMIT = 1000
+"""Most entries in one answer of `entries`."""
+
+KEY_LIMIT = 200
+"""characters"""
+
+
+class Api:
+    """The endpoints over one bus. A session is there as soon as its first message is posted."""
+
+    def __init__(self, bus: Bus, page: Page, closing: anyio.Event) -> None:
+        self._bus, self._page, self._closing = bus, page, closing
+
+    def routes(self) -> list[BaseRoute]:
+        """All of them; the guard stands before each."""
+        session = "/api/sessions/{session}"
+        return [
+            Route("/", self.index),
+            Route("/static/{path:path}", self.static),
+            Route("/favicon.ico", self.favicon),
+            Route("/api/sessions", self.sessions),
+            Route(session, self.head),
+            Route(f"{session}/entries", self.entries),
+            Route(f"{session}/events", self.events),
+            Route(f"{session}/messages", self.speak, methods=["POST"]),
+            Route(f"{session}/turns", self.turns),
+            Route(f"{session}/usage", self.usage),
+        ]
+
+    async def index(self, request: Request) -> Response:
+        """The page."""
+        del request
+        return _file(self._page.index)
+
+    async def static(self, request: Request) -> Response:
+        """One of the page's files; 404 for everything else."""
+        path = str(request.path_params["path"])
+        if path not in self._page.assets:
+            raise HTTPException(404)
+        return _file(self._page.assets[path])
+
+    async def favicon(self, request: Request) -> Response:
+        """The page's picture, for browsers that ask at the root."""
+        del request
+        return _file(self._page.assets["favicon.svg"])
+
+    async def sessions(self, request: Request) -> Response:
+        """`{"sessions": [head, …]}`, newest activity first."""
+        del request
+        return answer({"sessions": [_head_json(head) for head in await self._bus.sessions()]})
+
+    async def head(self, request: Request) -> Response:
+        """The head of one session; position 0 where nothing was said yet."""
+        return answer(_head_json(await self._session(request).head()))
+
+    async def entries(self, request: Request) -> Response:
+        """`{"entries": [envelope, …]}`: what stands after `?after=` up to and with `?until=`, at most PAGE_LIMIT."""
+        session = self._session(request)
+        after, until = _cursor(request.query_params.get("after")), request.query_params.get("until")
+        last = min(Cursor.parse(until).position if until else after.position + PAGE_LIMIT, after.position + PAGE_LIMIT)
+        found = [envelope_json(envelope) async for envelope in session.read(after=after, until=last)]
+        return Response(f'{{"entries":[{",".join(found)}]}}', media_type="application/json")
+
+    async def events(self, request: Request) -> Response:
+        """The session as server-sent events after `Last-Event-ID`, else after `?after=`, else from its start."""
+        session = self._session(request)
+        after = _cursor(request.headers.get("last-event-id") or request.query_params.get("after"))
+        return EventStream(lambda: session_frames(session, after), closing=self._closing)
+
+    async def speak(self, request: Request) -> Response:
+        """Publish `{"text": …, "key"?: …}` as the user's message and wake a worker; 201 with its positions.
+
+        A client that got no answer sends the same key again: what landed is not said twice, the answer is then 200.
+        """
+        session = self._session(request)
+        text, key = _spoken(await read_json(request))
+        receipt = await session.publish(UserMessage.text(text), key=key, wake=True)
+        return answer(
+            {"positions": list(receipt.positions), "duplicate": receipt.is_duplicate},
+            200 if receipt.is_duplicate else 201,
+        )
+
+    async def turns(self, request: Request) -> Response:
+        """What each turn did and took."""
+        return answer(await turns_view(self._session(request)))
+
+    async def usage(self, request: Request) -> Response:
+        """What the session took."""
+        return answer(await usage_view(self._session(request)))
+
+    def _session(self, request: Request) -> Session:
+        return self._bus.session(str(request.path_params["session"]))
+
+
+def _cursor(text: str | None) -> Cursor:
+    return Cursor.parse(text) if text else START
+
+
+def _spoken(body: JsonValue) -> tuple[str, str | None]:
+    if not isinstance(body, dict) or not set(body) <= {"text", "key"}:
+        raise DecodeError("", 'a message is posted as {"text": …} with an optional "key"')
+    text, key = body.get("text"), body.get("key")
+    if not isinstance(text, str) or not text.strip():
+        raise DecodeError("text", "must be a text that says something")
+    if key is not None and (not isinstance(key, str) or not 0 < len(key) <= KEY_LIMIT or not key.isprintable()):
+        raise DecodeError("key", f"must be 1 to {KEY_LIMIT} printable characters")
+    return text, key
+
+
+def _head_json(head: SessionHead) -> JsonValue:
+    return {
+        "id": head.session,
+        "position": head.position,
+        "created": head.created,
+        "updated": head.updated,
+        "state": head.state,
+        "bytes": head.bytes,
+    }
+
+
+def _file(asset: Asset) -> Response:
+    return Response(asset.content, headers={"Content-Type": asset.media_type})

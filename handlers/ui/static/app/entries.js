@@ -1,0 +1,155 @@
+// One entry in its lane: what the model sees on the left, what only people and programs see on the right.
+import { Component } from "preact";
+import { html } from "./html.js";
+import { Blocks, Json, Text, ToolCall } from "./blocks.js";
+import { count, dateTime, money, pretty, time, tokens } from "./format.js";
+
+const ROLES = {
+  user: "user",
+  assistant: "assistant",
+  toolResult: "tool result",
+  system: "system",
+  developer: "developer",
+  context: "context",
+};
+
+const CONTEXT = {
+  compaction: (entry) => `compacted${entry.firstKept ? `, kept from #${entry.firstKept}` : ""}${entry.tokensBefore ? `, ${tokens(entry.tokensBefore)} tokens before` : ""}`,
+  branchSummary: (entry) => `came back from a branch${entry.branch ? ` that ended at #${entry.branch}` : ""}`,
+  leafMove: (entry) => (entry.to ? `continues after #${entry.to}` : "continues from the start"),
+  modelChange: (entry) => `model is now ${entry.provider}/${entry.model}`,
+  thinkingLevelChange: (entry) => `thinking level is now ${entry.level}`,
+  label: (entry) => (entry.label ? `#${entry.target} is called “${entry.label}”` : `#${entry.target} has no name any more`),
+};
+
+const turnName = (turn) => (turn ? `turn ${turn.turnIndex}` : null);
+
+function Spent({ message }) {
+  const usage = message.usage;
+  const parts = [];
+  if (message.stopReason) parts.push(html`<span class=${`stop ${message.stopReason}`} title=${message.rawStopReason ?? "stop reason"}>${message.stopReason}</span>`);
+  if (usage) {
+    parts.push(html`<span title="input tokens">in ${tokens(usage.input)}</span>`);
+    parts.push(html`<span title="output tokens">out ${tokens(usage.output)}</span>`);
+    if (usage.reasoning) parts.push(html`<span title="reasoning, a part of the output">thought ${tokens(usage.reasoning)}</span>`);
+    if (usage.cache_read) parts.push(html`<span title="input tokens read from the cache">cached ${tokens(usage.cache_read)}</span>`);
+    if (usage.cache_write) parts.push(html`<span title="input tokens written to the cache">to cache ${tokens(usage.cache_write)}</span>`);
+    if (usage.cost) parts.push(html`<span title=${usage.cost.source ?? "cost"}>${money(usage.cost)}</span>`);
+  }
+  return parts.length ? html`<footer class="spent">${parts}</footer>` : null;
+}
+
+function LlmEntry({ entry }) {
+  const message = entry.message;
+  const isFailed = message.isError || message.stopReason === "error" || message.stopReason === "aborted";
+  const facts = [message.toolName, message.model, message.name, turnName(message.turnId)].filter(Boolean);
+  return html`<article class=${`message ${message.role} ${isFailed ? "bad" : ""}`} aria-label=${`${ROLES[message.role] ?? message.role}, position ${entry.position}`}>
+    <header>
+      <span class="role">${ROLES[message.role] ?? message.role}</span>
+      ${facts.map((fact) => html`<span class="fact">${fact}</span>`)}
+      <time title=${dateTime(entry.time)}>${time(entry.time)}</time>
+    </header>
+    ${message.role === "context"
+      ? html`<div class="steer">${(CONTEXT[message.kind] ?? ((it) => pretty(it)))(message)}</div>
+          ${message.summary ? html`<${Text} text=${message.summary} />` : null}`
+      : html`<${Blocks} blocks=${message.content ?? []} kind=${message.role === "toolResult" ? "code" : undefined} />`}
+    ${message.role === "toolResult" && message.structured !== undefined && !(message.content ?? []).length
+      ? html`<${Json} value=${message.structured} />`
+      : null}
+    ${message.error_message ? html`<div class="failure"><${Text} text=${message.error_message} /></div>` : null}
+    ${message.role === "assistant" ? html`<${Spent} message=${message} />` : null}
+  </article>`;
+}
+
+/** An agent's event in a few words; every other event shows its data. */
+function told(kind, data) {
+  const at = (position) => (position ? ` → #${position}` : "");
+  const turn = data?.turnId ? `turn ${data.turnId.turnIndex}` : "";
+  switch (kind) {
+    case "agent.started":
+      return [data.agent, data.continuation === "initial" ? "" : data.continuation, data.loopId].filter(Boolean).join(" · ");
+    case "agent.ended":
+      return `${data.stopReason} · ${count(data.turns)} ${data.turns === 1 ? "turn" : "turns"}${data.rejection ? ` · ${data.rejection}` : ""}`;
+    case "agent.turn.started":
+      return `${turn} · ${data.trigger ?? "user"}`;
+    case "agent.turn.ended":
+      return `${turn} · ${data.stopReason}${at(data.message)}`;
+    case "agent.message.started":
+      return turn;
+    case "agent.message.ended":
+      return `${turn}${at(data.position)}`;
+    case "agent.tool.started":
+    case "agent.tool.updated":
+      return data.toolName;
+    case "agent.tool.ended":
+      return `${data.toolName}${data.isError ? " · failed" : ""}${at(data.position)}`;
+    case "agent.progress":
+      return `${data.toolName}: ${data.text}`;
+    case "agent.input.rejected":
+      return data.reason;
+    default:
+      return null;
+  }
+}
+
+function ExtensionEntry({ entry }) {
+  const { kind, data } = entry.message;
+  let words = null;
+  try {
+    words = told(kind, data);
+  } catch {
+    // The kind is an agent's, the data are somebody else's: then they are shown as they are.
+  }
+  const isAgent = kind.startsWith("agent.");
+  const isBad = kind === "agent.input.rejected" || (kind === "agent.tool.ended" && data?.isError === true);
+  const name = html`<code class="kind">${isAgent ? kind.slice("agent.".length) : kind}</code>`;
+  const when = html`<time title=${dateTime(entry.time)}>${time(entry.time)}</time>`;
+  if (data === null) return html`<div class=${`event ${isAgent ? "agent" : ""}`}><div class="line">${name}${when}</div></div>`;
+  const line = JSON.stringify(data);
+  return html`<details class=${`event ${isAgent ? "agent" : ""} ${isBad ? "bad" : ""}`}>
+    <summary class="line" title=${kind}>${name}<span class=${words === null ? "data" : "words"}>${(words ?? line).slice(0, 400)}</span>${when}</summary>
+    <${Text} text=${JSON.stringify(data, null, 2)} kind="code" />
+  </details>`;
+}
+
+/** A row of the grid. It is drawn once: an entry never changes. */
+export class Row extends Component {
+  shouldComponentUpdate(next) {
+    return next.entry !== this.props.entry;
+  }
+
+  render({ entry }) {
+    if (entry.gap) {
+      return html`<li class="row gap"><p>Entries before #${entry.gap.firstKept} were trimmed and cannot be shown.</p></li>`;
+    }
+    const isLlm = entry.lane === "llm";
+    return html`<li class=${`row ${isLlm ? "llm" : "extension"}`} data-position=${entry.position}>
+      <div class="cell left">${isLlm ? html`<${LlmEntry} entry=${entry} />` : null}</div>
+      <div class="spine" title=${`position ${entry.position}, by ${entry.producer}`}><span>${entry.position}</span></div>
+      <div class="cell right">${isLlm ? null : html`<${ExtensionEntry} entry=${entry} />`}</div>
+    </li>`;
+  }
+}
+
+/** What a model is saying right now; the whole message takes its place. */
+export function PreviewRow({ preview }) {
+  return html`<li class="row llm preview" data-message=${preview.id}>
+    <div class="cell left">
+      <article class=${`message assistant ${preview.cut ? "bad" : "speaking"}`} aria-label="the model is speaking">
+        <header>
+          <span class="role">assistant</span><span class="fact">${preview.cut ? "cut" : "speaking"}</span>
+          ${preview.turnId ? html`<span class="fact">${turnName(preview.turnId)}</span>` : null}
+        </header>
+        ${preview.blocks.map((block, index) => {
+          if (!block) return null;
+          if (block.kind === "thinking") return html`<div class="thinking live" key=${index}><span class="label">thinking</span><div class="text prose">${block.text}</div></div>`;
+          if (block.kind === "toolCall") return html`<${ToolCall} key=${index} name=${block.name ?? "…"}><div class="text code">${block.text}</div></${ToolCall}>`;
+          return html`<div class="text prose" key=${index}>${block.text}</div>`;
+        })}
+        ${preview.cut ? html`<div class="failure">${preview.cut}</div>` : html`<span class="caret" aria-hidden="true"></span>`}
+      </article>
+    </div>
+    <div class="spine"><span>live</span></div>
+    <div class="cell right"></div>
+  </li>`;
+}

@@ -1,0 +1,194 @@
+// One session as the server streams it: the newest entries, what comes, and where we are when the line drops.
+import { eventsPath, getEntries, getHead } from "./api.js";
+import { Previews } from "./previews.js";
+
+export const WINDOW = 300; // entries loaded at first, and with each "load earlier"
+const MOST = 1500; // rows kept while following the end; older ones can be loaded again
+const RETRY_MS = 2000;
+const HIDDEN_MS = 20_000; // a browser allows six streams to one server: a tab that nobody sees gives its own back
+
+const isAfter = (one, other) => one[0] > other[0] || (one[0] === other[0] && one[1] > other[1]);
+
+export class Feed {
+  /** `onChange` is called at most once a frame, when something is to be drawn anew. */
+  constructor(session, onChange) {
+    this.session = session;
+    this.state = "connecting"; // connecting, live, reconnecting, refused
+    this.error = null;
+    this.entries = []; // in order of position; a gap is an entry with `gap`
+    this.first = 0; // position before the first loaded entry: more can be loaded while it is above 0
+    this.isTrimmable = true; // false while the user reads older rows
+    this.isLoadingEarlier = false;
+    this.previews = new Previews();
+    this.version = 0;
+    this.#onChange = onChange;
+    document.addEventListener("visibilitychange", this.#onVisibility);
+    this.#start();
+  }
+
+  #onChange;
+  #cursor = [0, 0];
+  #source = null;
+  #timer = null;
+  #hiddenTimer = null;
+  #drawn = false;
+  #isClosed = false;
+
+  get position() {
+    return this.#cursor[0];
+  }
+
+  close() {
+    this.#isClosed = true;
+    this.#disconnect();
+    clearTimeout(this.#hiddenTimer);
+    document.removeEventListener("visibilitychange", this.#onVisibility);
+  }
+
+  async loadEarlier() {
+    if (this.isLoadingEarlier || this.first <= 0) return;
+    this.isLoadingEarlier = true;
+    this.#draw();
+    try {
+      const from = Math.max(0, this.first - WINDOW);
+      const found = await getEntries(this.session, from, this.first);
+      if (this.#isClosed) return;
+      const known = this.entries[0]?.position ?? Infinity;
+      this.entries = [...found.filter((entry) => entry.position < known), ...this.entries];
+      this.first = from;
+      this.error = null;
+    } catch (error) {
+      this.error = error.message;
+      // What is missing was trimmed; there is nothing earlier to load.
+      if (error.error === "cursor_trimmed") this.first = 0;
+    } finally {
+      this.isLoadingEarlier = false;
+      this.#draw();
+    }
+  }
+
+  async #start() {
+    try {
+      const head = await getHead(this.session);
+      if (this.#isClosed) return;
+      this.first = Math.max(0, head.position - WINDOW);
+      this.#cursor = [this.first, 0];
+      this.#connect();
+    } catch (error) {
+      this.#failed(error);
+    }
+  }
+
+  #connect() {
+    this.#disconnect();
+    const source = new EventSource(eventsPath(this.session, this.#cursor.join("-")));
+    this.#source = source;
+    source.onopen = () => this.#set("live");
+    source.onerror = () => {
+      if (source !== this.#source) return;
+      this.#set("reconnecting");
+      // On a broken line the browser tries again by itself, with the id of the last event; after a refusal it does not.
+      if (source.readyState === EventSource.CLOSED) this.#retry();
+    };
+    const on = (name, act) =>
+      source.addEventListener(name, (event) => {
+        if (source === this.#source) act(JSON.parse(event.data));
+      });
+    on("entry", (entry) => this.#addEntry(entry));
+    on("delta", (entry) => this.#addDelta(entry));
+    on("gap", (gap) => this.#addGap(gap));
+    on("rolledback", () => this.#restart());
+    on("failed", (failure) => this.#set("reconnecting", failure.message));
+    on("bye", () => this.#set("reconnecting"));
+  }
+
+  #disconnect() {
+    clearTimeout(this.#timer);
+    this.#source?.close();
+    this.#source = null;
+  }
+
+  #retry() {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(async () => {
+      try {
+        await getHead(this.session); // says why, which an EventSource does not
+        if (!this.#isClosed) this.#connect();
+      } catch (error) {
+        this.#failed(error);
+      }
+    }, RETRY_MS);
+  }
+
+  #failed(error) {
+    if (this.#isClosed) return;
+    const isFinal = error.status === 401 || error.status === 403 || error.status === 400;
+    this.#set(isFinal ? "refused" : "reconnecting", error.message);
+    if (!isFinal) this.#retry();
+  }
+
+  /** The log lost its end, so what we hold may not exist: everything is read anew. */
+  #restart() {
+    this.#disconnect();
+    this.entries = [];
+    this.previews = new Previews();
+    this.#set("reconnecting", "The log was restored from an older copy; the session was loaded again.");
+    this.#timer = setTimeout(() => this.#start(), RETRY_MS);
+  }
+
+  #addEntry(entry) {
+    if (entry.position <= this.#cursor[0] && !(entry.position === 0)) return; // seen before a reconnect
+    this.#cursor = [entry.position, 0];
+    this.entries.push(entry);
+    this.previews.settle(entry.message);
+    this.#draw();
+  }
+
+  #addDelta(entry) {
+    const place = [entry.position, entry.delta];
+    if (!isAfter(place, this.#cursor)) return;
+    this.#cursor = place;
+    this.previews.add(entry.message);
+    this.#draw();
+  }
+
+  #addGap(gap) {
+    this.#cursor = [Math.max(this.#cursor[0], gap.firstKept - 1), 0];
+    this.entries.push({ position: gap.firstKept - 1, gap });
+    this.first = 0;
+    this.#draw();
+  }
+
+  #set(state, error = null) {
+    if (this.#isClosed) return;
+    this.state = state;
+    this.error = error;
+    this.#draw();
+  }
+
+  #onVisibility = () => {
+    clearTimeout(this.#hiddenTimer);
+    if (document.hidden) {
+      this.#hiddenTimer = setTimeout(() => this.#disconnect(), HIDDEN_MS);
+    } else if (this.#source === null && this.state !== "refused") {
+      this.#retry();
+    }
+  };
+
+  #draw() {
+    if (this.#drawn || this.#isClosed) return;
+    this.#drawn = true;
+    const draw = () => {
+      this.#drawn = false;
+      if (this.#isClosed) return;
+      if (this.isTrimmable && this.entries.length > MOST) {
+        this.entries = this.entries.slice(-(MOST / 2));
+        this.first = this.entries[0].position - 1;
+      }
+      this.version += 1;
+      this.#onChange();
+    };
+    if (document.hidden) setTimeout(draw, 100);
+    else requestAnimationFrame(draw);
+  }
+}

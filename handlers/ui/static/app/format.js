@@ -1,0 +1,45 @@
+// Numbers, times and texts as the page shows them. Pure.
+
+const whole = new Intl.NumberFormat("en");
+const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
+const full = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+
+export const count = (number) => whole.format(number);
+
+export const tokens = (number) => ((number ?? 0) < 10_000 ? whole.format(number ?? 0) : compact.format(number));
+
+/** Money comes as exact decimal text. Unknown is not 0, so it is shown as a dash. */
+export function money(cost) {
+  if (cost === null || cost === undefined) return "–";
+  const dollars = Number(typeof cost === "object" ? cost.total : cost);
+  if (dollars === 0) return "$0";
+  return `$${dollars.toFixed(dollars < 0.01 ? 5 : dollars < 1 ? 4 : 2)}`;
+}
+
+export const time = (seconds) => clock.format(new Date(seconds * 1000));
+
+export const dateTime = (seconds) => full.format(new Date(seconds * 1000));
+
+export function ago(seconds, now) {
+  const past = Math.max(0, now - seconds);
+  if (past < 5) return "now";
+  if (past < 60) return `${Math.floor(past)} s`;
+  if (past < 3600) return `${Math.floor(past / 60)} min`;
+  if (past < 86_400) return `${Math.floor(past / 3600)} h`;
+  return `${Math.floor(past / 86_400)} d`;
+}
+
+export function bytes(size) {
+  if (size < 1000) return `${size} B`;
+  return size < 1_000_000 ? `${(size / 1000).toFixed(1)} kB` : `${(size / 1_000_000).toFixed(1)} MB`;
+}
+
+/** JSON for reading: short values in one line. */
+export function pretty(value) {
+  const line = JSON.stringify(value);
+  return line === undefined || line.length <= 72 ? (line ?? "") : JSON.stringify(value, null, 2);
+}
+
+/** The decoded size of base64 text. */
+export const base64Size = (text) => Math.floor((text.length * 3) / 4);

@@ -1,0 +1,106 @@
+// The two lanes side by side, one row a position, following the end unless the user reads elsewhere.
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { html } from "./html.js";
+import { PreviewRow, Row } from "./entries.js";
+import { count } from "./format.js";
+
+const NEAR_END = 48; // pixels
+
+export function Lanes({ feed, version }) {
+  const box = useRef(null);
+  const list = useRef(null);
+  const view = useRef({ isStuck: true, top: 0, anchor: null });
+  const [seen, setSeen] = useState(null); // the newest position when the user left the end; null at the end
+
+  const toEnd = () => {
+    view.current.isStuck = true;
+    feed.isTrimmable = true;
+    setSeen(null);
+    box.current.scrollTop = box.current.scrollHeight;
+  };
+
+  const onScroll = () => {
+    const { scrollTop, scrollHeight, clientHeight } = box.current;
+    const isUp = scrollTop < view.current.top - 1;
+    view.current.top = scrollTop;
+    if (scrollHeight - scrollTop - clientHeight < NEAR_END) {
+      if (!view.current.isStuck) toEnd();
+    } else if (isUp && view.current.isStuck) {
+      // Only the user moves up; rows that change their height do not.
+      view.current.isStuck = false;
+      feed.isTrimmable = false;
+      setSeen(feed.position);
+    }
+  };
+
+  const loadEarlier = () => {
+    const row = list.current.querySelector("[data-position]");
+    if (row) view.current.anchor = { position: row.dataset.position, top: row.getBoundingClientRect().top };
+    view.current.isStuck = false;
+    feed.isTrimmable = false;
+    setSeen((old) => old ?? feed.position);
+    feed.loadEarlier();
+  };
+
+  useLayoutEffect(() => {
+    if (view.current.isStuck) {
+      box.current.scrollTop = box.current.scrollHeight;
+      return;
+    }
+    const anchor = view.current.anchor;
+    if (anchor && !feed.isLoadingEarlier) {
+      // What was read stays where it was, with the earlier rows above it.
+      const hold = () => {
+        const row = list.current?.querySelector(`[data-position="${anchor.position}"]`);
+        if (row) box.current.scrollTop += row.getBoundingClientRect().top - anchor.top;
+      };
+      hold();
+      requestAnimationFrame(hold);
+      view.current.anchor = null;
+    }
+  }, [version]);
+
+  useEffect(() => {
+    // Rows get their true height when they come into view; the end moves with them.
+    const observer = new ResizeObserver(() => {
+      if (view.current.isStuck && box.current) box.current.scrollTop = box.current.scrollHeight;
+    });
+    observer.observe(list.current);
+    observer.observe(box.current);
+    return () => observer.disconnect();
+  }, []);
+
+  const previews = feed.previews.list();
+  const fresh = seen === null ? 0 : feed.position - seen;
+  return html`<div class="lanes">
+    <div class="laneheads" aria-hidden="true">
+      <div class="llm"><b>LLM lane</b><span>what the model sees</span></div>
+      <div class="spine">#</div>
+      <div class="extension"><b>Extension lane</b><span>never reaches the model</span></div>
+    </div>
+    <div class="scroll" ref=${box} onScroll=${onScroll} tabindex="0" role="region" aria-label="Both lanes, by position">
+      ${feed.first > 0
+        ? html`<div class="earlier"><button type="button" disabled=${feed.isLoadingEarlier} onClick=${loadEarlier}>
+            ${feed.isLoadingEarlier ? "Loading…" : `Load earlier (${count(feed.first)} more)`}
+          </button></div>`
+        : null}
+      <ol class="rows" ref=${list}>
+        ${feed.entries.map((entry) => html`<${Row} key=${entry.gap ? `gap${entry.position}` : entry.position} entry=${entry} />`)}
+        ${previews.map((preview) => html`<${PreviewRow} key=${`live-${preview.id}`} preview=${preview} />`)}
+      </ol>
+      ${feed.entries.length === 0 && previews.length === 0 ? html`<${Nothing} feed=${feed} />` : null}
+    </div>
+    ${seen === null
+      ? null
+      : html`<button class="toend" type="button" onClick=${toEnd}>${fresh > 0 ? `${count(fresh)} new ↓` : "To the newest ↓"}</button>`}
+  </div>`;
+}
+
+function Nothing({ feed }) {
+  if (feed.state === "connecting") return html`<div class="empty"><p>Loading…</p></div>`;
+  if (feed.state !== "live") return null;
+  return html`<div class="empty">
+    <h2>Nothing was said here yet</h2>
+    <p>Write to the agent below: the first message makes the session. What the model will see appears on the left, what the agent tells of its work on the right, each at its position.</p>
+  </div>`;
+}

@@ -1,0 +1,148 @@
+// The page: which session is shown, and who draws what.
+import { render } from "preact";
+import { useCallback, useEffect, useReducer, useRef, useState } from "preact/hooks";
+import { html } from "./html.js";
+import { getTurns, getUsage, listSessions } from "./api.js";
+import { Composer } from "./composer.js";
+import { Feed } from "./feed.js";
+import { count } from "./format.js";
+import { Lanes } from "./lanes.js";
+import { Sessions } from "./sessions.js";
+import { Turns } from "./turns.js";
+
+const POLL_MS = 2500;
+const STATES = { connecting: "connecting", live: "live", reconnecting: "reconnecting", refused: "refused" };
+
+const shown = () => /^#\/s\/([A-Za-z0-9_-]{1,64})$/.exec(location.hash)?.[1] ?? null;
+
+/** The session in the address, so that a reload and a bookmark come back to it. */
+function useSelected() {
+  const [selected, setSelected] = useState(shown);
+  useEffect(() => {
+    const onHash = () => setSelected(shown());
+    addEventListener("hashchange", onHash);
+    return () => removeEventListener("hashchange", onHash);
+  }, []);
+  return [selected, (session) => (location.hash = `/s/${session}`)];
+}
+
+/** The heads of all sessions, asked for while somebody looks. */
+function useHeads() {
+  const [heads, setHeads] = useState(null);
+  const [fault, setFault] = useState(null);
+  useEffect(() => {
+    let isOver = false;
+    let timer = null;
+    const ask = async () => {
+      clearTimeout(timer);
+      if (!document.hidden) {
+        try {
+          const found = await listSessions();
+          if (isOver) return;
+          setHeads(found);
+          setFault(null);
+        } catch (error) {
+          if (!isOver) setFault(error);
+        }
+      }
+      if (!isOver) timer = setTimeout(ask, POLL_MS);
+    };
+    const onVisible = () => document.hidden || ask();
+    document.addEventListener("visibilitychange", onVisible);
+    ask();
+    return () => {
+      isOver = true;
+      clearTimeout(timer);
+      document.removeEventListener("visibilitychange", onVisible);
+    };
+  }, []);
+  return [heads, fault];
+}
+
+function useFeed(session) {
+  const [, draw] = useReducer((number) => number + 1, 0);
+  const [feed, setFeed] = useState(null);
+  useEffect(() => {
+    if (session === null) return undefined;
+    const opened = new Feed(session, () => draw());
+    setFeed(opened);
+    return () => {
+      opened.close();
+      setFeed(null);
+    };
+  }, [session]);
+  return feed?.session === session ? feed : null;
+}
+
+/** Turns and sums, asked for again a moment after the session moved on. */
+function useTurns(session, position) {
+  const [found, setFound] = useState({ session: null, turns: [], usage: null });
+  const asked = useRef({ isRunning: false, position: -1 });
+  useEffect(() => {
+    if (session === null) return undefined;
+    let isOver = false;
+    const timer = setTimeout(async () => {
+      try {
+        const [turns, usage] = await Promise.all([getTurns(session), getUsage(session)]);
+        if (!isOver) setFound({ session, turns: turns.turns, usage });
+      } catch {
+        // The connection's state is shown elsewhere; with the next entry it is asked again.
+      }
+    }, asked.current.session === session ? 350 : 0);
+    asked.current.session = session;
+    return () => {
+      isOver = true;
+      clearTimeout(timer);
+    };
+  }, [session, position]);
+  return found.session === session ? found : { turns: [], usage: null };
+}
+
+function Connection({ feed, fault }) {
+  const state = fault?.status === 401 ? "refused" : feed ? feed.state : fault ? "reconnecting" : "connecting";
+  return html`<span class=${`connection ${state}`} role="status" data-state=${state}><i></i>${STATES[state]}</span>`;
+}
+
+function App() {
+  const [selected, select] = useSelected();
+  const [heads, fault] = useHeads();
+  const feed = useFeed(selected);
+  const { turns, usage } = useTurns(selected, feed?.position ?? 0);
+  const now = Date.now() / 1000;
+
+  useEffect(() => {
+    if (selected === null && heads?.length) location.replace(`#/s/${heads[0].id}`);
+    document.title = selected ? `${selected} · lanebus` : "lanebus";
+  }, [selected, heads]);
+
+  const showTurn = useCallback((turn) => {
+    const row = document.querySelector(`[data-position="${turn.position}"]`);
+    row?.scrollIntoView({ block: "center" });
+    row?.animate?.([{ opacity: 0.2 }, { opacity: 1 }], 500);
+  }, []);
+
+  const head = heads?.find((one) => one.id === selected);
+  const trouble = fault?.status === 401 ? fault.message : (feed?.error ?? (fault && !feed ? fault.message : null));
+  return html`<div class="page">
+    <header class="top">
+      <h1><img src="/static/favicon.svg" alt="" width="22" height="22" />lanebus</h1>
+      ${selected ? html`<span class="where">${selected}</span>` : null}
+      ${feed && feed.position > 0 ? html`<span class="fact">position ${count(feed.position)}</span>` : null}
+      <span class="spring"></span>
+      <${Connection} feed=${feed} fault=${fault} />
+    </header>
+    <${Sessions} heads=${heads} selected=${selected} onSelect=${select} now=${now} />
+    <main>
+      ${trouble ? html`<p class="trouble" role="alert">${trouble}</p>` : null}
+      ${selected === null
+        ? html`<div class="empty"><h2>A session is one conversation with an agent</h2><p>Name one on the left, or press +. Its two lanes appear here, side by side, as they are written.</p></div>`
+        : html`${feed ? html`<${Lanes} key=${selected} feed=${feed} version=${feed.version} />` : html`<div class="lanes"></div>`}
+            <${Composer} key=${`to-${selected}`} session=${selected} isClosed=${head?.state === "closed"} />`}
+    </main>
+    <${Turns} turns=${turns} usage=${usage} onShow=${showTurn} />
+  </div>`;
+}
+
+const root = document.getElementById("app");
+root.textContent = "";
+render(html`<${App} />`, root);

@@ -1,0 +1,57 @@
+// The messages that models are speaking right now, put together from live deltas.
+
+const turnKey = (turn) => (turn ? `${turn.loopId}#${turn.turnIndex}` : null);
+
+export class Previews {
+  #open = new Map();
+  #landed = new Set();
+
+  /** Previews in the order in which they began. */
+  list() {
+    return [...this.#open.values()];
+  }
+
+  /** A live delta. One that comes after its whole message changes nothing. */
+  add(delta) {
+    if (this.#landed.has(delta.messageId)) return;
+    const before = this.#open.get(delta.messageId) ?? {
+      id: delta.messageId,
+      turn: turnKey(delta.turnId),
+      turnId: delta.turnId,
+      blocks: [],
+      cut: null,
+      pieces: 0,
+    };
+    const after = { ...before, pieces: before.pieces + 1 };
+    if (delta.kind === "cut") {
+      after.cut = delta.delta || "cut";
+    } else {
+      const at = delta.block ?? 0;
+      const block = before.blocks[at] ?? { kind: delta.kind, name: null, text: "" };
+      after.blocks = [...before.blocks];
+      after.blocks[at] = { ...block, name: delta.toolName ?? block.name, text: block.text + (delta.delta ?? "") };
+    }
+    this.#open.set(delta.messageId, after);
+  }
+
+  /** An entry of a lane: a whole message takes the place of its preview; the end of a turn or loop ends what is left. */
+  settle(message) {
+    if (message.role === "assistant") {
+      if (message.id) {
+        this.#landed.add(message.id);
+        this.#open.delete(message.id);
+      }
+      this.#drop((preview) => preview.cut !== null || (preview.turn !== null && preview.turn === turnKey(message.turnId)));
+    } else if (message.role === "extension" && message.kind === "agent.turn.ended") {
+      this.#drop((preview) => preview.turn === turnKey(message.data?.turnId));
+    } else if (message.role === "extension" && message.kind === "agent.ended") {
+      this.#drop((preview) => preview.turnId?.loopId === message.data?.loopId);
+    }
+  }
+
+  #drop(isOver) {
+    for (const preview of this.list()) {
+      if (isOver(preview)) this.#open.delete(preview.id);
+    }
+  }
+}

@@ -1,0 +1,57 @@
+// The list of sessions, and the way to a new one.
+import { useState } from "preact/hooks";
+import { html } from "./html.js";
+import { ago, bytes, count, dateTime } from "./format.js";
+
+const VALID = /^[A-Za-z0-9_-]{1,64}$/;
+const ACTIVE_SECONDS = 10;
+
+function freshName(taken) {
+  for (let number = taken.size + 1; ; number += 1) {
+    if (!taken.has(`chat-${number}`)) return `chat-${number}`;
+  }
+}
+
+export function Sessions({ heads, selected, onSelect, now }) {
+  const [name, setName] = useState("");
+  const [fault, setFault] = useState(null);
+  const known = new Set((heads ?? []).map((head) => head.id));
+
+  const open = (event) => {
+    event.preventDefault();
+    const id = name.trim() || freshName(known);
+    if (!VALID.test(id)) {
+      setFault("Letters, digits, - and _, at most 64.");
+      return;
+    }
+    setFault(null);
+    setName("");
+    onSelect(id);
+  };
+
+  const rows = [...(heads ?? [])];
+  if (selected && heads && !known.has(selected)) rows.unshift({ id: selected, position: 0, updated: null, bytes: 0 });
+  return html`<nav class="sessions" aria-label="Sessions">
+    <form class="new" onSubmit=${open}>
+      <input value=${name} onInput=${(event) => setName(event.currentTarget.value)} placeholder="New session…" aria-label="Name of a new session" aria-invalid=${fault !== null} spellcheck=${false} autocomplete="off" maxlength="64" />
+      <button type="submit" title="Open a new session; without a name it gets one">+<span class="hidden"> New session</span></button>
+    </form>
+    ${fault ? html`<p class="fault" role="alert">${fault}</p>` : null}
+    ${heads === null
+      ? null
+      : rows.length === 0
+        ? html`<p class="hint">No session yet. Name one above, or press + and just start to write.</p>`
+        : html`<ul>
+            ${rows.map(
+              (head) => html`<li key=${head.id}>
+                <button type="button" class="session" aria-current=${head.id === selected ? "true" : undefined} onClick=${() => onSelect(head.id)} title=${head.updated ? `${dateTime(head.updated)} · ${bytes(head.bytes)}` : "not yet written"}>
+                  <span class=${`dot ${head.updated && now - head.updated < ACTIVE_SECONDS ? "active" : ""}`}></span>
+                  <span class="name">${head.id}</span>
+                  <span class="when">${head.updated ? ago(head.updated, now) : "new"}</span>
+                  <span class="size">${head.position === 1 ? "1 entry" : `${count(head.position)} entries`}${head.state === "closed" ? " · closed" : ""}</span>
+                </button>
+              </li>`,
+            )}
+          </ul>`}
+  </nav>`;
+}

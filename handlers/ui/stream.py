@@ -1,0 +1,113 @@
+"""A session as an endless HTTP answer: history, what comes, heartbeats, and a farewell."""
+
+import json
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+
+import anyio
+from pydantic import JsonValue
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from bus.envelope import Cursor
+from bus.errors import BusError, CursorTrimmed, LogRolledBack
+from bus.session import Session
+from handlers.ui.replies import envelope_json
+from handlers.ui.sse import HEARTBEAT, encode_frame, encode_retry
+
+__all__ = ("EventStream", "session_frames")
+
+HEARTBEAT_SECONDS = 15.0
+SEND_SECONDS = 30.0
+"""A client that takes nothing for so long is cut; it resumes by its last id. Until then it holds one frame, not a queue."""
+
+
+async def session_frames(session: Session, after: Cursor) -> AsyncGenerator[bytes]:
+    """The frames of one subscriber: both lanes and the live deltas after a cursor, each with its cursor as id.
+
+    entry        an envelope of a lane
+    delta        a live delta, below the newest position
+    gap          entries after the cursor were trimmed: `firstKept` is the next that there is, and follows
+    rolledback   the log lost its end: what the client has seen may not exist; it starts anew
+    failed       the bus cannot say more for now; the client comes back
+    """
+    yield encode_retry()
+    while True:
+        try:
+            async for envelope in session.follow(after=after, live=True):
+                after = envelope.cursor
+                yield encode_frame(
+                    "delta" if envelope.delta else "entry", envelope_json(envelope), id=str(envelope.cursor)
+                )
+        except CursorTrimmed as gap:
+            # Any status but 200 would make a browser give up for good, so the gap is told inside the stream.
+            missing: JsonValue = {"session": session.id, "after": str(after), "firstKept": gap.first_kept}
+            after = Cursor(max(gap.first_kept - 1, after.position))
+            yield _frame("gap", missing, id=str(after))
+            continue
+        except LogRolledBack as lost:
+            yield _frame("rolledback", {"session": session.id, "seen": lost.seen, "found": lost.found})
+        except BusError as error:
+            yield _frame("failed", {"session": session.id, "message": str(error)})
+        return
+
+
+class EventStream(Response):
+    """Server-sent events until the frames end, the client goes, or the server closes; then a `bye` frame."""
+
+    media_type = "text/event-stream"
+    charset = "utf-8"
+
+    def __init__(self, frames: Callable[[], AsyncGenerator[bytes]], *, closing: anyio.Event) -> None:
+        """`closing` is set when the server is to end; open streams then end by themselves."""
+        super().__init__(headers={"X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._frames, self._closing = frames, closing
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        if scope["method"] == "HEAD":
+            await send({"type": "http.response.body", "body": b""})
+            return
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_cancel_when_gone, receive, tasks.cancel_scope)
+            with anyio.CancelScope() as speaking:
+                tasks.start_soon(_cancel_when_set, self._closing, speaking)
+                tasks.start_soon(_beat, send, speaking)
+                async with aclosing(self._frames()) as frames:
+                    async for frame in frames:
+                        if not await _send_or_give_up(send, frame, speaking):
+                            break
+            with anyio.move_on_after(1):
+                await send({"type": "http.response.body", "body": _frame("bye", {}), "more_body": False})
+            tasks.cancel_scope.cancel()
+
+
+async def _send_or_give_up(send: Send, frame: bytes, speaking: anyio.CancelScope) -> bool:
+    with anyio.move_on_after(SEND_SECONDS) as patience:
+        await send({"type": "http.response.body", "body": frame, "more_body": True})
+    if patience.cancelled_caught:
+        speaking.cancel()
+    return not patience.cancelled_caught
+
+
+async def _beat(send: Send, speaking: anyio.CancelScope) -> None:
+    while not speaking.cancel_called:
+        await anyio.sleep(HEARTBEAT_SECONDS)
+        await _send_or_give_up(send, HEARTBEAT, speaking)
+
+
+async def _cancel_when_gone(receive: Receive, scope: anyio.CancelScope) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    scope.cancel()
+
+
+async def _cancel_when_set(event: anyio.Event, scope: anyio.CancelScope) -> None:
+    await event.wait()
+    scope.cancel()
+
+
+def _frame(event: str, data: JsonValue, *, id: str | None = None) -> bytes:
+    return encode_frame(event, json.dumps(data), id=id)
