@@ -1,14 +1,15 @@
 """Open and close a bus: on the embedded server of a directory, or on yours."""
 
+from __future__ import annotations
+
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Self, cast
+from typing import TYPE_CHECKING, Self, cast
 from warnings import warn
 
 import anyio
 
-from bus.connection import LinkPool, Server
 from bus.consumer import Consumer
 from bus.errors import UnsafeServer
 from bus.hub import Hub
@@ -17,6 +18,9 @@ from bus.log import Log, SessionHead
 from bus.publisher import Publisher
 from bus.server import open_server
 from bus.session import Session
+
+if TYPE_CHECKING:
+    from bus.connection import LinkPool, Server
 
 __all__ = ("Bus", "DurabilityWarning")
 
@@ -57,6 +61,10 @@ class Bus:
             SetupError: the settings cannot work: its subclasses say what to change.
             Unavailable: the server cannot be reached or did not start.
         """
+        # Here and not above: the client takes as long to import as all of the bus, and who only wants a message
+        # type, or a command's help, does not need it.
+        from bus.connection import LinkPool, Server  # noqa: PLC0415
+
         async with AsyncExitStack() as stack:
             if url is None:
                 embedded = await stack.enter_async_context(open_server(data_dir))

@@ -4,16 +4,20 @@ A pointer is only a bell. Whoever gets it looks into the session's log for what 
 costs a look and does nothing else. Consumer groups are for workers, never for UIs.
 """
 
+from __future__ import annotations
+
 from collections.abc import AsyncGenerator, Sequence
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import anyio
 
 from bus.codec import Entry
-from bus.connection import Argument, Link, LinkPool, Server
 from bus.errors import GroupMissing, Refused, Unavailable
 from bus.keys import Keys
 from bus.log import answered
+
+if TYPE_CHECKING:
+    from bus.connection import Argument, Link, LinkPool, Server
 
 __all__ = ("Consumer", "Work")
 

@@ -32,7 +32,10 @@ def default_data_dir() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class DataDir:
-    """An absolute path without symbolic links, so that everybody names the same socket."""
+    """An absolute path without symbolic links, so that everybody names the same socket.
+
+    `keeper.py` gives the files their names too: it imports nothing of ours, and is left out where there is no server.
+    """
 
     path: Path
 

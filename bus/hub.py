@@ -5,22 +5,26 @@ streams of their buckets, and then fetches just the sessions that changed. A sub
 place and reads what is before it from the log, so history and live come from the same cursor and nothing is between.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import anyio
 
 from bus.codec import Entry, decode_delta
-from bus.connection import Argument, Link, Reply, Server
 from bus.envelope import Cursor, Envelope
 from bus.errors import BusError, Closed, CursorTrimmed, LogRolledBack, Refused, Unavailable
 from bus.keys import Keys
 from bus.log import Log, SessionHead, answered
 from bus.messages.lanes import Lane
-from bus.reader import PAGE, merge, position_of
+from bus.reader import SAFE_PAGE, merge, position_of
+
+if TYPE_CHECKING:
+    from bus.connection import Argument, Link, Reply, Server
 
 __all__ = ("Hub", "Subscription")
 
@@ -39,7 +43,7 @@ _SUSPICIOUS_JUMP = 100_000
 class Subscription:
     """One follower's place in the hub: what came since it joined, until it is closed."""
 
-    def __init__(self, feed: "_Feed", lanes: frozenset[Lane], *, live: bool) -> None:
+    def __init__(self, feed: _Feed, lanes: frozenset[Lane], *, live: bool) -> None:
         self._feed, self.lanes, self.live = feed, lanes, live
         self.start = Cursor(feed.position)
         """everything after it comes here, everything up to it is in the log already"""
@@ -88,7 +92,7 @@ class Subscription:
 class _Feed:
     """One followed session: how far the hub has read, and for whom."""
 
-    def __init__(self, hub: "Hub", session: str, position: int) -> None:
+    def __init__(self, hub: Hub, session: str, position: int) -> None:
         self._hub, self.session, self.position = hub, session, position
         self.live: Cursor | None = None
         self.subscriptions: set[Subscription] = set()
@@ -225,7 +229,7 @@ class Hub:
             streams = {self._keys.index(bucket): last for bucket, last in self._index.items()}
             streams.update({self._keys.live(f.session): str(f.live) for f in self._feeds.values() if f.live})
         asked = anyio.current_time()
-        command: tuple[Argument, ...] = ("XREAD", "COUNT", PAGE, "BLOCK", BLOCK_MS, "STREAMS")
+        command: tuple[Argument, ...] = ("XREAD", "COUNT", SAFE_PAGE, "BLOCK", BLOCK_MS, "STREAMS")
         reply = await link.call(*command, *streams, *streams.values())
         if reply is None:
             if anyio.current_time() - asked > BLOCK_MS / 2000:
@@ -259,7 +263,9 @@ class Hub:
     async def _advance(self, feed: _Feed, pages: Sequence[Sequence[Entry]], live: Sequence[Entry]) -> None:
         """Hand out what was read for one session, as far as no page could still lack something before it."""
         ends = [position_of(page[-1]) for page in pages if page]
-        bound = min([*(position_of(page[-1]) for page in pages if len(page) == PAGE), max(ends, default=feed.position)])
+        bound = min(
+            [*(position_of(page[-1]) for page in pages if len(page) == SAFE_PAGE), max(ends, default=feed.position)]
+        )
         feed.is_dirty = bool(ends) and bound < max(ends)
         if ends and not self._is_plausible(feed, pages, bound):
             head = await self._log.head(feed.session)
@@ -285,7 +291,7 @@ class Hub:
         """Whether positions are those that the bus gives: without gaps over both lanes, without leaps in one."""
         if len(feed.lanes) < len(Lane):
             return bound - feed.position < _SUSPICIOUS_JUMP
-        if len(pages[0]) < PAGE and len(pages[1]) < PAGE:
+        if len(pages[0]) < SAFE_PAGE and len(pages[1]) < SAFE_PAGE:
             return bound - feed.position == len(pages[0]) + len(pages[1])
         return bound - feed.position == sum(position_of(entry) <= bound for page in pages for entry in page)
 
@@ -314,7 +320,7 @@ class Hub:
             for feed, lanes in wanted:
                 names = [self._keys.lane(feed.session, lane) for lane in lanes]
                 places = [f"{feed.position}-0" for _ in lanes]
-                commands.append(("XREAD", "COUNT", PAGE, "STREAMS", *names, *places))
+                commands.append(("XREAD", "COUNT", SAFE_PAGE, "STREAMS", *names, *places))
                 feed.is_dirty = False
             replies = await link.call_many(commands)
             for (feed, lanes), reply in zip(wanted, replies, strict=True):

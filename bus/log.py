@@ -3,17 +3,21 @@
 A script is sent by its digest and loaded again when the server has forgotten it. Milliseconds stop here.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from hashlib import sha1
 from importlib.resources import files
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from bus.codec import VERSION, Entry
-from bus.connection import Argument, Link, LinkPool, Reply
 from bus.envelope import Cursor
 from bus.errors import Refused, Unavailable
 from bus.keys import Keys
 from bus.messages.lanes import Lane
+
+if TYPE_CHECKING:
+    from bus.connection import Argument, Link, LinkPool, Reply
 
 __all__ = (
     "Append",

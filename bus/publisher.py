@@ -5,18 +5,19 @@ never cuts a command in the middle. Each append to a session carries this produc
 answer the same append goes out again with the same number, and the server tells what the first one gave.
 """
 
+from __future__ import annotations
+
 import asyncio
 import json
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from secrets import token_urlsafe
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import anyio
 
 from bus.codec import encode
-from bus.connection import Link, Reply, Server
 from bus.errors import (
     BusError,
     Closed,
@@ -36,6 +37,9 @@ from bus.messages.lanes import Lane
 from bus.messages.message import UserMessage
 from bus.messages.reading import Publishable
 from bus.receipt import Receipt
+
+if TYPE_CHECKING:
+    from bus.connection import Link, Reply, Server
 
 __all__ = ("Conditions", "Publisher")
 

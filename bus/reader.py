@@ -9,10 +9,15 @@ from bus.errors import CursorTrimmed, LogRolledBack
 from bus.log import Log
 from bus.messages.lanes import Lane
 
-__all__ = ("PAGE", "merge", "position_of", "read_pages")
+__all__ = ("SAFE_PAGE", "merge", "position_of", "read_pages")
 
 PAGE = 500
-"""Most entries of one lane in one reply."""
+SAFE_PAGE = 60
+"""Entries of one lane in one reply. The server cuts a link whose reply outgrows its limit (64 MB in the embedded one),
+so a session that holds more than `SMALL_BYTES` is read in pages that stay below it even if each message is as large as
+a message may be."""
+
+SMALL_BYTES = 32 * 1_048_576
 
 
 async def read_pages(
@@ -26,18 +31,20 @@ async def read_pages(
         Unavailable: the server cannot be reached.
     """
     position = after.position
+    count = SAFE_PAGE
     while until is None or position < until:
-        head, pages = await log.page(session, lanes, position, until, PAGE)
+        head, pages = await log.page(session, lanes, position, until, count)
         if position < head.trimmed:
             raise CursorTrimmed(session, str(Cursor(position)), head.trimmed + 1)
         if position > head.position:
             raise LogRolledBack(session, position, head.position)
         # What is above the head was not there when the head was read: another lane's page may lack what is before it.
         until = head.position if until is None else min(until, head.position)
-        bound = min([until, *(position_of(page[-1]) for page in pages if len(page) == PAGE)])
+        bound = min([until, *(position_of(page[-1]) for page in pages if len(page) == count)])
         if envelopes := merge(session, zip(lanes, pages, strict=True), bound):
             yield envelopes
         position = bound
+        count = PAGE if head.size_bytes < SMALL_BYTES else SAFE_PAGE
 
 
 def merge(session: str, pages: Iterable[tuple[Lane, Sequence[Entry]]], bound: int) -> list[Envelope]:

@@ -3,7 +3,7 @@
 Only the log is truth: a stored state shortens the next fold and may be lost at any time.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -19,7 +19,7 @@ __all__ = ("Projected", "Projection", "follow", "project", "rebuild")
 S = TypeVar("S")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # with slots, `Projection[State](…)` would fail to note its type
 class Projection(Generic[S]):
     """What is folded, and how. `name` and `version` say where its state is kept."""
 
@@ -37,7 +37,7 @@ class Projection(Generic[S]):
         return self.state.dump_json(state, by_alias=True, exclude_none=True)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Projected(Generic[S]):
     """A state, and the position it was folded up to; 0 is before the first entry."""
 
@@ -79,7 +79,7 @@ async def rebuild(session: Session, projection: Projection[S]) -> Projected[S]:
     return await _advance(session, projection, start, expected=checkpoint.position if checkpoint else 0)
 
 
-async def follow(session: Session, projection: Projection[S]) -> AsyncIterator[Projected[S]]:
+async def follow(session: Session, projection: Projection[S]) -> AsyncGenerator[Projected[S], None]:
     """The state as of now, then again after each new entry; never ends by itself.
 
     The stored state is the one of the beginning: what is folded on top of it is in the log, and cheap to fold again.
@@ -98,17 +98,15 @@ async def follow(session: Session, projection: Projection[S]) -> AsyncIterator[P
         return
 
 
-async def _advance(
-    session: Session, projection: Projection[S], start: Projected[S], *, expected: int
-) -> Projected[S]:
+async def _advance(session: Session, projection: Projection[S], start: Projected[S], *, expected: int) -> Projected[S]:
     """Fold what comes after `start`, and store it if the stored checkpoint is still at `expected`."""
     now = start
     after = Cursor(start.position) if start.position else START
     async with aclosing(session.read(after=after)) as entries:
         async for envelope in entries:
             now = _step(projection, now, envelope)
-    if now.position == expected:
-        return now
+    if not now.position and not expected:
+        return now  # an empty session has nothing to keep
     is_stored = await session.save_projection(
         projection.name, projection.version, projection.dump(now.state), position=now.position, expected=expected
     )

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pydantic import TypeAdapter
 
 from bus.bus import Bus
-from bus.envelope import Envelope
+from bus.envelope import Envelope, Unreadable
 from bus.errors import MessageError
 from bus.messages.base import Frozen
 from bus.messages.events import AgentEnded, TurnStarted, parse_event
@@ -50,10 +50,10 @@ async def session_lines(bus: Bus) -> dict[str, Projected[SessionLine]]:
 
 
 def _evolve(line: SessionLine, envelope: Envelope) -> SessionLine:
-    changed: dict[str, object] = {
-        "first_activity": envelope.time if line.first_activity is None else line.first_activity,
-        "last_activity": envelope.time,
-    }
+    changed: dict[str, object] = {}
+    if not isinstance(envelope.message, Unreadable):  # which has no time that could be believed
+        changed["first_activity"] = envelope.time if line.first_activity is None else line.first_activity
+        changed["last_activity"] = envelope.time
     if envelope.lane is Lane.LLM:
         changed["llm"] = line.llm + 1
     else:
@@ -102,6 +102,4 @@ def _title(text: str) -> str | None:
     return (line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 1].rstrip() + "…") or None
 
 
-SESSIONS = Projection(
-    name="sessions", version=1, state=TypeAdapter(SessionLine), initial=SessionLine(), evolve=_evolve
-)
+SESSIONS = Projection(name="sessions", version=1, state=TypeAdapter(SessionLine), initial=SessionLine(), evolve=_evolve)

@@ -10,7 +10,7 @@ from typing import Literal, TypeVar
 
 from pydantic import TypeAdapter
 
-from bus.envelope import Envelope
+from bus.envelope import Envelope, Unreadable
 from bus.errors import MessageError
 from bus.messages.base import Frozen
 from bus.messages.events import (
@@ -110,7 +110,7 @@ class TurnsState(Frozen):
     parallel: tuple[str, ...] = ()
     """loops that were last announced to run side by side"""
     problems: int = 0
-    """agent events that could not be read"""
+    """agent events and other entries that could not be read"""
 
     def turn(self, turn_id: TurnId) -> Turn | None:
         """The turn of that id."""
@@ -136,6 +136,8 @@ def _evolve(state: TurnsState, envelope: Envelope) -> TurnsState:
             return _on_answer(state, message, envelope)
         case ToolResultMessage() as message:
             return _on_result(state, message, envelope)
+        case Unreadable():
+            return _copy(state, problems=state.problems + 1)
         case _:
             return state
 
@@ -386,6 +388,4 @@ def _united(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted({*one, *other}))
 
 
-TURNS = Projection(
-    name="turns", version=1, state=TypeAdapter(TurnsState), initial=TurnsState(), evolve=_evolve
-)
+TURNS = Projection(name="turns", version=1, state=TypeAdapter(TurnsState), initial=TurnsState(), evolve=_evolve)

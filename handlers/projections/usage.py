@@ -10,7 +10,7 @@ from typing import TypedDict
 
 from pydantic import TypeAdapter
 
-from bus.envelope import Envelope
+from bus.envelope import Envelope, Unreadable
 from bus.errors import MessageError
 from bus.messages.base import Frozen
 from bus.messages.events import AgentEnded, AgentEvent, TurnEnded, parse_event
@@ -70,7 +70,7 @@ class UsageState(Frozen):
     """the first 100"""
     mismatch_count: int = 0
     problems: int = 0
-    """agent events that could not be read"""
+    """agent events and other entries that could not be read"""
     open_turns: Mapping[str, Usage] = {}
     """what is summed up for turns that have not ended, by turn id"""
     open_loops: Mapping[str, Usage] = {}
@@ -116,6 +116,8 @@ def _evolve(state: UsageState, envelope: Envelope) -> UsageState:
             except MessageError:
                 return state.model_copy(update={"problems": state.problems + 1})
             return _compare(state, envelope.position, event)
+        case Unreadable():
+            return state.model_copy(update={"problems": state.problems + 1})
         case _:
             return state
 
@@ -185,6 +187,4 @@ def _agree(said: Usage, folded: Usage) -> bool:
     return said.cost is None or (folded.cost is not None and said.cost.total == folded.cost.total)
 
 
-USAGE = Projection(
-    name="usage", version=1, state=TypeAdapter(UsageState), initial=UsageState(), evolve=_evolve
-)
+USAGE = Projection(name="usage", version=1, state=TypeAdapter(UsageState), initial=UsageState(), evolve=_evolve)

@@ -99,7 +99,7 @@ async def import_transcript(
     """
     if isinstance(source, Path):
         # Opening and stat are quick; the reading itself is done by another thread.
-        with source.open("rb") as file:  # noqa: ASYNC230
+        with source.open("rb") as file:
             return await _Import(session, formats, on_progress, source.stat().st_size).run(file)  # noqa: ASYNC240
     return await _Import(session, formats, on_progress, None).run(source)
 
@@ -179,7 +179,7 @@ class _Import:
         elif line.data.strip():
             try:
                 entry = found.read(parse_json(line.data))
-            except MessageError as error:
+            except (MessageError, ValueError) as error:  # the latter from a number of thousands of digits
                 self._places.add(None)
                 self._bad.append(BadLine(line.number, str(error)))
             else:
@@ -266,5 +266,5 @@ class _Import:
 def _recognizes(candidate: Format, data: bytes) -> bool:
     try:
         return candidate.recognizes(parse_json(data))
-    except MessageError:
+    except (MessageError, ValueError):
         return False

@@ -1,6 +1,6 @@
 """Lines of a file, one after the other: a file is never in memory as a whole, nor is a line without an end."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from itertools import count
 from typing import BinaryIO, NamedTuple
 
@@ -40,7 +40,7 @@ def read_lines(file: BinaryIO, *, limit_bytes: int = LINE_LIMIT_BYTES) -> Iterat
         yield RawLine(number, (data.removeprefix(b"\xef\xbb\xbf") if number == 1 else data).rstrip(b"\r\n"), size)
 
 
-async def stream_lines(file: BinaryIO, *, limit_bytes: int = LINE_LIMIT_BYTES) -> AsyncIterator[RawLine]:
+async def stream_lines(file: BinaryIO, *, limit_bytes: int = LINE_LIMIT_BYTES) -> AsyncGenerator[RawLine, None]:
     """The same, read by another thread in batches, so that a slow disk or pipe stops nothing else."""
     lines = read_lines(file, limit_bytes=limit_bytes)
     while batch := await to_thread.run_sync(_take, lines, abandon_on_cancel=True):

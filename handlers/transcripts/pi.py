@@ -1,8 +1,8 @@
 """The session files of the coding agent pi, versions 1 to 3: one JSON object a line, the session's header first.
 
-Version 1 is a list; from version 2 on entries have an `id` and a `parentId` and form a tree. Source: pi's session
-manager and `SEED_FEATURES.md`, rows I and J. What has no place of its own in our messages goes into `metadata`, what is no
-message into the extension lane as `import.<type>`: nothing of a line is lost.
+Version 1 is a list; from version 2 on entries have an `id` and a `parentId` and form a tree. What has no place of its
+own in our messages goes into `metadata`, what is no message into the extension lane as `import.<type>`: nothing of a
+line is lost. Source: pi's session manager.
 """
 
 from collections.abc import Callable
@@ -69,9 +69,7 @@ def _compaction(line: Object) -> Unplaced:
         raise DecodeError("firstKeptEntryId", "wants an id or a count of entries")
     ours = {"summary": "summary", "tokensBefore": "tokensBefore"}
     plain = validated(Compaction, _context(line, ours, "firstKeptEntryId", "firstKeptEntryIndex"))
-    return Unplaced(
-        kind="kept", names=names, place=lambda position: plain.model_copy(update={"first_kept": position})
-    )
+    return Unplaced(kind="kept", names=names, place=lambda position: plain.model_copy(update={"first_kept": position}))
 
 
 def _branch_summary(line: Object) -> Unplaced:

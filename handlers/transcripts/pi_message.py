@@ -1,7 +1,7 @@
 """A message inside pi's session file, and pi's blocks and usage, turned into ours."""
 
 import json
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import get_args
 
 from pydantic import JsonValue
@@ -70,7 +70,9 @@ def read_pi_message(
     if role in {"custom", "hookMessage"}:
         return read_custom({**message, **({"id": entry_id} if entry_id else {}), **rest})
     if role == "bashExecution" and message.get("excludeFromContext"):
-        return ExtensionMessage.of("import.bashExecution", {**message, **({"id": entry_id} if entry_id else {}), **rest})
+        return ExtensionMessage.of(
+            "import.bashExecution", {**message, **({"id": entry_id} if entry_id else {}), **rest}
+        )
     own = milliseconds(message.get("timestamp"), "message.timestamp")
     metadata: Object = dict(rest)
     if own is not None and written is not None and own != written:
@@ -187,7 +189,10 @@ def _dollars(amount: JsonValue, name: str) -> str:
     """An amount as exact text. Twelve decimals are finer than any price and coarser than a float's noise."""
     if isinstance(amount, bool) or not isinstance(amount, int | float):
         raise DecodeError(f"message.usage.cost.{name}", "wants a number")
-    rounded = round(Decimal(repr(amount)), 12)
+    try:
+        rounded = round(Decimal(repr(amount)), 12)
+    except InvalidOperation:
+        raise DecodeError(f"message.usage.cost.{name}", "no such sum can be paid") from None
     return format(rounded.normalize(), "f")
 
 

@@ -15,9 +15,10 @@ ROOT = -1
 
 
 class Places:
-    """Grows by `add`, then `advance` for the LLM lane, in the transcript's order; `placed` and `failed` tell it what became of an entry.
+    """Grows by `add`, then `advance` for the LLM lane, in the transcript's order.
 
-    A position that is asked for counts as unknown until `placed` was called, so the import waits for what is under way.
+    `placed` and `failed` tell it what became of an entry. Until then its position counts as unknown, so the import asks
+    only once nothing is under way any more.
     """
 
     def __init__(self) -> None:
