@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from bus.errors import MessageError, StreamError
+from bus.errors import MessageError, StreamError, Unavailable
 
-__all__ = ("BadLine", "BeyondEnd", "FileUnread", "SessionEmpty")
+__all__ = ("BadLine", "BeyondEnd", "FileUnread", "ServerSilent", "SessionEmpty")
 
 
 class SessionEmpty(StreamError):
@@ -37,3 +37,11 @@ class FileUnread(MessageError):
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
         self.path, self.reason = path, reason
+
+
+class ServerSilent(Unavailable):
+    """The server takes connections and does not answer; nothing was published."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"the server has not answered for {seconds:g} s; is it stopped, or loading a large log?")
+        self.seconds = seconds

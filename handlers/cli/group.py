@@ -2,7 +2,6 @@
 
 import sys
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import cast
 
 import click
@@ -74,6 +73,8 @@ class _Commands(WithBusOptions, click.Group):
 def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     del param
     if value:
+        from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415  # takes as long as all of ours
+
         try:
             click.echo(f"lanebus {version('lanebus')}")
         except PackageNotFoundError:

@@ -2,13 +2,19 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from math import inf
+
+import anyio
 
 from bus.bus import Bus
 from bus.session import Session
-from handlers.cli.errors import SessionEmpty
+from handlers.cli.errors import ServerSilent, SessionEmpty
 from handlers.cli.options import Settings
 
 __all__ = ("open_bus", "open_session")
+
+OPEN_SECONDS = 10.0
+"""How long a server of yours may take to answer at all. The embedded one may take longer: it may be loading its log."""
 
 
 @asynccontextmanager
@@ -17,9 +23,14 @@ async def open_bus(settings: Settings) -> AsyncGenerator[Bus]:
 
     Raises:
         SetupError, Unavailable: as `Bus.open`.
+        ServerSilent: the server of the URL does not answer.
     """
-    async with Bus.open(settings.url, data_dir=settings.data_dir, namespace=settings.namespace) as bus:
-        yield bus
+    with anyio.move_on_after(OPEN_SECONDS if settings.url else inf) as patience:
+        async with Bus.open(settings.url, data_dir=settings.data_dir, namespace=settings.namespace) as bus:
+            patience.deadline = inf
+            yield bus
+    if patience.cancelled_caught:
+        raise ServerSilent(OPEN_SECONDS)
 
 
 @asynccontextmanager

@@ -76,5 +76,6 @@ def _row(number: int, turn: Turn) -> tuple[str, ...]:
         tools,
         *(map(count, tokens) if tokens else ("", "", "")),
         money(turn.cost.total) if turn.cost else "unknown",
-        "" if turn.ended is None else duration(turn.ended - turn.started),
+        # Without events all that is known is when it was imported.
+        duration(turn.ended - turn.started) if turn.has_events and turn.ended is not None else "",
     )
