@@ -78,7 +78,7 @@ def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> No
         try:
             click.echo(f"lanebus {version('lanebus')}")
         except PackageNotFoundError:
-            click.echo("lanebus, not installed: run from its sources")
+            click.echo("lanebus (run from its sources, not installed)")
         ctx.exit()
 
 

@@ -6,7 +6,7 @@ import os
 import stat
 import sys
 from collections.abc import AsyncGenerator, Callable, Collection, Generator
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import aclosing, contextmanager
 from functools import partial
 
 import anyio
@@ -151,12 +151,12 @@ def _until_reader_gone() -> Generator[None]:
     Raises:
         BrokenPipeError: nobody does.
     """
+    pipe = _output_pipe()
+    if pipe is None:
+        yield
+        return
     is_gone = False
-    with anyio.CancelScope() as scope, suppress(OSError, ValueError):
-        output = sys.stdout.fileno()
-        if not stat.S_ISFIFO(os.fstat(output).st_mode):
-            yield
-            return
+    with anyio.CancelScope() as scope:
 
         def end() -> None:
             nonlocal is_gone
@@ -165,10 +165,21 @@ def _until_reader_gone() -> Generator[None]:
 
         loop = asyncio.get_running_loop()
         # The writing end of a pipe never becomes readable; the loop wakes for it when the other end is closed.
-        loop.add_reader(output, end)
+        loop.add_reader(pipe, end)
         try:
             yield
         finally:
-            loop.remove_reader(output)
+            loop.remove_reader(pipe)
     if is_gone:
         raise BrokenPipeError
+
+
+def _output_pipe() -> int | None:
+    """The descriptor of stdout, where that is a pipe that can be watched."""
+    if sys.platform == "win32":
+        return None
+    try:
+        output = sys.stdout.fileno()
+        return output if stat.S_ISFIFO(os.fstat(output).st_mode) else None
+    except (OSError, ValueError):  # stdout is none of the system's files
+        return None
