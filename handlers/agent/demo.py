@@ -1,0 +1,49 @@
+"""The demo's agent: the offline model and a few tools. Run it with `lanebus worker handlers.agent.demo:agent`."""
+
+import random
+from datetime import UTC, datetime
+from typing import Annotated
+
+from pydantic import Field
+
+from handlers.agent.arithmetic import calculate_text
+from handlers.agent.loop import AgentLoop
+from handlers.agent.offline import OfflineModel
+from handlers.agent.tool import ToolContext, tool
+
+__all__ = ("SYSTEM", "agent", "calculate", "clock", "demo_agent", "roll_dice")
+
+SYSTEM = "You are the lanebus demo. Answer in one sentence. Use the tools for arithmetic, the time and dice."
+
+
+@tool
+async def calculate(expression: Annotated[str, Field(description='such as "17 × 23" or "12*(3+4)"')]) -> str:
+    """Work out an arithmetic expression exactly."""
+    return calculate_text(expression)
+
+
+@tool
+async def clock() -> str:
+    """Tell the present date and time, UTC."""
+    return f"{datetime.now(UTC):%A, %d %B %Y, %H:%M} UTC"
+
+
+@tool
+async def roll_dice(
+    context: ToolContext,
+    count: Annotated[int, Field(ge=1, le=100)] = 1,
+    sides: Annotated[int, Field(ge=2, le=1000)] = 6,
+) -> str:
+    """Roll dice."""
+    # Seeded by the call: rolled again after a crash, they show the same.
+    dice = random.Random(f"{context.session} {context.call_id}")  # noqa: S311  # a game's dice, no secret
+    rolls = [dice.randint(1, sides) for _ in range(count)]
+    return f"{' + '.join(map(str, rolls))} = {sum(rolls)}" if count > 1 else str(rolls[0])
+
+
+def demo_agent(*, delay: float = 0.03) -> AgentLoop:
+    """The demo's agent; `delay` is the seconds between two words of its answer."""
+    return AgentLoop(OfflineModel(delay=delay), (calculate, clock, roll_dice), system=SYSTEM, name="demo")
+
+
+agent = demo_agent()

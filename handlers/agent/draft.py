@@ -1,0 +1,55 @@
+"""An answer while it is spoken: what is known of it should the model never come to its end."""
+
+from bus.messages.content import Block, TextBlock, ThinkingBlock
+from bus.messages.message import AssistantMessage, StopReason, now_ms
+from bus.messages.usage import Usage
+from handlers.agent.model import Model, ModelEvent, Piece
+
+__all__ = ("Draft",)
+
+
+class Draft:
+    """Collects what a model streams. `whole` is the answer, once there is one."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._texts: dict[int, tuple[Piece, list[str]]] = {}
+        self._usage: Usage | None = None
+        self.whole: AssistantMessage | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing was said and nothing is known to have been paid for."""
+        return self.whole is None and not self._texts and self._usage is None
+
+    def add(self, event: ModelEvent) -> None:
+        """Take the next event of the stream."""
+        match event:
+            case Piece():
+                self._texts.setdefault(event.block, (event, []))[1].append(event.text)
+            case Usage():
+                self._usage = event
+            case AssistantMessage():
+                self.whole = event
+
+    def cut(self, stop_reason: StopReason, reason: str) -> AssistantMessage:
+        """The text so far as a message that failed. Calls of tools that nobody finished asking for are left out."""
+        return AssistantMessage(
+            content=tuple(
+                _block(first, "".join(parts)) for _, (first, parts) in sorted(self._texts.items()) if _is_text(first)
+            ),
+            stop_reason=stop_reason,
+            error_message=reason,
+            provider=self._model.provider,
+            model=self._model.name,
+            usage=self._usage,
+            timestamp=now_ms(),
+        )
+
+
+def _is_text(piece: Piece) -> bool:
+    return piece.kind != "toolCall"
+
+
+def _block(first: Piece, text: str) -> Block:
+    return ThinkingBlock(text=text) if first.kind == "thinking" else TextBlock(text=text)

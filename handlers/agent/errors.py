@@ -1,0 +1,32 @@
+"""What can be wrong with an agent before it runs."""
+
+from bus.errors import SetupError
+
+__all__ = ("AgentNotFound", "DuplicateTool", "MissingExtra")
+
+
+class AgentNotFound(SetupError):
+    """The text `module:attribute` leads to no agent.
+
+    Fields: `target`, the text; `reason`, what is missing.
+    """
+
+    def __init__(self, target: str, reason: str) -> None:
+        super().__init__(f"no agent at {target!r}: {reason}")
+        self.target, self.reason = target, reason
+
+
+class MissingExtra(SetupError):
+    """A package is needed that is not installed by itself."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f"the package {package!r} is not installed: pip install 'lanebus[{extra}]'")
+        self.package, self.extra = package, extra
+
+
+class DuplicateTool(SetupError):
+    """Two tools of one agent have the same name, so a call would not say which is meant."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"two tools are called {name!r}")
+        self.name = name

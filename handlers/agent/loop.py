@@ -1,0 +1,288 @@
+"""The loop: a model call with its tools, turn after turn, until the model has answered.
+
+Every step starts from the log and ends in one append that carries the lease's epoch and a key made from the turn's id.
+So a loop that died anywhere is continued by running it again: what is recorded is reused, nothing is added twice, and
+what was only being spoken is closed by a cut.
+"""
+
+import logging
+from collections.abc import Sequence
+from contextlib import aclosing
+
+import anyio
+from pydantic import JsonValue
+
+from bus.envelope import Cursor
+from bus.errors import BusError, Fenced, MessageTooLarge
+from bus.messages.events import (
+    AgentEnded,
+    AgentStarted,
+    MessageEnded,
+    MessageStarted,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+    parse_event,
+)
+from bus.messages.extension import ExtensionMessage
+from bus.messages.lanes import Lane
+from bus.messages.message import AssistantMessage, SystemMessage, UserMessage, now_ms
+from bus.messages.reading import Publishable
+from bus.messages.turn import TurnId
+from bus.messages.usage import Usage
+from bus.receipt import Receipt
+from handlers.agent.draft import Draft
+from handlers.agent.errors import DuplicateTool
+from handlers.agent.model import DEFAULT_MAX_TOKENS, Model, ModelRequest, Piece
+from handlers.agent.preview import Preview, open_preview
+from handlers.agent.run import Run
+from handlers.agent.standing import CUT, SEEN, Answer, Standing, last_loop, loop_usage, read_standing, wanted_calls
+from handlers.agent.tool import Tool
+from handlers.agent.toolbox import run_tools
+from handlers.agent.unread import with_prompts_last
+from handlers.context.fold import Context
+
+__all__ = ("AgentLoop",)
+
+LAST_WORDS_SECONDS = 5.0
+"""how long a cancelled loop takes to record what was said so far"""
+
+_STOPPED = "the worker was stopped"
+_LOST = "the worker was lost"
+
+_log = logging.getLogger(__name__)
+
+
+class AgentLoop:
+    """An agent that asks a model and runs its tools. Holds nothing of any session, so one serves them all."""
+
+    def __init__(
+        self,
+        model: Model,
+        tools: Sequence[Tool] = (),
+        *,
+        system: str | None = None,
+        name: str = "agent",
+        config: str = "main",
+        max_turns: int = 20,
+        max_tokens: int = DEFAULT_MAX_TOKENS,
+    ) -> None:
+        """
+        Args:
+            system: instructions, put into sessions that have none.
+            name: what events call the agent.
+            config: the middle of the loops' ids, `<session>.<config>.<N>`.
+            max_turns: model calls of one loop.
+            max_tokens: most tokens of one answer.
+
+        Raises:
+            DuplicateTool: two tools have the same name.
+        """
+        self.model, self.tools = model, {tool.name: tool for tool in tools}
+        if len(self.tools) != len(tools):
+            names = [tool.name for tool in tools]
+            raise DuplicateTool(next(each for each in names if names.count(each) > 1))
+        self.system, self.name, self.config = system, name, config
+        self.max_turns, self.max_tokens = max_turns, max_tokens
+
+    async def __call__(self, run: Run) -> None:
+        """Answer what is unanswered in the session, in one loop, or go on with one that is not over.
+
+        A lost lease ends it quietly, as somebody else goes on. Cancelled while the model speaks, it records what was
+        said so far as an aborted message; the loop stays open, and whoever runs it next begins a new turn of it.
+
+        Raises:
+            BusError: the log cannot be read or refuses.
+        """
+        try:
+            is_over = False
+            while not is_over:
+                is_over = await self._step(run)
+        except Fenced as error:
+            _log.info("session %s: the loop goes on elsewhere: %s", run.session.id, error)
+
+    async def _step(self, run: Run) -> bool:
+        """One step from where the log stands; gives whether the loop is over."""
+        context = await run.context.refresh()
+        standing = read_standing(context)
+        if not standing.has_work:
+            return True
+        if self.system and not context.system:
+            await run.publish(SystemMessage.text(self.system), key=f"agent.system.{context.position}")
+            return False
+        answer = standing.answer
+        if answer is None:
+            prefix = f"{run.session.id}.{self.config}."
+            return await self._speak(
+                run, context, standing, TurnId(loop_id=f"{prefix}{last_loop(context, prefix) + 1}", turn_index=0)
+            )
+        if answer.open_calls:
+            return await run_tools(run, self.tools, answer, loop_usage(context, answer.turn_id.loop_id))
+        if answer.turn_id.turn_index + 1 >= self.max_turns:
+            await self._stop(run, context, answer)
+            return True
+        turn_id = TurnId(loop_id=answer.turn_id.loop_id, turn_index=answer.turn_id.turn_index + 1)
+        return await self._speak(run, context, standing, turn_id)
+
+    # --- one answer -----------------------------------------------------------------------------------------------
+
+    async def _speak(self, run: Run, context: Context, standing: Standing, turn_id: TurnId) -> bool:
+        """Let the model answer, and record it; gives whether the loop is over."""
+        message_id = _message_id(run, turn_id)
+        await self._start_turn(run, standing, turn_id, message_id)
+        specs = [tool.spec for tool in self.tools.values()]
+        request = ModelRequest(with_prompts_last(context, standing.prompts), specs, self.max_tokens)
+        draft = Draft(self.model)
+        fault: str | None = None
+        try:
+            async with open_preview(run.session, message_id, turn_id) as preview:
+                fault = await self._listen(request, draft, preview)
+        except anyio.get_cancelled_exc_class():
+            with anyio.move_on_after(LAST_WORDS_SECONDS, shield=True):
+                if draft.is_empty:  # the turn leaves no answer, and is begun again as it is
+                    await Preview(run.session, message_id, turn_id).cut(_STOPPED)
+                else:
+                    await self._last_words(run, context, turn_id, draft)
+            raise
+        message = draft.whole or draft.cut("error", fault or "the model ended without an answer")
+        try:
+            receipt = await self._record(run, context, turn_id, message)
+        except MessageTooLarge as error:
+            message = AssistantMessage(
+                stop_reason="error",
+                error_message=str(error),
+                provider=message.provider,
+                model=message.model,
+                usage=Usage().combine(message.usage or Usage()),
+            )
+            receipt = await self._record(run, context, turn_id, message)
+        # A repeat means that the log holds another answer than ours: the next step starts from what it holds.
+        return not receipt.is_duplicate and not wanted_calls(message)
+
+    async def _listen(self, request: ModelRequest, draft: Draft, preview: Preview) -> str | None:
+        """Take in the model's answer; gives what went wrong, if something did."""
+        try:
+            async with aclosing(self.model.stream(request)) as events:
+                async for event in events:
+                    draft.add(event)
+                    if isinstance(event, Piece):
+                        preview.add(event)
+        except Exception as error:  # noqa: BLE001  # whatever an adapter raises is recorded as a failed answer
+            _log.warning("the model %s failed", self.model.name, exc_info=True)
+            return f"{type(error).__name__}: {error}"
+        return None
+
+    async def _last_words(self, run: Run, context: Context, turn_id: TurnId, draft: Draft) -> None:
+        """Record what was said until now."""
+        try:
+            message = draft.whole or draft.cut("aborted", _STOPPED)
+            await self._record(run, context, turn_id, message, is_cut=draft.whole is None)
+        except BusError as error:
+            _log.info("session %s: what was said until now is lost: %s", run.session.id, error)
+
+    # --- appends --------------------------------------------------------------------------------------------------
+
+    async def _start_turn(self, run: Run, standing: Standing, turn_id: TurnId, message_id: str) -> None:
+        """Say that a turn begins. Where it began before and was cut, close what was shown of it and begin again."""
+        answer = standing.answer
+        results = () if answer is None else tuple(position for position, _ in answer.results)
+        turn = TurnStarted(
+            turn_id=turn_id,
+            trigger="user" if standing.prompts and not results else "continuation",
+            prompts=(*results, *standing.prompts),
+        )
+        speaking = MessageStarted(turn_id=turn_id, message_id=message_id)
+        events: list[Publishable] = [turn.as_extension(), speaking.as_extension()]
+        if answer is None:
+            events.insert(0, self._started(turn_id.loop_id).as_extension())
+        receipt = await run.publish(*events, key=f"{turn_id}.started")
+        if not receipt.is_duplicate:
+            return
+        known: set[int] = set()
+        async for envelope in run.session.read(lanes={Lane.EXTENSION}, after=Cursor(receipt.positions[0] - 1)):
+            event = parse_event(envelope.message) if isinstance(envelope.message, ExtensionMessage) else None
+            if isinstance(event, MessageStarted) and event.turn_id == turn_id and event.message_id != message_id:
+                await Preview(run.session, event.message_id, turn_id).cut(_LOST)
+            elif isinstance(event, TurnStarted) and event.turn_id == turn_id:
+                known.update(event.prompts)
+        again = [speaking.as_extension()]
+        if not known.issuperset(turn.prompts):  # somebody has spoken since
+            again.insert(0, turn.as_extension())
+        await run.publish(*again, key=f"{turn_id}.started.{run.lease.epoch}")
+
+    def _started(self, loop_id: str) -> AgentStarted:
+        prefix, _, number = loop_id.rpartition(".")
+        is_first = number == "1"
+        config: dict[str, JsonValue] = {
+            "provider": self.model.provider,
+            "model": self.model.name,
+            "tools": [*self.tools],
+            "maxTurns": self.max_turns,
+            "maxTokens": self.max_tokens,
+        }
+        return AgentStarted(
+            loop_id=loop_id,
+            agent=self.name,
+            parent_loop_id=None if is_first else f"{prefix}.{int(number) - 1}",
+            continuation="initial" if is_first else "default",
+            config=config,
+        )
+
+    async def _record(
+        self, run: Run, context: Context, turn_id: TurnId, message: AssistantMessage, *, is_cut: bool = False
+    ) -> Receipt:
+        """Append an answer with all that it ends, or with the start of its tools."""
+        message_id = _message_id(run, turn_id)
+        private: dict[str, JsonValue] = {**(message.metadata or {}), SEEN: context.position}
+        if is_cut:
+            private[CUT] = True
+        stamp = {
+            "id": message_id,
+            "turn_id": turn_id,
+            "metadata": private,
+            "timestamp": message.timestamp or now_ms(),
+        }
+        whole = message.model_copy(update=stamp)
+        own = Usage().combine(message.usage or Usage())
+        usage = loop_usage(context, turn_id.loop_id).combine(own)
+
+        def build(position: int) -> list[Publishable]:
+            ended = MessageEnded(turn_id=turn_id, message_id=message_id, position=position)
+            batch: list[Publishable] = [whole, ended.as_extension()]
+            if calls := wanted_calls(whole):
+                batch += (
+                    ToolStarted(turn_id=turn_id, tool_call_id=call.id, tool_name=call.name).as_extension()
+                    for call in calls
+                )
+                return batch
+            turn = TurnEnded(turn_id=turn_id, stop_reason=whole.stop_reason, usage=own, message=position)
+            batch.append(turn.as_extension())
+            if not is_cut:
+                batch.append(_ended(turn_id, whole, usage).as_extension())
+            return batch
+
+        return await run.publish_at(build, key=f"{turn_id}.answer")
+
+    async def _stop(self, run: Run, context: Context, answer: Answer) -> None:
+        """End a loop that has had its turns. Source of the note: seed 001."""
+        turn_id = answer.turn_id
+        note = UserMessage.text(f"[Agent stopped: turn limit of {self.max_turns} reached]").with_turn_id(turn_id)
+        ended = AgentEnded(
+            loop_id=turn_id.loop_id,
+            stop_reason="maxTurns",
+            turns=turn_id.turn_index + 1,
+            usage=loop_usage(context, turn_id.loop_id),
+        )
+        await run.publish(note, ended.as_extension(), key=f"{turn_id.loop_id}.stopped")
+
+
+def _ended(turn_id: TurnId, message: AssistantMessage, usage: Usage) -> AgentEnded:
+    return AgentEnded(
+        loop_id=turn_id.loop_id, stop_reason=message.stop_reason, turns=turn_id.turn_index + 1, usage=usage
+    )
+
+
+def _message_id(run: Run, turn_id: TurnId) -> str:
+    """The id of an answer and of its preview. A turn that is begun again is spoken under another lease's epoch, so its
+    pieces are not taken for those of the preview that was cut."""
+    return f"{turn_id}.{run.lease.epoch}"

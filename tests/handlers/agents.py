@@ -1,0 +1,169 @@
+"""What the agent's tests share: a fresh bus, a model that follows a script, and the log put into words."""
+
+import shutil
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import mkdtemp
+
+import anyio
+
+from bus import Bus, Envelope, Session, TextBlock, ToolCallBlock, Usage
+from bus.messages.delta import Delta
+from bus.messages.events import AgentEvent, parse_event
+from bus.messages.extension import ExtensionMessage
+from bus.messages.message import AssistantMessage, LlmMessage, StopReason, ToolResultMessage
+from handlers.agent.model import ModelEvent, ModelRequest, Piece
+from handlers.agent.run import Run
+
+__all__ = (
+    "SECONDS",
+    "Pause",
+    "ScriptedModel",
+    "answer",
+    "calls",
+    "events",
+    "fresh_bus",
+    "log",
+    "messages",
+    "said",
+    "short_folder",
+    "take_run",
+    "wait_for",
+    "watch_deltas",
+)
+
+SECONDS = 20.0
+"""after which a test gives up"""
+
+
+@asynccontextmanager
+async def short_folder() -> AsyncGenerator[Path, None]:
+    """A folder with a path short enough for a socket, which pytest's own need not be."""
+    folder = Path(mkdtemp(prefix="lb-", dir="/tmp"))  # noqa: S108  # made anew, for us alone
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@asynccontextmanager
+async def fresh_bus() -> AsyncGenerator[Bus, None]:
+    """A bus on an embedded server of its own, for as long as a test may take."""
+    async with short_folder() as folder, Bus.open(data_dir=folder / "d") as bus:
+        yield bus
+
+
+class Pause:
+    """A place in a script, or in a tool, where things wait until the test lets them go on."""
+
+    def __init__(self) -> None:
+        self.reached, self.over = anyio.Event(), anyio.Event()
+
+    async def wait(self) -> None:
+        self.reached.set()
+        await self.over.wait()
+
+
+Step = ModelEvent | Pause | Exception
+
+
+class ScriptedModel:
+    """Says what it was told to, call after call, and remembers what it was asked."""
+
+    provider = "scripted"
+    name = "scripted-1"
+
+    def __init__(self, *answers: Sequence[Step]) -> None:
+        self._answers = list(answers)
+        self.requests: list[ModelRequest] = []
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        self.requests.append(request)
+        for step in self._answers.pop(0):
+            match step:
+                case Pause():
+                    await step.wait()
+                case Exception():
+                    raise step
+                case _:
+                    yield step
+
+
+def answer(text: str, *, stop_reason: StopReason = "stop") -> list[Step]:
+    """An answer in two pieces."""
+    whole = AssistantMessage(
+        content=(TextBlock(text=text),), stop_reason=stop_reason, usage=Usage(input=10, output=2, total_tokens=12)
+    )
+    return [Piece("text", text[:3]), Piece("text", text[3:]), whole]
+
+
+def calls(*tools: ToolCallBlock) -> list[Step]:
+    """An answer that calls tools."""
+    return [AssistantMessage(content=tools, stop_reason="toolUse", usage=Usage(input=5, output=1, total_tokens=6))]
+
+
+async def take_run(session: Session, owner: str = "test") -> Run:
+    """A run with the session's lease in hand. The same owner may take it again, which fences the run before."""
+    lease = await session.acquire_lease(owner, 60)
+    assert lease is not None
+    return Run(session, lease)
+
+
+async def log(session: Session) -> list[Envelope]:
+    """All that is in the log."""
+    return [envelope async for envelope in session.read()]
+
+
+async def messages(session: Session) -> list[LlmMessage]:
+    """The messages of the LLM lane."""
+    return [envelope.message for envelope in await log(session) if isinstance(envelope.message, LlmMessage)]
+
+
+async def events(session: Session) -> list[AgentEvent]:
+    """The agent events of the extension lane."""
+    found = [parse_event(e.message) for e in await log(session) if isinstance(e.message, ExtensionMessage)]
+    return [event for event in found if event is not None]
+
+
+async def said(session: Session) -> list[str]:
+    """The log in short: "role: text" for messages, the kind for the rest."""
+    return [_said(envelope) for envelope in await log(session)]
+
+
+def _said(envelope: Envelope) -> str:
+    match envelope.message:
+        case AssistantMessage() as message:
+            called = "".join(f"<{call.name}>" for call in message.tool_calls())
+            return f"assistant {message.stop_reason}: {message.text_content()}{called}"
+        case ToolResultMessage() as message:
+            return f"result{' error' if message.is_error else ''}: {message.text_content()}"
+        case LlmMessage() as message:
+            return f"{getattr(message, 'role', '?')}: {message.text_content()}"
+        case ExtensionMessage() as message:
+            return message.kind
+        case other:
+            return type(other).__name__
+
+
+async def watch_deltas(session: Session, pause: Pause, until: str) -> list[Delta]:
+    """Follow live until an entry is `until`, and let the model go on only once we are sure to see what it says."""
+    found: list[Delta] = []
+    with anyio.fail_after(SECONDS):
+        async for envelope in session.follow(live=True):
+            if isinstance(envelope.message, Delta):
+                found.append(envelope.message)
+            elif _said(envelope) == "agent.message.started":
+                pause.over.set()
+            elif _said(envelope).startswith(until):
+                break
+    return found
+
+
+async def wait_for(session: Session, word: str, count: int = 1) -> None:
+    """Wait until so many entries of the log are `word`, as `said` puts them, or begin with it."""
+    with anyio.fail_after(SECONDS):
+        async for envelope in session.follow():
+            count -= _said(envelope).startswith(word)
+            if count <= 0:
+                return

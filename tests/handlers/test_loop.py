@@ -1,0 +1,538 @@
+"""The loop: what it appends, and how it goes on from what an earlier run of it left."""
+
+from collections.abc import Callable, Sequence
+from itertools import count
+
+import anyio
+import pytest
+
+from bus import Session, SystemMessage, ToolCallBlock, TurnId, Usage, UserMessage
+from bus.messages.events import AgentEnded, AgentStarted, MessageStarted, Progress, TurnEnded, TurnStarted
+from bus.messages.message import AssistantMessage, ToolResultMessage
+from bus.messages.reading import Publishable
+from bus.receipt import Receipt
+from handlers.agent.errors import DuplicateTool
+from handlers.agent.loop import AgentLoop
+from handlers.agent.model import Piece
+from handlers.agent.run import Run
+from handlers.agent.tool import ToolContext, ToolReply, tool
+from tests.handlers.agents import (
+    Pause,
+    ScriptedModel,
+    answer,
+    calls,
+    events,
+    fresh_bus,
+    log,
+    messages,
+    said,
+    take_run,
+    wait_for,
+    watch_deltas,
+)
+
+__all__ = ()
+
+FIRST, SECOND = ToolCallBlock(id="c1", name="first"), ToolCallBlock(id="c2", name="second")
+
+
+@tool
+async def first() -> str:
+    """Say one."""
+    return "one"
+
+
+@tool
+async def second() -> str:
+    """Say two."""
+    return "two"
+
+
+async def ask(session: Session, text: str = "hello?") -> int:
+    return (await session.publish(UserMessage.text(text))).position
+
+
+async def test_a_question_is_answered_in_two_appends() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        await AgentLoop(ScriptedModel(answer("Hello!")))(await take_run(session))
+        assert await said(session) == [
+            "user: hello?",
+            "agent.started",
+            "agent.turn.started",
+            "agent.message.started",
+            "assistant stop: Hello!",
+            "agent.message.ended",
+            "agent.turn.ended",
+            "agent.ended",
+        ]
+        told = (await messages(session))[1]
+        assert isinstance(told, AssistantMessage)
+        assert told.turn_id == TurnId(loop_id="s1.main.1", turn_index=0)
+        found = await events(session)
+        assert [event.prompts for event in found if isinstance(event, TurnStarted)] == [(1,)]
+        assert [event.message_id for event in found if isinstance(event, MessageStarted)] == [told.id]
+        assert [(event.message, event.usage) for event in found if isinstance(event, TurnEnded)] == [(5, told.usage)]
+
+
+async def test_tools_run_side_by_side_and_their_results_stand_in_the_order_of_the_calls() -> None:
+    second_is_done = anyio.Event()
+
+    @tool(name="first")
+    async def waits_for_the_second() -> str:
+        await second_is_done.wait()
+        return "one"
+
+    @tool(name="second")
+    async def is_faster() -> str:
+        second_is_done.set()
+        return "two"
+
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        model = ScriptedModel(calls(FIRST, SECOND), answer("Three."))
+        await AgentLoop(model, (waits_for_the_second, is_faster))(await take_run(session))
+        assert await said(session) == [
+            "user: hello?",
+            "agent.started",
+            "agent.turn.started",
+            "agent.message.started",
+            "assistant toolUse: <first><second>",
+            "agent.message.ended",
+            "agent.tool.started",
+            "agent.tool.started",
+            "result: one",
+            "agent.tool.ended",
+            "result: two",
+            "agent.tool.ended",
+            "agent.turn.ended",
+            "agent.turn.started",
+            "agent.message.started",
+            "assistant stop: Three.",
+            "agent.message.ended",
+            "agent.turn.ended",
+            "agent.ended",
+        ]
+        turns = [event for event in await events(session) if isinstance(event, TurnEnded)]
+        assert [turn.tool_results for turn in turns] == [(9, 11), ()]
+        started = [event for event in await events(session) if isinstance(event, TurnStarted)]
+        assert [(turn.trigger, turn.prompts) for turn in started] == [("user", (1,)), ("continuation", (9, 11))]
+        (end,) = [event for event in await events(session) if isinstance(event, AgentEnded)]
+        assert (end.turns, end.usage) == (2, Usage(input=15, output=3, total_tokens=18))
+        assert {message.turn_id and message.turn_id.turn_index for message in (await messages(session))[1:]} == {0, 1}
+
+
+async def test_a_tool_that_fails_or_does_not_exist_gives_a_result_and_the_loop_goes_on() -> None:
+    @tool(name="first")
+    async def fails() -> str:
+        raise RuntimeError("out of paper")
+
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        model = ScriptedModel(calls(FIRST, SECOND), answer("Sorry."))
+        await AgentLoop(model, (fails,))(await take_run(session))
+        assert [text for text in await said(session) if text.startswith("result")] == [
+            "result error: RuntimeError: out of paper",
+            "result error: Tool second not found",
+        ]
+        assert (await said(session))[-1] == "agent.ended"
+
+
+async def test_a_result_over_the_limit_becomes_an_error() -> None:
+    @tool(name="first")
+    async def talks() -> str:
+        return "x" * 2_000_000
+
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        await AgentLoop(ScriptedModel(calls(FIRST), answer("Short.")), (talks,))(await take_run(session))
+        (result,) = [text for text in await said(session) if text.startswith("result")]
+        assert result.startswith("result error: The result of 2000")
+
+
+@pytest.mark.parametrize(("terminating", "model_calls"), [((True, True), 1), ((True, False), 2), ((False, True), 2)])
+async def test_a_loop_ends_without_another_model_call_if_every_result_says_so(
+    terminating: tuple[bool, bool], model_calls: int
+) -> None:
+    def make(name: str, *, terminate: bool) -> Callable[[], ToolReply]:
+        def run() -> ToolReply:
+            return ToolReply(name, terminate=terminate)
+
+        return run
+
+    tools = [tool(name=n)(make(n, terminate=t)) for n, t in zip(("first", "second"), terminating, strict=True)]
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        model = ScriptedModel(calls(FIRST, SECOND), answer("More."))
+        loop = AgentLoop(model, tools)
+        await loop(await take_run(session))
+        assert len(model.requests) == model_calls
+        assert (await said(session))[-1] == "agent.ended"
+        before = await said(session)
+        await loop(await take_run(session))
+        assert await said(session) == before
+
+
+async def test_a_loop_stops_at_its_limit_of_turns() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        model = ScriptedModel(*[calls(ToolCallBlock(id=f"c{n}", name="first")) for n in range(9)])
+        loop = AgentLoop(model, (first,), max_turns=3)
+        await loop(await take_run(session))
+        assert len(model.requests) == 3
+        assert (await said(session))[-2:] == ["user: [Agent stopped: turn limit of 3 reached]", "agent.ended"]
+        (end,) = [event for event in await events(session) if isinstance(event, AgentEnded)]
+        assert (end.stop_reason, end.turns) == ("maxTurns", 3)
+        await loop(await take_run(session))
+        assert len(model.requests) == 3, "its own note is no question"
+
+
+async def test_a_model_that_fails_leaves_what_it_said_and_the_next_question_is_a_new_loop() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        failing = [Piece("text", "Well, "), Usage(input=7), ValueError("cut off")]
+        loop = AgentLoop(ScriptedModel(failing, answer("Fine.")))
+        await loop(await take_run(session))
+        assert (await said(session))[-4:] == [
+            "assistant error: Well, ",
+            "agent.message.ended",
+            "agent.turn.ended",
+            "agent.ended",
+        ]
+        told = (await messages(session))[-1]
+        assert isinstance(told, AssistantMessage)
+        assert told.error_message == "ValueError: cut off"
+        assert told.usage == Usage(input=7)
+        await loop(await take_run(session))
+        assert len(await messages(session)) == 2, "a failed answer is not tried again by itself"
+        await ask(session, "and now?")
+        await loop(await take_run(session))
+        loops = [event for event in await events(session) if isinstance(event, AgentStarted)]
+        assert [(event.loop_id, event.parent_loop_id) for event in loops] == [
+            ("s1.main.1", None),
+            ("s1.main.2", "s1.main.1"),
+        ]
+
+
+async def test_the_number_of_a_loop_comes_from_the_log_and_counts_for_each_config() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        for config in ("main", "main", "other", "main"):
+            await ask(session)
+            await AgentLoop(ScriptedModel(answer("Yes.")), config=config)(await take_run(session))
+        loops = [event.loop_id for event in await events(session) if isinstance(event, AgentStarted)]
+        assert loops == ["s1.main.1", "s1.main.2", "s1.other.1", "s1.main.3"]
+
+
+async def test_a_session_gets_the_system_prompt_once() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        model = ScriptedModel(answer("One."), answer("Two."))
+        for _ in range(2):
+            await ask(session)
+            await AgentLoop(model, system="Be brief.")(await take_run(session))
+        assert [text for text in await said(session) if text.startswith("system")] == ["system: Be brief."]
+        assert [message.text_content() for message in model.requests[0].context.system] == ["Be brief."]
+
+
+async def test_a_session_with_instructions_of_its_own_keeps_them() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await session.publish(SystemMessage.text("Mine."), UserMessage.text("hi"))
+        await AgentLoop(ScriptedModel(answer("Hi.")), system="Be brief.")(await take_run(session))
+        assert [text for text in await said(session) if text.startswith("system")] == ["system: Mine."]
+
+
+async def test_live_deltas_are_the_text_and_name_the_message_that_follows() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        pause = Pause()
+        run = await take_run(session)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(AgentLoop(ScriptedModel([pause, *answer("Hello there!")])), run)
+            found = await watch_deltas(session, pause, "agent.ended")
+        told = (await messages(session))[-1]
+        assert "".join(delta.delta for delta in found) == "Hello there!"
+        assert {(delta.message_id, delta.turn_id) for delta in found} == {(told.id, told.turn_id)}
+
+
+async def test_a_tool_tells_the_user_how_far_it_is() -> None:
+    @tool(name="first")
+    async def works(context: ToolContext) -> str:
+        await context.progress("half")
+        return f"{context.session} {context.turn_id} {context.call_id}"
+
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        await AgentLoop(ScriptedModel(calls(FIRST), answer("Done.")), (works,))(await take_run(session))
+        assert [event.text for event in await events(session) if isinstance(event, Progress)] == ["half"]
+        assert "result: s1 s1.main.1#0 c1" in await said(session)
+
+
+async def test_a_deposed_loop_ends_quietly_and_writes_nothing() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        pause = Pause()
+        run = await take_run(session)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(AgentLoop(ScriptedModel([pause, *answer("Too late.")])), run)
+            await pause.reached.wait()
+            later = await take_run(session)
+            pause.over.set()
+        assert (await said(session))[-1] == "agent.message.started"
+        await AgentLoop(ScriptedModel(answer("In time.")))(later)
+        assert [text for text in await said(session) if text.startswith("assistant")] == ["assistant stop: In time."]
+
+
+async def test_a_deposed_tool_batch_ends_quietly() -> None:
+    pause = Pause()
+
+    @tool(name="first")
+    async def waits() -> str:
+        await pause.wait()
+        return "late"
+
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        run = await take_run(session)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(AgentLoop(ScriptedModel(calls(FIRST)), (waits,)), run)
+            await pause.reached.wait()
+            await take_run(session)
+            pause.over.set()
+        assert not [text for text in await said(session) if text.startswith("result")]
+
+
+async def test_a_cancelled_loop_records_what_was_said_and_whoever_runs_it_next_answers() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        pause = Pause()
+        model = ScriptedModel([Usage(input=3), Piece("text", "As I was "), pause], answer("Here it is."))
+        loop, run = AgentLoop(model), await take_run(session)
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(loop, run)
+                await pause.reached.wait()
+                scope.cancel()
+        assert scope.cancelled_caught
+        assert (await said(session))[-3:] == ["assistant aborted: As I was ", "agent.message.ended", "agent.turn.ended"]
+        cut = (await messages(session))[-1]
+        assert isinstance(cut, AssistantMessage)
+        assert cut.usage == Usage(input=3)
+        await loop(await take_run(session))
+        assert (await said(session))[-6:] == [
+            "agent.turn.started",
+            "agent.message.started",
+            "assistant stop: Here it is.",
+            "agent.message.ended",
+            "agent.turn.ended",
+            "agent.ended",
+        ]
+        started = [event for event in await events(session) if isinstance(event, TurnStarted)]
+        assert [(str(turn.turn_id), turn.prompts) for turn in started] == [("s1.main.1#0", (1,)), ("s1.main.1#1", (1,))]
+        (end,) = [event for event in await events(session) if isinstance(event, AgentEnded)]
+        assert end.usage == Usage(input=13, output=2, total_tokens=12)
+
+
+async def test_a_turn_cut_before_its_first_word_is_begun_again_as_it_is() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        pause = Pause()
+        loop, run = AgentLoop(ScriptedModel([pause], answer("Here."))), await take_run(session)
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(loop, run)
+                await pause.reached.wait()
+                await ask(session, "are you there?")
+                scope.cancel()
+        await loop(await take_run(session))
+        assert await said(session) == [
+            "user: hello?",
+            "agent.started",
+            "agent.turn.started",
+            "agent.message.started",
+            "user: are you there?",
+            "agent.turn.started",
+            "agent.message.started",
+            "assistant stop: Here.",
+            "agent.message.ended",
+            "agent.turn.ended",
+            "agent.ended",
+        ]
+        started = [event for event in await events(session) if isinstance(event, TurnStarted)]
+        assert [(turn.turn_id.turn_index, turn.prompts) for turn in started] == [(0, (1,)), (0, (1, 5))]
+
+
+async def test_the_preview_of_a_lost_worker_is_ended_by_a_cut() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        pause = Pause()
+        lost = await take_run(session)
+        shown = Pause()
+        async with anyio.create_task_group() as tasks:
+            model = ScriptedModel([shown, Piece("text", "half a "), pause, *answer("Never.")])
+            tasks.start_soon(AgentLoop(model), lost)
+
+            async def go_on() -> None:
+                await pause.reached.wait()
+                await AgentLoop(ScriptedModel(answer("Whole.")))(await take_run(session))
+                pause.over.set()
+
+            tasks.start_soon(go_on)
+            found = await watch_deltas(session, shown, "agent.ended")
+        ids = [event.message_id for event in await events(session) if isinstance(event, MessageStarted)]
+        assert len(set(ids)) == 2
+        assert [delta.kind for delta in found if delta.message_id == ids[0]][-1] == "cut"
+        assert "".join(delta.delta for delta in found if delta.message_id == ids[1]) == "Whole."
+
+
+async def test_who_speaks_while_the_model_thinks_is_answered_by_the_next_loop() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session, "one?")
+        pause = Pause()
+        model = ScriptedModel([pause, *answer("One.")], answer("Two."))
+        loop, run = AgentLoop(model), await take_run(session)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(loop, run)
+            await pause.reached.wait()
+            late = await ask(session, "two?")
+            pause.over.set()
+        await loop(run)
+        await loop(run)
+        assert [text for text in await said(session) if text.startswith("assistant")] == [
+            "assistant stop: One.",
+            "assistant stop: Two.",
+        ]
+        started = [event for event in await events(session) if isinstance(event, TurnStarted)]
+        assert [turn.prompts for turn in started] == [(1,), (late,)]
+        assert [message.text_content() for message in model.requests[1].context.messages] == ["one?", "One.", "two?"]
+
+
+class Died(Exception):
+    pass
+
+
+class MortalRun(Run):
+    """A run whose worker dies at its n-th append: just before it, or just after it landed."""
+
+    def __init__(self, run: Run, step: int, *, landed: bool) -> None:
+        super().__init__(run.session, run.lease)
+        self._steps, self._death, self._landed = count(), step, landed
+
+    async def publish(self, *messages: Publishable, key: str | None = None) -> Receipt:
+        is_last = next(self._steps) >= self._death
+        if is_last and not self._landed:
+            raise Died
+        receipt = await super().publish(*messages, key=key)
+        if is_last:
+            raise Died
+        return receipt
+
+    async def publish_at(self, build: Callable[[int], Sequence[Publishable]], *, key: str) -> Receipt:
+        is_last = next(self._steps) >= self._death
+        if is_last and not self._landed:
+            raise Died
+        receipt = await super().publish_at(build, key=key)
+        if is_last:
+            raise Died
+        return receipt
+
+
+async def test_a_loop_killed_around_any_of_its_appends_is_continued_to_the_same_log() -> None:
+    script = (calls(FIRST, SECOND), answer("Three."))
+
+    def agent(model: ScriptedModel) -> AgentLoop:
+        return AgentLoop(model, (first, second), system="Be brief.")
+
+    async with fresh_bus() as bus:
+        whole = bus.session("whole")
+        await ask(whole)
+        await agent(ScriptedModel(*script))(await take_run(whole))
+        expected = [text for text in await said(whole) if text != "agent.message.started"]
+        appends = 0
+        for number in count():
+            survived = 0
+            for landed in (False, True):
+                session = bus.session(f"s{number}-{landed:d}")
+                await ask(session)
+                try:
+                    await agent(ScriptedModel(*script))(MortalRun(await take_run(session), number, landed=landed))
+                    survived += 1
+                except (Died, ExceptionGroup):
+                    pass
+                # What is recorded is not asked for again: the model that goes on has only the rest to say.
+                answered = sum(isinstance(message, AssistantMessage) for message in await messages(session))
+                rest = ScriptedModel(*script[answered:])
+                await agent(rest)(await take_run(session))
+                assert [text for text in await said(session) if text != "agent.message.started"] == expected
+                assert len(rest.requests) == len(script) - answered
+            if survived == 2:
+                break
+            appends += 1
+        assert appends == 7  # system, start, answer, two results, start, answer
+
+
+async def test_a_recorded_result_is_reused_and_only_the_unanswered_call_runs() -> None:
+    ran: list[str] = []
+
+    @tool(name="first")
+    async def counts() -> str:
+        ran.append("first")
+        return "one"
+
+    pause = Pause()
+
+    @tool(name="second")
+    async def hangs() -> str:
+        ran.append("second")
+        await pause.wait()
+        return "two"
+
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        loop, run = (
+            AgentLoop(ScriptedModel(calls(FIRST, SECOND), answer("Ok.")), (counts, hangs)),
+            await take_run(session),
+        )
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(loop, run)
+                await wait_for(session, "result")
+                await pause.reached.wait()
+                scope.cancel()
+        pause.over.set()
+        await loop(await take_run(session))
+        assert sorted(ran) == ["first", "second", "second"]
+        results = [message for message in await messages(session) if isinstance(message, ToolResultMessage)]
+        assert [result.tool_call_id for result in results] == ["c1", "c2"]
+
+
+async def test_a_session_without_a_question_is_left_alone() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await AgentLoop(ScriptedModel())(await take_run(session))
+        await session.publish(UserMessage.text("hi"), AssistantMessage.text("imported"))
+        await AgentLoop(ScriptedModel())(await take_run(session))
+        assert len(await log(session)) == 2
+
+
+def test_two_tools_of_one_name_are_refused() -> None:
+    with pytest.raises(DuplicateTool) as caught:
+        AgentLoop(ScriptedModel(), (first, first))
+    assert caught.value.name == "first"
