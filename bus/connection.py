@@ -27,7 +27,7 @@ Argument = str | bytes | int
 Reply = bytes | int | None | Sequence["Reply"]
 
 # Its stub asks for a tuple of one and gives nothing back; it takes any and gives bytes. Much faster than the client's.
-_pack = cast("Callable[[tuple[Argument, ...]], bytes]", hiredis.pack_command)
+_pack = cast("Callable[[tuple[Argument, ...]], bytes]", hiredis.pack_command)  # pyright: ignore[reportUnknownMemberType]
 
 CONNECT_SECONDS = 5.0
 

@@ -1,8 +1,8 @@
 """Who may speak to the server: the guard before every route.
 
-A page of another site in the user's browser can reach 127.0.0.1, by its address or by a name it has pointed there. So a
-request must name a host we know (DNS rebinding), come from our own page if it comes from one (CSRF), and carry the start
-token, which only who sees the terminal has.
+A page of another site in the user's browser can reach 127.0.0.1, by its address or by a name it has pointed there. So
+a request must name a host we know (DNS rebinding), come from our own page if it comes from one (CSRF), and carry the
+start token, which only who sees the terminal has.
 """
 
 import re
@@ -19,7 +19,7 @@ from handlers.ui.replies import refuse
 __all__ = ("Guard", "cookie_name", "local_hosts")
 
 _COOKIE_SAFE = re.compile(r"[^a-z0-9]+")
-_NEEDS_TOKEN = (
+_UNKNOWN_VISITOR = (
     "lanebus: this page needs its start token.\n"
     "Open the address that `lanebus serve` printed, the one that ends in ?token=…\n"
     "A server that was started again has a new token."
@@ -86,7 +86,7 @@ class Guard:
         if offered is None and cookie is not None and self._is_token(cookie):
             return None
         if is_page:
-            return PlainTextResponse(_NEEDS_TOKEN, 401)
+            return PlainTextResponse(_UNKNOWN_VISITOR, 401)
         return refuse(401, "token_missing", "open the address that the server printed, or send it as a bearer token")
 
     def _is_token(self, text: str) -> bool:

@@ -11,6 +11,8 @@ __all__ = ("BODY_LIMIT", "read_json")
 BODY_LIMIT = 1_000_000
 """bytes"""
 
+DROPPED_LIMIT = 16 * BODY_LIMIT
+
 
 async def read_json(request: Request, *, limit_bytes: int = BODY_LIMIT) -> JsonValue:
     """The body as JSON, read piece by piece: an endless one is cut at the limit.
@@ -22,12 +24,18 @@ async def read_json(request: Request, *, limit_bytes: int = BODY_LIMIT) -> JsonV
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != "application/json":
         raise HTTPException(415, "JSON only")
-    announced = request.headers.get("content-length", "0")
-    if not announced.isdecimal() or int(announced) > limit_bytes:
-        raise HTTPException(413, "Body too large")
+    announced = int(request.headers.get("content-length", "0"))
+    if announced > limit_bytes:
+        raise _too_large(will_end=announced <= DROPPED_LIMIT)
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > limit_bytes:
-            raise HTTPException(413, "Body too large")
+            raise _too_large(will_end=False)
     return parse_json(bytes(body))
+
+
+def _too_large(*, will_end: bool) -> HTTPException:
+    # A kept connection has the server take and drop the rest, without end if there is none. A closed one ends that, but
+    # a client that is still sending may lose the answer with it, so a body that soon ends by itself is let in.
+    return HTTPException(413, "Body too large", headers=None if will_end else {"Connection": "close"})

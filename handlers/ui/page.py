@@ -28,7 +28,7 @@ class Asset(NamedTuple):
 
 
 class Page(NamedTuple):
-    index: Asset
+    document: Asset
     assets: Mapping[str, Asset]
     """by their path below /static/; what is not in here is not served, so no path can lead outside"""
     headers: tuple[tuple[str, str], ...]
@@ -38,8 +38,8 @@ class Page(NamedTuple):
 def load_page() -> Page:
     """The page as it is installed."""
     assets = dict(_walk(files(__package__ or "handlers.ui") / "static", ""))
-    index = assets["index.html"]
-    return Page(index, assets, _headers(index.content))
+    document = assets["index.html"]
+    return Page(document, assets, _headers(document.content))
 
 
 def _walk(folder: Traversable, prefix: str) -> list[tuple[str, Asset]]:
@@ -54,9 +54,9 @@ def _walk(folder: Traversable, prefix: str) -> list[tuple[str, Asset]]:
     return found
 
 
-def _headers(index: bytes) -> tuple[tuple[str, str], ...]:
+def _headers(document: bytes) -> tuple[tuple[str, str], ...]:
     hashes = " ".join(
-        f"'sha256-{base64.b64encode(hashlib.sha256(text).digest()).decode()}'" for text in _IMPORT_MAP.findall(index)
+        f"'sha256-{base64.b64encode(hashlib.sha256(text).digest()).decode()}'" for text in _IMPORT_MAP.findall(document)
     )
     policy = (
         "default-src 'none'",

@@ -3,12 +3,11 @@
 import json
 import re
 
-from pydantic import JsonValue
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bus.envelope import Envelope
+from bus.envelope import Envelope, Unreadable
 from bus.errors import (
     BusError,
     Closed,
@@ -31,11 +30,14 @@ _STATUS: tuple[tuple[type[BusError], int], ...] = (
 )
 """The first class that fits decides."""
 
+RAW_SHOWN = 4000
+"""characters of an entry that cannot be read"""
+
 _WORD_START = re.compile(r"(?<!^)(?=[A-Z])")
 
 
-def answer(value: JsonValue, status: int = 200) -> Response:
-    """A JSON answer."""
+def answer(value: object, status: int = 200) -> Response:
+    """A JSON answer. What is no JSON value raises TypeError."""
     text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     return Response(text, status, media_type="application/json")
 
@@ -75,4 +77,11 @@ def envelope_json(envelope: Envelope) -> str:
         },
         separators=(",", ":"),
     )
-    return f'{place[:-1]},"message":{envelope.message.to_json()}}}'
+    message = envelope.message
+    said = _unreadable_json(message) if isinstance(message, Unreadable) else message.to_json()
+    return f'{place[:-1]},"message":{said}}}'
+
+
+def _unreadable_json(entry: Unreadable) -> str:
+    raw = entry.raw.decode("utf-8", "replace")
+    return json.dumps({"role": "unreadable", "error": str(entry.error), "raw": raw[:RAW_SHOWN]})

@@ -9,9 +9,10 @@ from starlette.routing import BaseRoute, Route
 
 from bus.bus import Bus
 from bus.envelope import START, Cursor
-from bus.errors import DecodeError
+from bus.errors import DecodeError, InvalidCursor
+from bus.log import SessionHead
 from bus.messages.message import UserMessage
-from bus.session import Session, SessionHead
+from bus.session import Session
 from handlers.ui.body import read_json
 from handlers.ui.page import Asset, Page
 from handlers.ui.replies import answer, envelope_json
@@ -22,6 +23,8 @@ __all__ = ("Api",)
 
 PAGE_LIMIT = 1000
 """Most entries in one answer of `entries`."""
+
+SESSIONS_SHOWN = 500
 
 KEY_LIMIT = 200
 """characters"""
@@ -52,7 +55,7 @@ class Api:
     async def index(self, request: Request) -> Response:
         """The page."""
         del request
-        return _file(self._page.index)
+        return _file(self._page.document)
 
     async def static(self, request: Request) -> Response:
         """One of the page's files; 404 for everything else."""
@@ -67,9 +70,10 @@ class Api:
         return _file(self._page.assets["favicon.svg"])
 
     async def sessions(self, request: Request) -> Response:
-        """`{"sessions": [head, …]}`, newest activity first."""
+        """`{"count": <all>, "sessions": [head, …]}`, newest activity first, at most SESSIONS_SHOWN."""
         del request
-        return answer({"sessions": [_head_json(head) for head in await self._bus.sessions()]})
+        heads = await self._bus.sessions()
+        return answer({"count": len(heads), "sessions": [_head_json(head) for head in heads[:SESSIONS_SHOWN]]})
 
     async def head(self, request: Request) -> Response:
         """The head of one session; position 0 where nothing was said yet."""
@@ -79,7 +83,7 @@ class Api:
         """`{"entries": [envelope, …]}`: what stands after `?after=` up to and with `?until=`, at most PAGE_LIMIT."""
         session = self._session(request)
         after, until = _cursor(request.query_params.get("after")), request.query_params.get("until")
-        last = min(Cursor.parse(until).position if until else after.position + PAGE_LIMIT, after.position + PAGE_LIMIT)
+        last = min(_cursor(until).position if until else after.position + PAGE_LIMIT, after.position + PAGE_LIMIT)
         found = [envelope_json(envelope) async for envelope in session.read(after=after, until=last)]
         return Response(f'{{"entries":[{",".join(found)}]}}', media_type="application/json")
 
@@ -115,6 +119,8 @@ class Api:
 
 
 def _cursor(text: str | None) -> Cursor:
+    if text and not text.isascii():  # other scripts have digits too, and int() reads them
+        raise InvalidCursor(text)
     return Cursor.parse(text) if text else START
 
 
@@ -135,8 +141,9 @@ def _head_json(head: SessionHead) -> JsonValue:
         "position": head.position,
         "created": head.created,
         "updated": head.updated,
-        "state": head.state,
-        "bytes": head.bytes,
+        "sizeBytes": head.size_bytes,
+        "trimmed": head.trimmed,
+        "isClosed": head.is_closed,
     }
 
 

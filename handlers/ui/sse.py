@@ -35,8 +35,9 @@ def encode_frame(event: str, json_text: str, *, id: str | None = None) -> bytes:
 
 
 def encode_retry(milliseconds: int = RETRY_MS) -> bytes:
-    """The wait before a reconnect, once at the start of a stream."""
-    return f"retry: {milliseconds}\n\n".encode("ascii")
+    """The wait before a reconnect, once at the start of a stream. It is a part of the frame that follows."""
+    # Not a frame of its own: a browser would dispatch nothing for it, but some clients give out an event without data.
+    return f"retry: {milliseconds}\n".encode("ascii")
 
 
 def _field(text: str) -> str:

@@ -19,7 +19,7 @@ __all__ = ("EventStream", "session_frames")
 
 HEARTBEAT_SECONDS = 15.0
 SEND_SECONDS = 30.0
-"""A client that takes nothing for so long is cut; it resumes by its last id. Until then it holds one frame, not a queue."""
+"""A client that takes nothing for so long is cut, and resumes by its last id. Until then it holds a frame, no queue."""
 
 
 async def session_frames(session: Session, after: Cursor) -> AsyncGenerator[bytes]:
@@ -34,11 +34,11 @@ async def session_frames(session: Session, after: Cursor) -> AsyncGenerator[byte
     yield encode_retry()
     while True:
         try:
-            async for envelope in session.follow(after=after, live=True):
-                after = envelope.cursor
-                yield encode_frame(
-                    "delta" if envelope.delta else "entry", envelope_json(envelope), id=str(envelope.cursor)
-                )
+            async with aclosing(session.follow(after=after, live=True)) as envelopes:
+                async for envelope in envelopes:
+                    after = envelope.cursor
+                    name = "delta" if envelope.delta else "entry"
+                    yield encode_frame(name, envelope_json(envelope), id=str(after))
         except CursorTrimmed as gap:
             # Any status but 200 would make a browser give up for good, so the gap is told inside the stream.
             missing: JsonValue = {"session": session.id, "after": str(after), "firstKept": gap.first_kept}

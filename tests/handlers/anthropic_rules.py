@@ -31,8 +31,8 @@ def require_legal(body: object) -> None:
 
 def shape_faults(body: object) -> list[str]:
     """What the SDK's types do not allow, or JSON does not."""
-    streams = isinstance(body, dict) and cast("Object", body).get("stream") is True
-    faults = type_faults(body, MessageCreateParamsStreaming if streams else MessageCreateParamsNonStreaming, "body")
+    form = MessageCreateParamsStreaming if _streams(body) else MessageCreateParamsNonStreaming
+    faults = type_faults(body, form, "body")
     if not faults:
         json.dumps(body, allow_nan=False)
     return faults
@@ -128,6 +128,10 @@ def _source_faults(source: Object) -> Iterator[str]:
             yield "a document without text"
         case _:
             pass
+
+
+def _streams(body: object) -> bool:
+    return isinstance(body, dict) and cast("Object", body).get("stream") is True
 
 
 def _blocks(content: object) -> list[Object]:

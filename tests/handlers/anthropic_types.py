@@ -7,37 +7,45 @@ unread, coerces numbers, and takes nearly anything for one of the response model
 import types
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Annotated, Literal, Union, cast, get_args, get_origin
+from typing import Annotated, Literal, NotRequired, Required, Union, cast, get_args, get_origin
 
-from typing_extensions import NotRequired, Required, get_type_hints, is_typeddict
+from anthropic._types import SequenceNotStr  # what the SDK calls an array of texts
+from typing_extensions import get_type_hints, is_typeddict
 
 __all__ = ("type_faults",)
 
 _TAGS = ("type", "role")
+_UNIONS: tuple[object, ...] = (Union, types.UnionType)
+_OBJECTS: tuple[object, ...] = (dict, Mapping)
+_ARRAYS: tuple[object, ...] = (list, Iterable, SequenceNotStr)
+_PLAIN: tuple[object, ...] = (str, int, bool, float, type(None))
+_WRAPPERS: tuple[object, ...] = (Required, NotRequired, Annotated)
 
 
 def type_faults(value: object, form: object, path: str = "") -> list[str]:
     """What is wrong with `value` as a `form`, each with its path; empty if nothing is."""
-    origin, args = get_origin(form), get_args(form)
+    origin, args = cast("object", get_origin(form)), get_args(form)
     if form is object:
         return []
-    if origin in {Required, NotRequired, Annotated}:
+    if origin in _WRAPPERS:
         return type_faults(value, args[0], path)
-    if origin in {Union, types.UnionType}:
+    if origin in _UNIONS:
         return _union_faults(value, args, path)
     if origin is Literal:
         return [] if any(type(value) is type(arg) and value == arg for arg in args) else [f"{path}: not one of {args}"]
     if is_typeddict(form):
         return _dict_faults(value, cast("type", form), path)
-    if origin in {dict, Mapping}:
+    if origin in _OBJECTS:
         return _mapping_faults(value, args, path)
-    if isinstance(origin, type) and issubclass(origin, Iterable) or getattr(origin, "__name__", "") == "SequenceNotStr":
+    if origin in _ARRAYS:
         if not isinstance(value, list):
             return [f"{path}: not an array"]
         items = cast("list[object]", value)
         return [fault for index, item in enumerate(items) for fault in type_faults(item, args[0], f"{path}.{index}")]
-    if form in {str, int, bool, float, type(None)}:
-        return [] if type(value) is form else [f"{path}: {type(value).__name__} is not {cast('type', form).__name__}"]
+    if form in _PLAIN:
+        # True is an int to isinstance, and no number in JSON
+        found = cast("object", type(value))
+        return [] if found is form else [f"{path}: {found} is not {form}"]
     return [f"{path}: {form} is no form of JSON"]  # response models, files
 
 

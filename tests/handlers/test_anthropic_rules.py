@@ -31,7 +31,7 @@ def _legal() -> Body:
                 "content": [
                     {"type": "thinking", "thinking": "hm", "signature": "s"},
                     {"type": "tool_use", "id": "a", "name": "read", "input": {"path": "x"}},
-                    {"type": "tool_use", "id": "b", "name": "read", "input": {}},
+                    {"type": "tool_use", "id": "b", "name": "read", "input": {"path": "y"}},
                 ],
             },
             {
@@ -44,7 +44,7 @@ def _legal() -> Body:
             },
             {"role": "assistant", "content": [{"type": "text", "text": "so"}]},
         ],
-        "tools": [{"name": "read", "description": "reads", "input_schema": {"type": "object", "properties": {}}}],
+        "tools": [{"name": "read", "description": "reads", "input_schema": {"type": "object", "required": ["path"]}}],
     }
     return cast("Body", body)
 
@@ -78,7 +78,7 @@ _SHAPES: dict[str, Plant] = {
     "thinking without a signature": lambda b: _block(b, 1, 0).pop("signature"),
     "an input that is no object": lambda b: _block(b, 1, 1).update(input=[1]),
     "a result that is an object": lambda b: _block(b, 2, 0).update(content={"ok": True}),
-    "an unknown block in a result": lambda b: _block(b, 2, 1).update(content=[{"type": "json", "json": {}}]),
+    "an unknown block in a result": lambda b: _block(b, 2, 1).update(content=[{"type": "json"}]),
     "is_error as a number": lambda b: _block(b, 2, 0).update(is_error=1),
     "an image type that is not taken": lambda b: _block(b, 0, 1).update(
         source={"type": "base64", "media_type": "image/tiff", "data": _PNG}

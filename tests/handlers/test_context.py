@@ -304,6 +304,8 @@ def test_a_chunked_sequence_is_equal_to_the_tuple_it_stands_for() -> None:
     grown: Chunked[int] = Chunked()
     for number in range(700):
         plain, grown = (*plain, number), grown.appended(number)
+        assert (grown[-1], grown[0]) == (number, 0)
+    assert Chunked(plain[:100]).appended(*plain[100:]) == grown
     for index in (0, 127, 128, 500, 699):
         plain = (*plain[:index], -index, *plain[index + 1 :])
         grown = grown.replaced(index, -index)

@@ -12,22 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bus.envelope import Envelope
-from bus.messages.content import (
-    AudioBlock,
-    Block,
-    DataBlock,
-    DocumentBlock,
-    ErrorBlock,
-    ImageBlock,
-    RedactedThinkingBlock,
-    TextBlock,
-    ThinkingBlock,
-    ToolCallBlock,
-    ToolResultBlock,
-    UnknownBlock,
-)
-from bus.messages.context_entry import BranchSummary, Compaction, Label, LeafMove, ModelChange, ThinkingLevelChange
-from bus.messages.media import MediaRef
+from bus.messages.content import TextBlock, ToolResultBlock
+from bus.messages.context_entry import BranchSummary, Compaction, LeafMove, ModelChange, ThinkingLevelChange
 from bus.messages.message import (
     AssistantMessage,
     DeveloperMessage,
@@ -36,121 +22,10 @@ from bus.messages.message import (
     ToolResultMessage,
     UserMessage,
 )
-from bus.messages.reading import LlmLaneMessage
-from bus.messages.usage import Usage
 from handlers.context import Context, evolve, to_anthropic
 from handlers.context.summaries import branch_message, compaction_message
 from tests.handlers.anthropic_rules import require_legal
-from tests.handlers.entries import entry
-
-CANARY = "canary-7f3a"
-
-_PRIVATE = {"secret": CANARY}
-_ids = st.sampled_from(["a", "b", "a.b", "a_b", "a:b", "", "x" * 80, "ä"])
-_texts = st.sampled_from(["", " ", "yes", "no ", "\n", "[]"])
-_media = st.sampled_from(
-    [
-        MediaRef.from_bytes(b"\x89PNG\r\n\x1a\n1234"),
-        MediaRef.from_bytes(b"%PDF-1.7 x"),
-        MediaRef.from_bytes(b"plain", mime_type="text/plain"),
-        MediaRef.from_bytes(b"?", mime_type="image/png"),
-        MediaRef.from_url("https://example.com/a"),
-        MediaRef.from_url("s3://bucket/a"),
-        MediaRef(kind="file_id", file_id="file_1"),
-        MediaRef(kind="sha256", sha256="0" * 64),
-    ]
-)
-_text_blocks = st.builds(TextBlock, text=_texts)
-_plain_blocks: st.SearchStrategy[Block] = st.one_of(
-    _text_blocks,
-    _text_blocks,
-    st.builds(ImageBlock, media=_media),
-    st.builds(DocumentBlock, media=_media, text=st.none() | _texts),
-    st.builds(AudioBlock, media=_media),
-    st.just(DataBlock(mime_type="x/y")),
-    st.just(ErrorBlock(message="e")),
-    st.just(UnknownBlock(raw={"type": "new"})),
-)
-_calls = st.builds(
-    ToolCallBlock,
-    id=_ids,
-    name=st.sampled_from(["read", "fs.read", ""]),
-    arguments=st.sampled_from([{}, {"path": "a"}, [1], "text", None]),
-    metadata=st.just(_PRIVATE),
-)
-# Hypothesis reads a required field's alias as one more argument, so what has one is built by a function.
-_result_blocks = st.builds(
-    lambda call, content: ToolResultBlock(tool_call_id=call, content=content, metadata=_PRIVATE),
-    _ids,
-    st.lists(_plain_blocks, max_size=2).map(tuple),
-)
-_thinking = st.one_of(
-    st.builds(
-        lambda text, signature: ThinkingBlock(text=text, signature=signature),
-        _texts,
-        st.sampled_from([None, "", "sig"]),
-    ),
-    st.just(RedactedThinkingBlock(data="xx")),
-)
-_assistant_blocks = st.one_of(_plain_blocks, _text_blocks, _calls, _calls, _thinking, _result_blocks)
-_private = {"metadata": st.just(_PRIVATE), "raw": st.just(CANARY), "name": st.just(CANARY)}
-
-_messages: st.SearchStrategy[LlmLaneMessage] = st.one_of(
-    st.builds(
-        UserMessage,
-        content=st.lists(st.one_of(_plain_blocks, _plain_blocks, _result_blocks, _calls), max_size=3).map(tuple),
-        **_private,
-    ),
-    st.builds(
-        AssistantMessage,
-        content=st.lists(_assistant_blocks, max_size=4).map(tuple),
-        stop_reason=st.sampled_from(["stop", "toolUse", "toolUse", "toolUse", "length", "error", "aborted"]),
-        model=st.sampled_from(["m", "other", None]),
-        provider=st.sampled_from(["anthropic", "openai", None]),
-        usage=st.just(Usage(raw=CANARY)),
-        response_id=st.just(CANARY),
-        **_private,
-    ),
-    st.builds(
-        lambda call, content, structured, is_error, status: ToolResultMessage(
-            tool_call_id=call,
-            content=content,
-            structured=structured,
-            is_error=is_error,
-            status=status,
-            metadata=_PRIVATE,
-            raw=CANARY,
-            name=CANARY,
-        ),
-        _ids,
-        st.lists(st.one_of(_plain_blocks, _result_blocks), max_size=2).map(tuple),
-        st.sampled_from([None, {"a": 1}, [], "", 0]),
-        st.booleans(),
-        st.sampled_from([None, "completed", "failed"]),
-    ),
-    st.builds(SystemMessage, content=st.lists(_plain_blocks, max_size=2).map(tuple), **_private),
-    st.builds(DeveloperMessage, content=st.lists(_plain_blocks, max_size=2).map(tuple), **_private),
-)
-_positions = st.none() | st.integers(1, 40)
-_steering: st.SearchStrategy[LlmLaneMessage] = st.one_of(
-    st.builds(Compaction, summary=_texts, first_kept=_positions, metadata=st.just(_PRIVATE)),
-    st.builds(LeafMove, to=_positions),
-    st.builds(BranchSummary, summary=_texts, metadata=st.just(_PRIVATE)),
-    st.just(ModelChange(provider="anthropic", model="m")),
-    st.just(ThinkingLevelChange(level="high")),
-    st.just(Label(target=1, label=CANARY)),
-)
-
-
-@st.composite
-def _logs(draw: st.DrawFn) -> list[Envelope]:
-    """Entries of the LLM lane, with gaps where the extension lane has its own."""
-    said = draw(st.lists(st.one_of(_messages, _messages, _messages, _steering), max_size=25))
-    position, entries = 0, list[Envelope]()
-    for message in said:
-        position += draw(st.integers(1, 2))
-        entries.append(entry(position, message))
-    return entries
+from tests.handlers.lane_logs import CANARY, lane_logs
 
 
 @dataclass
@@ -196,9 +71,7 @@ def _expected(entries: list[Envelope]) -> _Expected:
             for envelope in standing
             if isinstance(envelope.message, LlmMessage | Compaction | BranchSummary)
         ],
-        system=[
-            message.text_content() for message in said if isinstance(message, SystemMessage | DeveloperMessage)
-        ],
+        system=[message.text_content() for message in said if isinstance(message, SystemMessage | DeveloperMessage)],
         model=models[-1] if models else None,
         thinking_level=levels[-1] if levels else None,
     )
@@ -271,7 +144,7 @@ def _results_in(message: object) -> list[ToolResultMessage]:
 
 
 @settings(max_examples=300, deadline=None)
-@given(_logs())
+@given(lane_logs())
 def test_the_context_is_what_a_slow_and_simple_fold_gives_at_every_position(entries: list[Envelope]) -> None:
     context = Context("s")
     for index, envelope in enumerate(entries):
@@ -284,7 +157,7 @@ def test_the_context_is_what_a_slow_and_simple_fold_gives_at_every_position(entr
 
 
 @settings(max_examples=300, deadline=None)
-@given(_logs(), st.sampled_from(["drop", "text"]))
+@given(lane_logs(), st.sampled_from(["drop", "text"]))
 def test_every_context_gives_a_legal_request_without_private_things(entries: list[Envelope], thinking: str) -> None:
     context = Context("s")
     for envelope in entries:
@@ -295,7 +168,7 @@ def test_every_context_gives_a_legal_request_without_private_things(entries: lis
 
 
 @settings(max_examples=100, deadline=None)
-@given(_logs())
+@given(lane_logs())
 def test_a_snapshot_is_not_changed_by_what_follows_it(entries: list[Envelope]) -> None:
     context = Context("s")
     snapshots = [(context, list(context.messages), list(context.path))]

@@ -39,8 +39,18 @@ function Spent({ message }) {
   return parts.length ? html`<footer class="spent">${parts}</footer>` : null;
 }
 
+/** An entry that the bus did not believe or could not read: shown, never left out in silence. */
+function Unreadable({ message }) {
+  return html`<article class="message bad" aria-label="an entry that cannot be read">
+    <header><span class="role">cannot be read</span></header>
+    <div class="failure"><${Text} text=${message.error} /></div>
+    ${message.raw ? html`<${Text} text=${message.raw} kind="code" />` : null}
+  </article>`;
+}
+
 function LlmEntry({ entry }) {
   const message = entry.message;
+  if (message.role === "unreadable") return html`<${Unreadable} message=${message} />`;
   const isFailed = message.isError || message.stopReason === "error" || message.stopReason === "aborted";
   const facts = [message.toolName, message.model, message.name, turnName(message.turnId)].filter(Boolean);
   return html`<article class=${`message ${message.role} ${isFailed ? "bad" : ""}`} aria-label=${`${ROLES[message.role] ?? message.role}, position ${entry.position}`}>
@@ -93,6 +103,7 @@ function told(kind, data) {
 }
 
 function ExtensionEntry({ entry }) {
+  if (entry.message.role === "unreadable") return html`<${Unreadable} message=${entry.message} />`;
   const { kind, data } = entry.message;
   let words = null;
   try {

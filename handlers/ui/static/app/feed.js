@@ -4,6 +4,7 @@ import { Previews } from "./previews.js";
 
 export const WINDOW = 300; // entries loaded at first, and with each "load earlier"
 const MOST = 1500; // rows kept while following the end; older ones can be loaded again
+const PAGE = 1000; // most entries the server gives at once
 const RETRY_MS = 2000;
 const HIDDEN_MS = 20_000; // a browser allows six streams to one server: a tab that nobody sees gives its own back
 
@@ -16,7 +17,8 @@ export class Feed {
     this.state = "connecting"; // connecting, live, reconnecting, refused
     this.error = null;
     this.entries = []; // in order of position; a gap is an entry with `gap`
-    this.first = 0; // position before the first loaded entry: more can be loaded while it is above 0
+    this.first = 0; // position before the first loaded entry: more can be loaded while it is above the floor
+    this.floor = 0; // up to here the log was trimmed: nothing earlier is there
     this.isTrimmable = true; // false while the user reads older rows
     this.isLoadingEarlier = false;
     this.previews = new Previews();
@@ -45,22 +47,25 @@ export class Feed {
     document.removeEventListener("visibilitychange", this.#onVisibility);
   }
 
-  async loadEarlier() {
-    if (this.isLoadingEarlier || this.first <= 0) return;
+  /** More of what stands before the loaded entries, from behind position `from`. */
+  async loadEarlier(from = this.first - WINDOW) {
+    if (this.isLoadingEarlier || this.first <= Math.max(this.floor, from)) return;
     this.isLoadingEarlier = true;
+    this.isTrimmable = false;
     this.#draw();
     try {
-      const from = Math.max(0, this.first - WINDOW);
-      const found = await getEntries(this.session, from, this.first);
-      if (this.#isClosed) return;
-      const known = this.entries[0]?.position ?? Infinity;
-      this.entries = [...found.filter((entry) => entry.position < known), ...this.entries];
-      this.first = from;
+      while (this.first > Math.max(this.floor, from)) {
+        const start = Math.max(this.floor, from, this.first - PAGE);
+        const found = await getEntries(this.session, start, this.first);
+        if (this.#isClosed) return;
+        this.entries = [...found, ...this.entries];
+        this.first = start;
+      }
       this.error = null;
     } catch (error) {
       this.error = error.message;
       // What is missing was trimmed; there is nothing earlier to load.
-      if (error.error === "cursor_trimmed") this.first = 0;
+      if (error.error === "cursor_trimmed") this.floor = this.first;
     } finally {
       this.isLoadingEarlier = false;
       this.#draw();
@@ -71,7 +76,8 @@ export class Feed {
     try {
       const head = await getHead(this.session);
       if (this.#isClosed) return;
-      this.first = Math.max(0, head.position - WINDOW);
+      this.floor = head.trimmed;
+      this.first = Math.max(this.floor, head.position - WINDOW);
       this.#cursor = [this.first, 0];
       this.#connect();
     } catch (error) {
@@ -137,7 +143,7 @@ export class Feed {
   }
 
   #addEntry(entry) {
-    if (entry.position <= this.#cursor[0] && !(entry.position === 0)) return; // seen before a reconnect
+    if (entry.position <= this.#cursor[0]) return; // seen before a reconnect
     this.#cursor = [entry.position, 0];
     this.entries.push(entry);
     this.previews.settle(entry.message);
@@ -155,7 +161,6 @@ export class Feed {
   #addGap(gap) {
     this.#cursor = [Math.max(this.#cursor[0], gap.firstKept - 1), 0];
     this.entries.push({ position: gap.firstKept - 1, gap });
-    this.first = 0;
     this.#draw();
   }
 

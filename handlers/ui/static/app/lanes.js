@@ -79,11 +79,12 @@ export function Lanes({ feed, version }) {
       <div class="extension"><b>Extension lane</b><span>never reaches the model</span></div>
     </div>
     <div class="scroll" ref=${box} onScroll=${onScroll} tabindex="0" role="region" aria-label="Both lanes, by position">
-      ${feed.first > 0
+      ${feed.first > feed.floor
         ? html`<div class="earlier"><button type="button" disabled=${feed.isLoadingEarlier} onClick=${loadEarlier}>
-            ${feed.isLoadingEarlier ? "Loading…" : `Load earlier (${count(feed.first)} more)`}
+            ${feed.isLoadingEarlier ? "Loading…" : `Load earlier (${count(feed.first - feed.floor)} more)`}
           </button></div>`
         : null}
+      ${feed.floor > 0 && feed.first === feed.floor ? html`<p class="floor">Entries up to #${feed.floor} were trimmed.</p>` : null}
       <ol class="rows" ref=${list}>
         ${feed.entries.map((entry) => html`<${Row} key=${entry.gap ? `gap${entry.position}` : entry.position} entry=${entry} />`)}
         ${previews.map((preview) => html`<${PreviewRow} key=${`live-${preview.id}`} preview=${preview} />`)}

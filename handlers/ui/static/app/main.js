@@ -11,7 +11,7 @@ import { Sessions } from "./sessions.js";
 import { Turns } from "./turns.js";
 
 const POLL_MS = 2500;
-const STATES = { connecting: "connecting", live: "live", reconnecting: "reconnecting", refused: "refused" };
+const NO_TURNS = { session: null, count: 0, turns: [], usage: null };
 
 const shown = () => /^#\/s\/([A-Za-z0-9_-]{1,64})$/.exec(location.hash)?.[1] ?? null;
 
@@ -76,38 +76,38 @@ function useFeed(session) {
 
 /** Turns and sums, asked for again a moment after the session moved on. */
 function useTurns(session, position) {
-  const [found, setFound] = useState({ session: null, turns: [], usage: null });
-  const asked = useRef({ isRunning: false, position: -1 });
+  const [found, setFound] = useState(NO_TURNS);
+  const asked = useRef(null);
   useEffect(() => {
     if (session === null) return undefined;
     let isOver = false;
     const timer = setTimeout(async () => {
       try {
         const [turns, usage] = await Promise.all([getTurns(session), getUsage(session)]);
-        if (!isOver) setFound({ session, turns: turns.turns, usage });
+        if (!isOver) setFound({ session, ...turns, usage });
       } catch {
         // The connection's state is shown elsewhere; with the next entry it is asked again.
       }
-    }, asked.current.session === session ? 350 : 0);
-    asked.current.session = session;
+    }, asked.current === session ? 350 : 0);
+    asked.current = session;
     return () => {
       isOver = true;
       clearTimeout(timer);
     };
   }, [session, position]);
-  return found.session === session ? found : { turns: [], usage: null };
+  return found.session === session ? found : NO_TURNS;
 }
 
 function Connection({ feed, fault }) {
   const state = fault?.status === 401 ? "refused" : feed ? feed.state : fault ? "reconnecting" : "connecting";
-  return html`<span class=${`connection ${state}`} role="status" data-state=${state}><i></i>${STATES[state]}</span>`;
+  return html`<span class=${`connection ${state}`} role="status" data-state=${state}><i></i>${state}</span>`;
 }
 
 function App() {
   const [selected, select] = useSelected();
   const [heads, fault] = useHeads();
   const feed = useFeed(selected);
-  const { turns, usage } = useTurns(selected, feed?.position ?? 0);
+  const { count: turnCount, turns, usage } = useTurns(selected, feed?.position ?? 0);
   const now = Date.now() / 1000;
 
   useEffect(() => {
@@ -115,11 +115,19 @@ function App() {
     document.title = selected ? `${selected} · lanebus` : "lanebus";
   }, [selected, heads]);
 
-  const showTurn = useCallback((turn) => {
-    const row = document.querySelector(`[data-position="${turn.position}"]`);
-    row?.scrollIntoView({ block: "center" });
-    row?.animate?.([{ opacity: 0.2 }, { opacity: 1 }], 500);
-  }, []);
+  const showTurn = useCallback(
+    async (turn) => {
+      const position = turn.message ?? turn.prompts[0];
+      if (!feed || !position) return;
+      await feed.loadEarlier(position - 20);
+      requestAnimationFrame(() => {
+        const row = document.querySelector(`[data-position="${position}"]`);
+        row?.scrollIntoView({ block: "center" });
+        row?.animate([{ opacity: 0.2 }, { opacity: 1 }], 600);
+      });
+    },
+    [feed],
+  );
 
   const head = heads?.find((one) => one.id === selected);
   const trouble = fault?.status === 401 ? fault.message : (feed?.error ?? (fault && !feed ? fault.message : null));
@@ -131,15 +139,15 @@ function App() {
       <span class="spring"></span>
       <${Connection} feed=${feed} fault=${fault} />
     </header>
-    <${Sessions} heads=${heads} selected=${selected} onSelect=${select} now=${now} />
+    <${Sessions} heads=${heads} selected=${selected} position=${feed?.position ?? 0} onSelect=${select} now=${now} />
     <main>
       ${trouble ? html`<p class="trouble" role="alert">${trouble}</p>` : null}
       ${selected === null
         ? html`<div class="empty"><h2>A session is one conversation with an agent</h2><p>Name one on the left, or press +. Its two lanes appear here, side by side, as they are written.</p></div>`
         : html`${feed ? html`<${Lanes} key=${selected} feed=${feed} version=${feed.version} />` : html`<div class="lanes"></div>`}
-            <${Composer} key=${`to-${selected}`} session=${selected} isClosed=${head?.state === "closed"} />`}
+            <${Composer} key=${`to-${selected}`} session=${selected} isClosed=${head?.isClosed === true} />`}
     </main>
-    <${Turns} turns=${turns} usage=${usage} onShow=${showTurn} />
+    <${Turns} count=${turnCount} turns=${turns} usage=${usage} onShow=${showTurn} />
   </div>`;
 }
 

@@ -12,7 +12,7 @@ function freshName(taken) {
   }
 }
 
-export function Sessions({ heads, selected, onSelect, now }) {
+export function Sessions({ heads, selected, position, onSelect, now }) {
   const [name, setName] = useState("");
   const [fault, setFault] = useState(null);
   const known = new Set((heads ?? []).map((head) => head.id));
@@ -30,7 +30,9 @@ export function Sessions({ heads, selected, onSelect, now }) {
   };
 
   const rows = [...(heads ?? [])];
-  if (selected && heads && !known.has(selected)) rows.unshift({ id: selected, position: 0, updated: null, bytes: 0 });
+  if (selected && heads && !known.has(selected)) rows.unshift({ id: selected, position: 0, updated: null, sizeBytes: 0 });
+  // What is shown in the lanes is newer than the list, which is asked for now and then.
+  const length = (head) => (head.id === selected ? Math.max(head.position, position) : head.position);
   return html`<nav class="sessions" aria-label="Sessions">
     <form class="new" onSubmit=${open}>
       <input value=${name} onInput=${(event) => setName(event.currentTarget.value)} placeholder="New session…" aria-label="Name of a new session" aria-invalid=${fault !== null} spellcheck=${false} autocomplete="off" maxlength="64" />
@@ -44,11 +46,11 @@ export function Sessions({ heads, selected, onSelect, now }) {
         : html`<ul>
             ${rows.map(
               (head) => html`<li key=${head.id}>
-                <button type="button" class="session" aria-current=${head.id === selected ? "true" : undefined} onClick=${() => onSelect(head.id)} title=${head.updated ? `${dateTime(head.updated)} · ${bytes(head.bytes)}` : "not yet written"}>
+                <button type="button" class="session" aria-current=${head.id === selected ? "true" : undefined} onClick=${() => onSelect(head.id)} title=${head.updated ? `${dateTime(head.updated)} · ${bytes(head.sizeBytes)}` : "not yet written"}>
                   <span class=${`dot ${head.updated && now - head.updated < ACTIVE_SECONDS ? "active" : ""}`}></span>
                   <span class="name">${head.id}</span>
                   <span class="when">${head.updated ? ago(head.updated, now) : "new"}</span>
-                  <span class="size">${head.position === 1 ? "1 entry" : `${count(head.position)} entries`}${head.state === "closed" ? " · closed" : ""}</span>
+                  <span class="size">${length(head) === 1 ? "1 entry" : `${count(length(head))} entries`}${head.isClosed ? " · closed" : ""}</span>
                 </button>
               </li>`,
             )}

@@ -8,40 +8,47 @@ function Sum({ label, value, title }) {
 
 function Totals({ usage, turns }) {
   const whole = usage.input + usage.cache_read + usage.cache_write;
+  const hit = whole ? `${Math.round((100 * usage.cache_read) / whole)} % of the input came from the cache` : undefined;
+  const unpriced = usage.calls_of_unknown_cost;
+  const price = unpriced ? `US dollars; of ${count(unpriced)} of ${count(usage.calls)} calls no price is known` : "US dollars";
   return html`<dl class="sums">
-    <${Sum} label="cost" value=${money(usage.cost)} title="US dollars; – where no price is known" />
+    <${Sum} label="cost" value=${money(usage.cost)} title=${price} />
     <${Sum} label="turns" value=${count(turns)} />
     <${Sum} label="in" value=${tokens(usage.input)} title=${`${count(usage.input)} input tokens, without the cached ones`} />
     <${Sum} label="out" value=${tokens(usage.output)} title=${`${count(usage.output)} output tokens`} />
-    <${Sum} label="cache read" value=${tokens(usage.cache_read)} title=${`${count(usage.cache_read)} input tokens read from the cache`} />
-    <${Sum} label="cache write" value=${tokens(usage.cache_write)} title=${whole ? `${Math.round((100 * usage.cache_read) / whole)} % of the input came from the cache` : undefined} />
+    <${Sum} label="cache read" value=${tokens(usage.cache_read)} title=${hit} />
+    <${Sum} label="cache write" value=${tokens(usage.cache_write)} title=${`${count(usage.cache_write)} input tokens written to the cache`} />
   </dl>`;
 }
 
 function Turn({ turn, onShow }) {
   const usage = turn.usage;
-  return html`<li class=${`turn ${turn.status}`}>
-    <button type="button" onClick=${() => onShow(turn)} title=${`${turn.turnId.loopId}, turn ${turn.turnId.turnIndex}: show it in the lanes`}>
-      <span class="number">${turn.turnId.turnIndex}</span>
-      <span class="loop">${turn.turnId.loopId}</span>
+  return html`<li class="turn">
+    <button type="button" onClick=${() => onShow(turn)} title="Show it in the lanes">
+      <span class="number">${turn.turnIndex ?? turn.index}</span>
+      <span class="loop" title=${turn.loopId ?? turn.model}>${turn.loopId ?? turn.model ?? "imported"}</span>
       <span class=${`status ${turn.status}`}>${turn.status}</span>
-      <span class="tools">${(turn.tools ?? []).map((tool) => html`<code>${tool}</code>`)}</span>
+      <span class="tools">${turn.tools.map((tool, index) => html`<code key=${index} class=${tool.isError ? "bad" : ""}>${tool.name}</code>`)}</span>
       <span class="cost">${money(usage?.cost)}</span>
       <span class="took">
-        <span title="input tokens">in ${tokens(usage?.input)}</span><span title="output tokens">out ${tokens(usage?.output)}</span>
-        ${usage?.cache_read ? html`<span title="read from the cache">cached ${tokens(usage.cache_read)}</span>` : null}
-        ${usage?.cache_write ? html`<span title="written to the cache">to cache ${tokens(usage.cache_write)}</span>` : null}
+        ${usage
+          ? html`<span title="input tokens">in ${tokens(usage.input)}</span><span title="output tokens">out ${tokens(usage.output)}</span>
+              ${usage.cache_read ? html`<span title="read from the cache">cached ${tokens(usage.cache_read)}</span>` : null}
+              ${usage.cache_write ? html`<span title="written to the cache">to cache ${tokens(usage.cache_write)}</span>` : null}`
+          : null}
       </span>
     </button>
   </li>`;
 }
 
-export function Turns({ turns, usage, onShow }) {
-  return html`<aside class="turns" aria-label="Turns and cost">
+/** The newest turn first; of a long session the last two hundred. */
+export function Turns({ count: all, turns, usage, onShow }) {
+  return html`<aside class="turns" aria-label="Turns and cost" tabindex="0">
     <h2>Turns</h2>
-    ${usage ? html`<${Totals} usage=${usage} turns=${turns.length} />` : null}
+    ${usage ? html`<${Totals} usage=${usage} turns=${all} />` : null}
     ${turns.length === 0
       ? html`<p class="hint">A turn is one model call with its tools. Each one appears here with its tokens and cost.</p>`
-      : html`<ol>${[...turns].reverse().map((turn) => html`<${Turn} key=${`${turn.turnId.loopId}#${turn.turnId.turnIndex}`} turn=${turn} onShow=${onShow} />`)}</ol>`}
+      : html`<ol>${[...turns].reverse().map((turn) => html`<${Turn} key=${turn.index} turn=${turn} onShow=${onShow} />`)}</ol>`}
+    ${all > turns.length ? html`<p class="hint">and ${count(all - turns.length)} earlier ones</p>` : null}
   </aside>`;
 }

@@ -1,0 +1,65 @@
+"""A page served for a test: a bus on an embedded server of its own, uvicorn on a free port."""
+
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import anyio
+import httpx2
+
+from bus import Bus
+from handlers.ui.server import serve
+
+__all__ = ("TOKEN", "Served", "client_of", "serving", "temporary_bus")
+
+TOKEN = "start-token"
+
+
+@dataclass(frozen=True)
+class Served:
+    bus: Bus
+    url: str
+    """with the token"""
+    base: str
+    """without it"""
+    port: int
+
+
+@asynccontextmanager
+async def temporary_bus() -> AsyncGenerator[Bus]:
+    """A bus on an embedded server that ends with the block. Its directory has a short path: it holds a socket."""
+    with TemporaryDirectory(prefix="lb", ignore_cleanup_errors=True) as folder:
+        async with Bus.open(data_dir=Path(folder)) as bus:
+            yield bus
+
+
+@asynccontextmanager
+async def serving(bus: Bus, *, port: int = 0, allowed_hosts: Iterable[str] = ()) -> AsyncGenerator[Served]:
+    """The page of a bus; leaving the block ends it and waits until it has ended."""
+    ready = anyio.Event()
+    urls: list[str] = []
+
+    def on_ready(url: str) -> None:
+        urls.append(url)
+        ready.set()
+
+    async with anyio.create_task_group() as tasks:
+
+        async def run() -> None:
+            await serve(bus, port=port, token=TOKEN, allowed_hosts=allowed_hosts, on_ready=on_ready)
+
+        tasks.start_soon(run)
+        with anyio.fail_after(30):
+            await ready.wait()
+        base = urls[0].partition("/?")[0]
+        try:
+            yield Served(bus, urls[0], base, int(base.rpartition(":")[2]))
+        finally:
+            tasks.cancel_scope.cancel()
+
+
+def client_of(served: Served) -> httpx2.AsyncClient:
+    """A client with the token."""
+    return httpx2.AsyncClient(base_url=served.base, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=30)

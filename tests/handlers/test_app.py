@@ -1,0 +1,405 @@
+"""The guard and the API, mostly against a real server on a free port."""
+
+import json
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NoReturn
+
+import anyio
+import httpx2
+import pytest
+from anyio.abc import ByteStream
+from starlette.applications import Starlette
+
+from bus import Bus, Delta, ExtensionMessage, Session, UserMessage
+from bus.errors import (
+    BusError,
+    Closed,
+    Conflict,
+    InvalidCursor,
+    MessageTooLarge,
+    OutcomeUnknown,
+    SessionClosed,
+    Unavailable,
+)
+from bus.keys import BUCKETS, Keys
+from bus.server import open_server
+from handlers.ui.app import create_app
+from handlers.ui.auth import local_hosts
+from handlers.ui.body import BODY_LIMIT
+from handlers.ui.errors import AddressRefused, PortInUse
+from handlers.ui.replies import status_of
+from handlers.ui.server import serve
+from tests.bus.resp import Resp
+from tests.handlers.serving import TOKEN, client_of, serving, temporary_bus
+
+ROOT = Path(__file__).parents[2]
+HOST = "127.0.0.1:8420"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+SECURITY = {
+    "content-security-policy",
+    "x-content-type-options",
+    "referrer-policy",
+    "cache-control",
+}
+
+
+@asynccontextmanager
+async def opened(**headers: str) -> AsyncGenerator[httpx2.AsyncClient]:
+    """A client of the application itself, without a server: for answers that end."""
+    async with temporary_bus() as bus:
+        app = create_app(bus, token=TOKEN, allowed_hosts=local_hosts(8420))
+        async with visitor(app, **BEARER, **headers) as client:
+            yield client
+
+
+def visitor(app: Starlette, **headers: str) -> httpx2.AsyncClient:
+    """A client that sends just these headers beside its own."""
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+    return httpx2.AsyncClient(transport=transport, base_url=f"http://{HOST}", headers=headers)
+
+
+# --- every answer -------------------------------------------------------------------------------------------------
+
+
+async def test_every_answer_has_the_headers_that_guard_it() -> None:
+    async with opened() as client:
+        replies = [
+            await client.get("/"),
+            await client.get("/static/style.css"),
+            await client.get("/static/none.js"),
+            await client.get("/api/sessions"),
+            await client.get("/api/sessions/a%20b"),
+            await client.get("/api/sessions/s1/events?after=x"),
+            await client.delete("/api/sessions"),
+            await client.post("/api/sessions/s1/messages", content=b"x"),
+            await client.post("/api/sessions/s1/messages", json={"text": ""}),
+            await client.get("/", headers={"Host": "evil"}),
+            await client.get("/", headers={"Authorization": ""}),
+        ]
+    assert [reply.status_code for reply in replies] == [200, 200, 404, 200, 400, 400, 405, 415, 400, 403, 401]
+    for reply in replies:
+        assert set(reply.headers) >= SECURITY
+        assert reply.headers["cache-control"] == "no-store"
+        assert reply.headers["x-content-type-options"] == "nosniff"
+    policy = dict(part.split(" ", 1) for part in replies[0].headers["content-security-policy"].split("; "))
+    assert policy["default-src"] == "'none'"
+    assert "unsafe" not in replies[0].headers["content-security-policy"]
+    assert policy["script-src"].startswith("'self' 'sha256-")
+
+
+async def test_an_error_that_nobody_foresaw_says_nothing_of_itself_and_has_the_headers_too() -> None:
+    class Broken(Bus):
+        def __init__(self) -> None:
+            pass
+
+        def session(self, session_id: str) -> Session:
+            raise RuntimeError(f"secret-{session_id}")
+
+    app = create_app(Broken(), token=TOKEN, allowed_hosts=local_hosts(8420))
+    async with visitor(app, **BEARER) as client:
+        reply = await client.get("/api/sessions/canary")
+    assert (reply.status_code, reply.json()["error"]) == (500, "internal")
+    assert "canary" not in reply.text
+    assert set(reply.headers) >= SECURITY
+
+
+async def test_no_path_leads_out_of_the_static_files() -> None:
+    paths = ["../app.py", "%2e%2e/app.py", "..%2f..%2fapp.py", "app/../../app.py", "", "vendor", "/etc/passwd"]
+    async with opened() as client:
+        assert [(await client.get(f"http://{HOST}/static/{path}")).status_code for path in paths] == [404] * len(paths)
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (InvalidCursor("x"), 400),
+        (MessageTooLarge(2, 1), 413),
+        (Conflict("s", 1, 2), 409),
+        (SessionClosed("s"), 409),
+        (OutcomeUnknown("s", 10), 504),
+        (Unavailable("gone"), 503),
+        (Closed("bus"), 503),
+        (BusError("what"), 500),
+    ],
+)
+def test_each_branch_of_errors_has_its_status(error: BusError, status: int) -> None:
+    assert status_of(error) == status
+
+
+# --- what is asked ------------------------------------------------------------------------------------------------
+
+SESSION_ROUTES = ["", "/entries", "/events", "/turns", "/usage"]
+
+
+async def test_a_session_id_is_checked_on_every_route() -> None:
+    wrong = ["*", "a b", "a..b", "a%00b", "a" * 65, "é", "a:b", "{x}", "s1%0d%0aX", "s1%3Fx"]
+    async with opened() as client:
+        paths = [f"/api/sessions/{session}" for session in wrong]
+        replies = [await client.get(path + route) for path in paths for route in SESSION_ROUTES]
+        replies += [await client.post(f"{path}/messages", json={"text": "hi"}) for path in paths]
+        assert [reply.json()["error"] for reply in replies] == ["invalid_session_id"] * len(replies)
+        assert {reply.status_code for reply in replies} == {400}
+        assert (await client.get("/api/sessions")).json()["count"] == 0
+
+
+async def test_a_malformed_cursor_is_refused_before_the_stream_begins() -> None:
+    cursors = ["x", "-1", "1-", "1-x", "1.5", "1-2-3", "1 2", "٣", "9" * 19, "$", "0x1"]
+    path = "/api/sessions/s1/events"
+    async with opened() as client:
+        replies = [await client.get(path, params={"after": cursor}) for cursor in cursors]
+        replies += [await client.get(path, headers=[(b"Last-Event-ID", cursor.encode())]) for cursor in cursors]
+    assert {(reply.status_code, reply.json()["error"]) for reply in replies} == {(400, "invalid_cursor")}
+
+
+NO_MESSAGES = [
+    *(b"", b"{", b"[]", b'"hi"', b"{}", b'{"text":1}', b'{"text":""}', b'{"text":" \\n"}', b'{"text":null}', b"\xff"),
+    *(b'{"text":"a","text":"b"}', b'{"text":"a","role":"system"}', b'{"text":"\\ud800"}', b'{"text":"a","key":""}'),
+    *(b'{"text":"a","key":7}', b'{"text":"a","key":"a\\nb"}', b'{"text":"a","key":"' + b"k" * 201 + b'"}', b"[" * 9999),
+]
+
+
+async def test_a_body_that_is_no_message_is_refused_and_nothing_is_written() -> None:
+    async with opened(**{"Content-Type": "application/json"}) as client:
+        replies = [await client.post("/api/sessions/s1/messages", content=body) for body in NO_MESSAGES]
+        assert {(reply.status_code, reply.json()["error"]) for reply in replies} == {(400, "decode_error")}
+        assert (await client.get("/api/sessions")).json()["count"] == 0
+
+
+async def test_a_body_that_is_not_said_to_be_json_is_refused() -> None:
+    kinds = ["", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "application/jsonx"]
+    async with opened() as client:
+        for kind in kinds:
+            headers = {"Content-Type": kind}
+            reply = await client.post("/api/sessions/s1/messages", content=b'{"text":"hi"}', headers=headers)
+            assert reply.status_code == 415
+
+
+async def test_a_body_at_the_limit_is_taken_and_one_byte_more_is_not() -> None:
+    def body(size: int) -> bytes:
+        return b'{"text":"' + b"x" * (size - 11) + b'"}'
+
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        path, kind = "/api/sessions/s1/messages", {"Content-Type": "application/json"}
+        taken = await client.post(path, content=body(BODY_LIMIT), headers=kind)
+        refused = await client.post(path, content=body(BODY_LIMIT + 1), headers=kind)
+        assert (taken.status_code, refused.status_code) == (201, 413)
+        assert (await bus.session("s1").head()).position == 1
+
+
+async def test_an_endless_body_is_cut_at_the_limit() -> None:
+    async with temporary_bus() as bus, serving(bus) as served:
+        head = (
+            f"POST /api/sessions/s1/messages HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n"
+            f"Authorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+        )
+        chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
+        async with await anyio.connect_tcp("127.0.0.1", served.port) as stream:
+            await stream.send(head.encode())
+            for _ in range(BODY_LIMIT // 0x10000 + 1):
+                await stream.send(chunk)
+            with anyio.fail_after(30):
+                assert (await stream.receive()).startswith(b"HTTP/1.1 413 ")
+            with anyio.fail_after(30), pytest.raises((anyio.BrokenResourceError, anyio.EndOfStream)):
+                await _send_for_ever(stream, chunk)
+        assert (await bus.session("s1").head()).position == 0
+
+
+async def _send_for_ever(stream: ByteStream, chunk: bytes) -> NoReturn:
+    while True:
+        await stream.send(chunk)
+
+
+async def test_a_message_posted_twice_with_its_key_is_said_once() -> None:
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        first = await client.post("/api/sessions/s1/messages", json={"text": "What is 17 × 23?", "key": "k1"})
+        again = await client.post("/api/sessions/s1/messages", json={"text": "What is 17 × 23?", "key": "k1"})
+        other = await client.post("/api/sessions/s1/messages", json={"text": "And 2 × 2?"})
+        assert (first.status_code, first.json()) == (201, {"positions": [1], "duplicate": False})
+        assert (again.status_code, again.json()) == (200, {"positions": [1], "duplicate": True})
+        assert other.json()["positions"] == [2]
+        said = [envelope.message async for envelope in bus.session("s1").read()]
+        assert [m.text_content() for m in said if isinstance(m, UserMessage)] == ["What is 17 × 23?", "And 2 × 2?"]
+        (head,) = (await client.get("/api/sessions")).json()["sessions"]
+        assert (head["id"], head["position"], head["isClosed"]) == ("s1", 2, False)
+
+
+async def test_a_posted_message_wakes_a_worker() -> None:
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        await client.post("/api/sessions/s1/messages", json={"text": "hi"})
+        async with aclosing(bus.consumer("agents", "w1").work()) as works:
+            with anyio.fail_after(30):
+                work = await anext(works)
+        assert (work.session, work.position) == ("s1", 1)
+
+
+async def test_entries_are_given_between_two_cursors() -> None:
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        await bus.session("s1").publish(*(ExtensionMessage.of("tick", number) for number in range(1, 1201)))
+        some = (await client.get("/api/sessions/s1/entries?after=10&until=12")).json()["entries"]
+        assert [(entry["position"], entry["message"]["data"]) for entry in some] == [(11, 11), (12, 12)]
+        most = (await client.get("/api/sessions/s1/entries?until=5000")).json()["entries"]
+        assert [entry["position"] for entry in most] == list(range(1, 1001))
+
+
+# --- the stream ---------------------------------------------------------------------------------------------------
+
+
+class Reader:
+    """One subscriber's frames as (event, id, data)."""
+
+    def __init__(self, source: httpx2.EventSource) -> None:
+        self._events = aiter(source)
+
+    async def take(self, count: int) -> list[tuple[str, str, dict[str, object]]]:
+        found: list[tuple[str, str, dict[str, object]]] = []
+        with anyio.fail_after(30):
+            while len(found) < count:
+                event = await anext(self._events)
+                found.append((event.event, event.id, json.loads(event.data)))
+        return found
+
+
+async def test_a_subscriber_gets_both_lanes_and_live_deltas_with_their_cursors() -> None:
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        session = bus.session("s1")
+        await session.publish(
+            UserMessage.text("line\r\n\u2028\0 end"), ExtensionMessage.of("progress", {"percent": 40})
+        )
+        async with client.sse("/api/sessions/s1/events") as source:
+            assert source.response.headers["content-type"].startswith("text/event-stream")
+            assert source.response.headers["x-accel-buffering"] == "no"
+            assert set(source.response.headers) >= SECURITY
+            reader = Reader(source)
+            history = await reader.take(2)
+            await session.preview(
+                Delta(kind="text", message_id="m1", delta="Hel"), Delta(kind="text", message_id="m1", delta="lo")
+            )
+            live = await reader.take(2)
+            await session.publish(ExtensionMessage.of("done"))
+            after = await reader.take(1)
+    assert [(name, id) for name, id, _ in history + live + after] == [
+        *(("entry", "1-0"), ("entry", "2-0"), ("delta", "2-1"), ("delta", "2-2"), ("entry", "3-0")),
+    ]
+    assert set(history[0][2]) == {"position", "delta", "lane", "time", "producer", "message"}
+    assert [frame["lane"] for _, _, frame in history] == ["llm", "extension"]
+    message = history[0][2]["message"]
+    assert isinstance(message, dict)
+    assert message["content"] == [{"type": "text", "text": "line\r\n\u2028\0 end"}]
+
+
+async def test_a_stream_resumes_after_the_last_event_id_before_it_heeds_the_address() -> None:
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        await bus.session("s1").publish(*(ExtensionMessage.of("tick", number) for number in range(1, 6)))
+        async with client.sse("/api/sessions/s1/events?after=1") as source:
+            assert [id for _, id, _ in await Reader(source).take(4)] == ["2-0", "3-0", "4-0", "5-0"]
+        async with client.sse("/api/sessions/s1/events?after=1", headers={"Last-Event-ID": "3-0"}) as source:
+            assert [id for _, id, _ in await Reader(source).take(2)] == ["4-0", "5-0"]
+
+
+async def test_a_trimmed_cursor_is_told_in_the_stream_and_the_rest_follows() -> None:
+    with TemporaryDirectory(prefix="lb", ignore_cleanup_errors=True) as folder:
+        async with AsyncExitStack() as stack:
+            embedded = await stack.enter_async_context(open_server(Path(folder)))
+            bus = await stack.enter_async_context(Bus.open(data_dir=Path(folder)))
+            served = await stack.enter_async_context(serving(bus))
+            client = await stack.enter_async_context(client_of(served))
+            await bus.session("s1").publish(*(ExtensionMessage.of("tick", number) for number in range(1, 6)))
+            with Resp(embedded.socket) as server:
+                server("HSET", Keys("lanebus", BUCKETS).head("s1"), "trimmed", "3")
+            async with client.sse("/api/sessions/s1/events?after=1") as source:
+                assert source.response.status_code == 200
+                gap, *rest = await Reader(source).take(3)
+            assert gap == ("gap", "3-0", {"session": "s1", "after": "1-0", "firstKept": 4})
+            assert [(name, id) for name, id, _ in rest] == [("entry", "4-0"), ("entry", "5-0")]
+
+
+async def test_a_cursor_beyond_the_log_is_told_in_the_stream() -> None:
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        await bus.session("s1").publish(ExtensionMessage.of("tick"))
+        async with client.sse("/api/sessions/s1/events?after=7") as source:
+            (frame,) = await Reader(source).take(1)
+        assert frame == ("rolledback", "", {"session": "s1", "seen": 7, "found": 1})
+
+
+async def test_open_streams_get_a_farewell_when_the_server_ends() -> None:
+    async with temporary_bus() as bus, AsyncExitStack() as stack:
+        async with serving(bus) as served:
+            client = await stack.enter_async_context(client_of(served))
+            sources = [await stack.enter_async_context(client.sse("/api/sessions/s1/events")) for _ in range(5)]
+        # The server has ended; what it said last is still in the sockets.
+        assert [(await Reader(source).take(1))[0][0] for source in sources] == ["bye"] * 5
+        with pytest.raises(httpx2.ConnectError):
+            await client.get("/")
+
+
+async def test_a_client_that_goes_leaves_no_subscription_behind() -> None:
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        await bus.session("s1").publish(ExtensionMessage.of("tick"))
+        before = len(anyio.get_running_tasks())
+        for _ in range(5):
+            async with client.sse("/api/sessions/s1/events") as source:
+                await Reader(source).take(1)
+        await client.aclose()
+        with anyio.fail_after(30):
+            while len(anyio.get_running_tasks()) > before:  # noqa: ASYNC110  # nobody tells of it
+                await anyio.sleep(0.01)
+
+
+# --- starting and ending ------------------------------------------------------------------------------------------
+
+
+async def test_a_port_in_use_is_an_error_that_names_it() -> None:
+    async with temporary_bus() as bus, serving(bus) as served:
+        with pytest.raises(PortInUse, match=f"127.0.0.1:{served.port} is in use"):
+            await serve(bus, port=served.port)
+
+
+async def test_an_address_of_another_machine_is_an_error_of_its_own() -> None:
+    async with temporary_bus() as bus:
+        with pytest.raises(AddressRefused, match=r"192\.0\.2\.1"):
+            await serve(bus, host="192.0.2.1", port=0)
+
+
+CLI = """
+import sys, anyio
+from pathlib import Path
+from bus import Bus
+from handlers.ui.server import serve
+
+async def main():
+    async with Bus.open(data_dir=Path(sys.argv[1])) as bus:
+        await serve(bus, port=0, token="start-token", on_ready=lambda url: print(url, flush=True))
+
+try:
+    anyio.run(main)
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+async def test_ctrl_c_ends_a_process_that_serves_with_a_farewell_and_leaves_the_status_to_it() -> None:
+    with TemporaryDirectory(prefix="lb", ignore_cleanup_errors=True) as folder:
+        async with await anyio.open_process([sys.executable, "-c", CLI, folder], cwd=ROOT, stderr=None) as process:
+            assert process.stdout is not None
+            with anyio.fail_after(30):
+                url = (await process.stdout.receive()).decode().partition("/?")[0]
+                async with (
+                    httpx2.AsyncClient(base_url=url, headers=BEARER, timeout=30) as client,
+                    client.sse("/api/sessions/s1/events") as source,
+                ):
+                    process.send_signal(signal.SIGINT)
+                    assert (await Reader(source).take(1))[0][0] == "bye"
+                assert await process.wait() == 130
+
+
+async def test_a_server_that_ended_leaves_its_port_free_for_the_next() -> None:
+    async with temporary_bus() as bus:
+        async with serving(bus) as served:
+            pass
+        async with serving(bus, port=served.port) as again, client_of(again) as client:
+            assert (await client.get("/api/sessions")).status_code == 200

@@ -1,0 +1,310 @@
+"""The page in Chromium, against a real bus and a real server."""
+
+import re
+from pathlib import Path
+
+import anyio
+import pytest
+from playwright.async_api import Page, expect
+
+from bus import (
+    AssistantMessage,
+    Compaction,
+    Delta,
+    ExtensionMessage,
+    Session,
+    SystemMessage,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+    ToolResultMessage,
+    UserMessage,
+)
+from bus.messages.content import ErrorBlock, UnknownBlock
+from tests.handlers.browsing import browsing, wire_to
+from tests.handlers.scripted_agent import ANSWER, ENTRIES, answer_all
+from tests.handlers.serving import TOKEN, Served, serving, temporary_bus
+from tests.handlers.xss import PAYLOADS
+
+expect.set_options(timeout=30_000)
+
+
+async def open_session(page: Page, served: Served, session: str) -> None:
+    await page.goto(served.url)
+    await page.goto(f"{served.base}/#/s/{session}")
+    await expect(page.locator(".connection")).to_have_attribute("data-state", "live")
+
+
+async def positions(page: Page) -> list[int]:
+    return [int(text) for text in await page.locator(".row[data-position] .spine span").all_text_contents()]
+
+
+async def until_at(page: Page, position: int) -> None:
+    await expect(page.locator(f".row[data-position='{position}']")).to_be_attached()
+
+
+# --- speaking and reading -------------------------------------------------------------------------------------------
+
+
+async def test_a_typed_question_is_answered_in_both_lanes_and_a_reload_loses_nothing(chromium: Path) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, seen):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(answer_all, bus.session("chat-1"))
+            await page.goto(served.url)
+            assert TOKEN not in page.url
+            await page.get_by_role("button", name="New session").click()
+            await expect(page.get_by_text("Nothing was said here yet")).to_be_visible()
+            box = page.get_by_label("Message to the agent")
+            await expect(box).to_be_focused()
+            await box.press_sequentially("What is 17 × 23?")
+            await box.press("Enter")
+            await until_at(page, ENTRIES)
+            tasks.cancel_scope.cancel()
+
+        assert await positions(page) == list(range(1, ENTRIES + 1))
+        left = page.locator(".row.llm .left")
+        await expect(left).to_contain_text(["What is 17 × 23?", "calculator", "391", ANSWER])
+        assert await page.locator(".row.extension .right .kind").count() == ENTRIES - 4
+        assert await page.locator(".row.llm .right > *, .row.extension .left > *").count() == 0
+        await expect(page.locator(".preview")).to_have_count(0)
+        await expect(page.locator(".turn")).to_have_count(2)
+        await expect(page.locator(".turn .status")).to_have_text(["completed", "completed"])
+        await expect(page.locator(".turn .cost")).to_have_text(["$0.0125", "$0.0125"])
+        await expect(page.locator(".sums dd")).to_have_text(["$0.0250", "2", "200", "40", "100", "0"])
+
+        before = await page.locator(".rows").text_content()
+        await page.reload()
+        await until_at(page, ENTRIES)
+        assert await page.locator(".rows").text_content() == before
+        await expect(page.locator(".sums dd").first).to_have_text("$0.0250")
+        assert seen.off_origin(served.base) == []
+        assert seen.errors == []
+
+
+async def test_shift_enter_begins_a_line_and_enter_sends_what_is_not_empty(chromium: Path) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, _):
+        await open_session(page, served, "s1")
+        box = page.get_by_label("Message to the agent")
+        await box.press("Enter")
+        await box.press_sequentially("one")
+        await box.press("Shift+Enter")
+        await box.press_sequentially("two")
+        await box.press("Enter")
+        await expect(page.locator(".row .text")).to_have_text("one\ntwo")
+        await expect(box).to_have_value("")
+        assert (await bus.session("s1").head()).position == 1
+
+
+async def test_what_a_model_is_saying_grows_in_place_and_gives_way_to_the_whole_message(chromium: Path) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, _):
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("Say hello"))
+        await open_session(page, served, "s1")
+        await session.preview(Delta(kind="thinking", message_id="m1", delta="politely"))
+        await session.preview(Delta(kind="text", message_id="m1", block=1, delta="Hel"))
+        preview = page.locator(".preview")
+        await expect(preview.locator(".text")).to_have_text(["politely", "Hel"])
+        await session.preview(Delta(kind="text", message_id="m1", block=1, delta="lo"))
+        await expect(preview.locator(".text")).to_have_text(["politely", "Hello"])
+        await session.publish(AssistantMessage(id="m1", content=(TextBlock(text="Hello"),)))
+        await until_at(page, 2)
+        await expect(preview).to_have_count(0)
+        await session.preview(Delta(kind="text", message_id="m1", delta="late"))
+        await session.preview(
+            Delta(kind="text", message_id="m2", delta="And"), Delta(kind="cut", message_id="m2", delta="aborted")
+        )
+        await expect(preview).to_have_count(1)
+        await expect(preview.locator(".failure")).to_have_text("aborted")
+        await expect(page.get_by_text("late")).to_have_count(0)
+
+
+async def test_a_message_that_cannot_be_sent_stays_in_the_box_and_is_said_once_later(chromium: Path) -> None:
+    async with temporary_bus() as bus, browsing(chromium) as (page, _):
+        async with serving(bus) as served:
+            await open_session(page, served, "s1")
+        box = page.get_by_label("Message to the agent")
+        await box.fill("Are you there?")
+        await box.press("Enter")
+        await expect(page.locator(".composer .fault")).to_contain_text("does not answer")
+        await expect(box).to_have_value("Are you there?")
+        async with serving(bus, port=served.port):
+            await page.get_by_role("button", name="Send again").click()
+            await until_at(page, 1)
+            await expect(box).to_have_value("")
+            assert await positions(page) == [1]
+
+
+# --- the line drops -------------------------------------------------------------------------------------------------
+
+
+async def test_a_cut_line_is_taken_up_again_with_nothing_lost_and_nothing_doubled(chromium: Path) -> None:
+    async with (
+        temporary_bus() as bus,
+        wire_to() as wire,
+        serving(bus, allowed_hosts=[f"127.0.0.1:{wire.port}"]) as served,
+        browsing(chromium) as (page, _),
+    ):
+        wire.target = served.port
+        base = f"http://127.0.0.1:{wire.port}"
+        session = bus.session("s1")
+        await open_session(page, Served(bus, f"{base}/?token={TOKEN}", base, wire.port), "s1")
+        for batch in range(3):
+            await session.publish(*(ExtensionMessage.of("tick", {"batch": batch}) for _ in range(20)))
+            await until_at(page, 40 * batch + 20)
+            wire.cut()
+            await session.publish(*(ExtensionMessage.of("tick", {"batch": batch}) for _ in range(20)))
+            await until_at(page, 40 * batch + 40)
+        assert await positions(page) == list(range(1, 121))
+        resumed = re.findall(rb"^last-event-id: (\S+)", wire.asked, re.IGNORECASE | re.MULTILINE)
+        assert resumed == [b"20-0", b"60-0", b"100-0"]
+
+
+async def test_a_server_that_comes_back_is_followed_again_from_the_same_place(chromium: Path) -> None:
+    async with temporary_bus() as bus, browsing(chromium) as (page, _):
+        session = bus.session("s1")
+        async with serving(bus) as served:
+            await session.publish(UserMessage.text("one"), ExtensionMessage.of("tick"))
+            await open_session(page, served, "s1")
+            await until_at(page, 2)
+        await expect(page.locator(".connection")).to_have_attribute("data-state", "reconnecting")
+        await session.publish(UserMessage.text("three"))
+        async with serving(bus, port=served.port):
+            await until_at(page, 3)
+            await expect(page.locator(".connection")).to_have_attribute("data-state", "live")
+            assert await positions(page) == [1, 2, 3]
+
+
+async def test_without_the_token_the_page_says_how_to_get_in(chromium: Path) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, _):
+        await page.goto(served.base)
+        await expect(page.locator("body")).to_contain_text("lanebus serve")
+        await open_session(page, served, "s1")
+        await page.context.clear_cookies()
+        await expect(page.get_by_role("alert")).to_contain_text("open the address that the server printed")
+        await expect(page.locator(".connection")).to_have_attribute("data-state", "refused")
+
+
+# --- much, and bad --------------------------------------------------------------------------------------------------
+
+
+async def test_ten_thousand_entries_stay_usable(chromium: Path) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, seen):
+        session = bus.session("s1")
+        for start in range(0, 10_000, 1000):
+            await session.publish(*(_entry(number) for number in range(start, start + 1000)))
+        await open_session(page, served, "s1")
+        await until_at(page, 10_000)
+        assert len(await positions(page)) == 300
+        await expect(page.locator(".row").last).to_be_in_viewport()
+        await session.publish(UserMessage.text("the newest"))
+        await expect(page.get_by_text("the newest")).to_be_in_viewport()
+
+        scroll = page.locator(".scroll")
+        await scroll.evaluate("box => { box.scrollTop = 0 }")
+        await expect(page.locator(".toend")).to_be_visible()
+        await page.get_by_role("button", name="Load earlier").click()
+        await until_at(page, 9_401)
+        assert await positions(page) == list(range(9_401, 10_002))
+        await session.publish(UserMessage.text("while reading"))
+        await expect(page.locator(".toend")).to_have_text("1 new ↓")
+        await expect(page.get_by_text("while reading")).not_to_be_in_viewport()
+        await page.locator(".toend").click()
+        await expect(page.get_by_text("while reading")).to_be_in_viewport()
+        assert seen.errors == []
+
+
+def _entry(number: int) -> UserMessage | ExtensionMessage:
+    return UserMessage.text(f"question {number}") if number % 2 else ExtensionMessage.of("tick", {"number": number})
+
+
+async def _publish_everywhere(session: Session, bad: str) -> None:
+    call = ToolCallBlock(id=bad, name=bad, arguments={bad: bad, "nested": [{bad: bad}]}, arguments_raw=None)
+    await session.publish(
+        SystemMessage.text(bad),
+        UserMessage(content=(TextBlock(text=bad),), name=bad),
+        AssistantMessage(
+            content=(ThinkingBlock(text=bad), TextBlock(text=bad), call, ErrorBlock(message=bad, code=bad)),
+            model=bad,
+            provider=bad,
+            stop_reason="error",
+            error_message=bad,
+            raw_stop_reason=bad,
+        ),
+        ToolResultMessage(
+            tool_call_id=bad, tool_name=bad, content=(TextBlock(text=bad), UnknownBlock(raw={"type": bad}))
+        ),
+        Compaction(summary=bad),
+        ExtensionMessage.of(bad, {bad: bad}),
+        ExtensionMessage.of("agent.progress", {"text": bad, "toolName": bad}),
+        ExtensionMessage.of("agent.ended", {"stopReason": bad, "turns": bad}),
+        ExtensionMessage.of("notification", bad),
+    )
+    await session.preview(
+        Delta(kind="text", message_id=bad, delta=bad),
+        Delta(kind="toolCall", message_id=bad, block=1, delta=bad, tool_name=bad),
+        Delta(kind="cut", message_id=bad, delta=bad),
+    )
+
+
+async def test_sixty_payloads_in_every_place_are_text_and_nothing_else(chromium: Path) -> None:
+    assert len(PAYLOADS) >= 60
+    async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, seen):
+        session = bus.session("s1")
+        await open_session(page, served, "s1")
+        for bad in PAYLOADS:
+            await _publish_everywhere(session, bad)
+        await until_at(page, 9 * len(PAYLOADS))
+        for folded in ("details:not([open]) > summary", ".quiet"):
+            await page.locator(f".rows {folded}").evaluate_all("found => found.forEach(one => one.click())")
+        drawn = await page.locator(".rows").text_content() or ""
+        for bad in PAYLOADS:
+            assert bad in drawn
+        for hostile in (
+            "script",
+            "iframe",
+            "object",
+            "embed",
+            "link",
+            "base",
+            "style",
+            "svg",
+            "math",
+            "form",
+            "img",
+            "a",
+            "meta",
+        ):
+            assert await page.locator(f".rows {hostile}").count() == 0
+        assert (
+            await page.locator(".rows [onerror], .rows [onload], .rows [style], .rows [href], .rows [src]").count() == 0
+        )
+        assert (seen.dialogs, seen.off_origin(served.base), seen.errors) == ([], [], [])
+
+
+async def test_the_page_would_notice_a_script_that_ran(chromium: Path) -> None:
+    """The guard of the test above: what it watches for does show."""
+    async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, seen):
+        await open_session(page, served, "s1")
+        await page.evaluate("alert('seen')")
+        assert seen.dialogs == ["seen"]
+        refused = await page.evaluate(
+            "(() => { try { document.body.innerHTML = '<i>x</i>'; return false } catch { return true } })()"
+        )
+        assert refused is True
+
+
+@pytest.mark.parametrize(("width", "height"), [(1400, 900), (900, 700), (420, 800)])
+async def test_nothing_is_wider_than_the_window(chromium: Path, width: int, height: int) -> None:
+    async with (
+        temporary_bus() as bus,
+        serving(bus) as served,
+        browsing(chromium, width=width, height=height) as (page, _),
+    ):
+        await bus.session("s1").publish(
+            UserMessage.text("x" * 3000), ExtensionMessage.of("k" * 300, {"y": "z" * 3000}), ExtensionMessage.of("tick")
+        )
+        await open_session(page, served, "s1")
+        await until_at(page, 3)
+        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth") is True
+        assert await page.locator(".scroll").evaluate("box => box.scrollWidth <= box.clientWidth") is True
+        await expect(page.get_by_label("Message to the agent")).to_be_in_viewport()
