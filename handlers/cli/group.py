@@ -12,6 +12,7 @@ from handlers.cli.options import WithBusOptions
 __all__ = ("COMMANDS", "lanebus")
 
 COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
+    "Begin": {"demo": ("demo", "Run a small agent and the page that shows it; no key is needed.")},
     "Look": {
         "sessions": ("sessions", "List the sessions, newest activity first."),
         "tail": ("tail", "Show a session's entries, and follow what comes."),
@@ -24,6 +25,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "import": ("importing", "Put a transcript file into a session."),
     },
     "Run": {
+        "worker": ("worker", "Run an agent of yours on the sessions that users speak in."),
         "serve": ("serve", "Serve the page that shows sessions live."),
         "server": ("server", "Look at the embedded server, or stop it."),
     },
@@ -95,6 +97,7 @@ def lanebus() -> None:
 
     \b
     Try:
+      lanebus demo
       lanebus publish first "What is 17 × 23?"
       lanebus tail first
 

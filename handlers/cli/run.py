@@ -2,15 +2,17 @@
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+import sys
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TypeVar
 
 import anyio
 
 from handlers.cli.exits import Terminated
 
-__all__ = ("run",)
+__all__ = ("on_sigterm", "run")
 
 T = TypeVar("T")
 
@@ -23,11 +25,32 @@ def run(main: Callable[[], Awaitable[T]]) -> T:
     """
 
     async def guarded() -> T:
-        with anyio.CancelScope() as scope:
-            # Ctrl-C needs nothing: asyncio cancels the main task for it. Not on Windows, which has no such signals.
-            with suppress(NotImplementedError, ValueError, RuntimeError):
-                asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, scope.cancel)
+        # Ctrl-C needs nothing: asyncio cancels the main task for it.
+        with anyio.CancelScope() as scope, on_sigterm(scope.cancel):
             return await main()
         raise Terminated
 
     return anyio.run(guarded)
+
+
+@contextmanager
+def on_sigterm(callback: Callable[[], object]) -> Generator[None]:
+    """In this block SIGTERM calls back, and does nothing else. The innermost block counts."""
+    if sys.platform == "win32":  # which has no such signal
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    before = _callbacks.get()
+    loop.add_signal_handler(signal.SIGTERM, callback)
+    token = _callbacks.set(callback)
+    try:
+        yield
+    finally:
+        _callbacks.reset(token)
+        if before is None:
+            loop.remove_signal_handler(signal.SIGTERM)
+        else:
+            loop.add_signal_handler(signal.SIGTERM, before)
+
+
+_callbacks: ContextVar[Callable[[], object] | None] = ContextVar("lanebus_sigterm", default=None)

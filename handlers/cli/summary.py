@@ -28,6 +28,9 @@ from handlers.cli.text import plain
 
 __all__ = ("summarize",)
 
+_HINT = 24
+_REPEATED = frozenset({"loopId", "messageId", "toolCallId"})
+
 
 def summarize(envelope: Envelope) -> tuple[str, str]:
     """Who speaks or what kind of entry it is, and what it says."""
@@ -40,6 +43,8 @@ def summarize(envelope: Envelope) -> tuple[str, str]:
             return "assistant", _said(message) + end
         case LlmMessage() as message:
             return str(getattr(message, "role", "")), _said(message)
+        case ExtensionMessage(kind=kind, data=dict(data)) if kind.startswith("agent."):
+            return kind, _event(data)
         case ExtensionMessage(kind=kind, data=data):
             return kind, _json(data)
         case ContextEntry() as entry:
@@ -51,7 +56,16 @@ def summarize(envelope: Envelope) -> tuple[str, str]:
 
 
 def _said(message: LlmMessage) -> str:
-    return " ".join(filter(None, map(_block, message.content)))
+    parts = [(block, _block(block)) for block in message.content]
+    # Where there is more to say, thinking is only hinted at.
+    is_hint = any(text and not isinstance(block, ThinkingBlock) for block, text in parts)
+    return " ".join(
+        _hint(text) if is_hint and isinstance(block, ThinkingBlock) else text for block, text in parts if text
+    )
+
+
+def _hint(text: str) -> str:
+    return text if len(text) <= _HINT else f"{text[: _HINT - 2]}…)"
 
 
 def _block(block: Block) -> str:
@@ -84,6 +98,16 @@ def _steer(entry: ContextEntry) -> tuple[str, str]:
             return "label", f"{target} is {label!r}" if label else f"{target} has none"
         case _:
             return "context", ""
+
+
+def _event(data: dict[str, JsonValue]) -> str:
+    """An agent's event without what every event of its session repeats."""
+    turn = data.get("turnId")
+    number = [f"turn {turn.get('turnIndex')}"] if isinstance(turn, dict) else []
+    plain_values = {
+        name: value for name, value in data.items() if isinstance(value, str | int) and name not in _REPEATED
+    }
+    return ", ".join([*number, *(f"{name} {value}" for name, value in plain_values.items())])
 
 
 def _json(value: JsonValue) -> str:

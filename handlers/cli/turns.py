@@ -48,7 +48,7 @@ def command(ctx: click.Context, session: str) -> None:
         for turn in state.turns:
             output.json_text(turn.to_json())
     elif state.turns:
-        output.table(TURN_COLUMNS, turn_rows(state))
+        output.table(TURN_COLUMNS, turn_rows(state, session))
     else:
         tell(f"session {session!r} has no turns yet: no model was called")
 
@@ -58,18 +58,21 @@ async def _turns(settings: Settings, session_id: str) -> TurnsState:
         return (await project(session, TURNS)).state
 
 
-def turn_rows(state: TurnsState) -> list[tuple[str, ...]]:
-    """A row for each turn, for `TURN_COLUMNS`. A turn without an id is called by its count, as `#12`."""
-    return [_row(number, turn) for number, turn in enumerate(state.turns, 1)]
+def turn_rows(state: TurnsState, session: str) -> list[tuple[str, ...]]:
+    """A row for each turn, for `TURN_COLUMNS`.
+
+    A turn's id is without the session, with which it begins; a turn that has none is called by its count, as `#12`.
+    """
+    return [_row(number, turn, f"{session}.") for number, turn in enumerate(state.turns, 1)]
 
 
-def _row(number: int, turn: Turn) -> tuple[str, ...]:
+def _row(number: int, turn: Turn, prefix: str) -> tuple[str, ...]:
     usage = turn.usage
     tokens = (usage.input, usage.output, usage.cache_read) if usage else ()
     runs = Counter(f"{run.name}{' failed' if run.is_error else ''}" for run in turn.tools)
     tools = ", ".join(name if times == 1 else f"{name} ×{times}" for name, times in runs.items())
     return (
-        f"#{number}" if turn.turn_id is None else str(turn.turn_id),
+        f"#{number}" if turn.turn_id is None else str(turn.turn_id).removeprefix(prefix),
         "" if turn.message is None else str(turn.message),
         turn.status,
         turn.model or "",
