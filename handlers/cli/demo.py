@@ -7,7 +7,6 @@ import anyio
 import click
 from anyio.to_thread import run_sync
 
-from bus.bus import Bus
 from handlers.agent.demo import demo_agent
 from handlers.agent.worker import Worker
 from handlers.cli.once import ask_once
@@ -55,16 +54,6 @@ def command(ctx: click.Context, *, once: bool, is_json: bool, host: str, port: i
 async def _demo(settings: Settings, *, host: str, port: int | None, is_opened: bool) -> None:
     async with open_bus(settings) as bus, anyio.create_task_group() as tasks:
         tasks.start_soon(Worker(bus, demo_agent()).run)
-        try:
-            await _serve(bus, host, PORT if port is None else port, is_opened=is_opened)
-        except PortInUse:
-            if port is not None:
-                raise
-            await _serve(bus, host, 0, is_opened=is_opened)
-
-
-async def _serve(bus: Bus, host: str, port: int, *, is_opened: bool) -> None:
-    async with anyio.create_task_group() as tasks:
 
         def on_ready(url: str) -> None:
             print(url, flush=True)
@@ -72,7 +61,13 @@ async def _serve(bus: Bus, host: str, port: int, *, is_opened: bool) -> None:
             if is_opened:
                 tasks.start_soon(_open, url)
 
-        await serve_page(bus, host=host, port=port, on_ready=on_ready)
+        serve = partial(serve_page, bus, host=host, on_ready=on_ready)
+        try:
+            await serve(port=PORT if port is None else port)
+        except PortInUse:
+            if port is not None:
+                raise
+            await serve(port=0)
 
 
 async def _open(url: str) -> None:

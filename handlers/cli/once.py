@@ -33,7 +33,7 @@ __all__ = ("NoAnswer", "ask_once")
 PATIENCE = 60.0
 """seconds for an answer that takes one; more than a machine under load needs"""
 
-_WIDTH = 100
+_WIDTH = 160
 """columns, where there is no terminal to ask"""
 
 _LANES = (

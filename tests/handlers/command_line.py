@@ -78,9 +78,18 @@ class CommandLine:
     @contextmanager
     def running(self, *arguments: str | Path) -> Iterator[Running]:
         """A command that goes on; it is killed at the end of the block if it still does."""
+        with self.fed(*arguments) as process:
+            assert process.stdin is not None
+            process.stdin.close()
+            process.stdin = None
+            yield process
+
+    @contextmanager
+    def fed(self, *arguments: str | Path) -> Iterator[Running]:
+        """The same, with a stdin to write to."""
         process = subprocess.Popen(
             self._command(*arguments),
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=ROOT,
