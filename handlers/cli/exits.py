@@ -1,5 +1,6 @@
 """How a command ends: each expected error as one line on stderr and an exit code, and never as a traceback."""
 
+import errno
 import os
 import sys
 from contextlib import suppress
@@ -16,6 +17,8 @@ INTERRUPTED = 130
 READER_GONE = 141
 """128 + SIGPIPE, what a program gives that the signal ended: a shell with `pipefail` sees the same as of any other"""
 TERMINATED = 143
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 class Terminated(Exception):
@@ -34,13 +37,16 @@ def exit_code(error: BaseException) -> int | None:
     if isinstance(error, BrokenPipeError):
         silence()
         return READER_GONE
+    if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
+        silence()
+        _tell(f"what was to be said could not be written: {error.strerror}")
+        return FAILED
     if isinstance(error, BaseExceptionGroup):
         return _of_group(cast("BaseExceptionGroup[BaseException]", error))
     from bus.errors import BusError, SetupError  # noqa: PLC0415
 
     if isinstance(error, BusError):
-        with suppress(BrokenPipeError):
-            print(f"error: {plain(str(error))}", file=sys.stderr, flush=True)
+        _tell(str(error))
         return SETTINGS if isinstance(error, SetupError) else FAILED
     return None
 
@@ -51,6 +57,11 @@ def silence() -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
+
+
+def _tell(text: str) -> None:
+    with suppress(BrokenPipeError):
+        print(f"error: {plain(text)}", file=sys.stderr, flush=True)
 
 
 def _of_group(group: BaseExceptionGroup[BaseException]) -> int | None:

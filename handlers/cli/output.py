@@ -17,6 +17,7 @@ __all__ = ("Output", "tell")
 
 # A terminal obeys some of these, and others turn the text around; in JSON they may be escaped anywhere in a text.
 _OBEYED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_NOT_ASCII = re.compile("[^\x00-\x7e]")
 
 
 class Output:
@@ -49,7 +50,8 @@ class Output:
 
     def json_text(self, text: str, *, flush: bool = False) -> None:
         """What is JSON already."""
-        print(_OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text), flush=flush)
+        is_utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+        print((_OBEYED if is_utf8 else _NOT_ASCII).sub(_escape, text), flush=flush)
 
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
         """Rows under their titles."""
@@ -64,3 +66,9 @@ class Output:
 def tell(text: str) -> None:
     """A line for the user, on stderr: a warning, a hint, what went wrong."""
     print(plain(text), file=sys.stderr, flush=True)
+
+
+def _escape(found: re.Match[str]) -> str:
+    """A character as JSON may have it: two escapes for one that takes more than 16 bits."""
+    character = found[0]
+    return f"\\u{ord(character):04x}" if ord(character) < 0x10000 else json.dumps(character)[1:-1]

@@ -129,6 +129,24 @@ def test_an_error_cannot_speak_to_the_terminal(lanebus: CommandLine) -> None:
     assert "\x1b" not in answer.err
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_an_answer_that_cannot_be_written_is_an_error(lanebus: CommandLine) -> None:
+    lanebus("publish", "s", "one")
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "handlers.cli", "tail", "s", "--data-dir", lanebus.data_dir],
+            cwd=ROOT,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (
+        1,
+        "error: what was to be said could not be written: No space left on device\n",
+    )
+
+
 # --- the end ------------------------------------------------------------------------------------------------------
 
 

@@ -2,8 +2,11 @@
 
 import pytest
 
+from bus.bus import Bus
 from bus.keys import Keys
+from bus.messages.delta import Delta
 from bus.messages.lanes import Lane
+from bus.messages.message import UserMessage
 from bus.server import open_server
 from tests.bus.resp import Resp
 from tests.handlers.command_line import CommandLine, objects
@@ -76,6 +79,19 @@ def test_a_follower_waits_for_a_session_that_is_to_begin(lanebus: CommandLine) -
         assert positions(process.stdout.readline()) == [1]
 
 
+async def test_live_pieces_are_shown_to_who_asks_for_them(lanebus: CommandLine) -> None:
+    async with Bus.open(data_dir=lanebus.data_dir) as bus:
+        session = bus.session("s")
+        await session.publish(UserMessage.text("a"))
+        with lanebus.running("tail", "s", "--live") as process:
+            assert process.stdout is not None
+            assert positions(process.stdout.readline()) == [1]
+            await session.preview(Delta(kind="text", message_id="m", delta="Hel"))
+            [piece] = objects(process.stdout.readline())
+    assert (piece["position"], piece["delta"]) == (1, 1)
+    assert piece["message"] == {"role": "delta", "kind": "text", "messageId": "m", "delta": "Hel", "block": 0}
+
+
 async def test_a_forged_entry_is_shown_as_one_and_the_next_is_read(lanebus: CommandLine) -> None:
     assert lanebus("publish", "s", "--json", stdin=SIX).code == 0
     async with open_server(lanebus.data_dir) as server:
@@ -111,3 +127,13 @@ def test_a_terminal_gets_json_that_it_does_not_obey(lanebus: CommandLine) -> Non
     message = shown.object["message"]
     assert isinstance(message, dict)
     assert message["content"] == [{"type": "text", "text": "a\x9b31mb\x1b[1m\u202ec"}]
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_json_is_json_in_any_encoding(lanebus: CommandLine, encoding: str) -> None:
+    text = "× 日本 🙂 \x9b"
+    lanebus("publish", "s", text)
+    shown = lanebus("tail", "s", env={"PYTHONIOENCODING": encoding})
+    message = shown.object["message"]
+    assert isinstance(message, dict)
+    assert message["content"] == [{"type": "text", "text": text}]
