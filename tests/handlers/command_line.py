@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Timer
 from typing import cast
 
 import pytest
@@ -96,12 +97,15 @@ class CommandLine:
             env=self._environment(None),
             text=True,
         )
+        # Who waits for a line that never comes gets the end of the file instead, and fails rather than hangs.
+        patience = Timer(SECONDS, process.kill)
+        patience.start()
         with process:
             try:
                 yield process
             finally:
-                with suppress(ProcessLookupError):
-                    process.kill()
+                patience.cancel()
+                process.kill()
 
     def at_terminal(self, *arguments: str | Path, columns: int = 80) -> Answer:
         """Run a command to its end, with a terminal for all it says; `err` is in `out`, as a user sees it."""
@@ -139,8 +143,12 @@ class CommandLine:
         return [sys.executable, "-W", "error", "-m", "handlers.cli", *map(str, arguments)]
 
     def _environment(self, more: Mapping[str, str] | None) -> dict[str, str]:
-        unset = {"COLUMNS", "LINES", "LANEBUS_URL", "LANEBUS_NAMESPACE", "LANEBUS_TOKEN", "PYTHONWARNINGS"}
-        kept = {name: value for name, value in os.environ.items() if name not in unset}
+        ours = ("LANEBUS_", "PYTHON")
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in {"COLUMNS", "LINES"} and not name.startswith(ours)
+        }
         return {**kept, "LANEBUS_DATA_DIR": str(self.data_dir), "TZ": "UTC", **(more or {})}
 
 

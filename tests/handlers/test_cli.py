@@ -1,5 +1,6 @@
 """The command line as a whole: its help, its settings, its exit codes, its end."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -124,9 +125,9 @@ def test_an_expected_error_is_one_line_and_a_code(lanebus: CommandLine, words: l
 
 
 def test_an_error_cannot_speak_to_the_terminal(lanebus: CommandLine) -> None:
-    answer = lanebus("publish", "s", "--json", stdin='{"role":"user","content":[{"type":"text","x\\u001b[31m":1}]}')
+    answer = lanebus("publish", "s", "--json", stdin='{"role":"user","content":"a","x\\u001b[31m":1}')
     assert answer.code == 1
-    assert "\x1b" not in answer.err
+    assert answer.err.startswith("error: line 1: x[31m: ")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
@@ -175,6 +176,24 @@ def test_a_reader_that_goes_away_ends_a_command_in_silence(lanebus: CommandLine,
         process.stdout.close()
         assert process.wait(60) == 141
         assert process.stderr.read() == ""
+
+
+def test_a_reader_that_was_never_there_ends_a_command_in_silence(lanebus: CommandLine) -> None:
+    lanebus("publish", "s", "so little that it is written only at the end")
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "handlers.cli", "tail", "s", "--data-dir", lanebus.data_dir],
+            cwd=ROOT,
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 def test_a_follower_ends_when_its_reader_does_also_where_nothing_comes(lanebus: CommandLine) -> None:
