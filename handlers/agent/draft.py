@@ -34,21 +34,24 @@ class Draft:
 
     def cut(self, stop_reason: StopReason, reason: str) -> AssistantMessage:
         """The text so far as a message that failed. Calls of tools that nobody finished asking for are left out."""
+        spoken = [(first, "".join(parts)) for _, (first, parts) in sorted(self._texts.items())]
+        content = tuple(_block(first, text) for first, text in spoken if first.kind != "toolCall")
+        return self._failed(stop_reason, reason, content)
+
+    def without_content(self, reason: str) -> AssistantMessage:
+        """A message that failed and holds nothing but what it cost."""
+        return self._failed("error", reason, ())
+
+    def _failed(self, stop_reason: StopReason, reason: str, content: tuple[Block, ...]) -> AssistantMessage:
         return AssistantMessage(
-            content=tuple(
-                _block(first, "".join(parts)) for _, (first, parts) in sorted(self._texts.items()) if _is_text(first)
-            ),
+            content=content,
             stop_reason=stop_reason,
             error_message=reason,
             provider=self._model.provider,
             model=self._model.name,
-            usage=self._usage,
+            usage=(self.whole and self.whole.usage) or self._usage,
             timestamp=now_ms(),
         )
-
-
-def _is_text(piece: Piece) -> bool:
-    return piece.kind != "toolCall"
 
 
 def _block(first: Piece, text: str) -> Block:

@@ -17,26 +17,22 @@ from bus.errors import BusError, Fenced, MessageTooLarge
 from bus.messages.events import (
     AgentEnded,
     AgentStarted,
-    MessageEnded,
     MessageStarted,
-    ToolStarted,
-    TurnEnded,
     TurnStarted,
     parse_event,
 )
 from bus.messages.extension import ExtensionMessage
 from bus.messages.lanes import Lane
-from bus.messages.message import AssistantMessage, SystemMessage, UserMessage, now_ms
+from bus.messages.message import SystemMessage, UserMessage
 from bus.messages.reading import Publishable
 from bus.messages.turn import TurnId
-from bus.messages.usage import Usage
-from bus.receipt import Receipt
 from handlers.agent.draft import Draft
 from handlers.agent.errors import DuplicateTool
 from handlers.agent.model import DEFAULT_MAX_TOKENS, Model, ModelRequest, Piece
 from handlers.agent.preview import Preview, open_preview
+from handlers.agent.recording import answer_id, record_answer
 from handlers.agent.run import Run
-from handlers.agent.standing import CUT, SEEN, Answer, Standing, last_loop, loop_usage, read_standing, wanted_calls
+from handlers.agent.standing import Answer, Standing, last_loop, loop_usage, read_standing, wanted_calls
 from handlers.agent.tool import Tool
 from handlers.agent.toolbox import run_tools
 from handlers.agent.unread import with_prompts_last
@@ -128,15 +124,20 @@ class AgentLoop:
 
     async def _speak(self, run: Run, context: Context, standing: Standing, turn_id: TurnId) -> bool:
         """Let the model answer, and record it; gives whether the loop is over."""
-        message_id = _message_id(run, turn_id)
+        message_id = answer_id(run, turn_id)
         await self._start_turn(run, standing, turn_id, message_id)
         specs = [tool.spec for tool in self.tools.values()]
         request = ModelRequest(with_prompts_last(context, standing.prompts), specs, self.max_tokens)
         draft = Draft(self.model)
-        fault: str | None = None
         try:
             async with open_preview(run.session, message_id, turn_id) as preview:
                 fault = await self._listen(request, draft, preview)
+            message = draft.whole or draft.cut("error", fault or "the model ended without an answer")
+            try:
+                receipt = await record_answer(run, context, turn_id, message)
+            except MessageTooLarge as error:
+                message = draft.without_content(str(error))
+                receipt = await record_answer(run, context, turn_id, message)
         except anyio.get_cancelled_exc_class():
             with anyio.move_on_after(LAST_WORDS_SECONDS, shield=True):
                 if draft.is_empty:  # the turn leaves no answer, and is begun again as it is
@@ -144,18 +145,6 @@ class AgentLoop:
                 else:
                     await self._last_words(run, context, turn_id, draft)
             raise
-        message = draft.whole or draft.cut("error", fault or "the model ended without an answer")
-        try:
-            receipt = await self._record(run, context, turn_id, message)
-        except MessageTooLarge as error:
-            message = AssistantMessage(
-                stop_reason="error",
-                error_message=str(error),
-                provider=message.provider,
-                model=message.model,
-                usage=Usage().combine(message.usage or Usage()),
-            )
-            receipt = await self._record(run, context, turn_id, message)
         # A repeat means that the log holds another answer than ours: the next step starts from what it holds.
         return not receipt.is_duplicate and not wanted_calls(message)
 
@@ -173,10 +162,10 @@ class AgentLoop:
         return None
 
     async def _last_words(self, run: Run, context: Context, turn_id: TurnId, draft: Draft) -> None:
-        """Record what was said until now."""
+        """Record what was said until now. If the answer itself landed already, its key makes this add nothing."""
         try:
             message = draft.whole or draft.cut("aborted", _STOPPED)
-            await self._record(run, context, turn_id, message, is_cut=draft.whole is None)
+            await record_answer(run, context, turn_id, message, is_cut=draft.whole is None)
         except BusError as error:
             _log.info("session %s: what was said until now is lost: %s", run.session.id, error)
 
@@ -228,41 +217,6 @@ class AgentLoop:
             config=config,
         )
 
-    async def _record(
-        self, run: Run, context: Context, turn_id: TurnId, message: AssistantMessage, *, is_cut: bool = False
-    ) -> Receipt:
-        """Append an answer with all that it ends, or with the start of its tools."""
-        message_id = _message_id(run, turn_id)
-        private: dict[str, JsonValue] = {**(message.metadata or {}), SEEN: context.position}
-        if is_cut:
-            private[CUT] = True
-        stamp = {
-            "id": message_id,
-            "turn_id": turn_id,
-            "metadata": private,
-            "timestamp": message.timestamp or now_ms(),
-        }
-        whole = message.model_copy(update=stamp)
-        own = Usage().combine(message.usage or Usage())
-        usage = loop_usage(context, turn_id.loop_id).combine(own)
-
-        def build(position: int) -> list[Publishable]:
-            ended = MessageEnded(turn_id=turn_id, message_id=message_id, position=position)
-            batch: list[Publishable] = [whole, ended.as_extension()]
-            if calls := wanted_calls(whole):
-                batch += (
-                    ToolStarted(turn_id=turn_id, tool_call_id=call.id, tool_name=call.name).as_extension()
-                    for call in calls
-                )
-                return batch
-            turn = TurnEnded(turn_id=turn_id, stop_reason=whole.stop_reason, usage=own, message=position)
-            batch.append(turn.as_extension())
-            if not is_cut:
-                batch.append(_ended(turn_id, whole, usage).as_extension())
-            return batch
-
-        return await run.publish_at(build, key=f"{turn_id}.answer")
-
     async def _stop(self, run: Run, context: Context, answer: Answer) -> None:
         """End a loop that has had its turns. Source of the note: seed 001."""
         turn_id = answer.turn_id
@@ -274,15 +228,3 @@ class AgentLoop:
             usage=loop_usage(context, turn_id.loop_id),
         )
         await run.publish(note, ended.as_extension(), key=f"{turn_id.loop_id}.stopped")
-
-
-def _ended(turn_id: TurnId, message: AssistantMessage, usage: Usage) -> AgentEnded:
-    return AgentEnded(
-        loop_id=turn_id.loop_id, stop_reason=message.stop_reason, turns=turn_id.turn_index + 1, usage=usage
-    )
-
-
-def _message_id(run: Run, turn_id: TurnId) -> str:
-    """The id of an answer and of its preview. A turn that is begun again is spoken under another lease's epoch, so its
-    pieces are not taken for those of the preview that was cut."""
-    return f"{turn_id}.{run.lease.epoch}"

@@ -1,12 +1,10 @@
 """A worker: takes sessions that have something to do, one loop a session, many sessions side by side.
 
-Who answers a message that comes while its session's lease is held? Its pointer may go to another worker, B, which
-cannot tell whether the holder, A, has read that far. Two rules make sure that somebody does:
-
-- A looks into the log once more *after* it has released the lease, and acknowledges its own pointer only then.
-  Whatever was appended while the lease was held is seen by that look.
-- B does not trust in that, as A may die first, or hold the lease without being a worker. It keeps its pointer pending
-  and tries the lease again until it got it, or until the pointer is acknowledged by a look that found nothing to do.
+Who answers a message that comes while its session's lease is held? The holder, A, looks into the log until it finds
+nothing to do, and then releases the lease; the message may come after that last look. If its pointer goes to A, A
+looks again. If it goes to another worker, B, that one cannot tell whether A will read so far: A may be past its last
+look, may die, or may be no worker at all. So B does not acknowledge the pointer on A's account. It tries the lease
+again until it has it, and acknowledges once a look of its own finds nothing to do; if B dies, others claim its pointer.
 """
 
 import logging
@@ -23,7 +21,7 @@ from anyio.abc import TaskGroup
 
 from bus.bus import Bus
 from bus.consumer import Work
-from bus.errors import BusError, Fenced, LogRolledBack, MessageError, SessionClosed, Unavailable
+from bus.errors import BusError, Fenced, LogRolledBack, SessionClosed, Unavailable
 from bus.log import Lease
 from bus.messages.extension import ExtensionMessage
 from bus.messages.message import AssistantMessage, now_ms
@@ -90,7 +88,7 @@ class Worker:
         self._jobs: dict[str, _Job] = {}
         self._warm: OrderedDict[str, WarmContext] = OrderedDict()
         self._taking: anyio.CancelScope | None = None
-        self._is_stopping = False
+        self._stopping = anyio.Event()
 
     async def run(self) -> None:
         """Work until `stop`. Cancelled, it hands back what it is at: what was said so far is recorded, another goes on.
@@ -99,7 +97,7 @@ class Worker:
         """
         async with anyio.create_task_group() as tasks:
             with anyio.CancelScope() as self._taking:
-                if self._is_stopping:
+                if self._stopping.is_set():
                     return
                 async with aclosing(self._consumer.work()) as works:
                     async for work in works:
@@ -107,7 +105,7 @@ class Worker:
 
     def stop(self) -> None:
         """Take nothing new; `run` ends when what was taken is finished."""
-        self._is_stopping = True
+        self._stopping.set()
         if self._taking is not None:
             self._taking.cancel()
 
@@ -118,7 +116,8 @@ class Worker:
             await self._slots.acquire()
             job = self._jobs[work.session] = _Job(self._bus.session(work.session))
             tasks.start_soon(self._serve, job)
-        job.works.append(work)
+        if work not in job.works:  # one that was pending for long comes again
+            job.works.append(work)
         job.is_rung = True
 
     # --- one session ----------------------------------------------------------------------------------------------
@@ -129,14 +128,16 @@ class Worker:
         has_slot = True
         is_done = False
         try:
-            while not is_done and not (pause > RETRY_SECONDS and self._is_stopping):
+            while not is_done:
                 if await self._try(job):
                     is_done = not job.is_rung
                     continue
                 # No slot is held while waiting: those who hold the lease have one of their own.
                 self._slots.release()
                 has_slot = False
-                await anyio.sleep(pause)
+                with anyio.move_on_after(pause):
+                    await self._stopping.wait()
+                    return  # its pointers stay pending, for others to claim
                 pause = min(pause * 2, LONGEST_RETRY_SECONDS)
                 await self._slots.acquire()
                 has_slot = True
@@ -152,30 +153,20 @@ class Worker:
         """Take the lease and work the session off; False if it has to be tried again later."""
         session = job.session
         try:
+            # Whatever rang until now is in the log, and is seen by the looks that follow.
+            job.is_rung = False
             lease = await session.acquire_lease(self._owner, self._seconds)
-            if lease is None:
-                return False
-            if not await self._hold(job, lease):
-                return False
-            job.is_rung = False
-            # The look behind the release, see the top.
-            job.is_rung = read_standing(await self._context(session).refresh()).has_work
+            return lease is not None and await self._hold(job, lease)
         except SessionClosed:
-            job.is_rung = False  # nothing can be said in it any more
-        except MessageError as error:
-            job.is_rung = False
-            _log.debug("session %s cannot be read, and has been told so: %s", session.id, error)
+            return True  # nothing can be said in it any more
         except LogRolledBack as error:
             _log.warning("session %s is read again from its start: %s", session.id, error)
             self._warm.pop(session.id, None)
-            return False
         except Unavailable as error:
             _log.warning("session %s is tried again: %s", session.id, error)
-            return False
         except Exception:  # noqa: BLE001  # other sessions go on, and this one is tried again
             _log.exception("session %s could not be worked on", session.id)
-            return False
-        return True
+        return False
 
     async def _hold(self, job: _Job, lease: Lease) -> bool:
         """Work with the lease in hand, and give it back; False if it was lost."""
@@ -222,11 +213,7 @@ class Worker:
         run = Run(job.session, lease, self._context(job.session))
         try:
             while True:
-                try:
-                    context = await run.context.refresh()
-                except MessageError as error:  # an entry that cannot be read: what follows it never will be
-                    await self._record(run, error, job.works[-1].position)
-                    return True
+                context = await run.context.refresh()
                 if not read_standing(context).has_work:
                     return True
                 try:

@@ -20,6 +20,7 @@ __all__ = (
     "SECONDS",
     "Pause",
     "ScriptedModel",
+    "Step",
     "answer",
     "calls",
     "events",
@@ -40,7 +41,7 @@ SECONDS = 20.0
 @asynccontextmanager
 async def short_folder() -> AsyncGenerator[Path, None]:
     """A folder with a path short enough for a socket, which pytest's own need not be."""
-    folder = Path(mkdtemp(prefix="lb-", dir="/tmp"))  # noqa: S108  # made anew, for us alone
+    folder = Path(mkdtemp(prefix="lb-", dir="/tmp"))
     try:
         yield folder
     finally:

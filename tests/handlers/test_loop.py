@@ -4,21 +4,27 @@ from collections.abc import Callable, Sequence
 from itertools import count
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from bus import Session, SystemMessage, ToolCallBlock, TurnId, Usage, UserMessage
+from bus.messages.delta import Delta
 from bus.messages.events import AgentEnded, AgentStarted, MessageStarted, Progress, TurnEnded, TurnStarted
 from bus.messages.message import AssistantMessage, ToolResultMessage
 from bus.messages.reading import Publishable
 from bus.receipt import Receipt
+from handlers.agent.demo import demo_agent
 from handlers.agent.errors import DuplicateTool
 from handlers.agent.loop import AgentLoop
 from handlers.agent.model import Piece
 from handlers.agent.run import Run
+from handlers.agent.standing import read_standing
 from handlers.agent.tool import ToolContext, ToolReply, tool
+from handlers.context import build_context
 from tests.handlers.agents import (
     Pause,
     ScriptedModel,
+    Step,
     answer,
     calls,
     events,
@@ -154,6 +160,19 @@ async def test_a_result_over_the_limit_becomes_an_error() -> None:
         assert result.startswith("result error: The result of 2000")
 
 
+async def test_an_answer_over_the_limit_fails_and_keeps_its_cost() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        await AgentLoop(ScriptedModel(answer("x" * 2_000_000)))(await take_run(session))
+        told = (await messages(session))[-1]
+        assert isinstance(told, AssistantMessage)
+        assert (told.stop_reason, told.content) == ("error", ())
+        assert "over the limit" in (told.error_message or "")
+        assert told.usage == Usage(input=10, output=2, total_tokens=12)
+        assert (await said(session))[-1] == "agent.ended"
+
+
 @pytest.mark.parametrize(("terminating", "model_calls"), [((True, True), 1), ((True, False), 2), ((False, True), 2)])
 async def test_a_loop_ends_without_another_model_call_if_every_result_says_so(
     terminating: tuple[bool, bool], model_calls: int
@@ -189,15 +208,16 @@ async def test_a_loop_stops_at_its_limit_of_turns() -> None:
         assert (await said(session))[-2:] == ["user: [Agent stopped: turn limit of 3 reached]", "agent.ended"]
         (end,) = [event for event in await events(session) if isinstance(event, AgentEnded)]
         assert (end.stop_reason, end.turns) == ("maxTurns", 3)
+        assert not read_standing(await build_context(session)).has_work, "its own note is no question"
         await loop(await take_run(session))
-        assert len(model.requests) == 3, "its own note is no question"
+        assert len(model.requests) == 3
 
 
 async def test_a_model_that_fails_leaves_what_it_said_and_the_next_question_is_a_new_loop() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
-        failing = [Piece("text", "Well, "), Usage(input=7), ValueError("cut off")]
+        failing: list[Step] = [Piece("text", "Well, "), Usage(input=7), ValueError("cut off")]
         loop = AgentLoop(ScriptedModel(failing, answer("Fine.")))
         await loop(await take_run(session))
         assert (await said(session))[-4:] == [
@@ -256,9 +276,10 @@ async def test_live_deltas_are_the_text_and_name_the_message_that_follows() -> N
         await ask(session)
         pause = Pause()
         run = await take_run(session)
+        found: list[Delta] = []
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(AgentLoop(ScriptedModel([pause, *answer("Hello there!")])), run)
-            found = await watch_deltas(session, pause, "agent.ended")
+            found += await watch_deltas(session, pause, "agent.ended")
         told = (await messages(session))[-1]
         assert "".join(delta.delta for delta in found) == "Hello there!"
         assert {(delta.message_id, delta.turn_id) for delta in found} == {(told.id, told.turn_id)}
@@ -287,11 +308,22 @@ async def test_a_deposed_loop_ends_quietly_and_writes_nothing() -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(AgentLoop(ScriptedModel([pause, *answer("Too late.")])), run)
             await pause.reached.wait()
-            later = await take_run(session)
+            await take_run(session)
             pause.over.set()
         assert (await said(session))[-1] == "agent.message.started"
-        await AgentLoop(ScriptedModel(answer("In time.")))(later)
+        await AgentLoop(ScriptedModel(answer("In time.")))(await take_run(session))
         assert [text for text in await said(session) if text.startswith("assistant")] == ["assistant stop: In time."]
+
+
+async def test_a_deposed_loop_does_not_even_start() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        deposed = await take_run(session)
+        await take_run(session)
+        await AgentLoop(ScriptedModel(), system="Be brief.")(deposed)
+        await AgentLoop(ScriptedModel())(deposed)
+        assert await said(session) == ["user: hello?"]
 
 
 async def test_a_deposed_tool_batch_ends_quietly() -> None:
@@ -383,6 +415,7 @@ async def test_the_preview_of_a_lost_worker_is_ended_by_a_cut() -> None:
         pause = Pause()
         lost = await take_run(session)
         shown = Pause()
+        found: list[Delta] = []
         async with anyio.create_task_group() as tasks:
             model = ScriptedModel([shown, Piece("text", "half a "), pause, *answer("Never.")])
             tasks.start_soon(AgentLoop(model), lost)
@@ -393,7 +426,7 @@ async def test_the_preview_of_a_lost_worker_is_ended_by_a_cut() -> None:
                 pause.over.set()
 
             tasks.start_soon(go_on)
-            found = await watch_deltas(session, shown, "agent.ended")
+            found += await watch_deltas(session, shown, "agent.ended")
         ids = [event.message_id for event in await events(session) if isinstance(event, MessageStarted)]
         assert len(set(ids)) == 2
         assert [delta.kind for delta in found if delta.message_id == ids[0]][-1] == "cut"
@@ -407,10 +440,11 @@ async def test_who_speaks_while_the_model_thinks_is_answered_by_the_next_loop() 
         pause = Pause()
         model = ScriptedModel([pause, *answer("One.")], answer("Two."))
         loop, run = AgentLoop(model), await take_run(session)
+        late: list[int] = []
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(loop, run)
             await pause.reached.wait()
-            late = await ask(session, "two?")
+            late.append(await ask(session, "two?"))
             pause.over.set()
         await loop(run)
         await loop(run)
@@ -419,7 +453,7 @@ async def test_who_speaks_while_the_model_thinks_is_answered_by_the_next_loop() 
             "assistant stop: Two.",
         ]
         started = [event for event in await events(session) if isinstance(event, TurnStarted)]
-        assert [turn.prompts for turn in started] == [(1,), (late,)]
+        assert [turn.prompts for turn in started] == [(1,), tuple(late)]
         assert [message.text_content() for message in model.requests[1].context.messages] == ["one?", "One.", "two?"]
 
 
@@ -485,6 +519,34 @@ async def test_a_loop_killed_around_any_of_its_appends_is_continued_to_the_same_
                 break
             appends += 1
         assert appends == 7  # system, start, answer, two results, start, answer
+
+
+async def test_a_loop_cancelled_anywhere_is_continued_to_one_answer_and_one_result_a_call() -> None:
+    async with fresh_bus() as bus:
+        loop = demo_agent(delay=0)
+        cut = 0
+        for steps in range(0, 400, 4):
+            session = bus.session(f"s{steps}")
+            await ask(session, "What is 17 × 23 and 5 + 6?")
+            run = await take_run(session)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(loop, run)
+                for _ in range(steps):
+                    await anyio.lowlevel.checkpoint()
+                tasks.cancel_scope.cancel()
+            cut += "agent.ended" not in await said(session)
+            await loop(await take_run(session))
+            entries = await said(session)
+            assert [text for text in entries if text.startswith(("result", "assistant stop"))] == [
+                "result: 391",
+                "result: 11",
+                "assistant stop: 17 × 23 is 391, and 5 + 6 is 11.",
+            ]
+            assert entries.count("agent.started") == entries.count("agent.ended") == 1
+            found = await events(session)
+            ended = [str(event.turn_id) for event in found if isinstance(event, TurnEnded)]
+            assert len(ended) == len(set(ended)) == 2 + sum(text.startswith("assistant aborted") for text in entries)
+        assert cut > 10, "most were cancelled before their end"
 
 
 async def test_a_recorded_result_is_reused_and_only_the_unanswered_call_runs() -> None:

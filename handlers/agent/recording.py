@@ -1,0 +1,72 @@
+"""An answer goes into the log together with all that it ends, or with the start of its tools."""
+
+from pydantic import JsonValue
+
+from bus.messages.events import AgentEnded, MessageEnded, ToolStarted, TurnEnded
+from bus.messages.message import AssistantMessage, now_ms
+from bus.messages.reading import Publishable
+from bus.messages.turn import TurnId
+from bus.messages.usage import Usage
+from bus.receipt import Receipt
+from handlers.agent.run import Run
+from handlers.agent.standing import CUT, SEEN, loop_usage, wanted_calls
+from handlers.context.fold import Context
+
+__all__ = ("answer_id", "record_answer")
+
+
+def answer_id(run: Run, turn_id: TurnId) -> str:
+    """The id of a turn's answer and of its preview. A turn that is begun again is spoken under another lease's epoch,
+    so its pieces are not taken for those of the preview that was cut."""
+    return f"{turn_id}.{run.lease.epoch}"
+
+
+async def record_answer(
+    run: Run, context: Context, turn_id: TurnId, message: AssistantMessage, *, is_cut: bool = False
+) -> Receipt:
+    """Append a turn's answer, once: a repeat adds nothing, whatever it says.
+
+    Args:
+        context: what the model had read.
+        is_cut: the loop is not over, though the answer failed.
+
+    Raises:
+        Fenced: the lease is lost.
+        MessageTooLarge: the answer is over the limit.
+        BusError: as for `Session.publish`.
+    """
+    private: dict[str, JsonValue] = {**(message.metadata or {}), SEEN: context.position}
+    if is_cut:
+        private[CUT] = True
+    message_id = answer_id(run, turn_id)
+    whole = message.model_copy(
+        update={
+            "id": message_id,
+            "turn_id": turn_id,
+            "metadata": private,
+            "timestamp": message.timestamp or now_ms(),
+        }
+    )
+    own = Usage().combine(message.usage or Usage())  # which leaves the provider's own object out
+    loop = AgentEnded(
+        loop_id=turn_id.loop_id,
+        stop_reason=whole.stop_reason,
+        turns=turn_id.turn_index + 1,
+        usage=loop_usage(context, turn_id.loop_id).combine(own),
+    )
+
+    def build(position: int) -> list[Publishable]:
+        ended = MessageEnded(turn_id=turn_id, message_id=message_id, position=position)
+        batch: list[Publishable] = [whole, ended.as_extension()]
+        if calls := wanted_calls(whole):
+            batch += (
+                ToolStarted(turn_id=turn_id, tool_call_id=call.id, tool_name=call.name).as_extension() for call in calls
+            )
+            return batch
+        turn = TurnEnded(turn_id=turn_id, stop_reason=whole.stop_reason, usage=own, message=position)
+        batch.append(turn.as_extension())
+        if not is_cut:
+            batch.append(loop.as_extension())
+        return batch
+
+    return await run.publish_at(build, key=f"{turn_id}.answer")

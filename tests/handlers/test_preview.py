@@ -1,0 +1,103 @@
+"""Live deltas of one message: few, in order, never in the way of the model."""
+
+import anyio
+import pytest
+
+from bus import TurnId, Unavailable
+from bus.messages.delta import Delta
+from handlers.agent.model import Piece
+from handlers.agent.preview import FLUSH_CHARACTERS, open_preview
+from tests.handlers.agents import SECONDS, Pause
+
+__all__ = ()
+
+TURN = TurnId(loop_id="s1.main.1", turn_index=0)
+
+
+class Listener:
+    """The part of a session that previews go to."""
+
+    def __init__(self, *, hangs: Pause | None = None, fails: bool = False) -> None:
+        self.calls: list[tuple[Delta, ...]] = []
+        self.heard = anyio.Event()
+        self._hangs, self._fails = hangs, fails
+
+    async def preview(self, *deltas: Delta) -> None:
+        if self._hangs is not None:
+            await self._hangs.wait()
+        if self._fails:
+            raise Unavailable("gone")
+        self.calls.append(deltas)
+        self.heard.set()
+
+
+async def test_pieces_that_come_together_are_sent_together() -> None:
+    listener = Listener()
+    async with open_preview(listener, "m1", TURN) as preview:
+        preview.add(Piece("thinking", "Let me ", 0))
+        preview.add(Piece("thinking", "see.", 0))
+        preview.add(Piece("toolCall", '{"a"', 1, "add"))
+        preview.add(Piece("toolCall", ": 1}", 1))
+        preview.add(Piece("toolCall", "{}", 2, "add"))
+    (deltas,) = listener.calls
+    assert [(d.kind, d.delta, d.block, d.tool_name) for d in deltas] == [
+        ("thinking", "Let me see.", 0, None),
+        ("toolCall", '{"a": 1}', 1, "add"),
+        ("toolCall", "{}", 2, "add"),
+    ]
+    assert {(d.message_id, d.turn_id) for d in deltas} == {("m1", TURN)}
+
+
+async def test_pieces_are_sent_while_the_model_still_speaks() -> None:
+    listener = Listener()
+    async with open_preview(listener, "m1", TURN) as preview:
+        preview.add(Piece("text", "Hello"))
+        with anyio.fail_after(SECONDS):
+            await listener.heard.wait()
+        preview.add(Piece("text", " there"))
+    assert [delta.delta for call in listener.calls for delta in call] == ["Hello", " there"]
+
+
+async def test_much_text_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("handlers.agent.preview.PAUSE_SECONDS", 3_600.0)
+    listener = Listener()
+    async with open_preview(listener, "m1", TURN) as preview:
+        preview.add(Piece("text", "x" * FLUSH_CHARACTERS))
+        with anyio.fail_after(SECONDS):
+            await listener.heard.wait()
+
+
+async def test_what_comes_while_a_send_hangs_follows_in_order() -> None:
+    pause = Pause()
+    listener = Listener(hangs=pause)
+    async with open_preview(listener, "m1", TURN) as preview:
+        preview.add(Piece("text", "one "))
+        await pause.reached.wait()
+        for word in ("two ", "three ", "four"):
+            preview.add(Piece("text", word))
+        pause.over.set()
+    assert [delta.delta for call in listener.calls for delta in call] == ["one ", "two three four"]
+
+
+async def test_a_server_that_hangs_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("handlers.agent.preview.END_SECONDS", 0.01)
+    listener = Listener(hangs=Pause())
+    with anyio.fail_after(SECONDS):
+        async with open_preview(listener, "m1", TURN) as preview:
+            preview.add(Piece("text", "one"))
+    assert listener.calls == []
+
+
+async def test_what_cannot_be_shown_is_left_out() -> None:
+    async with open_preview(Listener(fails=True), "m1", TURN) as preview:
+        preview.add(Piece("text", "one"))
+        await preview.flush()
+        preview.add(Piece("text", "two"))
+        await preview.cut("gone")
+
+
+async def test_nothing_is_sent_after_the_end() -> None:
+    listener = Listener()
+    async with open_preview(listener, "m1", TURN):
+        pass
+    assert listener.calls == []

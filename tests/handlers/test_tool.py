@@ -1,0 +1,177 @@
+"""Tools: a schema from annotations, and a result whatever happens."""
+
+import threading
+from typing import Annotated, Literal
+
+import anyio
+import pytest
+from pydantic import BaseModel, Field, JsonValue
+
+from bus import ImageBlock, MediaRef, TextBlock, ToolCallBlock, ToolResultMessage, TurnId
+from handlers.agent.tool import Tool, ToolContext, ToolReply, tool
+
+__all__ = ()
+
+
+async def silent(text: str) -> None:
+    del text
+
+
+CONTEXT = ToolContext("s1", TurnId(loop_id="s1.main.1", turn_index=0), "c1", silent)
+
+
+async def run(subject: Tool, arguments: JsonValue = None, *, raw: str | None = None) -> ToolResultMessage:
+    call = ToolCallBlock(id="c1", name=subject.name, arguments=arguments, arguments_raw=raw)
+    return await subject.run(call, CONTEXT)
+
+
+class Place(BaseModel):
+    city: str
+
+
+@tool
+async def weather(
+    place: Place, days: Annotated[int, Field(ge=1, le=7, description="how many")] = 1, unit: Literal["C", "F"] = "C"
+) -> str:
+    """Tell the weather.
+
+    Of any place.
+    """
+    return f"{place.city} {days} {unit}"
+
+
+def test_the_schema_comes_from_the_annotations_and_the_description_from_the_docstring() -> None:
+    assert weather.name == "weather"
+    assert weather.spec.description == "Tell the weather.\n\nOf any place."
+    schema = weather.spec.schema
+    assert schema["required"] == ["place"]
+    assert schema["additionalProperties"] is False
+    properties = schema["properties"]
+    assert isinstance(properties, dict)
+    assert properties["days"] == {
+        "type": "integer",
+        "minimum": 1,
+        "maximum": 7,
+        "default": 1,
+        "description": "how many",
+    }
+    assert properties["unit"] == {"type": "string", "enum": ["C", "F"], "default": "C"}
+    assert properties["place"] == {"$ref": "#/$defs/Place"}
+
+
+def test_the_context_is_no_argument() -> None:
+    @tool(name="asks", description="Ask.")
+    async def function(context: ToolContext, question: str) -> str:
+        return f"{context.call_id} {question}"
+
+    assert (function.spec.name, function.spec.description) == ("asks", "Ask.")
+    assert function.spec.schema["properties"] == {"question": {"type": "string"}}
+
+
+async def test_arguments_are_read_as_their_types() -> None:
+    result = await run(weather, {"place": {"city": "Bonn"}, "days": 3})
+    assert (result.text_content(), result.is_error) == ("Bonn 3 C", False)
+    assert (result.tool_call_id, result.tool_name) == ("c1", "weather")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        ({}, "place: Field required"),
+        ({"place": {}}, "place.city: Field required"),
+        ({"place": {"city": "Bonn"}, "days": 9}, "days: Input should be less than or equal to 7"),
+        ({"place": {"city": "Bonn"}, "hours": 9}, "hours: Extra inputs are not permitted"),
+        ([1], "arguments: Input should be"),
+    ],
+)
+async def test_wrong_arguments_give_an_error_that_names_the_fault(arguments: JsonValue, fault: str) -> None:
+    result = await run(weather, arguments)
+    assert result.is_error
+    assert result.text_content().startswith("Invalid arguments: ")
+    assert fault in result.text_content()
+
+
+async def test_arguments_that_are_no_json_give_an_error() -> None:
+    result = await run(weather, {}, raw='{"place": ')
+    assert (result.is_error, result.text_content()) == (True, 'Invalid arguments: not JSON: {"place": ')
+
+
+async def test_parameters_may_have_the_names_of_a_model_s_methods() -> None:
+    @tool
+    def function(copy: str, json: int, schema: bool = True) -> str:
+        return f"{copy} {json} {schema}"
+
+    assert (await run(function, {"copy": "a", "json": 1})).text_content() == "a 1 True"
+
+
+async def test_what_a_tool_raises_is_its_result() -> None:
+    @tool
+    def function() -> str:
+        raise KeyError("nothing here")
+
+    result = await run(function)
+    assert (result.is_error, result.text_content()) == (True, "KeyError: 'nothing here'")
+
+
+async def test_a_sync_tool_runs_beside_the_event_loop() -> None:
+    @tool
+    def function() -> str:
+        return str(threading.current_thread() is threading.main_thread())
+
+    assert (await run(function)).text_content() == "False"
+
+
+async def test_a_cancelled_tool_stays_cancelled() -> None:
+    @tool
+    async def function() -> str:
+        await anyio.sleep_forever()
+        return "never"
+
+    with anyio.move_on_after(0) as scope:
+        await run(function)
+    assert scope.cancelled_caught
+
+
+IMAGE = ImageBlock(media=MediaRef(kind="url", url="https://example.com/a.png"))
+
+
+@pytest.mark.parametrize(
+    ("output", "content", "structured"),
+    [
+        (None, (), None),
+        ("", (), None),
+        ("text", (TextBlock(text="text"),), None),
+        (IMAGE, (IMAGE,), None),
+        (["see", IMAGE], (TextBlock(text="see"), IMAGE), None),
+        (7, (TextBlock(text="7"),), 7),
+        (["a", "b"], (TextBlock(text='["a", "b"]'),), ["a", "b"]),
+        (Place(city="Köln"), (TextBlock(text='{"city": "Köln"}'),), {"city": "Köln"}),
+    ],
+)
+async def test_what_a_tool_gives_becomes_content(
+    output: object, content: tuple[object, ...], structured: JsonValue
+) -> None:
+    @tool
+    async def function() -> object:
+        return output
+
+    result = await run(function)
+    assert (result.content, result.structured, result.is_error) == (content, structured, False)
+
+
+async def test_what_cannot_be_written_as_json_is_an_error() -> None:
+    @tool
+    async def function() -> object:
+        return object()
+
+    assert (await run(function)).is_error
+
+
+async def test_a_reply_says_more_than_its_content() -> None:
+    @tool
+    async def function() -> ToolReply:
+        return ToolReply(["done", IMAGE], structured={"n": 1}, is_error=True, terminate=True)
+
+    result = await run(function)
+    assert result.content == (TextBlock(text="done"), IMAGE)
+    assert (result.structured, result.is_error, result.terminate) == ({"n": 1}, True, True)

@@ -1,0 +1,371 @@
+"""Workers: one loop a session, nothing lost when one of them stops, dies or meets poison."""
+
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from bus import Bus, Session, ToolCallBlock, UserMessage
+from bus.messages.delta import Delta
+from bus.messages.events import AgentStarted
+from bus.messages.message import AssistantMessage
+from bus.server import open_server
+from handlers.agent.errors import AgentNotFound
+from handlers.agent.load import load_agent
+from handlers.agent.loop import AgentLoop
+from handlers.agent.model import Piece
+from handlers.agent.run import Agent, Run
+from handlers.agent.tool import tool
+from handlers.agent.worker import Worker
+from tests.bus.resp import Resp
+from tests.handlers.agents import (
+    SECONDS,
+    Pause,
+    ScriptedModel,
+    answer,
+    calls,
+    events,
+    fresh_bus,
+    messages,
+    said,
+    short_folder,
+    wait_for,
+)
+
+__all__ = ()
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+class Echo(ScriptedModel):
+    """Says "Yes." however often it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__(*[answer("Yes.")] * 1_000)
+
+
+@asynccontextmanager
+async def working(bus: Bus, *agents: Agent, lease_seconds: float = 15.0) -> AsyncGenerator[list[Worker], None]:
+    """A worker for each agent, stopped when the block is over."""
+    workers = [
+        Worker(bus, agent, name=f"w{number}", lease_seconds=lease_seconds) for number, agent in enumerate(agents)
+    ]
+    async with anyio.create_task_group() as tasks:
+        for worker in workers:
+            tasks.start_soon(worker.run)
+        yield workers
+        for worker in workers:
+            worker.stop()
+
+
+@asynccontextmanager
+async def fresh_server() -> AsyncGenerator[tuple[Bus, Path], None]:
+    """A bus, and the socket of its server."""
+    async with short_folder() as folder, open_server(folder / "d") as server, Bus.open(data_dir=folder / "d") as bus:
+        yield bus, server.socket
+
+
+async def ask(session: Session, text: str = "hello?") -> int:
+    return (await session.publish(UserMessage.text(text))).position
+
+
+def pending(socket: Path, namespace: str = "lanebus", group: str = "agents") -> int:
+    """Pointers that were delivered and not acknowledged, over all index streams."""
+    found = 0
+    with Resp(socket) as server:
+        names = server("KEYS", f"{namespace}:*index")
+        assert isinstance(names, list)
+        for name in names:
+            summary = server("XPENDING", str(name), group)
+            assert isinstance(summary, list)
+            found += int(str(summary[0]))
+    return found
+
+
+async def nothing_pending(socket: Path) -> None:
+    with anyio.fail_after(SECONDS):
+        while pending(socket):  # noqa: ASYNC110  # the server tells nobody of an acknowledgement
+            await anyio.sleep(0.02)
+
+
+async def test_a_worker_answers_and_acknowledges() -> None:
+    async with fresh_server() as (bus, socket):
+        session = bus.session("s1")
+        await ask(session)
+        async with working(bus, AgentLoop(Echo())):
+            await wait_for(session, "agent.ended")
+            await ask(session, "again?")
+            await wait_for(session, "agent.ended", 2)
+            await nothing_pending(socket)
+        assert (await session.head()).epoch >= 1
+
+
+async def test_two_workers_run_one_loop_for_each_question() -> None:
+    async with fresh_server() as (bus, socket):
+        sessions = [bus.session(f"s{number}") for number in range(12)]
+        async with working(bus, AgentLoop(Echo()), AgentLoop(Echo())):
+            for question in range(1, 4):
+                for session in sessions:
+                    await ask(session)
+                for session in sessions:
+                    await wait_for(session, "agent.ended", question)
+            await nothing_pending(socket)
+        for session in sessions:
+            started = [event.loop_id for event in await events(session) if isinstance(event, AgentStarted)]
+            assert started == [f"{session.id}.main.{number}" for number in (1, 2, 3)]
+
+
+async def test_who_speaks_meanwhile_is_answered_under_the_same_lease() -> None:
+    async with fresh_server() as (bus, socket):
+        session = bus.session("s1")
+        pause = Pause()
+        epochs: list[int] = []
+        loop = AgentLoop(ScriptedModel([pause, *answer("One.")], answer("Two.")))
+
+        async def agent(run: Run) -> None:
+            epochs.append(run.lease.epoch)
+            await loop(run)
+
+        async with working(bus, agent):
+            await ask(session)
+            await pause.reached.wait()
+            await ask(session, "and?")
+            pause.over.set()
+            await wait_for(session, "agent.ended", 2)
+            await nothing_pending(socket)
+        assert epochs == [1, 1]
+
+
+async def test_what_comes_while_another_holds_the_lease_is_answered_once_it_is_free() -> None:
+    async with fresh_server() as (bus, socket):
+        session = bus.session("s1")
+        lease = await session.acquire_lease("somebody", 600)
+        assert lease is not None
+        async with working(bus, AgentLoop(Echo())):
+            await ask(session)
+            other = bus.session("s2")
+            await ask(other)
+            await wait_for(other, "agent.ended")
+            assert pending(socket) >= 1
+            assert await said(session) == ["user: hello?"]
+            await session.release_lease(lease)
+            await wait_for(session, "agent.ended")
+            await nothing_pending(socket)
+
+
+async def test_a_stopped_worker_finishes_what_it_took_and_takes_nothing_new() -> None:
+    async with fresh_bus() as bus:
+        session, other = bus.session("s1"), bus.session("s2")
+        pause = Pause()
+        async with working(bus, AgentLoop(ScriptedModel([pause, *answer("Done.")]))) as (worker,):
+            await ask(session)
+            await pause.reached.wait()
+            worker.stop()
+            await ask(other)
+            pause.over.set()
+        assert (await said(session))[-1] == "agent.ended"
+        assert await said(other) == ["user: hello?"]
+
+
+async def test_a_stopped_worker_does_not_wait_for_a_lease_that_another_holds() -> None:
+    async with fresh_server() as (bus, socket):
+        session, other = bus.session("s1"), bus.session("s2")
+        assert await session.acquire_lease("somebody", 600) is not None
+        with anyio.fail_after(SECONDS):
+            async with working(bus, AgentLoop(Echo())):
+                await ask(session)
+                await ask(other)
+                await wait_for(other, "agent.ended")
+        assert pending(socket) >= 1, "its pointer is left for others to claim"
+
+
+async def test_a_cancelled_worker_hands_its_turn_to_another() -> None:
+    async with fresh_server() as (bus, socket):
+        session = bus.session("s1")
+        pause = Pause()
+        first = Worker(bus, AgentLoop(ScriptedModel([Piece("text", "As I was "), pause])), name="first")
+        async with working(bus) as _, anyio.create_task_group() as tasks:
+            tasks.start_soon(first.run)
+            await ask(session)
+            await pause.reached.wait()
+            tasks.cancel_scope.cancel()
+        async with working(bus, AgentLoop(ScriptedModel(answer("Here it is.")))):
+            await wait_for(session, "agent.ended")
+            await nothing_pending(socket)
+        entries = await said(session)
+        assert [text for text in entries if text.startswith("assistant")] == [
+            "assistant aborted: As I was ",
+            "assistant stop: Here it is.",
+        ]
+        assert entries.count("agent.started") == entries.count("agent.ended") == 1
+
+
+async def test_a_worker_cancelled_in_a_tool_leaves_the_call_to_another() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        pause = Pause()
+
+        @tool(name="slow")
+        async def hangs() -> str:
+            await pause.wait()
+            return "never"
+
+        @tool(name="slow")
+        async def works() -> str:
+            return "done"
+
+        asked = calls(ToolCallBlock(id="c1", name="slow"))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(Worker(bus, AgentLoop(ScriptedModel(asked), (hangs,)), name="first").run)
+            await ask(session)
+            await pause.reached.wait()
+            tasks.cancel_scope.cancel()
+        async with working(bus, AgentLoop(ScriptedModel(answer("It is done.")), (works,))):
+            await wait_for(session, "agent.ended")
+        assert [text for text in await said(session) if not text.startswith(("agent.m", "agent.to"))] == [
+            "user: hello?",
+            "agent.started",
+            "agent.turn.started",
+            "assistant toolUse: <slow>",
+            "worker.stopped",
+            "result: done",
+            "agent.turn.ended",
+            "agent.turn.started",
+            "assistant stop: It is done.",
+            "agent.turn.ended",
+            "agent.ended",
+        ]
+
+
+async def test_the_session_of_a_killed_process_goes_on_elsewhere() -> None:
+    async with short_folder() as folder, Bus.open(data_dir=folder / "d") as bus:
+        session = bus.session("s1")
+        command = [sys.executable, "-m", "tests.handlers.agent_process", str(folder / "d")]
+        process = subprocess.Popen(command, cwd=ROOT)  # noqa: ASYNC220  # starting it does not wait for it
+        try:
+            await ask(session, "What is 17 × 23?")
+            with anyio.fail_after(SECONDS):
+                async for envelope in session.follow(live=True):
+                    if isinstance(envelope.message, Delta):
+                        break
+        finally:
+            process.kill()
+            process.wait()
+        async with working(bus, load_agent("handlers.agent.demo:agent"), lease_seconds=1):
+            await wait_for(session, "agent.ended")
+        entries = await said(session)
+        assert [text for text in entries if text.startswith(("user", "assistant", "result"))] == [
+            "user: What is 17 × 23?",
+            "assistant toolUse: <calculate>",
+            "result: 391",
+            "assistant stop: 17 × 23 is 391.",
+        ]
+        assert entries.count("agent.started") == entries.count("agent.ended") == 1
+
+
+async def test_a_worker_that_lost_its_lease_stops_its_agent() -> None:
+    async with fresh_server() as (bus, socket):
+        session = bus.session("s1")
+        stolen = Pause()
+        echo = AgentLoop(Echo())
+        runs: list[int] = []
+
+        async def agent(run: Run) -> None:
+            runs.append(run.lease.epoch)
+            if len(runs) > 1:
+                return await echo(run)
+            await run.session.release_lease(run.lease)
+            thief = await run.session.acquire_lease("thief", 600)
+            assert thief is not None
+            try:
+                stolen.reached.set()
+                await anyio.sleep_forever()
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await run.session.release_lease(thief)
+
+        async with working(bus, agent, lease_seconds=0.3):
+            await ask(session)
+            await wait_for(session, "agent.ended")
+            await nothing_pending(socket)
+        assert len(runs) >= 2
+        assert stolen.reached.is_set()
+
+
+async def test_an_agent_that_raises_leaves_an_entry_and_others_are_served(caplog: pytest.LogCaptureFixture) -> None:
+    async with fresh_server() as (bus, socket):
+        session, other = bus.session("poison"), bus.session("s2")
+        echo = AgentLoop(Echo())
+
+        async def agent(run: Run) -> None:
+            if run.session.id == "poison" and len(await said(run.session)) == 1:
+                raise ZeroDivisionError("no way")
+            await echo(run)
+
+        async with working(bus, agent):
+            await ask(session)
+            await wait_for(session, "assistant error")
+            await ask(other)
+            await wait_for(other, "agent.ended")
+            await nothing_pending(socket)
+            failed = (await messages(session))[-1]
+            assert isinstance(failed, AssistantMessage)
+            assert failed.error_message == "ZeroDivisionError: no way"
+            await ask(session, "and now?")
+            await wait_for(session, "agent.ended")
+        assert "the agent failed" in caplog.text
+
+
+async def test_an_agent_that_does_nothing_is_not_asked_forever() -> None:
+    async def agent(run: Run) -> None:
+        pass
+
+    async with fresh_server() as (bus, socket):
+        session = bus.session("s1")
+        async with working(bus, agent):
+            await ask(session)
+            await wait_for(session, "assistant error")
+            await nothing_pending(socket)
+        failed = (await messages(session))[-1]
+        assert isinstance(failed, AssistantMessage)
+        assert failed.error_message == "RuntimeError: the agent did nothing"
+
+
+async def test_a_forged_entry_does_not_keep_a_session_from_its_answer() -> None:
+    async with fresh_server() as (bus, socket):
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("hi"), wake=False)
+        with Resp(socket) as server:
+            names = server("KEYS", "lanebus:*:s:s1:llm")
+            assert isinstance(names, list)
+            server("XADD", str(names[0]), "1-5", "forged", "entry")
+        async with working(bus, AgentLoop(Echo())):
+            await ask(session)
+            await wait_for(session, "agent.ended")
+            await nothing_pending(socket)
+
+
+def test_an_agent_is_found_by_its_name() -> None:
+    assert isinstance(load_agent("handlers.agent.demo:agent"), AgentLoop)
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ("handlers.agent.demo", "want module:attribute"),
+        (":agent", "want module:attribute"),
+        ("no_such_package.module:agent", "there is no module 'no_such_package'"),
+        ("handlers.agent.nothing:agent", "there is no module 'handlers.agent.nothing'"),
+        ("handlers.agent.demo:nobody", "has no attribute 'nobody'"),
+        ("handlers.agent.demo:SYSTEM", "is no agent"),
+        ("handlers.agent.loop:AgentLoop", "is no agent"),
+    ],
+)
+def test_what_is_missing_of_an_agent_is_named(target: str, reason: str) -> None:
+    with pytest.raises(AgentNotFound) as caught:
+        load_agent(target)
+    assert reason in caught.value.reason
