@@ -1,6 +1,7 @@
 """Serving: the socket, the server's life, and its end."""
 
 import errno
+import os
 import secrets
 import socket
 from collections.abc import Callable, Generator, Iterable
@@ -103,7 +104,8 @@ def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if os.name == "posix":  # so that a restart need not wait; elsewhere it would let two programs share a port
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
         # Listening starts here, so that of two servers started at once one is told.
         listener.listen(128)

@@ -10,9 +10,10 @@ import anyio
 import httpx2
 
 from bus import Bus
+from bus.server import stop_server
 from handlers.ui.server import serve
 
-__all__ = ("TOKEN", "Served", "client_of", "serving", "temporary_bus")
+__all__ = ("TOKEN", "Served", "client_of", "serving", "temporary_bus", "temporary_dir")
 
 TOKEN = "start-token"
 
@@ -28,11 +29,21 @@ class Served:
 
 
 @asynccontextmanager
+async def temporary_dir() -> AsyncGenerator[Path]:
+    """A data directory with a short path, as it holds a socket. Its server ends before the directory goes."""
+    with TemporaryDirectory(prefix="lanebus-") as folder:
+        try:
+            yield Path(folder)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await stop_server(Path(folder))
+
+
+@asynccontextmanager
 async def temporary_bus() -> AsyncGenerator[Bus]:
-    """A bus on an embedded server that ends with the block. Its directory has a short path: it holds a socket."""
-    with TemporaryDirectory(prefix="lb", ignore_cleanup_errors=True) as folder:
-        async with Bus.open(data_dir=Path(folder)) as bus:
-            yield bus
+    """A bus on an embedded server of its own, that ends with the block."""
+    async with temporary_dir() as folder, Bus.open(data_dir=folder) as bus:
+        yield bus
 
 
 @asynccontextmanager

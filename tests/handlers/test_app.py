@@ -4,9 +4,8 @@ import json
 import signal
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NoReturn
 
 import anyio
@@ -35,7 +34,7 @@ from handlers.ui.errors import AddressRefused, PortInUse
 from handlers.ui.replies import status_of
 from handlers.ui.server import serve
 from tests.bus.resp import Resp
-from tests.handlers.serving import TOKEN, client_of, serving, temporary_bus
+from tests.handlers.serving import TOKEN, client_of, serving, temporary_bus, temporary_dir
 
 ROOT = Path(__file__).parents[2]
 HOST = "127.0.0.1:8420"
@@ -302,20 +301,21 @@ async def test_a_stream_resumes_after_the_last_event_id_before_it_heeds_the_addr
 
 
 async def test_a_trimmed_cursor_is_told_in_the_stream_and_the_rest_follows() -> None:
-    with TemporaryDirectory(prefix="lb", ignore_cleanup_errors=True) as folder:
-        async with AsyncExitStack() as stack:
-            embedded = await stack.enter_async_context(open_server(Path(folder)))
-            bus = await stack.enter_async_context(Bus.open(data_dir=Path(folder)))
-            served = await stack.enter_async_context(serving(bus))
-            client = await stack.enter_async_context(client_of(served))
-            await bus.session("s1").publish(*(ExtensionMessage.of("tick", number) for number in range(1, 6)))
-            with Resp(embedded.socket) as server:
-                server("HSET", Keys("lanebus", BUCKETS).head("s1"), "trimmed", "3")
-            async with client.sse("/api/sessions/s1/events?after=1") as source:
-                assert source.response.status_code == 200
-                gap, *rest = await Reader(source).take(3)
-            assert gap == ("gap", "3-0", {"session": "s1", "after": "1-0", "firstKept": 4})
-            assert [(name, id) for name, id, _ in rest] == [("entry", "4-0"), ("entry", "5-0")]
+    async with (
+        temporary_dir() as folder,
+        open_server(folder) as embedded,
+        Bus.open(data_dir=folder) as bus,
+        serving(bus) as served,
+        client_of(served) as client,
+    ):
+        await bus.session("s1").publish(*(ExtensionMessage.of("tick", number) for number in range(1, 6)))
+        with Resp(embedded.socket) as server:
+            server("HSET", Keys("lanebus", BUCKETS).head("s1"), "trimmed", "3")
+        async with client.sse("/api/sessions/s1/events?after=1") as source:
+            assert source.response.status_code == 200
+            gap, *rest = await Reader(source).take(3)
+        assert gap == ("gap", "3-0", {"session": "s1", "after": "1-0", "firstKept": 4})
+        assert [(name, id) for name, id, _ in rest] == [("entry", "4-0"), ("entry", "5-0")]
 
 
 async def test_a_cursor_beyond_the_log_is_told_in_the_stream() -> None:
@@ -348,6 +348,44 @@ async def test_a_client_that_goes_leaves_no_subscription_behind() -> None:
         with anyio.fail_after(30):
             while len(anyio.get_running_tasks()) > before:  # noqa: ASYNC110  # nobody tells of it
                 await anyio.sleep(0.01)
+
+
+def _events_request(port: int) -> bytes:
+    head = f"GET /api/sessions/s1/events HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
+    return head.encode()
+
+
+async def test_a_stream_with_nothing_to_say_beats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("handlers.ui.stream.HEARTBEAT_SECONDS", 0.01)
+    async with temporary_bus() as bus, serving(bus) as served:
+        async with await anyio.connect_tcp("127.0.0.1", served.port) as stream:
+            await stream.send(_events_request(served.port))
+            received = b""
+            with anyio.fail_after(30):
+                while received.count(b": hb\n\n") < 3:
+                    received += await stream.receive()
+        assert received.count(b"retry: 2000\n") == 1
+
+
+async def test_a_client_that_takes_nothing_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("handlers.ui.stream.SEND_SECONDS", 0.1)
+    async with temporary_bus() as bus, serving(bus) as served:
+        session = bus.session("s1")
+        for number in range(40):
+            await session.publish(ExtensionMessage.of("big", {"number": number, "text": "x" * 500_000}))
+        async with await anyio.connect_tcp("127.0.0.1", served.port) as stream:
+            await stream.send(_events_request(served.port))
+            while b"text/event-stream" not in await stream.receive():
+                pass
+            before = len(anyio.get_running_tasks())
+            with anyio.fail_after(30):
+                while len(anyio.get_running_tasks()) >= before:  # noqa: ASYNC110  # nobody tells of it
+                    await anyio.sleep(0.01)
+            received = 0
+            with anyio.fail_after(30), suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+                while True:
+                    received += len(await stream.receive())
+        assert received < 40 * 500_000
 
 
 # --- starting and ending ------------------------------------------------------------------------------------------
@@ -383,8 +421,9 @@ except KeyboardInterrupt:
 
 
 async def test_ctrl_c_ends_a_process_that_serves_with_a_farewell_and_leaves_the_status_to_it() -> None:
-    with TemporaryDirectory(prefix="lb", ignore_cleanup_errors=True) as folder:
-        async with await anyio.open_process([sys.executable, "-c", CLI, folder], cwd=ROOT, stderr=None) as process:
+    async with temporary_dir() as folder:
+        command = [sys.executable, "-c", CLI, str(folder)]
+        async with await anyio.open_process(command, cwd=ROOT, stderr=None) as process:
             assert process.stdout is not None
             with anyio.fail_after(30):
                 url = (await process.stdout.receive()).decode().partition("/?")[0]

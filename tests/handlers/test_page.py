@@ -1,5 +1,6 @@
 """The page in Chromium, against a real bus and a real server."""
 
+import base64
 import re
 from pathlib import Path
 
@@ -27,6 +28,10 @@ from tests.handlers.serving import TOKEN, Served, serving, temporary_bus
 from tests.handlers.xss import PAYLOADS
 
 expect.set_options(timeout=30_000)
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
 
 
 async def open_session(page: Page, served: Served, session: str) -> None:
@@ -132,6 +137,44 @@ async def test_a_message_that_cannot_be_sent_stays_in_the_box_and_is_said_once_l
             await until_at(page, 1)
             await expect(box).to_have_value("")
             assert await positions(page) == [1]
+
+
+async def test_the_newest_session_is_shown_first_and_each_keeps_its_own_address(chromium: Path) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, _):
+        await bus.session("older").publish(UserMessage.text("from the older"))
+        await anyio.sleep(0.01)  # the server's clock, of milliseconds, has to show another time
+        await bus.session("newer").publish(UserMessage.text("from the newer"))
+        await page.goto(served.url)
+        await expect(page.locator(".row .text")).to_have_text("from the newer")
+        await page.get_by_role("button", name="older").click()
+        await expect(page.locator(".row .text")).to_have_text("from the older")
+        await page.reload()
+        await expect(page.locator(".row .text")).to_have_text("from the older")
+        await bus.session("third").publish(UserMessage.text("from the third"))
+        await expect(page.locator(".session .name")).to_have_text(["third", "newer", "older"])
+        await page.go_back()
+        await expect(page.locator(".row .text")).to_have_text("from the newer")
+
+
+async def test_a_turn_is_shown_in_the_lanes_though_it_is_far_back(chromium: Path) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, _):
+        session = bus.session("s1")
+        await session.publish(AssistantMessage(content=(TextBlock(text="the first answer"),)))
+        await session.publish(*(ExtensionMessage.of("tick", number) for number in range(1500)))
+        await open_session(page, served, "s1")
+        await until_at(page, 1501)
+        await page.locator(".turn button").click()
+        await expect(page.get_by_text("the first answer")).to_be_in_viewport()
+        assert await positions(page) == list(range(1, 1502))
+
+
+async def test_an_image_is_drawn_from_its_bytes_and_never_from_an_address(chromium: Path) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, seen):
+        await bus.session("s1").publish(UserMessage.with_images("see", [PIXEL, "https://pictures.example/cat.png"]))
+        await open_session(page, served, "s1")
+        await expect(page.locator(".rows img")).to_have_js_property("naturalWidth", 1)
+        await expect(page.locator(".media")).to_contain_text("https://pictures.example/cat.png")
+        assert (seen.off_origin(served.base), seen.errors) == ([], [])
 
 
 # --- the line drops -------------------------------------------------------------------------------------------------

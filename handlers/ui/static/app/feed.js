@@ -19,7 +19,7 @@ export class Feed {
     this.entries = []; // in order of position; a gap is an entry with `gap`
     this.first = 0; // position before the first loaded entry: more can be loaded while it is above the floor
     this.floor = 0; // up to here the log was trimmed: nothing earlier is there
-    this.isTrimmable = true; // false while the user reads older rows
+    this.isFollowing = true; // the end is shown; false while the user reads older rows
     this.isLoadingEarlier = false;
     this.previews = new Previews();
     this.version = 0;
@@ -29,7 +29,7 @@ export class Feed {
   }
 
   #onChange;
-  #cursor = [0, 0];
+  #cursor = null; // of the last thing seen; null until the session's head is known
   #source = null;
   #timer = null;
   #hiddenTimer = null;
@@ -37,7 +37,7 @@ export class Feed {
   #isClosed = false;
 
   get position() {
-    return this.#cursor[0];
+    return this.#cursor?.[0] ?? 0;
   }
 
   close() {
@@ -51,7 +51,7 @@ export class Feed {
   async loadEarlier(from = this.first - WINDOW) {
     if (this.isLoadingEarlier || this.first <= Math.max(this.floor, from)) return;
     this.isLoadingEarlier = true;
-    this.isTrimmable = false;
+    this.isFollowing = false;
     this.#draw();
     try {
       while (this.first > Math.max(this.floor, from)) {
@@ -118,6 +118,10 @@ export class Feed {
     clearTimeout(this.#timer);
     this.#timer = setTimeout(async () => {
       try {
+        if (this.#cursor === null) {
+          await this.#start();
+          return;
+        }
         await getHead(this.session); // says why, which an EventSource does not
         if (!this.#isClosed) this.#connect();
       } catch (error) {
@@ -138,6 +142,7 @@ export class Feed {
     this.#disconnect();
     this.entries = [];
     this.previews = new Previews();
+    this.#cursor = null;
     this.#set("reconnecting", "The log was restored from an older copy; the session was loaded again.");
     this.#timer = setTimeout(() => this.#start(), RETRY_MS);
   }
@@ -175,8 +180,8 @@ export class Feed {
     clearTimeout(this.#hiddenTimer);
     if (document.hidden) {
       this.#hiddenTimer = setTimeout(() => this.#disconnect(), HIDDEN_MS);
-    } else if (this.#source === null && this.state !== "refused") {
-      this.#retry();
+    } else if (this.#source === null && this.#cursor !== null && this.state !== "refused") {
+      this.#connect();
     }
   };
 
@@ -186,7 +191,7 @@ export class Feed {
     const draw = () => {
       this.#drawn = false;
       if (this.#isClosed) return;
-      if (this.isTrimmable && this.entries.length > MOST) {
+      if (this.isFollowing && this.entries.length > MOST) {
         this.entries = this.entries.slice(-(MOST / 2));
         this.first = this.entries[0].position - 1;
       }

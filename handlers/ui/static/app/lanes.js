@@ -9,12 +9,11 @@ const NEAR_END = 48; // pixels
 export function Lanes({ feed, version }) {
   const box = useRef(null);
   const list = useRef(null);
-  const view = useRef({ isStuck: true, top: 0, anchor: null });
+  const view = useRef({ top: 0, anchor: null });
   const [seen, setSeen] = useState(null); // the newest position when the user left the end; null at the end
 
   const toEnd = () => {
-    view.current.isStuck = true;
-    feed.isTrimmable = true;
+    feed.isFollowing = true;
     setSeen(null);
     box.current.scrollTop = box.current.scrollHeight;
   };
@@ -24,26 +23,23 @@ export function Lanes({ feed, version }) {
     const isUp = scrollTop < view.current.top - 1;
     view.current.top = scrollTop;
     if (scrollHeight - scrollTop - clientHeight < NEAR_END) {
-      if (!view.current.isStuck) toEnd();
-    } else if (isUp && view.current.isStuck) {
+      if (!feed.isFollowing) toEnd();
+    } else if (isUp || !feed.isFollowing) {
       // Only the user moves up; rows that change their height do not.
-      view.current.isStuck = false;
-      feed.isTrimmable = false;
-      setSeen(feed.position);
+      feed.isFollowing = false;
+      setSeen((old) => old ?? feed.position);
     }
   };
 
   const loadEarlier = () => {
     const row = list.current.querySelector("[data-position]");
     if (row) view.current.anchor = { position: row.dataset.position, top: row.getBoundingClientRect().top };
-    view.current.isStuck = false;
-    feed.isTrimmable = false;
     setSeen((old) => old ?? feed.position);
     feed.loadEarlier();
   };
 
   useLayoutEffect(() => {
-    if (view.current.isStuck) {
+    if (feed.isFollowing) {
       box.current.scrollTop = box.current.scrollHeight;
       return;
     }
@@ -63,7 +59,7 @@ export function Lanes({ feed, version }) {
   useEffect(() => {
     // Rows get their true height when they come into view; the end moves with them.
     const observer = new ResizeObserver(() => {
-      if (view.current.isStuck && box.current) box.current.scrollTop = box.current.scrollHeight;
+      if (feed.isFollowing && box.current) box.current.scrollTop = box.current.scrollHeight;
     });
     observer.observe(list.current);
     observer.observe(box.current);

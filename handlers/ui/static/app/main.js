@@ -74,27 +74,44 @@ function useFeed(session) {
   return feed?.session === session ? feed : null;
 }
 
-/** Turns and sums, asked for again a moment after the session moved on. */
+const TURNS_MS = 350;
+
+/** Turns and sums, asked for again a moment after the session moved on, also while it never rests. */
 function useTurns(session, position) {
   const [found, setFound] = useState(NO_TURNS);
-  const asked = useRef(null);
+  const asker = useRef(null);
   useEffect(() => {
     if (session === null) return undefined;
     let isOver = false;
-    const timer = setTimeout(async () => {
+    let isAsking = false;
+    let isStale = false;
+    let timer = null;
+    const ask = async () => {
+      timer = null;
+      isAsking = true;
+      isStale = false;
       try {
         const [turns, usage] = await Promise.all([getTurns(session), getUsage(session)]);
         if (!isOver) setFound({ session, ...turns, usage });
       } catch {
-        // The connection's state is shown elsewhere; with the next entry it is asked again.
+        if (!isOver) timer = setTimeout(ask, POLL_MS); // what is wrong is shown beside the connection
       }
-    }, asked.current === session ? 350 : 0);
-    asked.current = session;
+      isAsking = false;
+      if (isStale) schedule(TURNS_MS);
+    };
+    const schedule = (delay) => {
+      if (isOver) return;
+      if (isAsking) isStale = true;
+      else timer ??= setTimeout(ask, delay);
+    };
+    asker.current = schedule;
+    schedule(0);
     return () => {
       isOver = true;
       clearTimeout(timer);
     };
-  }, [session, position]);
+  }, [session]);
+  useEffect(() => asker.current?.(TURNS_MS), [position]);
   return found.session === session ? found : NO_TURNS;
 }
 
@@ -111,7 +128,8 @@ function App() {
   const now = Date.now() / 1000;
 
   useEffect(() => {
-    if (selected === null && heads?.length) location.replace(`#/s/${heads[0].id}`);
+    // Asked of the address itself: the user may have gone to a session since the last drawing.
+    if (shown() === null && heads?.length) location.replace(`#/s/${heads[0].id}`);
     document.title = selected ? `${selected} · lanebus` : "lanebus";
   }, [selected, heads]);
 
@@ -119,12 +137,14 @@ function App() {
     async (turn) => {
       const position = turn.message ?? turn.prompts[0];
       if (!feed || !position) return;
+      feed.isFollowing = false;
       await feed.loadEarlier(position - 20);
-      requestAnimationFrame(() => {
+      // The frame after the one that draws the rows.
+      requestAnimationFrame(() => requestAnimationFrame(() => {
         const row = document.querySelector(`[data-position="${position}"]`);
         row?.scrollIntoView({ block: "center" });
         row?.animate([{ opacity: 0.2 }, { opacity: 1 }], 600);
-      });
+      }));
     },
     [feed],
   );
