@@ -22,8 +22,11 @@ from pathlib import Path
 from threading import Timer
 from typing import cast
 
+import anyio
 import pytest
 from pydantic import JsonValue
+
+from bus.server import server_status
 
 __all__ = ("Answer", "CommandLine", "Running", "lanebus", "objects")
 
@@ -136,8 +139,8 @@ class CommandLine:
     def wait_stopped(self) -> None:
         """Until the embedded server has ended, which it does by itself."""
         deadline = time.monotonic() + SECONDS
-        while (state := self("server", "status").object["state"]) != "stopped":
-            assert time.monotonic() < deadline, state
+        while (status := anyio.run(server_status, self.data_dir)).running:
+            assert time.monotonic() < deadline, status
 
     def _command(self, *arguments: str | Path) -> list[str]:
         return [sys.executable, "-W", "error", "-m", "handlers.cli", *map(str, arguments)]
@@ -162,9 +165,9 @@ def lanebus() -> Iterator[CommandLine]:
         yield line
         line.wait_stopped()
     finally:
-        status = line("server", "status").object
-        for pid in (status["pid"], status["keeper_pid"]):
-            if isinstance(pid, int):
+        status = anyio.run(server_status, line.data_dir)
+        for pid in (status.pid, status.keeper_pid):
+            if pid is not None:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
         shutil.rmtree(parent)
