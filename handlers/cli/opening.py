@@ -1,5 +1,6 @@
 """The bus and the session that a command is about."""
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from math import inf
@@ -10,11 +11,17 @@ from bus.bus import Bus
 from bus.session import Session
 from handlers.cli.errors import ServerSilent, SessionEmpty
 from handlers.cli.options import Settings
+from handlers.cli.output import tell
 
 __all__ = ("open_bus", "open_session")
 
 OPEN_SECONDS = 10.0
-"""How long a server of yours may take to answer at all. The embedded one may take longer: it may be loading its log."""
+"""How long a server of yours may take to answer at all."""
+
+HINT_SECONDS = 3.0
+"""When the user is told what is waited for, where it is the embedded server: it may be loading a large log for long."""
+
+WAITING = "waiting for the embedded server, which does not answer yet; Ctrl-C ends"
 
 
 @asynccontextmanager
@@ -25,9 +32,12 @@ async def open_bus(settings: Settings) -> AsyncGenerator[Bus]:
         SetupError, Unavailable: as `Bus.open`.
         ServerSilent: the server of the URL does not answer.
     """
+    hint = None if settings.url else asyncio.get_running_loop().call_later(HINT_SECONDS, tell, WAITING)
     with anyio.move_on_after(OPEN_SECONDS if settings.url else inf) as patience:
         async with Bus.open(settings.url, data_dir=settings.data_dir, namespace=settings.namespace) as bus:
             patience.deadline = inf
+            if hint is not None:
+                hint.cancel()
             yield bus
     if patience.cancelled_caught:
         raise ServerSilent(OPEN_SECONDS)

@@ -1,11 +1,14 @@
 """`lanebus demo`, `worker`, `serve` and `server`: what goes on until it is ended."""
 
 import json
+import os
 import signal
+import sys
 
 import httpx2
 import pytest
 
+from handlers.cli.entry import run_command_line
 from tests.handlers.command_line import CommandLine, Running, objects
 
 __all__ = ()
@@ -86,6 +89,29 @@ def test_the_demo_takes_another_port_where_its_own_is_taken(lanebus: CommandLine
         assert all(url.startswith("http://127.0.0.1:") for url in urls)
 
 
+def test_a_port_that_was_asked_for_and_is_taken_is_told(lanebus: CommandLine) -> None:
+    with lanebus.running("serve", "--port", "0") as process:
+        assert process.stdout is not None
+        port = process.stdout.readline().split(":")[2].split("/")[0]
+        for command in ("serve", "demo"):
+            answer = lanebus(command, "--port", port)
+            assert (answer.code, answer.out) == (2, "")
+            assert answer.err.startswith(f"error: 127.0.0.1:{port} is in use")
+            assert answer.err.count("\n") == 1
+
+
+def test_a_page_without_its_packages_says_how_to_get_them(
+    lanebus: CommandLine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    monkeypatch.delitem(sys.modules, "handlers.ui.server", raising=False)
+    assert run_command_line(["serve", "--data-dir", str(lanebus.data_dir)]) == 2
+    assert capsys.readouterr() == (
+        "",
+        "error: 'uvicorn' is not installed; the page needs: pip install 'lanebus[serve]'\n",
+    )
+
+
 # --- worker -------------------------------------------------------------------------------------------------------
 
 
@@ -120,10 +146,6 @@ def test_the_page_is_served_at_the_address_that_is_printed(lanebus: CommandLine)
         with httpx2.Client(follow_redirects=True) as browser:
             assert browser.get(url.replace("t0ken", "other")).status_code == 401
             assert browser.get(url).status_code == 200
-        port = url.split(":")[2].split("/")[0]
-        answer = lanebus("serve", "--port", port)
-        assert (answer.code, answer.out) == (2, "")
-        assert "in use" in answer.err
         assert end(process)[0] == 130
 
 
@@ -151,3 +173,20 @@ def test_a_server_at_an_url_is_not_ours_to_stop(lanebus: CommandLine) -> None:
     answer = lanebus("server", "stop", env={"LANEBUS_URL": "redis://127.0.0.1:1"})
     assert answer.code == 2
     assert "embedded" in answer.err
+
+
+def test_who_waits_for_a_silent_server_is_told_and_then_served(lanebus: CommandLine) -> None:
+    with lanebus.running("tail", "s", "-f") as follower:
+        assert follower.stderr is not None
+        follower.stderr.readline()
+        pid = lanebus("server", "status").object["pid"]
+        assert isinstance(pid, int)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with lanebus.running("publish", "s", "one") as publisher:
+                assert publisher.stderr is not None
+                assert "waiting for the embedded server" in publisher.stderr.readline()
+                os.kill(pid, signal.SIGCONT)
+                assert publisher.wait(60) == 0
+        finally:
+            os.kill(pid, signal.SIGCONT)
