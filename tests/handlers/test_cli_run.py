@@ -128,6 +128,20 @@ def test_a_worker_answers_and_ends_when_it_is_told(lanebus: CommandLine, number:
     assert len(lanebus("turns", "s").out.splitlines()) == 2
 
 
+def test_a_worker_that_is_told_to_end_finishes_what_it_is_at(lanebus: CommandLine) -> None:
+    with (
+        lanebus.running("worker", "handlers.agent.demo:agent") as worker,
+        lanebus.running("tail", "s", "-f") as follower,
+    ):
+        assert follower.stdout is not None
+        lanebus("publish", "s", "What is 6 × 7?")
+        assert any('"kind":"agent.turn.started"' in line for line in follower.stdout)
+        assert end(worker, signal.SIGTERM)[0] == 143
+        last = objects(lanebus("tail", "s", "-n", "1").out)[0]["message"]
+    assert isinstance(last, dict)
+    assert last["kind"] == "agent.ended"
+
+
 @pytest.mark.parametrize("target", ["nosuch:agent", "handlers.agent.demo:nosuch", "handlers.agent.demo"])
 def test_an_agent_that_is_not_there_is_told(lanebus: CommandLine, target: str) -> None:
     answer = lanebus("worker", target)
