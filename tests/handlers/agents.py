@@ -9,6 +9,7 @@ from tempfile import mkdtemp
 import anyio
 
 from bus import Bus, Envelope, Session, TextBlock, ToolCallBlock, Usage
+from bus.keeper import KEEPER_LOCK, lock_owner
 from bus.messages.delta import Delta
 from bus.messages.events import AgentEvent, parse_event
 from bus.messages.extension import ExtensionMessage
@@ -40,12 +41,18 @@ SECONDS = 20.0
 
 @asynccontextmanager
 async def short_folder() -> AsyncGenerator[Path, None]:
-    """A folder with a path short enough for a socket, which pytest's own need not be."""
+    """A folder with a path short enough for a socket, which pytest's own need not be; `d` in it is for a server.
+
+    It is removed once the server is gone: the keeper that ends the server needs its files until then.
+    """
     folder = Path(mkdtemp(prefix="lb-", dir="/tmp"))
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        with anyio.fail_after(SECONDS, shield=True):
+            while lock_owner(str(folder / "d"), KEEPER_LOCK) is not None:  # noqa: ASYNC110  # no event tells of its end
+                await anyio.sleep(0.005)
+        shutil.rmtree(folder)
 
 
 @asynccontextmanager

@@ -1,5 +1,5 @@
 // The two lanes side by side, one row a position, following the end unless the user reads elsewhere.
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useReducer, useRef, useState } from "preact/hooks";
 import { html } from "./html.js";
 import { PreviewRow, Row } from "./entries.js";
 import { count } from "./format.js";
@@ -9,21 +9,28 @@ const NEAR_END = 48; // pixels
 export function Lanes({ feed, version }) {
   const box = useRef(null);
   const list = useRef(null);
-  const view = useRef({ top: 0, anchor: null });
+  const view = useRef({ top: 0, distance: 0, anchor: null });
   const [seen, setSeen] = useState(null); // the newest position when the user left the end; null at the end
+
+  const [, redraw] = useReducer((number) => number + 1, 0);
 
   const toEnd = () => {
     feed.isFollowing = true;
     setSeen(null);
+    redraw();
     box.current.scrollTop = box.current.scrollHeight;
   };
 
   const onScroll = () => {
     const { scrollTop, scrollHeight, clientHeight } = box.current;
+    const distance = scrollHeight - scrollTop - clientHeight;
     const isUp = scrollTop < view.current.top - 1;
+    const wasAway = view.current.distance >= NEAR_END;
     view.current.top = scrollTop;
-    if (scrollHeight - scrollTop - clientHeight < NEAR_END) {
-      if (!feed.isFollowing) toEnd();
+    view.current.distance = distance;
+    if (distance < NEAR_END) {
+      // Coming to the end follows it; being there while rows are put in above does not.
+      if (wasAway && !feed.isFollowing) toEnd();
     } else if (isUp || !feed.isFollowing) {
       // Only the user moves up; rows that change their height do not.
       feed.isFollowing = false;
@@ -87,7 +94,7 @@ export function Lanes({ feed, version }) {
       </ol>
       ${feed.entries.length === 0 && previews.length === 0 ? html`<${Nothing} feed=${feed} />` : null}
     </div>
-    ${seen === null
+    ${feed.isFollowing
       ? null
       : html`<button class="toend" type="button" onClick=${toEnd}>${fresh > 0 ? `${count(fresh)} new ↓` : "To the newest ↓"}</button>`}
   </div>`;
