@@ -1,3 +1,3 @@
 """Fixtures that every test may use."""
 
-pytest_plugins = ("tests.needs", "tests.short_dir", "pytester")
+pytest_plugins = ("tests.needs", "tests.short_dir", "tests.handlers.command_line", "pytester")

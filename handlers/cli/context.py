@@ -1,0 +1,89 @@
+"""`lanebus context`: what a model sees."""
+
+import json
+from functools import partial
+from pathlib import Path
+
+import click
+from pydantic import JsonValue
+
+from bus.errors import DecodeError
+from bus.messages.reading import parse_json
+from handlers.cli.errors import BeyondEnd
+from handlers.cli.opening import open_session
+from handlers.cli.options import BusCommand, Settings
+from handlers.cli.output import Output, tell
+from handlers.cli.run import run
+from handlers.context.anthropic import to_anthropic
+from handlers.context.build import build_context
+from handlers.context.fold import Context
+
+__all__ = ("command",)
+
+
+@click.command("context", cls=BusCommand)
+@click.argument("session")
+@click.option(
+    "--provider", type=click.Choice(["anthropic"]), default="anthropic", help="In whose form.", show_default=True
+)
+@click.option(
+    "--at", type=click.IntRange(min=1), metavar="POSITION", help="As the model saw it at this entry; now if not given."
+)
+@click.option("--model", metavar="NAME", help="Ask this model; the session's own if not given.")
+@click.option(
+    "--max-tokens", type=click.IntRange(min=1), default=4096, help="Most tokens of the answer.", show_default=True
+)
+@click.option(
+    "--tools",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A JSON list of the tools to offer, in the provider's form.",
+)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    session: str,
+    *,
+    provider: str,
+    at: int | None,
+    model: str | None,
+    max_tokens: int,
+    tools: Path | None,
+) -> None:
+    """Print the request that shows a model what a session holds: its whole JSON body, model and max_tokens too.
+
+    It is made from the LLM lane alone. What the provider cannot take is left out, with a warning on stderr.
+
+    \b
+    Example: lanebus context support-42 --provider anthropic --at 12
+    """
+    del provider  # there is only one so far, and it is checked
+    definitions = _read_tools(tools)
+    context = run(partial(_context, Settings.of(ctx), session, at))
+    request = to_anthropic(context, model=model, max_tokens=max_tokens, tools=definitions)
+    for fault in context.faults:
+        tell(f"warning: {fault}")
+    for warning in request.warnings:
+        tell(f"warning: {warning}")
+    output = Output.of(ctx)
+    if output.is_json:
+        output.json(request.body)
+    else:
+        output.json_text(json.dumps(request.body, ensure_ascii=False, indent=2))
+
+
+async def _context(settings: Settings, session_id: str, at: int | None) -> Context:
+    async with open_session(settings, session_id) as session:
+        last = (await session.head()).position
+        if at is not None and at > last:
+            raise BeyondEnd(session_id, at, last)
+        return await build_context(session, at=at)
+
+
+def _read_tools(path: Path | None) -> list[dict[str, JsonValue]]:
+    if path is None:
+        return []
+    value = parse_json(path.read_bytes())
+    tools = [tool for tool in value if isinstance(tool, dict)] if isinstance(value, list) else []
+    if not isinstance(value, list) or len(tools) != len(value):
+        raise DecodeError(str(path), "wants a JSON list of objects")
+    return tools

@@ -1,0 +1,110 @@
+"""All commands, by name. Each is imported when it is run, so that `lanebus --help` need not load the bus."""
+
+import sys
+from importlib import import_module
+from typing import cast
+
+import click
+
+from handlers.cli.exits import exit_code
+from handlers.cli.options import WithBusOptions
+
+__all__ = ("COMMANDS", "lanebus")
+
+COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
+    "Begin": {"demo": ("demo", "Run a small agent and the page that shows it; no key is needed.")},
+    "Look": {
+        "sessions": ("sessions", "List the sessions, newest activity first."),
+        "tail": ("tail", "Show a session's entries, and follow what comes."),
+        "turns": ("turns", "Show each model call of a session, with its tools and cost."),
+        "usage": ("usage", "Sum up the tokens and the cost of a session."),
+        "context": ("context", "Print the request that shows a model what a session holds."),
+    },
+    "Write": {
+        "publish": ("publish", "Append a message to a session."),
+        "import": ("importing", "Put a transcript file into a session."),
+    },
+    "Run": {
+        "worker": ("worker", "Run an agent of yours on the sessions that users speak in."),
+        "serve": ("serve", "Serve the page that shows sessions live."),
+        "server": ("server", "Look at the embedded server, or stop it."),
+    },
+}
+"""heading → command → its module here, which has it as `command`, and what it does in a line"""
+
+_MODULES = {name: module for group in COMMANDS.values() for name, (module, _) in group.items()}
+
+
+class _Commands(WithBusOptions, click.Group):
+    """A group that imports a command only when it is wanted, and turns what a command raises into its exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(_MODULES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
+        if cmd_name not in _MODULES:
+            return None
+        found: object = import_module(f"handlers.cli.{_MODULES[cmd_name]}").command
+        assert isinstance(found, click.Command)  # noqa: S101  # only for the type checker; a test loads them all
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """From the table: click's own way would import every command for its short help."""
+        del ctx
+        for heading, commands in COMMANDS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name, text) for name, (_, text) in commands.items()])
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Here, inside of click, so that it does not make something else of a Ctrl-C or a broken pipe."""
+        try:
+            result = cast("object", super().invoke(ctx))
+            sys.stdout.flush()
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except (Exception, KeyboardInterrupt) as error:
+            code = exit_code(error)
+            if code is None:
+                raise
+            raise click.exceptions.Exit(code) from None
+        return result
+
+
+def _show_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    del param
+    if value:
+        from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415  # takes as long as all of ours
+
+        try:
+            click.echo(f"lanebus {version('lanebus')}")
+        except PackageNotFoundError:
+            click.echo("lanebus (run from its sources, not installed)")
+        ctx.exit()
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version."
+)
+def lanebus() -> None:
+    """A message bus for agent loops: every session is one numbered log with two lanes, one for the model and one for
+    people.
+
+    Without --url it runs its own server in a directory of yours, for as long as a command needs it. On a terminal it
+    shows tables; into a file or a pipe it writes JSON, one object a line.
+
+    \b
+    Try:
+      lanebus demo
+      lanebus publish first "What is 17 × 23?"
+      lanebus tail first
+
+    \b
+    Exit codes:
+      0    done
+      1    it was refused or it failed, the reason is on stderr
+      2    wrong usage, or settings that cannot work
+      130  ended by Ctrl-C      141  its reader is gone      143  ended by SIGTERM
+    """

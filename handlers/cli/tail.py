@@ -1,0 +1,185 @@
+"""`lanebus tail`: a session's entries, and what comes."""
+
+import asyncio
+import json
+import os
+import stat
+import sys
+from collections.abc import AsyncGenerator, Callable, Collection, Generator
+from contextlib import aclosing, contextmanager
+from functools import partial
+
+import anyio
+import click
+
+from bus.envelope import START, Cursor, Envelope, Unreadable
+from bus.messages.lanes import Lane
+from bus.session import ALL_LANES, Session
+from handlers.cli.errors import SessionEmpty
+from handlers.cli.opening import open_bus
+from handlers.cli.options import Settings, ViewCommand
+from handlers.cli.output import Output, tell
+from handlers.cli.run import run
+from handlers.cli.summary import summarize
+from handlers.cli.table import Column
+from handlers.cli.text import moment
+
+__all__ = ("command", "entry_json")
+
+_COLUMNS = (
+    Column("position", is_number=True, columns=6),
+    Column("lane", columns=3),
+    Column("time", columns=19),
+    Column("who", columns=12),
+    Column("what", is_flexible=True),
+)
+
+
+@click.command("tail", cls=ViewCommand)
+@click.argument("session")
+@click.option("--follow", "-f", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+@click.option("--lane", type=click.Choice([lane.value for lane in Lane]), help="Only this lane.")
+@click.option("--after", metavar="CURSOR", help="Begin behind this position; what a reader has seen up to.")
+@click.option("--live", is_flag=True, help="Also each piece of a message while it is spoken; follows as -f does.")
+@click.option("-n", "--lines", "last", type=click.IntRange(min=0), metavar="N", help="Only the last N entries.")
+@click.pass_context
+def command(
+    ctx: click.Context, session: str, *, follow: bool, lane: str | None, after: str | None, live: bool, last: int | None
+) -> None:
+    """Show a session's entries in the order of their positions, and with -f what comes.
+
+    As JSON each line is an envelope: session, position, lane, time (seconds UTC), producer, message. An entry that
+    cannot be read has no message and an error; a live piece has its number under "delta".
+
+    \b
+    Example: lanebus tail support-42 -f --lane extension
+    """
+    lanes = ALL_LANES if lane is None else frozenset({Lane(lane)})
+    cursor = START if after is None else Cursor.parse(after)
+    show = _Show(Output.of(ctx), flush=follow or live)
+    run(
+        partial(
+            _tail, Settings.of(ctx), session, lanes, show, after=cursor, last=last, follow=follow or live, live=live
+        )
+    )
+
+
+async def _tail(
+    settings: Settings,
+    session_id: str,
+    lanes: Collection[Lane],
+    show: "_Show",
+    *,
+    after: Cursor,
+    last: int | None,
+    follow: bool,
+    live: bool,
+) -> None:
+    async with open_bus(settings) as bus:
+        session = bus.session(session_id)
+        end = (await session.head()).position
+        if not end:
+            if not follow:
+                raise SessionEmpty(session_id)
+            tell(f"session {session_id!r} has no entries yet; waiting for the first")
+        if last is not None:
+            for envelope in await _last(session, lanes, after, end, last):
+                show(envelope)
+            after = max(after, Cursor(end))
+        if follow:
+            with _until_reader_gone():
+                await _show_all(session.follow(lanes=lanes, after=after, live=live), show)
+        elif last is None:
+            await _show_all(session.read(lanes=lanes, after=after), show)
+
+
+async def _show_all(envelopes: AsyncGenerator[Envelope, None], show: Callable[[Envelope], None]) -> None:
+    async with aclosing(envelopes):
+        async for envelope in envelopes:
+            show(envelope)
+
+
+async def _last(session: Session, lanes: Collection[Lane], after: Cursor, end: int, count: int) -> list[Envelope]:
+    """The last entries of the lanes. How far back they begin is not known where the other lane is left out."""
+    span = count
+    while count and after.position < end:
+        start = max(after, Cursor(max(end - span, 0)))
+        found = [envelope async for envelope in session.read(lanes=lanes, after=start, until=end)]
+        if len(found) >= count or start == after:
+            return found[-count:]
+        span *= 4
+    return []
+
+
+class _Show:
+    """Prints an envelope."""
+
+    def __init__(self, output: Output, *, flush: bool) -> None:
+        self._output, self._flush = output, flush
+
+    def __call__(self, envelope: Envelope) -> None:
+        if self._output.is_json:
+            self._output.json_text(entry_json(envelope), flush=self._flush)
+            return
+        who, what = summarize(envelope)
+        place = f"{envelope.position}-{envelope.delta}" if envelope.delta else str(envelope.position)
+        row = (place, envelope.lane.value[:3], moment(envelope.time), who, what)
+        self._output.row(_COLUMNS, row, flush=self._flush)
+
+
+def entry_json(envelope: Envelope) -> str:
+    """An envelope as a line of JSON; the message in its native form, as it is in the log."""
+    place = {"session": envelope.session, "position": envelope.position}
+    delta = {"delta": envelope.delta} if envelope.delta else {}
+    origin = {"lane": envelope.lane.value, "time": envelope.time, "producer": envelope.producer}
+    message = envelope.message
+    if isinstance(message, Unreadable):
+        error = {"type": type(message.error).__name__, "reason": str(message.error)}
+        return _compact({**place, **delta, **origin, "message": None, "error": error})
+    # Not parsed and written again: it is JSON already, and may be long.
+    return f'{_compact({**place, **delta, **origin})[:-1]},"message":{message.to_json()}}}'
+
+
+def _compact(value: dict[str, object]) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+@contextmanager
+def _until_reader_gone() -> Generator[None]:
+    """Ends the block once nobody reads our output any more: without an entry to write, nothing else would tell.
+
+    Raises:
+        BrokenPipeError: nobody does.
+    """
+    pipe = _output_pipe()
+    if pipe is None:
+        yield
+        return
+    is_gone = False
+    with anyio.CancelScope() as scope:
+
+        def end() -> None:
+            nonlocal is_gone
+            is_gone = True
+            scope.cancel()
+
+        loop = asyncio.get_running_loop()
+        # The writing end of a pipe never becomes readable; the loop wakes for it when the other end is closed.
+        loop.add_reader(pipe, end)
+        try:
+            yield
+        finally:
+            loop.remove_reader(pipe)
+    if is_gone:
+        raise BrokenPipeError
+
+
+def _output_pipe() -> int | None:
+    """The descriptor of stdout, where that is a pipe that can be watched."""
+    if sys.platform == "win32":
+        return None
+    try:
+        output = sys.stdout.fileno()
+        return output if stat.S_ISFIFO(os.fstat(output).st_mode) else None
+    except (OSError, ValueError):  # stdout is none of the system's files
+        return None

@@ -1,0 +1,61 @@
+"""`lanebus usage`: what a session took."""
+
+from functools import partial
+
+import click
+
+from handlers.cli.opening import open_session
+from handlers.cli.options import Settings, ViewCommand
+from handlers.cli.output import Output, tell
+from handlers.cli.run import run
+from handlers.cli.table import Column
+from handlers.cli.text import count, money
+from handlers.projections.projection import project
+from handlers.projections.usage import USAGE, Totals, UsageState, summary
+
+__all__ = ("command",)
+
+_COLUMNS = (
+    Column("model", is_flexible=True),
+    *(
+        Column(title, is_number=True)
+        for title in ("calls", "input", "output", "reasoning", "cache read", "cache write", "total tokens", "cost")
+    ),
+)
+
+
+@click.command("usage", cls=ViewCommand)
+@click.argument("session")
+@click.pass_context
+def command(ctx: click.Context, session: str) -> None:
+    """Sum up the tokens and the cost of a session, over all model calls, failed and aborted ones too.
+
+    As JSON: input, output, reasoning, cache_read, cache_write, total_tokens and cost. Input is without what came from
+    the cache, output has the reasoning in it, the cost is in US dollars and null where nobody knows it.
+
+    \b
+    Example: lanebus usage support-42 --json
+    """
+    output = Output.of(ctx)
+    state = run(partial(_usage, Settings.of(ctx), session))
+    if output.is_json:
+        output.json(summary(state.total.usage))
+        return
+    rows = [_row("/".join(filter(None, (model.provider, model.model))) or "-", model.totals) for model in state.models]
+    output.table(_COLUMNS, [*rows, _row("total", state.total)])
+    if state.total.calls_of_unknown_cost:
+        tell(f"{count(state.total.calls_of_unknown_cost)} of {count(state.total.calls)} calls did not say their cost")
+    if state.mismatch_count:
+        tell(f"{count(state.mismatch_count)} events of the agent repeat other sums than the log gives")
+
+
+async def _usage(settings: Settings, session_id: str) -> UsageState:
+    async with open_session(settings, session_id) as session:
+        return (await project(session, USAGE)).state
+
+
+def _row(name: str, totals: Totals) -> tuple[str, ...]:
+    usage = totals.usage
+    tokens = (usage.input, usage.output, usage.reasoning, usage.cache_read, usage.cache_write, usage.total_tokens)
+    cost = money(usage.cost.total) if usage.cost else money(None)
+    return (name, count(totals.calls), *map(count, tokens), cost if totals.calls else "")

@@ -1,0 +1,173 @@
+"""The command line as its users have it: a process of its own, on a data directory of its own, at a pipe or a terminal.
+
+    def test_x(lanebus: CommandLine): assert lanebus("sessions").code == 0
+"""
+
+import fcntl
+import json
+import os
+import pty
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Timer
+from typing import cast
+
+import anyio
+import pytest
+from pydantic import JsonValue
+
+from bus.server import server_status
+
+__all__ = ("Answer", "CommandLine", "Running", "lanebus", "objects")
+
+ROOT = Path(__file__).resolve().parents[2]
+SECONDS = 60
+"""for a machine under load: nothing here is a claim about speed"""
+
+Running = subprocess.Popen[str]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How a command ended and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def object(self) -> dict[str, JsonValue]:
+        """The one line of JSON that it printed."""
+        [only] = objects(self.out)
+        return only
+
+
+def objects(text: str) -> list[dict[str, JsonValue]]:
+    """JSON, one object a line."""
+    return [cast("dict[str, JsonValue]", json.loads(line)) for line in text.splitlines()]
+
+
+@dataclass
+class CommandLine:
+    """Runs `lanebus` with one data directory."""
+
+    data_dir: Path
+
+    def __call__(
+        self, *arguments: str | Path, stdin: str | bytes = b"", env: Mapping[str, str] | None = None
+    ) -> Answer:
+        """Run a command to its end, its output in pipes."""
+        data = stdin.encode() if isinstance(stdin, str) else stdin
+        done = subprocess.run(
+            self._command(*arguments),
+            input=data,
+            capture_output=True,
+            cwd=ROOT,
+            env=self._environment(env),
+            timeout=SECONDS,
+            check=False,
+        )
+        return Answer(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+    @contextmanager
+    def running(self, *arguments: str | Path) -> Iterator[Running]:
+        """A command that goes on; it is killed at the end of the block if it still does."""
+        with self.fed(*arguments) as process:
+            assert process.stdin is not None
+            process.stdin.close()
+            process.stdin = None
+            yield process
+
+    @contextmanager
+    def fed(self, *arguments: str | Path) -> Iterator[Running]:
+        """The same, with a stdin to write to."""
+        process = subprocess.Popen(
+            self._command(*arguments),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=ROOT,
+            env=self._environment(None),
+            text=True,
+        )
+        # Who waits for a line that never comes gets the end of the file instead, and fails rather than hangs.
+        patience = Timer(SECONDS, process.kill)
+        patience.start()
+        with process:
+            try:
+                yield process
+            finally:
+                patience.cancel()
+                process.kill()
+
+    def at_terminal(self, *arguments: str | Path, columns: int = 80) -> Answer:
+        """Run a command to its end, with a terminal for all it says; `err` is in `out`, as a user sees it."""
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        said = bytearray()
+        with subprocess.Popen(
+            self._command(*arguments),
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            cwd=ROOT,
+            env=self._environment(None),
+            start_new_session=True,
+        ) as process:
+            os.close(theirs)
+            try:
+                # The terminal gives an error once nobody is at its other end.
+                with suppress(OSError):
+                    while data := os.read(ours, 65536):
+                        said += data
+                code = process.wait(SECONDS)
+            finally:
+                os.close(ours)
+                process.kill()
+        return Answer(code, said.decode().replace("\r\n", "\n"), "")
+
+    def wait_stopped(self) -> None:
+        """Until the embedded server has ended, which it does by itself."""
+        deadline = time.monotonic() + SECONDS
+        while (status := anyio.run(server_status, self.data_dir)).running:
+            assert time.monotonic() < deadline, status
+
+    def _command(self, *arguments: str | Path) -> list[str]:
+        return [sys.executable, "-W", "error", "-m", "handlers.cli", *map(str, arguments)]
+
+    def _environment(self, more: Mapping[str, str] | None) -> dict[str, str]:
+        ours = ("LANEBUS_", "PYTHON")
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if name not in {"COLUMNS", "LINES"} and not name.startswith(ours)
+        }
+        return {**kept, "LANEBUS_DATA_DIR": str(self.data_dir), "TZ": "UTC", **(more or {})}
+
+
+@pytest.fixture
+def lanebus() -> Iterator[CommandLine]:
+    """The command line on a new data directory; its server has ended when the test has."""
+    # Not pytest's own directory: its path is too long for a socket in some places.
+    parent = Path(tempfile.mkdtemp(prefix="lanebus-")).resolve()
+    line = CommandLine(parent / "d")
+    try:
+        yield line
+        line.wait_stopped()
+    finally:
+        status = anyio.run(server_status, line.data_dir)
+        for pid in (status.pid, status.keeper_pid):
+            if pid is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(parent)

@@ -1,0 +1,162 @@
+"""`lanebus import`, and what is then said of the session: the shared sample's figures are known from its file."""
+
+import json
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.handlers.command_line import CommandLine, objects
+
+__all__ = ()
+
+FIGURES = {
+    "input": 3689,
+    "output": 187895,
+    "reasoning": 0,
+    "cache_read": 54693675,
+    "cache_write": 1685320,
+    "total_tokens": 56570579,
+    "cost": 42.595908,
+}
+HEADER = '{"type":"session","id":"head-1","timestamp":"2026-01-01T00:00:00Z"}\n'
+
+
+def said(text: str) -> str:
+    message = {"role": "user", "content": text}
+    return json.dumps({"type": "message", "timestamp": "2026-01-01T00:00:01Z", "message": message}) + "\n"
+
+
+@pytest.fixture
+def sample(seed_data: Path) -> Path:
+    return seed_data / "data" / "pi-session.jsonl"
+
+
+def test_the_sample_goes_in_whole_and_only_once(lanebus: CommandLine, sample: Path) -> None:
+    first = lanebus("import", sample, "--session", "pi")
+    assert (first.code, first.err) == (0, "")
+    assert first.object == {
+        "session": "pi",
+        "format": "pi",
+        "lines": 1003,
+        "added": 1003,
+        "already_there": 0,
+        "bad": [],
+        "first": 1,
+        "last": 1003,
+    }
+    assert lanebus("usage", "pi", "--json").object == FIGURES
+    again = lanebus("import", sample, "--session", "pi").object
+    assert (again["added"], again["already_there"]) == (0, 1003)
+    assert lanebus("usage", "pi", "--json").object == FIGURES
+    assert len(lanebus("turns", "pi").out.splitlines()) == 484
+
+
+def test_an_import_that_was_killed_is_made_whole_by_the_next(
+    lanebus: CommandLine, sample: Path, tmp_path: Path
+) -> None:
+    # Through a pipe that is held open with the half of it, so that the kill is in the middle and not a matter of luck.
+    lines = sample.read_bytes().splitlines(keepends=True)
+    half = tmp_path / "half.jsonl"
+    half.write_bytes(b"".join(lines[:500]))
+    with lanebus.running("tail", "pi", "-f") as follower:
+        assert follower.stdout is not None
+        with lanebus.fed("import", "-", "--session", "pi") as importer:
+            assert importer.stdin is not None
+            importer.stdin.write(half.read_text())
+            importer.stdin.flush()
+            seen = [follower.stdout.readline() for _ in range(100)]
+            importer.send_signal(signal.SIGKILL)
+            assert importer.wait(60) == -signal.SIGKILL
+    there = len(lanebus("tail", "pi").out.splitlines())
+    assert len(seen) <= there < 1003
+    again = lanebus("import", sample, "--session", "pi").object
+    assert (again["added"], again["already_there"]) == (1003 - there, there)
+    assert lanebus("usage", "pi", "--json").object == FIGURES
+    # The same log as that of an import that nobody killed.
+    lanebus("import", sample, "--session", "whole")
+    killed, whole = (objects(lanebus("tail", name).out) for name in ("pi", "whole"))
+    assert [entry["message"] for entry in killed] == [entry["message"] for entry in whole]
+
+
+def test_bad_lines_are_named_and_the_others_go_in(lanebus: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "t.jsonl"
+    robot = '{"type":"message","timestamp":1,"message":{"role":"robot"}}\n'
+    large = said(2_000_000 * "x")
+    file.write_bytes((HEADER + said("a") + "not json\n" + robot + large + said("b")).encode() + b"\xff\n")
+    answer = lanebus("import", file)
+    assert answer.code == 1
+    assert [line.split(":")[0] for line in answer.err.splitlines()] == ["line 3", "line 4", "line 5", "line 7"]
+    assert "not JSON" in answer.err
+    assert "robot" in answer.err
+    assert "over the limit" in answer.err
+    assert "not UTF-8" in answer.err
+    assert (answer.object["session"], answer.object["added"]) == ("head-1", 3)
+    bad = answer.object["bad"]
+    assert isinstance(bad, list)
+    assert bad[0] == {"line": 3, "reason": answer.err.splitlines()[0].removeprefix("line 3: ")}
+    assert lanebus("import", file).object["already_there"] == 3
+
+
+def test_the_session_is_the_transcripts_own_else_its_files_name(lanebus: CommandLine, tmp_path: Path) -> None:
+    named = tmp_path / "named.jsonl"
+    named.write_text("damaged\n" + HEADER + said("a"))
+    assert lanebus("import", named).object["session"] == "head-1"
+    named.write_text(said("a"))
+    assert lanebus("import", named).object["session"] == "named"
+    shutil.copy(named, odd := tmp_path / "no id.jsonl")
+    answer = lanebus("import", odd)
+    assert answer.code == 2
+    assert "give one with --session" in answer.err
+
+
+def test_stdin_needs_a_session(lanebus: CommandLine) -> None:
+    assert lanebus("import", "-", stdin=HEADER).code == 2
+    assert lanebus("import", "-", "--session", "s", stdin=HEADER + said("a")).object["added"] == 2
+
+
+def test_a_file_of_no_known_format_is_refused_whole(lanebus: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "t.jsonl"
+    file.write_text('{"a":1}\n')
+    answer = lanebus("import", file, "--session", "s")
+    assert answer.code == 1
+    assert answer.err.startswith("error: unknown transcript format")
+    assert lanebus("sessions").out == ""
+    assert lanebus("import", tmp_path / "missing").code == 2
+
+
+def test_a_terminal_sees_how_far_it_is_and_then_what_came_of_it(lanebus: CommandLine, sample: Path) -> None:
+    shown = lanebus.at_terminal("import", sample, "--session", "pi").out
+    assert "%  " in shown
+    assert "█" in shown
+    last = shown.rpartition("\x1b[2K")[2]
+    assert last == "pi: 1,003 entries added, 0 already there (pi transcript of 1,003 lines)\n"
+
+
+def test_a_terminal_sees_the_sums_as_tables(lanebus: CommandLine, sample: Path) -> None:
+    lanebus("import", sample, "--session", "pi")
+    usage = lanebus.at_terminal("usage", "pi", columns=120).out.splitlines()
+    assert " ".join(usage[0].split()) == "model calls input output reasoning cache read cache write total tokens cost"
+    assert " ".join(usage[-1].split()) == "total 484 3,689 187,895 0 54,693,675 1,685,320 56,570,579 $42.60"
+    turns = lanebus.at_terminal("turns", "pi", columns=100).out.splitlines()
+    assert " ".join(turns[1].split()) == "#1 3 completed claude-opus-4-5 read ×2 2,775 141 0 $0.017400"
+    sessions = lanebus.at_terminal("sessions", columns=90).out.splitlines()
+    assert sessions[1].split()[:2] == ["pi", "1,003"]
+    assert sessions[1].endswith("…")
+    assert all(len(line) <= 120 for line in [*usage, *turns, *sessions])
+
+
+def test_the_context_is_the_whole_request_as_it_was_at_a_position(lanebus: CommandLine, sample: Path) -> None:
+    lanebus("import", sample, "--session", "pi")
+    now = lanebus("context", "pi", "--provider", "anthropic")
+    assert now.code == 0
+    assert list(now.object)[:3] == ["model", "max_tokens", "messages"]
+    assert (now.object["model"], now.object["max_tokens"]) == ("claude-opus-4-5", 4096)
+    then = lanebus("context", "pi", "--at", "2", "--model", "m", "--max-tokens", "7").object
+    assert (then["model"], then["max_tokens"]) == ("m", 7)
+    messages = then["messages"]
+    assert isinstance(messages, list)
+    assert len(messages) == 1
+    beyond = lanebus("context", "pi", "--at", "1004")
+    assert (beyond.code, beyond.err) == (1, "error: session 'pi' has no entry 1004: its last one is 1003\n")

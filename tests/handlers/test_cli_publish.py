@@ -1,0 +1,93 @@
+"""`lanebus publish`: what goes in, and what is refused with nothing written."""
+
+import pytest
+
+from tests.handlers.command_line import CommandLine, objects
+
+__all__ = ()
+
+
+def test_a_text_is_what_the_user_says(lanebus: CommandLine) -> None:
+    assert lanebus("publish", "s", "17 × 23?").object == {"session": "s", "positions": [1], "is_duplicate": False}
+    message = lanebus("tail", "s").object["message"]
+    assert isinstance(message, dict)
+    assert message["role"] == "user"
+    assert message["content"] == [{"type": "text", "text": "17 × 23?"}]
+
+
+def test_a_text_comes_from_stdin_where_none_is_given(lanebus: CommandLine) -> None:
+    assert lanebus("publish", "s", "--role", "system", stdin="two\nlines\n").code == 0
+    message = lanebus("tail", "s").object["message"]
+    assert isinstance(message, dict)
+    assert (message["role"], message["content"]) == ("system", [{"type": "text", "text": "two\nlines"}])
+
+
+def test_an_extension_has_its_data_as_json(lanebus: CommandLine) -> None:
+    assert lanebus("publish", "s", "--extension", "progress", '{"percent": 40}').code == 0
+    entry = lanebus("tail", "s").object
+    assert entry["lane"] == "extension"
+    assert entry["message"] == {"role": "extension", "kind": "progress", "data": {"percent": 40}}
+
+
+def test_lines_of_json_go_in_together(lanebus: CommandLine) -> None:
+    lines = '{"role":"user","content":"a"}\n\n{"role":"extension","kind":"k","data":null}\n'
+    assert lanebus("publish", "s", "--json", stdin=lines).object["positions"] == [1, 2]
+    assert [entry["lane"] for entry in objects(lanebus("tail", "s").out)] == ["llm", "extension"]
+
+
+def test_what_was_published_under_a_key_is_not_published_again(lanebus: CommandLine) -> None:
+    assert lanebus("publish", "s", "a", "--key", "k").object["is_duplicate"] is False
+    assert lanebus("publish", "s", "a", "--key", "k").object == {"session": "s", "positions": [1], "is_duplicate": True}
+    assert len(objects(lanebus("tail", "s").out)) == 1
+
+
+def test_a_session_that_has_moved_on_refuses(lanebus: CommandLine) -> None:
+    assert lanebus("publish", "s", "a", "--expected", "0").code == 0
+    answer = lanebus("publish", "s", "b", "--expected", "0")
+    assert (answer.code, answer.err) == (1, "error: session 's' is at position 1, expected 0\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin", "said"),
+    [
+        (["--json"], '{"role":"user","content":"ok"}\n{"role":"robot"}', "line 2: unknown role 'robot'"),
+        (["--json"], '{"role":"user","content":"ok"}\nnot json', "line 2: not JSON"),
+        (["--json"], b'{"role":"user","content":"ok"}\n\xff', "line 2: not UTF-8"),
+        (["--json"], '{"role":"user","kind":"k","data":1}', "line 1: "),
+        (["--extension", "k"], "{", "not JSON"),
+        ([], b"\xff", "not UTF-8"),
+        ([], 2_000_000 * "x", "over the limit of 1048576 bytes"),
+    ],
+)
+def test_what_is_no_message_is_refused_and_nothing_is_written(
+    lanebus: CommandLine, words: list[str], stdin: str | bytes, said: str
+) -> None:
+    answer = lanebus("publish", "s", *words, stdin=stdin)
+    assert answer.code == 1
+    assert answer.err.startswith("error: ")
+    assert answer.err.count("\n") == 1
+    assert said in answer.err
+    assert lanebus("sessions").out == ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["", "--role", "user"],
+        [],
+        ["--json"],
+        ["x", "--json"],
+        ["x", "--role", "user", "--extension", "k"],
+        ["x", "--role", "assistant"],
+        ["x", "--expected", "-1"],
+    ],
+)
+def test_a_wrong_usage_is_told_before_anything_is_opened(lanebus: CommandLine, words: list[str]) -> None:
+    answer = lanebus("publish", "s", *words)
+    assert (answer.code, answer.out) == (2, "")
+    assert "Usage: lanebus publish" in answer.err
+    assert not lanebus.data_dir.exists()
+
+
+def test_a_terminal_is_told_in_words(lanebus: CommandLine) -> None:
+    assert lanebus.at_terminal("publish", "s", "a").out == "s: published at position 1\n"
