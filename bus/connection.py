@@ -5,7 +5,7 @@ cuts blocking reads by a time-out; it changes the shape of replies with the prot
 time-out of its own, speaks RESP2 and gives bytes. Who owns a link decides what is safe to send again.
 """
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import cast
 
@@ -45,6 +45,7 @@ class Server:
             options = dict(parse_url(url))
         except ValueError as error:
             raise SetupError(f"server URL: {error}") from None
+        self._place = _place(options)
         self._class = cast("type[AbstractConnection]", options.pop("connection_class", Connection))
         self._options: dict[str, object] = {
             **options,
@@ -62,6 +63,7 @@ class Server:
         server = cls("unix://")
         server._class = UnixDomainSocketConnection
         server._options["path"] = path
+        server._place = path
         return server
 
     async def connect(self) -> "Link":
@@ -78,7 +80,7 @@ class Server:
             raise SetupError("the server refused the user or password") from None
         except (RedisError, OSError) as error:
             await connection.disconnect(nowait=True)
-            raise _translated(error) from None
+            raise Unavailable(f"server at {self._place}: {type(error).__name__}") from None
         return Link(connection)
 
 
@@ -205,6 +207,11 @@ class LinkPool:
 
 def _packed(commands: Sequence[Sequence[Argument]]) -> Iterable[bytes]:
     return [_pack(tuple(command)) for command in commands]
+
+
+def _place(options: Mapping[str, object]) -> str:
+    """Where a server is, for people: without user and password."""
+    return str(options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}")
 
 
 def _is_answer(error: Exception) -> bool:

@@ -1,7 +1,7 @@
 """A session as its user holds it: publish, read, follow."""
 
 from collections.abc import AsyncGenerator, Collection
-from secrets import token_urlsafe
+from secrets import token_hex
 
 from bus.codec import decode_delta, encode
 from bus.envelope import START, Cursor, Envelope
@@ -194,7 +194,7 @@ class Session:
 
 def new_session_id() -> str:
     """A session id that nobody has used."""
-    return token_urlsafe(9)
+    return token_hex(8)
 
 
 def _in_order(lanes: Collection[Lane]) -> tuple[Lane, ...]:
