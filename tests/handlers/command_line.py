@@ -1,6 +1,6 @@
 """The command line as its users have it: a process of its own, on a data directory of its own, at a pipe or a terminal.
 
-    def test_x(lanebus: CommandLine): assert lanebus("sessions").code == 0
+def test_x(lanebus: CommandLine): assert lanebus("sessions").code == 0
 """
 
 import fcntl
