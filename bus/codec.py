@@ -1,8 +1,8 @@
 """Envelope ⇄ the fields of a stream entry.
 
-An entry has four fields, always in this order, so that the server stores their names once a block: `v` version, `t`
-milliseconds by the server's clock, `by` producer, `m` the message's JSON. The scripts write them; this module reads
-them, and is where an older version would be lifted to the present one.
+An entry has two fields, always in this order, so that the server stores their names once a block: `h` the header, which
+is version, milliseconds by the server's clock and producer with a space between; `m` the message's JSON. The scripts
+write them; this module reads them, and is where an older version would be lifted to the present one.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,8 @@ def decode(session: str, lane: Lane, entry: Entry) -> Envelope:
     """
     entry_id, fields = entry
     try:
-        _, version, _, time, _, producer, name, body = fields
+        _, header, name, body = fields
+        version, time, producer = header.split(b" ")
         position, _, rest = entry_id.partition(b"-")
         if version == _VERSION_TEXT and rest == b"0" and name == b"m":
             return Envelope(session, int(position), lane, _READ[lane](body), int(time) / 1000, producer.decode())
@@ -51,7 +52,8 @@ def decode_delta(session: str, entry: Entry) -> Envelope:
     """The envelope of an entry of the live stream; `delta` is the part of its id after the hyphen."""
     entry_id, fields = entry
     try:
-        _, _, _, time, _, producer, _, body = fields
+        _, header, _, body = fields
+        _, time, producer = header.split(b" ")
         position, _, delta = entry_id.partition(b"-")
         message = read_delta(body)
         return Envelope(session, int(position), Lane.LLM, message, int(time) / 1000, producer.decode(), int(delta))
@@ -63,7 +65,7 @@ def _unreadable(session: str, lane: Lane, entry: Entry, cause: Exception | None)
     entry_id, fields = entry
     values = dict(zip(fields[::2], fields[1::2], strict=False))
     position, _, delta = entry_id.decode(errors="replace").partition("-")
-    version = values.get(b"v", b"")
+    version, _, _ = values.get(b"h", b"").partition(b" ")
     match cause:
         case UnknownRole():
             error: MessageError = ForgedEntry(f"{session}:{lane}", entry_id.decode(), f"not of this lane: {cause}")
@@ -74,6 +76,4 @@ def _unreadable(session: str, lane: Lane, entry: Entry, cause: Exception | None)
         case _:
             error = ForgedEntry(f"{session}:{lane}", entry_id.decode(), "not written by the bus")
     message = Unreadable(error, values.get(b"m", b""))
-    return Envelope(
-        session, int(position), lane, message, 0.0, values.get(b"by", b"").decode(errors="replace"), int(delta)
-    )
+    return Envelope(session, int(position), lane, message, 0.0, "", int(delta))

@@ -5,11 +5,12 @@ cuts blocking reads by a time-out; it changes the shape of replies with the prot
 time-out of its own, speaks RESP2 and gives bytes. Who owns a link decides what is safe to send again.
 """
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import cast
 
 import anyio
+import hiredis
 from redis.asyncio.connection import AbstractConnection, Connection, UnixDomainSocketConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -24,6 +25,9 @@ __all__ = ("Argument", "Link", "LinkPool", "Reply", "Server")
 
 Argument = str | bytes | int
 Reply = bytes | int | None | Sequence["Reply"]
+
+# Its stub asks for a tuple of one and gives nothing back; it takes any and gives bytes. Much faster than the client's.
+_pack = cast("Callable[[tuple[Argument, ...]], bytes]", hiredis.pack_command)  # pyright: ignore[reportUnknownMemberType]
 
 CONNECT_SECONDS = 5.0
 
@@ -117,7 +121,7 @@ class Link:
         """
         connection = self._connection
         try:
-            await connection.send_packed_command(_packed(connection, commands), check_health=False)
+            await connection.send_packed_command(_packed(commands), check_health=False)
         except (RedisError, OSError) as error:
             self.is_broken = True
             raise _translated(error) from None
@@ -199,10 +203,8 @@ class LinkPool:
             await self._idle.pop().close()
 
 
-def _packed(connection: AbstractConnection, commands: Sequence[Sequence[Argument]]) -> Iterable[bytes]:
-    if len(commands) == 1:
-        return connection.pack_command(*commands[0])
-    return connection.pack_commands(commands)
+def _packed(commands: Sequence[Sequence[Argument]]) -> Iterable[bytes]:
+    return [_pack(tuple(command)) for command in commands]
 
 
 def _is_answer(error: Exception) -> bool:

@@ -5,13 +5,15 @@
 | ns:config | hash | buckets, schema | never |
 | ns:{b}:s:<sid>:llm, :ext | stream | a lane; ids <position>-0 | with its session |
 | ns:{b}:s:<sid>:live | stream | live deltas; ids <position>-<k> | expires |
-| ns:{b}:s:<sid>:head | hash | position, created, bytes, state, owner, epoch, lease_until | with its session |
-| ns:{b}:s:<sid>:producers | hash | producer -> its last number, and what that append gave | with its session |
+| ns:{b}:s:<sid>:head | hash | see below | with its session |
 | ns:{b}:s:<sid>:keys | hash | caller's key -> first position, count | with its session |
 | ns:{b}:s:<sid>:p:<name>@<v> | hash | a projection: state, position | on rebuild |
 | ns:{b}:sessions | hash | session -> created, milliseconds | with its session |
 | ns:{b}:forged | stream | what others wrote into a lane: set aside, never read as a message | capped |
 | ns:{b}:index | stream | the doorbell: one pointer an append | trimmed |
+
+The head: position, bytes, created, updated; state, trimmed; owner, epoch, lease_until; and `p:<producer>` with each
+producer's last number and what that append gave. One hash, as every append reads and writes all of it.
 """
 
 import re
@@ -51,7 +53,7 @@ class Keys:
     def __init__(self, namespace: str = "lanebus", buckets: int = BUCKETS) -> None:
         self.namespace, self.buckets = namespace, buckets
         self.config = f"{namespace}:config"
-        self._appending: dict[str, tuple[str, str, str, str, str]] = {}
+        self._appending: dict[str, tuple[str, ...]] = {}
 
     def bucket(self, session: str) -> int:
         """The bucket of a session."""
@@ -68,9 +70,6 @@ class Keys:
     def head(self, session: str) -> str:
         return f"{self._session(session)}:head"
 
-    def producers(self, session: str) -> str:
-        return f"{self._session(session)}:producers"
-
     def caller_keys(self, session: str) -> str:
         return f"{self._session(session)}:keys"
 
@@ -86,12 +85,15 @@ class Keys:
     def forged(self, bucket: int) -> str:
         return f"{self.namespace}:{{{bucket}}}:forged"
 
-    def appending(self, session: str) -> tuple[str, str, str, str, str]:
-        """The keys an append touches: head, producers, caller's keys, LLM lane, extension lane."""
+    def appending(self, session: str) -> tuple[str, ...]:
+        """The keys an append touches: index, sessions, head, caller's keys, LLM lane, extension lane."""
         names = self._appending.get(session)
         if names is None:
-            stem = self._session(session)
-            names = (f"{stem}:head", f"{stem}:producers", f"{stem}:keys", f"{stem}:llm", f"{stem}:ext")
+            bucket, stem = self.bucket(session), self._session(session)
+            names = (
+                *(self.index(bucket), self.sessions(bucket)),
+                *(f"{stem}:{part}" for part in ("head", "keys", *_STREAM.values())),
+            )
             if len(self._appending) >= 10_000:
                 self._appending.clear()
             self._appending[session] = names

@@ -105,9 +105,9 @@ class Append(NamedTuple):
     plans: Sequence[Plan]
 
 
-def publish_command(keys: Keys, producer: str, bucket: int, appends: Sequence[Append]) -> tuple[Argument, ...]:
-    """The command that appends to the sessions of one bucket; answers as scripts/publish.lua says."""
-    names = [keys.index(bucket), keys.sessions(bucket)]
+def publish_command(keys: Keys, producer: str, appends: Sequence[Append]) -> tuple[Argument, ...]:
+    """The command that appends to sessions of one server; answers as scripts/publish.lua says."""
+    names: list[str] = []
     arguments: list[Argument] = [producer, VERSION, INDEX_LENGTH]
     for session, number, plans in appends:
         names += keys.appending(session)

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import defaultdict, deque
+import math
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from secrets import token_urlsafe
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import anyio
 
@@ -32,16 +34,16 @@ from bus.errors import (
     Unavailable,
 )
 from bus.keys import Keys
-from bus.log import PUBLISH, Append, Log, Plan, answered, publish_command
+from bus.log import PUBLISH, Append, Log, Plan, publish_command
 from bus.messages.lanes import Lane
 from bus.messages.message import UserMessage
 from bus.messages.reading import Publishable
 from bus.receipt import Receipt
 
 if TYPE_CHECKING:
-    from bus.connection import Link, Reply, Server
+    from bus.connection import Link, Server
 
-__all__ = ("Conditions", "Publisher")
+__all__ = ("UNCONDITIONAL", "Conditions", "Publisher")
 
 MESSAGE_LIMIT_BYTES = 1_048_576
 """The most JSON one message may have; media of 50,000 bytes and more belongs into the media store."""
@@ -52,6 +54,9 @@ QUEUE_LIMIT_BYTES = 64 * 1_048_576
 FLIGHT_LIMIT_BYTES = 4 * 1_048_576
 """How much goes out in one step, so that one step never holds the server for long."""
 
+SET_ASIDE_ATTEMPTS = 3
+"""How often an append tries again after what others wrote was set aside."""
+
 ANSWER_SECONDS = 10.0
 """How long to wait for an answer before the link counts as dead and the append goes out again."""
 
@@ -59,8 +64,7 @@ _LETTER = {Lane.LLM: "l", Lane.EXTENSION: "e"}
 _LANE = {letter: lane for lane, letter in _LETTER.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Conditions:
+class Conditions(NamedTuple):
     """What must hold for a publish to be appended. Source: scripts/publish.lua."""
 
     key: str | None = None
@@ -73,7 +77,10 @@ class Conditions:
     """wake a worker; None wakes one if a user speaks"""
 
 
-@dataclass(slots=True)
+UNCONDITIONAL = Conditions()
+
+
+@dataclass(slots=True, eq=False)
 class _Publish:
     """One caller's publish on its way."""
 
@@ -83,25 +90,26 @@ class _Publish:
     future: asyncio.Future[Receipt]
     seconds: float
     deadline: float
+    size_bytes: int
     is_sent: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _SessionAppend:
-    """All that one flight appends to one session."""
+    """All that one flight appends to one session, under one number."""
 
     session: str
     number: int
     publishes: list[_Publish]
-    may_have_landed: bool = False
     attempts: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Flight:
-    """What is on its way in one round trip: appends by bucket."""
+    """What is on its way in one round trip. An append leaves it when it has its answer."""
 
-    buckets: dict[int, list[_SessionAppend]] = field(default_factory=dict[int, list[_SessionAppend]])
+    appends: list[_SessionAppend]
+    may_have_landed: bool = False
 
 
 class Publisher:
@@ -113,13 +121,15 @@ class Publisher:
         self._queue: deque[_Publish] = deque()
         self._queued_bytes = 0
         self._flight: _Flight | None = None
-        self._numbers: defaultdict[str, int] = defaultdict(int)
+        self._numbers: dict[str, int] = {}
         self._positions: dict[str, int] = {}
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
+        self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
+        self._next_expiry = math.inf
         self._is_closed = False
         self._link: Link | None = None
 
@@ -137,20 +147,22 @@ class Publisher:
             Unavailable: not sent within `seconds`, or refused by the server for all that time.
             Closed: the bus is closed.
         """
-        plan = _plan(messages, conditions)
+        plan, size_bytes = _plan(messages, conditions)
         if self._is_closed:
             raise Closed("bus")
         while self._queued_bytes > QUEUE_LIMIT_BYTES:
             self._room.clear()
             await self._room.wait()
-        loop = asyncio.get_running_loop()
-        publish = _Publish(session, plan, conditions, loop.create_future(), seconds, loop.time() + seconds)
+        loop = self._loop
+        deadline = loop.time() + seconds
+        publish = _Publish(session, plan, conditions, loop.create_future(), seconds, deadline, size_bytes)
         self._queue.append(publish)
-        self._queued_bytes += sum(map(len, plan.bodies))
-        self._wake.set()
-        self._idle.clear()
-        if self._timer is None or publish.deadline < self._timer.when():
-            self._set_timer(publish.deadline)
+        self._queued_bytes += size_bytes
+        if not self._wake.is_set():
+            self._wake.set()
+            self._idle.clear()
+        if deadline < self._next_expiry:
+            self._set_timer(deadline)
         return await publish.future
 
     async def run(self) -> None:
@@ -183,37 +195,42 @@ class Publisher:
     def _take(self) -> _Flight:
         """The queue's front as one flight; publishes to one session stay in order under one number."""
         appends: dict[str, _SessionAppend] = {}
-        flight = _Flight()
         size_bytes = 0
         while self._queue and size_bytes < FLIGHT_LIMIT_BYTES:
             publish = self._queue.popleft()
-            taken = sum(map(len, publish.plan.bodies))
-            self._queued_bytes -= taken
+            self._queued_bytes -= publish.size_bytes
             if publish.future.done():  # cancelled, or over its deadline, before it was sent
                 continue
-            size_bytes += taken
-            append = appends.get(publish.session)
-            if append is None:
-                append = _SessionAppend(publish.session, self._numbers[publish.session] + 1, [])
-                appends[publish.session] = append
-                flight.buckets.setdefault(self._keys.bucket(publish.session), []).append(append)
+            size_bytes += publish.size_bytes
             publish.is_sent = True
-            append.publishes.append(publish)
+            session = publish.session
+            if session in appends:
+                appends[session].publishes.append(publish)
+            else:
+                appends[session] = _SessionAppend(session, self._numbers.get(session, 0) + 1, [publish])
         if self._queued_bytes <= QUEUE_LIMIT_BYTES:
             self._room.set()
-        return flight
+        return _Flight(list(appends.values()))
 
     async def _land(self, flight: _Flight) -> None:
-        """Send a flight until every append of it has an answer or nobody waits for it any more."""
+        """Send a flight until every append of it has an answer, or surely landed nowhere and nobody waits for it."""
         pause = 0.01
-        while flight.buckets:
+        while flight.appends:
             try:
-                link = await self._connected()
-                await self._attempt(link, flight)
+                await self._attempt(await self._connected(), flight)
                 pause = 0.01
+            except Refused as refusal:
+                if refusal.code == "NOSCRIPT":
+                    await self._teach()
+                    continue
+                if not refusal.is_transient:
+                    _fail(flight.appends, refusal)
+                    return
             except Unavailable:
+                pass  # sent again below, with the same numbers
+            if not flight.may_have_landed:
                 self._drop_the_unwanted(flight)
-            if flight.buckets:
+            if flight.appends:
                 await anyio.sleep(pause)
                 pause = min(pause * 2, 0.5)
 
@@ -225,59 +242,45 @@ class Publisher:
         return self._link
 
     async def _attempt(self, link: Link, flight: _Flight) -> None:
-        """One round trip; what got an answer leaves the flight."""
-        buckets = list(flight.buckets.items())
-        commands = [
-            publish_command(self._keys, self.producer, bucket, [_as_append(append) for append in appends])
-            for bucket, appends in buckets
-        ]
-        was_unsure = {id(append): append.may_have_landed for _, appends in buckets for append in appends}
-        for _, appends in buckets:
-            for append in appends:
-                append.may_have_landed = True
+        """One round trip; what got an answer leaves the flight.
+
+        Raises:
+            Refused: the server did nothing.
+            Unavailable: no answer; whether it landed is not known.
+        """
+        appends = [Append(a.session, a.number, [publish.plan for publish in a.publishes]) for a in flight.appends]
+        was_sure = not flight.may_have_landed
+        flight.may_have_landed = True
         try:
             with anyio.fail_after(ANSWER_SECONDS):
-                replies = await link.call_many(commands)
+                reply = await link.call(*publish_command(self._keys, self.producer, appends))
         except TimeoutError:
             raise Unavailable(f"server: no answer within {ANSWER_SECONDS:g} s") from None
-        for (bucket, appends), reply in zip(buckets, replies, strict=True):
-            if isinstance(reply, Refused):
-                for append in appends:
-                    append.may_have_landed = was_unsure[id(append)]
-                await self._refused(link, flight, bucket, reply)
-            else:
-                await self._settle_all(flight, bucket, cast("Sequence[bytes]", reply))
+        except Refused:
+            flight.may_have_landed = not was_sure
+            raise
+        await self._settle_all(flight, cast("Sequence[bytes]", reply))
 
-    async def _refused(self, link: Link, flight: _Flight, bucket: int, refusal: Refused) -> None:
-        if refusal.code == "NOSCRIPT":
-            answered(await _load(link))
-        elif refusal.is_transient:
-            self._drop_the_unwanted(flight, refusal)
-        else:
-            for append in flight.buckets.pop(bucket):
-                _fail(append.publishes, refusal)
+    async def _teach(self) -> None:
+        """Load the script; if that fails, the next attempt finds out."""
+        with suppress(Unavailable):
+            await (await self._connected()).call("SCRIPT", "LOAD", PUBLISH.text)
 
-    async def _settle_all(self, flight: _Flight, bucket: int, replies: Sequence[bytes]) -> None:
-        """Tell the callers of one bucket; what was not looked at, behind a forged entry, stays in the flight."""
-        appends = flight.buckets.pop(bucket)
-        for index, reply in enumerate(replies):
-            append = appends[index]
+    async def _settle_all(self, flight: _Flight, replies: Sequence[bytes]) -> None:
+        """Tell the callers; what was not looked at, behind a forged entry, stays in the flight."""
+        appends, flight.appends = flight.appends, []
+        for index, (append, reply) in enumerate(zip(appends, replies, strict=False)):
             if not reply.startswith(b"forged"):
                 self._settle(append, reply)
                 continue
+            flight.appends, flight.may_have_landed = appends[index:], False
             _, letter, position = reply.decode().split(" ")
-            lane = _LANE[letter]
-            ids = await self._log.set_aside(append.session, lane)
+            ids = await self._log.set_aside(append.session, _LANE[letter])
             append.attempts += 1
-            if append.attempts > 3:
-                error = ForgedEntry(
-                    f"{append.session}:{lane}", f"{position}-0", f"cannot be appended; set aside: {ids}"
-                )
-                _fail(append.publishes, error)
-                index += 1  # noqa: PLW2901  # this one has its answer
-            if rest := appends[index:]:
-                flight.buckets[bucket] = rest
-            return
+            if append.attempts > SET_ASIDE_ATTEMPTS:
+                stream = f"{append.session}:{_LANE[letter]}"
+                _fail([append], ForgedEntry(stream, f"{position}-0", f"in the way; set aside: {ids}"))
+                flight.appends.remove(append)
 
     def _settle(self, append: _SessionAppend, reply: bytes) -> None:
         """Tell the callers of one append what became of their publishes."""
@@ -286,24 +289,25 @@ class Publisher:
         if first == b"gap":
             last, position = int(second), int(outcomes)
             self._numbers[session] = last
-            _fail(append.publishes, LogRolledBack(session, self._positions.get(session, 0), position))
+            _fail([append], LogRolledBack(session, self._positions.get(session, 0), position))
             return
         self._numbers[session] = append.number
         position = int(second)
-        words = outcomes.split(b" ") if outcomes else None
+        words = outcomes.split(b" ") if outcomes else ()
         for index, publish in enumerate(append.publishes):
-            count = len(publish.plan.bodies)
-            if words is None or words[index] == b"a":
-                result: Receipt | BusError = Receipt(tuple(range(position + 1, position + count + 1)))
+            future = publish.future
+            if not words or words[index] == b"a":
+                count = len(publish.plan.bodies)
+                positions = (position + 1,) if count == 1 else tuple(range(position + 1, position + count + 1))
                 position += count
-            else:
+                if not future.done():
+                    future.set_result(Receipt(positions))
+            elif not future.done():
                 result = _outcome(publish, words[index].decode())
-            if publish.future.done():
-                continue
-            if isinstance(result, Receipt):
-                publish.future.set_result(result)
-            else:
-                publish.future.set_exception(result)
+                if isinstance(result, Receipt):
+                    future.set_result(result)
+                else:
+                    future.set_exception(result)
         self._positions[session] = position
 
     # --- deadlines and the end ------------------------------------------------------------------------------------
@@ -311,41 +315,34 @@ class Publisher:
     def _set_timer(self, when: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_at(when, self._expire)
+        self._timer = self._loop.call_at(when, self._expire)
+        self._next_expiry = when
 
     def _expire(self) -> None:
         """End the waiting of every caller whose deadline is over; what was sent goes on being sent."""
-        self._timer = None
-        now = asyncio.get_running_loop().time()
-        for publish in self._pending():
-            if publish.deadline > now:
-                if self._timer is None or publish.deadline < self._timer.when():
-                    self._set_timer(publish.deadline)
-            elif not publish.future.done():
+        self._timer, self._next_expiry = None, math.inf
+        now = self._loop.time()
+        waiting = [publish for publish in self._pending() if not publish.future.done()]
+        for publish in waiting:
+            if publish.deadline <= now:
                 error: Unavailable = OutcomeUnknown(publish.session, publish.seconds)
                 if not publish.is_sent:
-                    error = Unavailable(
-                        f"publish to session {publish.session!r} could not be sent in {publish.seconds:g} s"
-                    )
+                    error = Unavailable(f"publish to session {publish.session!r}: not sent in {publish.seconds:g} s")
                 publish.future.set_exception(error)
+        if later := [publish.deadline for publish in waiting if publish.deadline > now]:
+            self._set_timer(min(later))
 
     def _pending(self) -> list[_Publish]:
-        flying = self._flight.buckets.values() if self._flight is not None else ()
-        return [p for appends in flying for append in appends for p in append.publishes] + list(self._queue)
+        flying = self._flight.appends if self._flight is not None else ()
+        return [publish for append in flying for publish in append.publishes] + list(self._queue)
 
-    def _drop_the_unwanted(self, flight: _Flight, refusal: Refused | None = None) -> None:
-        """Let go of publishes nobody waits for, where it is sure that none of their append has landed."""
-        for bucket, appends in list(flight.buckets.items()):
-            for append in appends:
-                if not append.may_have_landed:
-                    for publish in append.publishes:
-                        publish.is_sent = False
-                    append.publishes[:] = [publish for publish in append.publishes if not publish.future.done()]
-            kept = [append for append in appends if append.publishes]
-            if kept:
-                flight.buckets[bucket] = kept
-            else:
-                del flight.buckets[bucket]
+    def _drop_the_unwanted(self, flight: _Flight) -> None:
+        """Let go of publishes nobody waits for any more; only where it is sure that the flight has not landed."""
+        for append in flight.appends:
+            append.publishes[:] = [publish for publish in append.publishes if not publish.future.done()]
+            for publish in append.publishes:
+                publish.is_sent = False
+        flight.appends = [append for append in flight.appends if append.publishes]
 
     def _abandon(self) -> None:
         for publish in self._pending():
@@ -356,26 +353,26 @@ class Publisher:
         self._idle.set()
 
 
-def _plan(messages: Sequence[Publishable], conditions: Conditions) -> Plan:
-    """The publish as the script takes it.
+def _plan(messages: Sequence[Publishable], conditions: Conditions) -> tuple[Plan, int]:
+    """The publish as the script takes it, and its size in bytes.
 
     Raises:
         MessageTooLarge: one message is over the limit.
     """
     bodies = tuple([encode(message) for message in messages])
+    size_bytes = 0
     for body in bodies:
         if len(body) > MESSAGE_LIMIT_BYTES:
             raise MessageTooLarge(len(body), MESSAGE_LIMIT_BYTES)
-    lanes = "".join([_LETTER[message.lane] for message in messages])
+        size_bytes += len(body)
+    lanes = _LETTER[messages[0].lane] if len(bodies) == 1 else "".join([_LETTER[m.lane] for m in messages])
     wake = conditions.wake
-    if wake is None:
-        wake = any(isinstance(message, UserMessage) for message in messages)
-    if wake:
+    if wake or (wake is None and any(isinstance(message, UserMessage) for message in messages)):
         lanes = "w" + lanes
     if conditions.key is None and conditions.expected is None and conditions.epoch is None:
-        return Plan(lanes, bodies)
+        return Plan(lanes, bodies), size_bytes
     plan = {"lanes": lanes, "key": conditions.key, "expected": conditions.expected, "epoch": conditions.epoch}
-    return Plan(json.dumps({name: value for name, value in plan.items() if value is not None}), bodies)
+    return Plan(json.dumps({name: value for name, value in plan.items() if value is not None}), bodies), size_bytes
 
 
 def _outcome(publish: _Publish, word: str) -> Receipt | BusError:
@@ -393,16 +390,8 @@ def _outcome(publish: _Publish, word: str) -> Receipt | BusError:
             return SessionClosed(publish.session)
 
 
-def _as_append(append: _SessionAppend) -> Append:
-    return Append(append.session, append.number, [publish.plan for publish in append.publishes])
-
-
-def _fail(publishes: Sequence[_Publish], error: BusError) -> None:
-    for publish in publishes:
-        if not publish.future.done():
-            publish.future.set_exception(error)
-
-
-async def _load(link: Link) -> Reply | Refused:
-    (reply,) = await link.call_many((("SCRIPT", "LOAD", PUBLISH.text),))
-    return reply
+def _fail(appends: Sequence[_SessionAppend], error: BusError) -> None:
+    for append in appends:
+        for publish in append.publishes:
+            if not publish.future.done():
+                publish.future.set_exception(error)

@@ -12,7 +12,7 @@ from bus.log import Checkpoint, Lease, Log, SessionHead
 from bus.messages.delta import Delta
 from bus.messages.lanes import Lane
 from bus.messages.reading import Publishable
-from bus.publisher import Conditions, Publisher
+from bus.publisher import UNCONDITIONAL, Conditions, Publisher
 from bus.reader import read_pages
 from bus.receipt import Receipt
 
@@ -62,7 +62,10 @@ class Session:
         """
         if not messages:
             raise DecodeError("", "a publish needs a message")
-        return await self._publisher.publish(self.id, messages, Conditions(key, expected, epoch, wake), seconds)
+        conditions = UNCONDITIONAL
+        if key is not None or expected is not None or epoch is not None or wake is not None:
+            conditions = Conditions(key, expected, epoch, wake)
+        return await self._publisher.publish(self.id, messages, conditions, seconds)
 
     async def preview(self, *deltas: Delta) -> None:
         """Show pieces of a message that is still being spoken to those who follow live. They are in no lane.

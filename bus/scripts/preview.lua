@@ -12,9 +12,10 @@ local id = position .. '-*'
 if not newest[1] or string.match(newest[1][1], '^%d+') ~= position then id = position .. '-1' end
 local clock = redis.call('TIME')
 local now = clock[1] .. string.format('%03d', math.floor(clock[2] / 1000))
+local header = ARGV[2] .. ' ' .. now .. ' ' .. ARGV[1]
 local added
 for i = 5, #ARGV do
-  added = redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[3], id, 'v', ARGV[2], 't', now, 'by', ARGV[1], 'm', ARGV[i])
+  added = redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[3], id, 'h', header, 'm', ARGV[i])
   id = position .. '-*'
 end
 redis.call('PEXPIRE', KEYS[2], ARGV[4])

@@ -1,0 +1,60 @@
+"""`python -m bench`: every figure against plain redis-py on the same embedded server, with its goal beside it."""
+
+import platform
+import shutil
+import sys
+import tempfile
+from importlib.metadata import version
+from os import cpu_count
+from pathlib import Path
+
+import anyio
+
+from bench.material import take
+from bench.plain import Plain
+from bench.publish import MANY, publishing
+from bench.reading import HISTORY, delivery, loading, next_context
+from bench.rounds import ROUNDS, Compared, Spread
+from bus import Bus
+from bus.server import open_server, stop_server
+
+
+async def main() -> None:
+    """Measure all and print a table."""
+    data_dir = Path(tempfile.mkdtemp(prefix="lanebus-bench-"))
+    try:
+        async with open_server(data_dir) as server, Bus.open(data_dir=data_dir) as bus:
+            plain = Plain(str(server.socket))
+            material = await take(bus)
+            messages = material.take(max(MANY, HISTORY))
+            print(
+                f"{platform.system()} {platform.machine()}, {cpu_count()} cores, Python {platform.python_version()}, "
+                f"Valkey {await plain.server_version()}, redis-py {version('redis')}, appendfsync always; "
+                f"{material.source}, {material.mean_bytes} bytes a message; {ROUNDS} rounds, min / median / max\n"
+            )
+            rows = await publishing(bus, plain, messages)
+            rows += [await delivery(bus, plain, messages), await loading(bus, plain, messages)]
+            _print_table(rows)
+            context = await next_context(bus, messages)
+            print(f"\nnext turn's context at {HISTORY:,} messages, goal < 2 ms: {_ms(context)}")
+            await plain.close()
+    finally:
+        await stop_server(data_dir)  # it writes into the directory until it is gone
+        shutil.rmtree(data_dir)
+
+
+def _print_table(rows: list[Compared]) -> None:
+    print(f"{'':58} {'plain redis-py':>24} {'lanebus':>24} {'ratio':>20}  goal")
+    for row in rows:
+        plain, ours = (f"{s.low:,.0f} {s.middle:,.0f} {s.high:,.0f} {row.unit}" for s in (row.plain, row.ours))
+        ratio = f"{row.ratio.low:.2f} {row.ratio.middle:.2f} {row.ratio.high:.2f}"
+        print(f"{row.what:58} {plain:>24} {ours:>24} {ratio:>20}  {row.goal}")
+
+
+def _ms(found: Spread) -> str:
+    return f"{found.low:.2f} / {found.middle:.2f} / {found.high:.2f} ms"
+
+
+if __name__ == "__main__":
+    anyio.run(main)
+    sys.exit()

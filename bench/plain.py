@@ -1,0 +1,46 @@
+"""Plain redis-py with its defaults, as one would write it by hand: what the figures are compared to."""
+
+from typing import TYPE_CHECKING, cast
+
+from redis.asyncio import Redis
+
+from bus import LlmMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ("Entry", "Plain")
+
+Entry = tuple[bytes, dict[bytes, bytes]]
+
+
+class Plain:
+    """A client, with types: the client's own leave open what a reply is."""
+
+    def __init__(self, socket: str) -> None:
+        self._redis = Redis(unix_socket_path=socket)
+
+    async def xadd(self, stream: str, message: LlmMessage) -> None:
+        await self._redis.xadd(stream, {"m": message.to_json()})
+
+    async def pipeline(self, stream: str, messages: "Sequence[LlmMessage]") -> None:
+        """One XADD for each message, all in one write."""
+        pipeline = self._redis.pipeline(transaction=False)
+        for message in messages:
+            pipeline.xadd(stream, {"m": message.to_json()})
+        await pipeline.execute()
+
+    async def xread(self, stream: str, last: bytes) -> list[Entry]:
+        """What comes after an entry; blocks until there is some."""
+        reply: object = await self._redis.xread({stream: last}, count=100, block=5000)
+        return [entry for _, entries in cast("list[tuple[bytes, list[Entry]]]", reply) for entry in entries]
+
+    async def xrange(self, stream: str) -> list[Entry]:
+        return cast("list[Entry]", await self._redis.xrange(stream))
+
+    async def server_version(self) -> str:
+        info: object = await cast("Redis", self._redis).info("server")  # pyright: ignore[reportUnknownMemberType]
+        return str(cast("dict[str, object]", info).get("valkey_version"))
+
+    async def close(self) -> None:
+        await self._redis.aclose()

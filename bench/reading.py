@@ -1,0 +1,110 @@
+"""Reading: from publish to the decoded message, loading a history, and the next turn's context."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import aclosing
+from itertools import count
+from statistics import median
+
+from bench.plain import Plain
+from bench.rounds import ROUNDS, Compared, Spread, compare, spread
+from bus import Bus, Lane, LlmMessage
+from bus.messages.reading import LlmLaneMessage, read_llm
+from handlers.context import WarmContext
+
+__all__ = ("delivery", "loading", "next_context")
+
+DELIVERIES = 1_000
+HISTORY = 10_000
+
+_fresh = count()
+
+
+async def delivery(bus: Bus, plain: Plain, messages: Sequence[LlmMessage]) -> Compared:
+    """The median time from before the publish to the decoded message in the reader's hands, one at a time."""
+    sent = messages[:DELIVERIES]
+
+    async def by_hand() -> float:
+        stream, came = f"bench:{next(_fresh)}", asyncio.Event()
+        times: list[float] = []
+
+        async def read() -> None:
+            last = b"0"
+            while len(times) < len(sent):
+                for entry_id, fields in await plain.xread(stream, last):
+                    read_llm(fields[b"m"])
+                    last = entry_id
+                    came.set()
+
+        reader = asyncio.create_task(read())
+        for message in sent:
+            began = time.perf_counter()
+            came.clear()
+            await plain.xadd(stream, message)
+            await came.wait()
+            times.append(time.perf_counter() - began)
+        reader.cancel()
+        return median(times) * 1e6
+
+    async def followed() -> float:
+        session, came = bus.session(f"bench-{next(_fresh)}-delivery"), asyncio.Event()
+        times: list[float] = []
+
+        async def read() -> None:
+            async with aclosing(session.follow()) as envelopes:
+                async for _ in envelopes:
+                    came.set()
+
+        reader = asyncio.create_task(read())
+        for message in sent:
+            began = time.perf_counter()
+            came.clear()
+            await session.publish(message, wake=False)
+            await came.wait()
+            times.append(time.perf_counter() - began)
+        reader.cancel()
+        return median(times) * 1e6
+
+    return await compare("publish to decoded delivery, p50, to XREAD BLOCK", "µs", "≤ 1.6", by_hand, followed)
+
+
+async def loading(bus: Bus, plain: Plain, messages: Sequence[LlmMessage]) -> Compared:
+    """A whole history from the server into messages."""
+    session = bus.session("bench-history")
+    for message in messages[:HISTORY]:
+        await plain.xadd("bench:history", message)
+    async with asyncio.TaskGroup() as tasks:
+        for message in messages[:HISTORY]:
+            tasks.create_task(session.publish(message, wake=False))
+
+    async def by_hand() -> float:
+        began = time.perf_counter()
+        entries = await plain.xrange("bench:history")
+        loaded: list[LlmLaneMessage] = [read_llm(fields[b"m"]) for _, fields in entries]
+        return len(loaded) / (time.perf_counter() - began)
+
+    async def ours() -> float:
+        began = time.perf_counter()
+        loaded = [envelope async for envelope in session.read(lanes={Lane.LLM})]
+        return len(loaded) / (time.perf_counter() - began)
+
+    return await compare(f"load and decode {HISTORY:,}, to XRANGE and validate", "1/s", "≥ 1.0", by_hand, ours)
+
+
+async def next_context(bus: Bus, messages: Sequence[LlmMessage]) -> Spread:
+    """Milliseconds from an entry's acknowledgement to the context that holds it, at a history of `HISTORY`."""
+    session = bus.session("bench-history")
+    warm = WarmContext(session)
+    await warm.refresh()
+    medians: list[float] = []
+    for _ in range(ROUNDS):
+        times: list[float] = []
+        for message in messages[:50]:
+            await session.publish(message, wake=False)
+            began = time.perf_counter()
+            context = await warm.refresh()
+            _ = context.messages
+            times.append(time.perf_counter() - began)
+        medians.append(median(times) * 1e3)
+    return spread(medians)

@@ -1,0 +1,65 @@
+"""From a session's log to its context: once, or again and again with only what is new."""
+
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+import anyio
+
+from bus.envelope import START, Cursor, Envelope
+from bus.messages.lanes import Lane
+from handlers.context.fold import Context, evolve
+
+__all__ = ("LaneReader", "WarmContext", "build_context")
+
+_LLM = frozenset({Lane.LLM})
+
+
+class LaneReader(Protocol):
+    """The part of a session that a context is built from."""
+
+    @property
+    def id(self) -> str: ...
+
+    def read(
+        self, *, lanes: frozenset[Lane], after: Cursor = START, until: int | None = None
+    ) -> AsyncIterator[Envelope]:
+        """The lanes' entries after a cursor, up to and with `until`, in the order of their positions."""
+        ...
+
+
+async def build_context(session: LaneReader, *, at: int | None = None) -> Context:
+    """What the model sees now, or what it saw once the entry at position `at` was there.
+
+    Raises:
+        StreamError, Unavailable: as reading the session does.
+    """
+    context = Context(session.id)
+    async for envelope in session.read(lanes=_LLM, until=at):
+        context = evolve(context, envelope)
+    return context
+
+
+class WarmContext:
+    """A session's context kept between turns, so that the next one reads only what is new."""
+
+    def __init__(self, session: LaneReader) -> None:
+        self._session = session
+        self._context = Context(session.id)
+        # Two refreshes at a time would each read and fold the same entries.
+        self._one_at_a_time = anyio.Lock()
+
+    @property
+    def context(self) -> Context:
+        """As of the last refresh; empty before the first."""
+        return self._context
+
+    async def refresh(self) -> Context:
+        """The context as of now. May be cancelled at any point: what was folded stays, the next call goes on there.
+
+        Raises:
+            StreamError, Unavailable: as reading the session does.
+        """
+        async with self._one_at_a_time:
+            async for envelope in self._session.read(lanes=_LLM, after=Cursor(self._context.position)):
+                self._context = evolve(self._context, envelope)
+            return self._context

@@ -1,0 +1,159 @@
+"""The context: what a model will see, folded from the LLM lane alone. Pure: the same entries give the same context.
+
+An entry that only adds is folded in by itself, at a cost that does not grow with the history. A leaf move or a
+compaction changes what stands, and derives it again from the entries.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from bus.envelope import Envelope
+from bus.errors import ForgedEntry
+from bus.messages.context_entry import (
+    BranchSummary,
+    Compaction,
+    ContextEntry,
+    LeafMove,
+    ModelChange,
+    ThinkingLevelChange,
+)
+from bus.messages.lanes import Lane
+from bus.messages.message import AssistantMessage, DeveloperMessage, LlmMessage, SystemMessage
+from handlers.context.chunked import Chunked
+from handlers.context.errors import Misplaced, UnknownTarget
+from handlers.context.pairing import Pairing
+from handlers.context.summaries import branch_message, compaction_message
+from handlers.context.tree import find, path_to_leaf
+
+__all__ = ("Context", "evolve")
+
+Instruction = SystemMessage | DeveloperMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What the model sees after the entry at `position`. Immutable: the next entry gives another one."""
+
+    session: str
+    position: int = 0
+    """of the last entry of the LLM lane that was folded in; 0 before the first"""
+    path: Chunked[Envelope] = field(default_factory=Chunked[Envelope])
+    """what stands from root to leaf, in the order of the log: the last compaction first if there is one, then every
+    message and branch summary, failed answers too; settings and labels are not in it, as they say nothing"""
+    system: Chunked[Instruction] = field(default_factory=Chunked[Instruction])
+    """all instructions from root to leaf. Also those before a compaction: a summary tells what happened, and cannot
+    stand for what the model was told to do"""
+    pairing: Pairing = field(default_factory=Pairing, repr=False)
+    provider: str | None = None
+    model: str | None = None
+    """of the last model change or answer on the path, whichever came later; None if there was none"""
+    thinking_level: str | None = None
+    faults: tuple[UnknownTarget, ...] = field(default=(), compare=False)
+    """entries that name an entry which is not there; such a move moves nothing, such a compaction keeps nothing"""
+    entries: Chunked[Envelope] = field(default_factory=Chunked[Envelope], repr=False)
+    """everything folded in: later moves may lead back to any of it"""
+
+    @property
+    def messages(self) -> Chunked[LlmMessage]:
+        """What goes to a provider, in its order: no instructions, no failed answers, summaries as user messages, and
+        behind each assistant message exactly one result a call (see `pairing.py`)."""
+        return self.pairing.messages
+
+
+def evolve(context: Context, envelope: Envelope) -> Context:
+    """The context after one more entry of the LLM lane.
+
+    Raises:
+        ForgedEntry: it is of the extension lane, or holds what belongs there. No model may see it.
+        Misplaced: it is of another session, a live delta, or not after `context.position`.
+    """
+    _require_next(context, envelope)
+    entries = context.entries.appended(envelope)
+    known = replace(context, position=envelope.position, entries=entries)
+    match envelope.message:
+        case LeafMove(to=to):
+            if to is None or find(context.entries, to) is not None:
+                return _derived(known)
+            return replace(known, faults=(*known.faults, UnknownTarget(envelope.position, to)))
+        case Compaction():
+            return _derived(known)
+        case _:
+            return _with_said(_with_settings(known, envelope), envelope)
+
+
+def _require_next(context: Context, envelope: Envelope) -> None:
+    if envelope.delta:
+        raise Misplaced(envelope.session, envelope.position, "a live delta is no entry")
+    if envelope.lane is not Lane.LLM or not isinstance(envelope.message, LlmMessage | ContextEntry):
+        stream = f"{envelope.session}:{envelope.lane}"
+        raise ForgedEntry(stream, f"{envelope.position}-0", "a context is read from the LLM lane alone")
+    if envelope.session != context.session:
+        raise Misplaced(envelope.session, envelope.position, f"the context is of session {context.session!r}")
+    if envelope.position <= context.position:
+        raise Misplaced(envelope.session, envelope.position, f"the context is already at {context.position}")
+
+
+def _derived(known: Context) -> Context:
+    """The context made anew from its entries, for when one of them changed what stands."""
+    path = path_to_leaf(known.entries)
+    context = Context(known.session, known.position, faults=known.faults, entries=known.entries)
+    for envelope in path:
+        context = _with_settings(context, envelope)
+    standing, faults = _standing(path)
+    for envelope in standing:
+        context = _with_said(context, envelope)
+    newest = known.entries[-1]
+    # An older compaction's fault was recorded when it came.
+    return replace(context, faults=(*context.faults, *(fault for fault in faults if fault.position == newest.position)))
+
+
+def _standing(path: list[Envelope]) -> tuple[list[Envelope], list[UnknownTarget]]:
+    """The part of the path that stands, the last compaction first, and that compaction's fault if it has one."""
+    for at in range(len(path) - 1, -1, -1):
+        compaction = path[at].message
+        if isinstance(compaction, Compaction):
+            break
+    else:
+        return path, []
+    kept: list[Envelope] = []
+    faults: list[UnknownTarget] = []
+    if compaction.first_kept is not None:
+        first = find(path[:at], compaction.first_kept)
+        if first is None:
+            faults.append(UnknownTarget(path[at].position, compaction.first_kept))
+        else:
+            kept = [envelope for envelope in path[first:at] if not isinstance(envelope.message, Compaction)]
+    return [path[at], *kept, *path[at + 1 :]], faults
+
+
+def _with_settings(context: Context, envelope: Envelope) -> Context:
+    """What holds for the whole path, whatever a compaction left of it."""
+    match envelope.message:
+        case SystemMessage() | DeveloperMessage() as instruction:
+            return replace(context, system=context.system.appended(instruction))
+        case ThinkingLevelChange(level=level):
+            return replace(context, thinking_level=level)
+        case ModelChange(provider=provider, model=model):
+            return replace(context, provider=provider, model=model)
+        case AssistantMessage(provider=provider, model=str(model)):
+            if (provider, model) != (context.provider, context.model):
+                return replace(context, provider=provider, model=model)
+        case _:
+            pass
+    return context
+
+
+def _with_said(context: Context, envelope: Envelope) -> Context:
+    """What the entry says, put where it stands."""
+    match envelope.message:
+        case Compaction() as compaction:
+            said: LlmMessage | None = compaction_message(compaction)
+        case BranchSummary() as summary:
+            said = branch_message(summary)
+        case SystemMessage() | DeveloperMessage():
+            said = None
+        case LlmMessage() as message:
+            said = message
+        case _:
+            return context
+    pairing = context.pairing if said is None else context.pairing.joined_by(said)
+    return replace(context, path=context.path.appended(envelope), pairing=pairing)

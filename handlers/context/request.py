@@ -1,0 +1,20 @@
+"""A request as a provider's HTTP API takes it, and what it could not carry."""
+
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+__all__ = ("Json", "ProviderRequest")
+
+Json = dict[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderRequest:
+    """Plain dicts, so that no SDK is needed to build or to read it."""
+
+    body: Json
+    """the whole JSON body; the caller's own, to change as it likes"""
+    warnings: tuple[str, ...] = ()
+    """what was left out or changed, each with its place: "messages.3: audio left out: …"; the place counts in the
+    context's messages from 0, not in the body's"""

@@ -1,0 +1,27 @@
+"""Summaries as the model reads them: user messages that are made for a context and never written back."""
+
+from bus.messages.content import TextBlock
+from bus.messages.context_entry import BranchSummary, Compaction
+from bus.messages.message import UserMessage
+
+__all__ = ("branch_message", "compaction_message")
+
+_COMPACTION = "The conversation history before this point was compacted into the following summary:\n\n<summary>\n"
+_BRANCH = "The following is a summary of a branch that this conversation came back from:\n\n<summary>\n"
+
+
+def compaction_message(compaction: Compaction) -> UserMessage:
+    """What the model reads in place of what was compacted. Source: pi, whose text it is."""
+    return _user(f"{_COMPACTION}{compaction.summary}\n</summary>", compaction.timestamp)
+
+
+def branch_message(summary: BranchSummary) -> UserMessage | None:
+    """What the model reads of a branch that the session left; None for an empty summary.
+
+    Source: pi, whose text it is: unlike a compaction's, it has no newline before the closing tag.
+    """
+    return _user(f"{_BRANCH}{summary.summary}</summary>", summary.timestamp) if summary.summary else None
+
+
+def _user(text: str, timestamp: int | None) -> UserMessage:
+    return UserMessage(content=(TextBlock(text=text),), timestamp=timestamp)

@@ -1,0 +1,132 @@
+"""A view of a session as a fold over its log, kept with its checkpoint, and the fold's runner.
+
+Only the log is truth: a stored state shortens the next fold and may be lost at any time.
+"""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from bus.envelope import START, Cursor, Envelope
+from bus.errors import LogRolledBack
+from bus.session import Session
+
+__all__ = ("Projected", "Projection", "follow", "project", "rebuild")
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, kw_only=True)  # with slots, `Projection[State](…)` would fail to note its type
+class Projection(Generic[S]):
+    """What is folded, and how. `name` and `version` say where its state is kept."""
+
+    name: str
+    version: int
+    """goes up whenever `evolve` or the state's shape changes; what was stored under another one is not read"""
+    state: TypeAdapter[S]
+    """of a frozen type whose JSON gives an equal value back"""
+    initial: S
+    evolve: Callable[[S, Envelope], S]
+    """pure; sees every entry of both lanes in position order, and never a live delta"""
+
+    def dump(self, state: S) -> bytes:
+        """The state as JSON, the same bytes for the same history."""
+        return self.state.dump_json(state, by_alias=True, exclude_none=True)
+
+
+@dataclass(frozen=True)
+class Projected(Generic[S]):
+    """A state, and the position it was folded up to; 0 is before the first entry."""
+
+    state: S
+    position: int
+
+
+async def project(session: Session, projection: Projection[S]) -> Projected[S]:
+    """The state as of now: the stored one, and what was appended since. The result is stored.
+
+    A log that is shorter than the checkpoint, and a stored state that cannot be read, are folded anew from the start.
+    If another process stored a later state meanwhile, that one is given.
+
+    Raises:
+        BusError: the log could not be read.
+    """
+    stored = await _load(session, projection)
+    if stored is None:
+        return await rebuild(session, projection)
+    head = await session.head()
+    if head.position < stored.position:
+        return await rebuild(session, projection)
+    if head.position == stored.position:
+        return stored
+    try:
+        return await _advance(session, projection, stored, expected=stored.position)
+    except LogRolledBack:
+        return await rebuild(session, projection)
+
+
+async def rebuild(session: Session, projection: Projection[S]) -> Projected[S]:
+    """The state folded from the first entry, whatever is stored; it takes the place of what is stored.
+
+    Raises:
+        BusError: the log could not be read.
+    """
+    checkpoint = await session.load_projection(projection.name, projection.version)
+    start = Projected(projection.initial, 0)
+    return await _advance(session, projection, start, expected=checkpoint.position if checkpoint else 0)
+
+
+async def follow(session: Session, projection: Projection[S]) -> AsyncGenerator[Projected[S], None]:
+    """The state as of now, then again after each new entry; never ends by itself.
+
+    The stored state is the one of the beginning: what is folded on top of it is in the log, and cheap to fold again.
+    After a log went back, the state is folded anew and its position is lower than the one before.
+    """
+    while True:
+        now = await project(session, projection)
+        yield now
+        try:
+            async with aclosing(session.follow(after=Cursor(now.position))) as entries:
+                async for envelope in entries:
+                    now = _step(projection, now, envelope)
+                    yield now
+        except LogRolledBack:
+            continue
+        return
+
+
+async def _advance(session: Session, projection: Projection[S], start: Projected[S], *, expected: int) -> Projected[S]:
+    """Fold what comes after `start`, and store it if the stored checkpoint is still at `expected`."""
+    now = start
+    after = Cursor(start.position) if start.position else START
+    async with aclosing(session.read(after=after)) as entries:
+        async for envelope in entries:
+            now = _step(projection, now, envelope)
+    if not now.position and not expected:
+        return now  # an empty session has nothing to keep
+    is_stored = await session.save_projection(
+        projection.name, projection.version, projection.dump(now.state), position=now.position, expected=expected
+    )
+    if not is_stored:
+        other = await _load(session, projection)
+        if other is not None and other.position > now.position:
+            return other
+    return now
+
+
+def _step(projection: Projection[S], now: Projected[S], envelope: Envelope) -> Projected[S]:
+    return now if envelope.delta else Projected(projection.evolve(now.state, envelope), envelope.position)
+
+
+async def _load(session: Session, projection: Projection[S]) -> Projected[S] | None:
+    """The stored state; None if there is none, or none that this version of the package can read."""
+    checkpoint = await session.load_projection(projection.name, projection.version)
+    if checkpoint is None:
+        return None
+    try:
+        return Projected(projection.state.validate_json(checkpoint.state), checkpoint.position)
+    except ValidationError:
+        return None

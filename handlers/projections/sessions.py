@@ -1,0 +1,105 @@
+"""One line a session: what a list of sessions shows."""
+
+from collections.abc import Mapping
+
+from pydantic import TypeAdapter
+
+from bus.bus import Bus
+from bus.envelope import Envelope, Unreadable
+from bus.errors import MessageError
+from bus.messages.base import Frozen
+from bus.messages.events import AgentEnded, TurnStarted, parse_event
+from bus.messages.extension import ExtensionMessage
+from bus.messages.lanes import Lane
+from bus.messages.message import AssistantMessage, UserMessage
+from bus.messages.turn import TurnId
+from bus.messages.usage import Usage
+from handlers.projections.projection import Projected, Projection, project
+
+__all__ = ("SESSIONS", "SessionLine", "session_lines")
+
+TITLE_LENGTH = 80
+
+
+class SessionLine(Frozen):
+    """What there is to say of a session in a line."""
+
+    llm: int = 0
+    """entries of the LLM lane"""
+    extension: int = 0
+    """entries of the extension lane"""
+    turns: int = 0
+    usage: Usage = Usage()
+    """the sum over all model calls; its cost is None as long as no call's cost is known"""
+    title: str | None = None
+    """the beginning of the first text a user said, on one line, at most 80 characters"""
+    first_activity: float | None = None
+    """seconds UTC by the server's clock"""
+    last_activity: float | None = None
+    open_loops: Mapping[str, int] = {}
+    """how many turns of a loop were seen, for loops that have not ended"""
+
+
+async def session_lines(bus: Bus) -> dict[str, Projected[SessionLine]]:
+    """The line of every session by its id, newest activity first.
+
+    Raises:
+        BusError: a log could not be read.
+    """
+    return {head.session: await project(bus.session(head.session), SESSIONS) for head in await bus.sessions()}
+
+
+def _evolve(line: SessionLine, envelope: Envelope) -> SessionLine:
+    changed: dict[str, object] = {}
+    if not isinstance(envelope.message, Unreadable):  # which has no time that could be believed
+        changed["first_activity"] = envelope.time if line.first_activity is None else line.first_activity
+        changed["last_activity"] = envelope.time
+    if envelope.lane is Lane.LLM:
+        changed["llm"] = line.llm + 1
+    else:
+        changed["extension"] = line.extension + 1
+    match envelope.message:
+        case UserMessage() as message if line.title is None:
+            changed["title"] = _title(message.text_content())
+        case AssistantMessage() as message:
+            if message.usage is not None:
+                changed["usage"] = line.usage.combine(message.usage)
+            changed |= {"turns": line.turns + 1} if message.turn_id is None else _turn(line, message.turn_id)
+        case ExtensionMessage(kind=TurnStarted.KIND | AgentEnded.KIND) as message:
+            changed |= _event(line, message)
+        case _:
+            pass
+    return line.model_copy(update=changed)
+
+
+def _event(line: SessionLine, message: ExtensionMessage) -> dict[str, object]:
+    try:
+        event = parse_event(message)
+    except MessageError:
+        return {}
+    if isinstance(event, TurnStarted):
+        return _turn(line, event.turn_id)
+    if isinstance(event, AgentEnded):
+        return {"open_loops": {loop: turns for loop, turns in line.open_loops.items() if loop != event.loop_id}}
+    return {}
+
+
+def _turn(line: SessionLine, turn_id: TurnId) -> dict[str, object]:
+    """One turn more, unless its event or its message was seen before."""
+    if turn_id.turn_index < line.open_loops.get(turn_id.loop_id, 0):
+        return {}
+    return {
+        "turns": line.turns + 1,
+        "open_loops": {**line.open_loops, turn_id.loop_id: turn_id.turn_index + 1},
+    }
+
+
+def _title(text: str) -> str | None:
+    """The text's beginning on one line, without anything a terminal would obey; None if nothing is left."""
+    # What is cut away is not looked at: a user's text may be megabytes.
+    words = " ".join(text[: TITLE_LENGTH * 20].split())
+    line = "".join(character for character in words if character.isprintable())
+    return (line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 1].rstrip() + "…") or None
+
+
+SESSIONS = Projection(name="sessions", version=1, state=TypeAdapter(SessionLine), initial=SessionLine(), evolve=_evolve)

@@ -1,0 +1,190 @@
+"""What a session's model calls took: tokens and money, in total and for each model.
+
+Each assistant message of the LLM lane is one call, failed, aborted and imported ones too. The sums that agent events
+repeat are compared with the fold and never added to it.
+"""
+
+from collections.abc import Mapping
+from decimal import ROUND_HALF_EVEN, Decimal
+from typing import TypedDict
+
+from pydantic import TypeAdapter
+
+from bus.envelope import Envelope, Unreadable
+from bus.errors import MessageError
+from bus.messages.base import Frozen
+from bus.messages.events import AgentEnded, AgentEvent, TurnEnded, parse_event
+from bus.messages.extension import ExtensionMessage
+from bus.messages.message import AssistantMessage
+from bus.messages.usage import Usage
+from handlers.projections.projection import Projection
+
+__all__ = ("USAGE", "Mismatch", "ModelTotals", "Totals", "UsageState", "UsageSummary", "summary")
+
+_MISMATCHES_KEPT = 100
+_OPEN_KEPT = 256
+_MICRO_DOLLAR = Decimal("0.000001")
+
+
+class Totals(Frozen):
+    """The sum over some model calls."""
+
+    usage: Usage = Usage()
+    """its cost is None as long as no call's cost is known"""
+    calls: int = 0
+    calls_of_unknown_cost: int = 0
+
+    def count(self, usage: Usage | None) -> "Totals":
+        """The sum with one more call; None is a call that reported nothing."""
+        return Totals(
+            usage=self.usage if usage is None else self.usage.combine(usage),
+            calls=self.calls + 1,
+            calls_of_unknown_cost=self.calls_of_unknown_cost + (usage is None or usage.cost is None),
+        )
+
+
+class ModelTotals(Frozen):
+    """The sum over the calls of one model; None where the messages do not name it."""
+
+    provider: str | None = None
+    model: str | None = None
+    totals: Totals = Totals()
+
+
+class Mismatch(Frozen):
+    """An event that repeats another sum than the log gives."""
+
+    position: int
+    """of the event"""
+    of: str
+    """the turn or loop"""
+    said: Usage
+    folded: Usage
+
+
+class UsageState(Frozen):
+    total: Totals = Totals()
+    models: tuple[ModelTotals, ...] = ()
+    """in order of their first call"""
+    mismatches: tuple[Mismatch, ...] = ()
+    """the first 100"""
+    mismatch_count: int = 0
+    problems: int = 0
+    """agent events and other entries that could not be read"""
+    open_turns: Mapping[str, Usage] = {}
+    """what is summed up for turns that have not ended, by turn id"""
+    open_loops: Mapping[str, Usage] = {}
+    """the same for loops, by loop id"""
+    has_forgotten: bool = False
+    """more than 256 were open at once, so the sum of one that ends late may be gone and is not compared"""
+
+
+class UsageSummary(TypedDict):
+    input: int
+    output: int
+    reasoning: int
+    cache_read: int
+    cache_write: int
+    total_tokens: int
+    cost: float | None
+
+
+def summary(usage: Usage) -> UsageSummary:
+    """The sum for people and programs: tokens, and the cost in US dollars to the millionth, half to even.
+
+    The cost is None where nothing is known of it.
+    """
+    cost = usage.cost.total.quantize(_MICRO_DOLLAR, ROUND_HALF_EVEN) if usage.cost else None
+    return UsageSummary(
+        input=usage.input,
+        output=usage.output,
+        reasoning=usage.reasoning,
+        cache_read=usage.cache_read,
+        cache_write=usage.cache_write,
+        total_tokens=usage.total_tokens,
+        cost=None if cost is None else float(cost),
+    )
+
+
+def _evolve(state: UsageState, envelope: Envelope) -> UsageState:
+    match envelope.message:
+        case AssistantMessage() as message:
+            return _count(state, message)
+        case ExtensionMessage() as message if message.kind in {TurnEnded.KIND, AgentEnded.KIND}:
+            try:
+                event = parse_event(message)
+            except MessageError:
+                return state.model_copy(update={"problems": state.problems + 1})
+            return _compare(state, envelope.position, event)
+        case Unreadable():
+            return state.model_copy(update={"problems": state.problems + 1})
+        case _:
+            return state
+
+
+def _count(state: UsageState, message: AssistantMessage) -> UsageState:
+    changed: dict[str, object] = {
+        "total": state.total.count(message.usage),
+        "models": _count_model(state.models, message),
+    }
+    if message.turn_id is not None and message.usage is not None:
+        loop = message.turn_id.loop_id
+        changed["open_turns"], forgotten = _add(state.open_turns, str(message.turn_id), message.usage)
+        changed["open_loops"], more = _add(state.open_loops, loop, message.usage)
+        changed["has_forgotten"] = state.has_forgotten or forgotten or more
+    return state.model_copy(update=changed)
+
+
+def _count_model(rows: tuple[ModelTotals, ...], message: AssistantMessage) -> tuple[ModelTotals, ...]:
+    for index, row in enumerate(rows):
+        if (row.provider, row.model) == (message.provider, message.model):
+            counted = row.model_copy(update={"totals": row.totals.count(message.usage)})
+            return (*rows[:index], counted, *rows[index + 1 :])
+    totals = Totals().count(message.usage)
+    return (*rows, ModelTotals(provider=message.provider, model=message.model, totals=totals))
+
+
+def _add(sums: Mapping[str, Usage], name: str, usage: Usage) -> tuple[Mapping[str, Usage], bool]:
+    """The sums with more under a name, and whether the oldest one had to go for it."""
+    result = {**sums, name: sums.get(name, Usage()).combine(usage)}
+    if len(result) <= _OPEN_KEPT:
+        return result, False
+    del result[next(iter(result))]
+    return result, True
+
+
+def _compare(state: UsageState, position: int, event: AgentEvent | None) -> UsageState:
+    changed: dict[str, object] = {}
+    match event:
+        case TurnEnded(turn_id=turn_id, usage=said):
+            of, sums = str(turn_id), state.open_turns
+            changed["open_turns"] = _without(sums, of)
+        case AgentEnded(loop_id=of, usage=said):
+            sums = state.open_loops
+            changed["open_loops"] = _without(sums, of)
+            # A turn that was cut has no end of its own; its loop's end is the end of both.
+            cut = [name for name in state.open_turns if name.startswith(f"{of}#")]
+            changed["open_turns"] = _without(state.open_turns, *cut)
+        case _:
+            return state
+    folded = sums.get(of, Usage())
+    if not _agree(said, folded) and (of in sums or not state.has_forgotten):
+        changed["mismatch_count"] = state.mismatch_count + 1
+        mismatch = Mismatch(position=position, of=of, said=said.model_copy(update={"raw": None}), folded=folded)
+        changed["mismatches"] = (*state.mismatches, mismatch)[:_MISMATCHES_KEPT]
+    return state.model_copy(update=changed)
+
+
+def _without(sums: Mapping[str, Usage], *names: str) -> Mapping[str, Usage]:
+    return {name: usage for name, usage in sums.items() if name not in names}
+
+
+def _agree(said: Usage, folded: Usage) -> bool:
+    names = ("input", "output", "reasoning", "cache_read", "cache_write", "total_tokens")
+    if any(getattr(said, name) != getattr(folded, name) for name in names):
+        return False
+    # An event may leave the cost out, but not say another one.
+    return said.cost is None or (folded.cost is not None and said.cost.total == folded.cost.total)
+
+
+USAGE = Projection(name="usage", version=1, state=TypeAdapter(UsageState), initial=UsageState(), evolve=_evolve)

@@ -1,0 +1,59 @@
+"""Lines of a file, one after the other: a file is never in memory as a whole, nor is a line without an end."""
+
+from collections.abc import AsyncGenerator, Iterator
+from itertools import count
+from typing import BinaryIO, NamedTuple
+
+from anyio import to_thread
+
+__all__ = ("LINE_LIMIT_BYTES", "RawLine", "read_lines", "stream_lines")
+
+LINE_LIMIT_BYTES = 64 * 1024 * 1024
+"""A longer line is reported and skipped; no message may be near as large."""
+
+_BATCH_BYTES = 1024 * 1024
+_BATCH_LINES = 512
+
+
+class RawLine(NamedTuple):
+    number: int
+    """from 1, as editors count"""
+    data: bytes | None
+    """without line end and byte order mark; None where the line is over the limit"""
+    size_bytes: int
+    """as it stands in the file"""
+
+
+def read_lines(file: BinaryIO, *, limit_bytes: int = LINE_LIMIT_BYTES) -> Iterator[RawLine]:
+    """Every line, blank ones too. The last may lack its newline; CRLF ends a line as well."""
+    for number in count(1):
+        data = file.readline(limit_bytes + 1)
+        if not data:
+            return
+        size = len(data)
+        if size > limit_bytes and not data.endswith(b"\n"):
+            while data and not data.endswith(b"\n"):
+                data = file.readline(_BATCH_BYTES)
+                size += len(data)
+            yield RawLine(number, None, size)
+            continue
+        yield RawLine(number, (data.removeprefix(b"\xef\xbb\xbf") if number == 1 else data).rstrip(b"\r\n"), size)
+
+
+async def stream_lines(file: BinaryIO, *, limit_bytes: int = LINE_LIMIT_BYTES) -> AsyncGenerator[RawLine, None]:
+    """The same, read by another thread in batches, so that a slow disk or pipe stops nothing else."""
+    lines = read_lines(file, limit_bytes=limit_bytes)
+    while batch := await to_thread.run_sync(_take, lines, abandon_on_cancel=True):
+        for line in batch:
+            yield line
+
+
+def _take(lines: Iterator[RawLine]) -> list[RawLine]:
+    batch: list[RawLine] = []
+    size = 0
+    for line in lines:
+        batch.append(line)
+        size += line.size_bytes
+        if size >= _BATCH_BYTES or len(batch) == _BATCH_LINES:
+            break
+    return batch

@@ -1,0 +1,91 @@
+"""Whether a value is what the anthropic SDK's own types say, with nothing coerced and nothing passed over.
+
+pydantic's `TypeAdapter` over the same types is no check: it drops unknown keys of a TypedDict, leaves an `Iterable`
+unread, coerces numbers, and takes nearly anything for one of the response models that stand in the unions.
+"""
+
+import types
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Annotated, Literal, NotRequired, Required, Union, cast, get_args, get_origin
+
+from anthropic._types import SequenceNotStr  # what the SDK calls an array of texts
+from typing_extensions import get_type_hints, is_typeddict
+
+__all__ = ("type_faults",)
+
+_TAGS = ("type", "role")
+_UNIONS: tuple[object, ...] = (Union, types.UnionType)
+_OBJECTS: tuple[object, ...] = (dict, Mapping)
+_ARRAYS: tuple[object, ...] = (list, Iterable, SequenceNotStr)
+_PLAIN: tuple[object, ...] = (str, int, bool, float, type(None))
+_WRAPPERS: tuple[object, ...] = (Required, NotRequired, Annotated)
+
+
+def type_faults(value: object, form: object, path: str = "") -> list[str]:
+    """What is wrong with `value` as a `form`, each with its path; empty if nothing is."""
+    origin, args = cast("object", get_origin(form)), get_args(form)
+    if form is object:
+        return []
+    if origin in _WRAPPERS:
+        return type_faults(value, args[0], path)
+    if origin in _UNIONS:
+        return _union_faults(value, args, path)
+    if origin is Literal:
+        return [] if any(type(value) is type(arg) and value == arg for arg in args) else [f"{path}: not one of {args}"]
+    if is_typeddict(form):
+        return _dict_faults(value, cast("type", form), path)
+    if origin in _OBJECTS:
+        return _mapping_faults(value, args, path)
+    if origin in _ARRAYS:
+        if not isinstance(value, list):
+            return [f"{path}: not an array"]
+        items = cast("list[object]", value)
+        return [fault for index, item in enumerate(items) for fault in type_faults(item, args[0], f"{path}.{index}")]
+    if form in _PLAIN:
+        # True is an int to isinstance, and no number in JSON
+        found = cast("object", type(value))
+        return [] if found is form else [f"{path}: {found} is not {form}"]
+    return [f"{path}: {form} is no form of JSON"]  # response models, files
+
+
+def _union_faults(value: object, members: tuple[object, ...], path: str) -> list[str]:
+    fitting = [member for member in members if _may_be(value, member)]
+    if not fitting:
+        return [f"{path}: fits no member of the union"]
+    found = [type_faults(value, member, path) for member in fitting]
+    return min(found, key=len)
+
+
+def _may_be(value: object, member: object) -> bool:
+    """Whether the discriminators allow it; everything else about a member is then a fault and no reason to look on."""
+    if not is_typeddict(member) or not isinstance(value, dict):
+        return True
+    fields = cast("dict[str, object]", value)
+    hints = _hints(cast("type", member))
+    return all(not type_faults(fields[tag], hints[tag]) for tag in _TAGS if tag in hints and tag in fields)
+
+
+def _dict_faults(value: object, form: type, path: str) -> list[str]:
+    if not isinstance(value, dict):
+        return [f"{path}: not an object"]
+    fields, hints = cast("dict[str, object]", value), _hints(form)
+    faults = [f"{path}.{key}: unknown to {form.__name__}" for key in fields if key not in hints]
+    required = {key for key, hint in hints.items() if get_origin(hint) is Required}
+    faults += [f"{path}.{key}: missing" for key in sorted(required - fields.keys())]
+    for key in fields.keys() & hints.keys():
+        faults += type_faults(fields[key], hints[key], f"{path}.{key}")
+    return faults
+
+
+def _mapping_faults(value: object, args: tuple[object, ...], path: str) -> list[str]:
+    if not isinstance(value, dict):
+        return [f"{path}: not an object"]
+    items = cast("dict[object, object]", value).items()
+    faults = [f"{path}: key {key!r} is not text" for key, _ in items if not isinstance(key, str)]
+    return faults + [fault for key, item in items for fault in type_faults(item, args[1], f"{path}.{key}")]
+
+
+@cache
+def _hints(form: type) -> dict[str, object]:
+    return get_type_hints(form, include_extras=True)

@@ -1,0 +1,36 @@
+"""Given messages, what a projection makes of them."""
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from bus.envelope import Envelope
+from bus.messages.delta import Delta
+from bus.messages.lanes import Lane
+from bus.messages.reading import Publishable
+from handlers.projections.projection import Projection
+
+__all__ = ("fold", "log_of", "through_json")
+
+S = TypeVar("S")
+
+
+def log_of(*messages: Publishable) -> list[Envelope]:
+    """The messages in their places; each entry's time is its position, in seconds."""
+    return [
+        Envelope("s1", position, Lane(message.lane), message, float(position), "test")
+        for position, message in enumerate(messages, 1)
+    ]
+
+
+def fold(projection: Projection[S], entries: Iterable[Envelope], start: S | None = None) -> S:
+    """The state after the entries."""
+    state = projection.initial if start is None else start
+    for envelope in entries:
+        assert not isinstance(envelope.message, Delta)
+        state = projection.evolve(state, envelope)
+    return state
+
+
+def through_json(projection: Projection[S], state: S) -> S:
+    """The state as it comes back from where it is stored."""
+    return projection.state.validate_json(projection.dump(state))

@@ -1,0 +1,104 @@
+"""A real coding-agent session, 1,002 entries long: what its model saw at every position is a legal request.
+
+Skipped where the session's file is not: it lies beside the repository or where LANEBUS_SHARED points, not in it.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from bus.envelope import Envelope
+from bus.messages.context_entry import Compaction, ModelChange, ThinkingLevelChange
+from bus.messages.message import AssistantMessage
+from bus.messages.reading import LlmLaneMessage, read_llm
+from handlers.context import Context, evolve, to_anthropic
+from tests.handlers.anthropic_rules import rule_faults, shape_faults
+from tests.handlers.entries import entry
+
+_SHARED = Path(os.environ.get("LANEBUS_SHARED") or Path(__file__).parents[2].parent / "shared")
+_FILE = _SHARED / "data" / "pi-session.jsonl"
+
+pytestmark = pytest.mark.skipif(not _FILE.is_file(), reason=f"needs {_FILE.name}: set LANEBUS_SHARED to its folder")
+
+Object = dict[str, object]
+
+
+def _log() -> Iterator[Envelope]:
+    """Each line after the header at the position of its number, which the compactions count by too."""
+    with _FILE.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines):
+            if number:
+                yield entry(number, _read(json.loads(line)))
+
+
+def _read(line: Object) -> LlmLaneMessage:
+    match line["type"]:
+        case "model_change":
+            return ModelChange(provider=str(line["provider"]), model=str(line["modelId"]))
+        case "thinking_level_change":
+            return ThinkingLevelChange(level=str(line["thinkingLevel"]))
+        case "compaction":
+            return Compaction(summary=str(line["summary"]), first_kept=cast("int", line["firstKeptEntryIndex"]))
+        case _:
+            return _read_message(cast("Object", line["message"]))
+
+
+def _read_message(message: Object) -> LlmLaneMessage:
+    if message["role"] == "bashExecution":
+        text = f"Ran `{message['command']}`\n```\n{message['output']}\n```"
+        return read_llm(json.dumps({"role": "user", "content": text}))
+    kept = {"role", "content", "toolCallId", "toolName", "isError", "stopReason", "model", "provider", "timestamp"}
+    plain = {key: value for key, value in message.items() if key in kept}
+    if isinstance(blocks := plain["content"], list):
+        plain["content"] = [
+            {key: value for key, value in block.items() if key != "partialJson"}
+            for block in cast("list[Object]", blocks)
+        ]
+    return read_llm(json.dumps(plain))
+
+
+def _at_end() -> Context:
+    context = Context("s")
+    for envelope in _log():
+        context = evolve(context, envelope)
+    return context
+
+
+def test_the_context_at_the_end_is_the_last_summary_and_445_messages() -> None:
+    context = _at_end()
+    summary, *messages = context.path
+    assert (summary.position, messages[0].position, len(messages)) == (628, 551, 445)
+    assert isinstance(summary.message, Compaction)
+    assert context.messages[0].text_content().endswith(f"<summary>\n{summary.message.summary}\n</summary>")
+    first_turn = cast("list[dict[str, list[Object]]]", to_anthropic(context).body["messages"])[0]
+    assert first_turn["content"][0]["text"] == context.messages[0].text_content()
+    assert not context.faults
+
+
+def test_no_failed_answer_is_in_the_messages_and_every_good_one_is() -> None:
+    context = _at_end()
+    said = [stands.message for stands in context.path if isinstance(stands.message, AssistantMessage)]
+    good = [message for message in said if not message.is_failed]
+    assert len(said) - len(good) == 7
+    assert [message for message in context.messages if isinstance(message, AssistantMessage)] == good
+
+
+def test_what_the_model_saw_is_a_legal_request_at_every_position() -> None:
+    context = Context("s")
+    checked: list[object] = []
+    positions = 0
+    for envelope in _log():
+        context = evolve(context, envelope)
+        request = to_anthropic(context, model="claude-opus-4-5", strict=True)
+        messages = cast("list[object]", request.body["messages"])
+        # The shape of a message does not depend on its neighbours: one that was checked as it is need not be again.
+        new = [message for index, message in enumerate(messages) if checked[index : index + 1] != [message]]
+        assert not shape_faults({**request.body, "messages": new})
+        assert not rule_faults(request.body)
+        checked = messages
+        positions += 1
+    assert positions == 1002
