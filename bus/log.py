@@ -175,6 +175,7 @@ class Log:
             self._keys.head(session),
             self._keys.lane(session, lane),
             self._keys.forged(self._keys.bucket(session)),
+            self._keys.rebuilt(session, lane),
         )
         return [name.decode() for name in cast("list[bytes]", await self._run(SET_ASIDE, names, (session, lane.value)))]
 

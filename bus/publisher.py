@@ -24,6 +24,7 @@ from bus.errors import (
     BusError,
     Closed,
     Conflict,
+    DecodeError,
     Fenced,
     ForgedEntry,
     LogRolledBack,
@@ -150,11 +151,10 @@ class Publisher:
         plan, size_bytes = _plan(messages, conditions)
         if self._is_closed:
             raise Closed("bus")
-        while self._queued_bytes > QUEUE_LIMIT_BYTES:
-            self._room.clear()
-            await self._room.wait()
         loop = self._loop
         deadline = loop.time() + seconds
+        if self._queued_bytes > QUEUE_LIMIT_BYTES:
+            await self._wait_room(session, seconds)
         publish = _Publish(session, plan, conditions, loop.create_future(), seconds, deadline, size_bytes)
         self._queue.append(publish)
         self._queued_bytes += size_bytes
@@ -164,6 +164,16 @@ class Publisher:
         if deadline < self._next_expiry:
             self._set_timer(deadline)
         return await publish.future
+
+    async def _wait_room(self, session: str, seconds: float) -> None:
+        with anyio.move_on_after(seconds):
+            while self._queued_bytes > QUEUE_LIMIT_BYTES and not self._is_closed:
+                self._room.clear()
+                await self._room.wait()
+        if self._is_closed:
+            raise Closed("bus")
+        if self._queued_bytes > QUEUE_LIMIT_BYTES:
+            raise Unavailable(f"publish to session {session!r}: no room in the queue for {seconds:g} s")
 
     async def run(self) -> None:
         """Send what is queued, for as long as the bus is open."""
@@ -187,6 +197,7 @@ class Publisher:
     async def drain(self, seconds: float) -> None:
         """Take nothing new and wait for what was taken, `seconds` at most."""
         self._is_closed = True
+        self._room.set()
         with anyio.move_on_after(seconds):
             await self._idle.wait()
 
@@ -202,7 +213,6 @@ class Publisher:
             if publish.future.done():  # cancelled, or over its deadline, before it was sent
                 continue
             size_bytes += publish.size_bytes
-            publish.is_sent = True
             session = publish.session
             if session in appends:
                 appends[session].publishes.append(publish)
@@ -223,13 +233,11 @@ class Publisher:
                 if refusal.code == "NOSCRIPT":
                     await self._teach()
                     continue
-                if not refusal.is_transient:
+                if not refusal.is_transient and not flight.may_have_landed:
                     _fail(flight.appends, refusal)
                     return
             except Unavailable:
                 pass  # sent again below, with the same numbers
-            if not flight.may_have_landed:
-                self._drop_the_unwanted(flight)
             if flight.appends:
                 await anyio.sleep(pause)
                 pause = min(pause * 2, 0.5)
@@ -248,9 +256,16 @@ class Publisher:
             Refused: the server did nothing.
             Unavailable: no answer; whether it landed is not known.
         """
-        appends = [Append(a.session, a.number, [publish.plan for publish in a.publishes]) for a in flight.appends]
         was_sure = not flight.may_have_landed
+        if was_sure:  # only now, as deadlines ran out while we connected, and those callers know that nothing comes
+            self._drop_the_unwanted(flight)
+            if not flight.appends:
+                return
+        appends = [Append(a.session, a.number, [publish.plan for publish in a.publishes]) for a in flight.appends]
         flight.may_have_landed = True
+        for append in flight.appends:
+            for publish in append.publishes:
+                publish.is_sent = True
         try:
             with anyio.fail_after(ANSWER_SECONDS):
                 reply = await link.call(*publish_command(self._keys, self.producer, appends))
@@ -258,6 +273,7 @@ class Publisher:
             raise Unavailable(f"server: no answer within {ANSWER_SECONDS:g} s") from None
         except Refused:
             flight.may_have_landed = not was_sure
+            self._mark_unsent(flight)
             raise
         await self._settle_all(flight, cast("Sequence[bytes]", reply))
 
@@ -267,20 +283,41 @@ class Publisher:
             await (await self._connected()).call("SCRIPT", "LOAD", PUBLISH.text)
 
     async def _settle_all(self, flight: _Flight, replies: Sequence[bytes]) -> None:
-        """Tell the callers; what was not looked at, behind a forged entry, stays in the flight."""
+        """Tell the callers; what was not looked at, behind a forged entry, stays in the flight.
+
+        Raises:
+            Refused: the server has no room at present; what it would not take stays in the flight too.
+        """
         appends, flight.appends = flight.appends, []
+        full: Refused | None = None
         for index, (append, reply) in enumerate(zip(appends, replies, strict=False)):
-            if not reply.startswith(b"forged"):
+            if reply.startswith(b"refused"):
+                refusal = Refused(reply.decode().partition(" ")[2])
+                if refusal.is_transient:
+                    flight.appends.append(append)
+                    full = refusal
+                else:
+                    _fail([append], refusal)
+            elif reply.startswith(b"forged"):
+                flight.appends += appends[index:]
+                flight.may_have_landed = False
+                self._mark_unsent(flight)
+                await self._clear_the_way(flight, append, reply)
+            else:
                 self._settle(append, reply)
-                continue
-            flight.appends, flight.may_have_landed = appends[index:], False
-            _, letter, position = reply.decode().split(" ")
-            ids = await self._log.set_aside(append.session, _LANE[letter])
-            append.attempts += 1
-            if append.attempts > SET_ASIDE_ATTEMPTS:
-                stream = f"{append.session}:{_LANE[letter]}"
-                _fail([append], ForgedEntry(stream, f"{position}-0", f"in the way; set aside: {ids}"))
-                flight.appends.remove(append)
+        flight.may_have_landed = False
+        self._mark_unsent(flight)
+        if full is not None:
+            raise full
+
+    async def _clear_the_way(self, flight: _Flight, append: _SessionAppend, reply: bytes) -> None:
+        _, letter, position = reply.decode().split(" ")
+        ids = await self._log.set_aside(append.session, _LANE[letter])
+        append.attempts += 1
+        if append.attempts > SET_ASIDE_ATTEMPTS:
+            stream = f"{append.session}:{_LANE[letter]}"
+            _fail([append], ForgedEntry(stream, f"{position}-0", f"in the way; set aside: {ids}"))
+            flight.appends.remove(append)
 
     def _settle(self, append: _SessionAppend, reply: bytes) -> None:
         """Tell the callers of one append what became of their publishes."""
@@ -340,9 +377,14 @@ class Publisher:
         """Let go of publishes nobody waits for any more; only where it is sure that the flight has not landed."""
         for append in flight.appends:
             append.publishes[:] = [publish for publish in append.publishes if not publish.future.done()]
-            for publish in append.publishes:
-                publish.is_sent = False
         flight.appends = [append for append in flight.appends if append.publishes]
+
+    def _mark_unsent(self, flight: _Flight) -> None:
+        """The server has said that it did nothing of this."""
+        if not flight.may_have_landed:
+            for append in flight.appends:
+                for publish in append.publishes:
+                    publish.is_sent = False
 
     def _abandon(self) -> None:
         for publish in self._pending():
@@ -351,6 +393,7 @@ class Publisher:
                 publish.future.set_exception(sent if publish.is_sent else Closed("bus"))
         self._queue.clear()
         self._idle.set()
+        self._room.set()
 
 
 def _plan(messages: Sequence[Publishable], conditions: Conditions) -> tuple[Plan, int]:
@@ -358,6 +401,7 @@ def _plan(messages: Sequence[Publishable], conditions: Conditions) -> tuple[Plan
 
     Raises:
         MessageTooLarge: one message is over the limit.
+        DecodeError: the key is no text that UTF-8 can write.
     """
     bodies = tuple([encode(message) for message in messages])
     size_bytes = 0
@@ -371,6 +415,11 @@ def _plan(messages: Sequence[Publishable], conditions: Conditions) -> tuple[Plan
         lanes = "w" + lanes
     if conditions.key is None and conditions.expected is None and conditions.epoch is None:
         return Plan(lanes, bodies), size_bytes
+    if conditions.key is not None:
+        try:
+            conditions.key.encode()
+        except UnicodeEncodeError:
+            raise DecodeError("key", "a text holds a lone surrogate") from None
     plan = {"lanes": lanes, "key": conditions.key, "expected": conditions.expected, "epoch": conditions.epoch}
     return Plan(json.dumps({name: value for name, value in plan.items() if value is not None}), bodies), size_bytes
 

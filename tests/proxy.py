@@ -1,7 +1,7 @@
 """A way to a server that loses answers, cuts and falls silent: the faults of a network on one machine."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -18,6 +18,8 @@ class Proxy:
         self.lose = 0
         """how many answers to a script are still to be lost; the link is cut with each"""
         self.lost = 0
+        self.on_lost: Callable[[], object] = lambda: None
+        """called before a link is cut for its lost answer"""
         self._links: set[_Link] = set()
 
     @property
@@ -69,6 +71,7 @@ class Proxy:
             if link.ran_script and self.lose > 0:
                 self.lose -= 1
                 self.lost += 1
+                self.on_lost()
                 break
             link.ran_script = False
             writer.write(chunk)

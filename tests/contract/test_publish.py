@@ -24,7 +24,8 @@ from bus import (
     Unavailable,
     UserMessage,
 )
-from bus.errors import Refused
+from bus.errors import DecodeError, Refused
+from bus.keys import Keys
 from tests.proxy import proxy
 from tests.servers import RealServer, eventually
 
@@ -37,8 +38,7 @@ def told(text: str) -> ExtensionMessage:
     return ExtensionMessage.of("told", text)
 
 
-async def read(session: Session, **how: object) -> list[Envelope]:
-    del how
+async def read(session: Session) -> list[Envelope]:
     return [envelope async for envelope in session.read()]
 
 
@@ -288,11 +288,17 @@ async def test_what_was_sent_at_a_second_try_has_an_unknown_outcome(server: Real
 async def test_a_caller_cancelled_before_sending_adds_nothing(server: RealServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
-        with anyio.CancelScope() as scope:
-            scope.cancel()
-            await session.publish(said("a"))
-        assert (await session.publish(said("b"))).position == 1
-        assert await words(session) == ["b"]
+        await session.publish(said("a"))
+        server.pause()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(session.publish, said("b"))
+            await anyio.sleep(0.05)
+            with anyio.move_on_after(0.05) as scope:  # behind the one that is on its way
+                await session.publish(said("c"))
+            assert scope.cancelled_caught
+            server.resume()
+        assert (await session.publish(said("d"))).position == 3
+        assert await words(session) == ["a", "b", "d"]
 
 
 async def test_callers_cancelled_at_any_time_harm_no_other(server: RealServer) -> None:
@@ -382,3 +388,113 @@ async def test_a_producer_is_told_of_an_emptied_server_and_goes_on(server: RealS
             await session.publish(said("c"))
         assert (await session.publish(said("d"))).position == 1
         assert await words(session) == ["d"]
+
+
+async def test_a_full_queue_is_waited_for_until_the_deadline(server: RealServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bus.publisher.QUEUE_LIMIT_BYTES", 1_000)
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await session.publish(said("a"))
+        server.pause()
+        async with anyio.create_task_group() as tasks:
+            for name in ("b", "c" * 2_000):
+                tasks.start_soon(session.publish, said(name))
+                await anyio.sleep(0.02)
+            with pytest.raises(Unavailable) as caught:
+                await session.publish(said("d"), seconds=0.1)
+            assert not isinstance(caught.value, OutcomeUnknown)
+            tasks.start_soon(session.publish, said("e"))
+            await anyio.sleep(0.02)
+            server.resume()
+        assert [text[0] for text in await words(session)] == ["a", "b", "c", "e"]
+
+
+async def test_a_caller_that_waits_for_room_is_told_when_the_bus_closes(
+    valkey: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bus.publisher.QUEUE_LIMIT_BYTES", 1_000)
+    monkeypatch.setattr("bus.bus.CLOSE_SECONDS", 0.1)
+    outcomes: list[Exception] = []
+
+    async def publish(session: Session, text: str) -> None:
+        try:
+            await session.publish(said(text))
+        except Exception as error:  # noqa: BLE001  the outcome is what is looked at
+            outcomes.append(error)
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            async with valkey.bus() as bus:
+                session = bus.session("s")
+                await session.publish(said("a"))
+                valkey.pause()
+                for text in ("b", "c" * 2_000, "d"):
+                    tasks.start_soon(publish, session, text)
+                    await anyio.sleep(0.02)
+    assert sorted(type(error).__name__ for error in outcomes) == ["Closed", "Closed", "OutcomeUnknown"]
+
+
+async def test_a_key_that_is_no_text_is_refused_and_harms_no_other(valkey: RealServer) -> None:
+    async with valkey.bus() as bus:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(bus.session("a").publish, said("a"))
+            with pytest.raises(DecodeError):
+                await bus.session("s").publish(said("b"), key="\ud800")
+        await bus.session("a").publish(said("c"))
+        assert await words(bus.session("a")) == ["a", "c"]
+
+
+@pytest.mark.parametrize("part", ["head", "keys", "llm", "ext", "index", "sessions"])
+async def test_a_key_of_a_wrong_type_refuses_its_session_alone_and_whole(server: RealServer, part: str) -> None:
+    keys = Keys()
+    names = {
+        "head": keys.head("s"),
+        "keys": f"lanebus:{{{keys.bucket('s')}}}:s:s:keys",
+        "llm": keys.lane("s", Lane.LLM),
+        "ext": keys.lane("s", Lane.EXTENSION),
+        "index": keys.index(keys.bucket("s")),
+        "sessions": keys.sessions(keys.bucket("s")),
+    }
+    async with server.bus() as bus:
+        server.do("SET", names[part], "x")
+        outcomes: dict[str, Receipt | Exception] = {}
+
+        async def publish(name: str, text: str) -> None:
+            try:
+                outcomes[text] = await bus.session(name).publish(said(text), told(text), said(text), key=text)
+            except Exception as error:  # noqa: BLE001  the outcome is what is looked at
+                outcomes[text] = error
+
+        async with anyio.create_task_group() as tasks:  # one flight
+            for name, text in (("a", "before"), ("s", "first"), ("s", "second"), ("b", "behind")):
+                tasks.start_soon(publish, name, text)
+        assert outcomes["before"] == outcomes["behind"] == Receipt((1, 2, 3))
+        for refused in (outcomes["first"], outcomes["second"]):
+            assert isinstance(refused, Refused)
+            assert refused.code == "WRONGTYPE"
+        server.do("DEL", names[part])
+        assert (await bus.session("s").head()).position == 0
+        assert await words(bus.session("s")) == []
+        assert await bus.session("s").publish(told("x"), said("y"), key="first") == Receipt((1, 2))
+        assert await words(bus.session("s")) == ["x", "y"]
+        assert await bus.session("a").publish(said("z")) == Receipt((4,))
+        assert await words(bus.session("a")) == ["before", "before", "before", "z"]
+
+
+async def test_what_may_have_landed_is_not_refused_for_good(server: RealServer) -> None:
+    async with proxy(server.socket) as way, Bus.open(way.url) as bus:
+        session = bus.session("s")
+        await session.publish(said("a"))
+        async with anyio.create_task_group() as tasks:
+
+            async def publish() -> None:
+                assert await session.publish(said("b")) == Receipt((2,))
+
+            way.lose = 1
+            way.on_lost = lambda: server.do("ACL", "SETUSER", "default", "-evalsha", "-eval")
+            tasks.start_soon(publish)
+            await eventually(lambda: way.lost == 1)
+            await anyio.sleep(0.1)  # it is being refused meanwhile
+            server.do("ACL", "SETUSER", "default", "+evalsha", "+eval")
+        assert await session.publish(said("c")) == Receipt((3,))
+        assert await words(session) == ["a", "b", "c"]
