@@ -43,7 +43,7 @@ def decode(session: str, lane: Lane, entry: Entry) -> Envelope:
         position, _, rest = entry_id.partition(b"-")
         if version == _VERSION_TEXT and rest == b"0" and name == b"m":
             return Envelope(session, int(position), lane, _READ[lane](body), int(time) / 1000, producer.decode())
-    except (MessageError, ValueError, TypeError) as error:
+    except (MessageError, ValueError, TypeError, OverflowError) as error:
         return _unreadable(session, lane, entry, error)
     return _unreadable(session, lane, entry, None)
 
@@ -57,7 +57,7 @@ def decode_delta(session: str, entry: Entry) -> Envelope:
         position, _, delta = entry_id.partition(b"-")
         message = read_delta(body)
         return Envelope(session, int(position), Lane.LLM, message, int(time) / 1000, producer.decode(), int(delta))
-    except (MessageError, ValueError, TypeError) as error:
+    except (MessageError, ValueError, TypeError, OverflowError) as error:
         return _unreadable(session, Lane.LLM, entry, error)
 
 
@@ -71,7 +71,7 @@ def _unreadable(session: str, lane: Lane, entry: Entry, cause: Exception | None)
             error: MessageError = ForgedEntry(f"{session}:{lane}", entry_id.decode(), f"not of this lane: {cause}")
         case MessageError():
             error = cause
-        case _ if cause is None and version.isdigit() and int(version) > VERSION:
+        case _ if cause is None and version.isdigit() and len(version) < 10 and int(version) > VERSION:
             error = UnknownVersion(int(version), VERSION)
         case _:
             error = ForgedEntry(f"{session}:{lane}", entry_id.decode(), "not written by the bus")

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from operator import itemgetter
+from typing import NamedTuple
 
 from bus.codec import Entry, decode
 from bus.envelope import Cursor, Envelope
@@ -9,7 +10,7 @@ from bus.errors import CursorTrimmed, LogRolledBack
 from bus.log import Log
 from bus.messages.lanes import Lane
 
-__all__ = ("SAFE_PAGE", "merge", "position_of", "read_pages")
+__all__ = ("SAFE_PAGE", "Hole", "find_hole", "merge", "position_of", "read_pages")
 
 PAGE = 500
 SAFE_PAGE = 60
@@ -41,7 +42,11 @@ async def read_pages(
         # What is above the head was not there when the head was read: another lane's page may lack what is before it.
         until = head.position if until is None else min(until, head.position)
         bound = min([until, *(position_of(page[-1]) for page in pages if len(page) == count)])
-        if envelopes := merge(session, zip(lanes, pages, strict=True), bound):
+        envelopes = merge(session, zip(lanes, pages, strict=True), bound)
+        if len(lanes) == len(Lane) and (hole := find_hole(envelopes, position)):
+            yield envelopes[: hole.index]
+            raise CursorTrimmed(session, str(Cursor(hole.after)), hole.first_kept)
+        if envelopes:
             yield envelopes
         position = bound
         count = PAGE if head.size_bytes < SMALL_BYTES else SAFE_PAGE
@@ -59,6 +64,28 @@ def merge(session: str, pages: Iterable[tuple[Lane, Sequence[Entry]]], bound: in
     if filled > 1:
         merged.sort(key=_POSITION)
     return merged
+
+
+class Hole(NamedTuple):
+    """Where positions do not follow each other: an entry between them was deleted by somebody else."""
+
+    index: int
+    """of the first envelope behind it"""
+    after: int
+    """the last position before it"""
+    first_kept: int
+
+
+def find_hole(envelopes: Sequence[Envelope], after: int) -> Hole | None:
+    """The first hole in envelopes of both lanes behind position `after`, or None."""
+    if not envelopes or len(envelopes) == envelopes[-1].position - after:
+        return None  # as good as always
+    position = after
+    for index, envelope in enumerate(envelopes):
+        if envelope.position > position + 1:
+            return Hole(index, position, envelope.position)
+        position = max(position, envelope.position)
+    return None
 
 
 def position_of(entry: Entry) -> int:

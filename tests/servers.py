@@ -1,7 +1,7 @@
 """Real servers for tests, as processes of their own on a unix socket: killed, stopped, restarted and filled at will.
 
-    async def test_x(valkey: TestServer): ...      the embedded server's binary
-    async def test_y(server: TestServer): ...      once on Valkey, once on Debian's Redis 7.0, which may be missing
+async def test_x(valkey: TestServer): ...      the embedded server's binary
+async def test_y(server: TestServer): ...      once on Valkey, once on Debian's Redis 7.0, which may be missing
 """
 
 import os
@@ -23,6 +23,10 @@ from tests.bus.resp import Resp
 from tests.needs import find
 
 __all__ = ("RealServer", "eventually", "real_server", "shortly")
+
+
+DEADLINE = 4.0
+"""Seconds to wait for what must come at all; for a machine under load, not a claim about speed."""
 
 
 class RealServer:
@@ -118,7 +122,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[RealServer]:
 
 async def eventually(condition: Callable[[], bool]) -> None:
     """Wait for a condition; the deadline is for a machine under load, not a claim about speed."""
-    with anyio.fail_after(20):
+    with anyio.fail_after(DEADLINE):
         while not condition():  # noqa: ASYNC110  other processes do not set our events
             await anyio.sleep(0.01)
 

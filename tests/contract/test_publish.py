@@ -1,18 +1,14 @@
 """What a publish promises, on every server."""
-# ruff: noqa: ASYNC221  a test may talk to the server in between: nobody else waits for its loop
 
 import random
 import shutil
-from collections.abc import Sequence
 
 import anyio
 import pytest
 
 from bus import (
-    AssistantMessage,
     Bus,
     Conflict,
-    Envelope,
     ExtensionMessage,
     Fenced,
     Lane,
@@ -26,39 +22,9 @@ from bus import (
 )
 from bus.errors import DecodeError, Refused
 from bus.keys import Keys
+from tests.contract.said import assert_gap_free, read, said, told, word, words
 from tests.proxy import proxy
 from tests.servers import RealServer, eventually
-
-
-def said(text: str) -> UserMessage:
-    return UserMessage.text(text)
-
-
-def told(text: str) -> ExtensionMessage:
-    return ExtensionMessage.of("told", text)
-
-
-async def read(session: Session) -> list[Envelope]:
-    return [envelope async for envelope in session.read()]
-
-
-def word(envelope: Envelope) -> str:
-    """The one word that a test message carries."""
-    match envelope.message:
-        case ExtensionMessage(data=str(text)):
-            return text
-        case UserMessage() | AssistantMessage():
-            return envelope.message.text_content()
-        case _:
-            raise AssertionError(envelope)
-
-
-async def words(session: Session) -> list[str]:
-    return [word(envelope) for envelope in await read(session)]
-
-
-def assert_gap_free(envelopes: Sequence[Envelope]) -> None:
-    assert [envelope.position for envelope in envelopes] == list(range(1, len(envelopes) + 1))
 
 
 async def test_positions_run_on_over_both_lanes(server: RealServer) -> None:
@@ -390,7 +356,9 @@ async def test_a_producer_is_told_of_an_emptied_server_and_goes_on(server: RealS
         assert await words(session) == ["d"]
 
 
-async def test_a_full_queue_is_waited_for_until_the_deadline(server: RealServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_queue_is_waited_for_until_the_deadline(
+    server: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("bus.publisher.QUEUE_LIMIT_BYTES", 1_000)
     async with server.bus() as bus:
         session = bus.session("s")
@@ -423,14 +391,13 @@ async def test_a_caller_that_waits_for_room_is_told_when_the_bus_closes(
             outcomes.append(error)
 
     with anyio.fail_after(5):
-        async with anyio.create_task_group() as tasks:
-            async with valkey.bus() as bus:
-                session = bus.session("s")
-                await session.publish(said("a"))
-                valkey.pause()
-                for text in ("b", "c" * 2_000, "d"):
-                    tasks.start_soon(publish, session, text)
-                    await anyio.sleep(0.02)
+        async with anyio.create_task_group() as tasks, valkey.bus() as bus:
+            session = bus.session("s")
+            await session.publish(said("a"))
+            valkey.pause()
+            for text in ("b", "c" * 2_000, "d"):
+                tasks.start_soon(publish, session, text)
+                await anyio.sleep(0.02)
     assert sorted(type(error).__name__ for error in outcomes) == ["Closed", "Closed", "OutcomeUnknown"]
 
 
