@@ -149,7 +149,9 @@ class Log:
         """
         end = "+" if until is None else f"{until}-0"
         commands: list[Sequence[Argument]] = [head_command(self._keys, session)]
-        commands += [("XRANGE", self._keys.lane(session, lane), f"{after + 1}-0", end, "COUNT", count) for lane in lanes]
+        commands += [
+            ("XRANGE", self._keys.lane(session, lane), f"{after + 1}-0", end, "COUNT", count) for lane in lanes
+        ]
         replies = await self._pool.call_many(commands)
         return read_head(session, replies[0]), [cast("list[Entry]", answered(reply)) for reply in replies[1:]]
 
