@@ -150,6 +150,11 @@ class Hub:
         self._looked = 0.0
         self._is_closed = False
 
+    @property
+    def followed(self) -> dict[str, int]:
+        """Each session that is followed, with how many do; who has left is not counted."""
+        return {session: len(feed.subscriptions) for session, feed in self._feeds.items()}
+
     async def subscribe(self, session: str, lanes: frozenset[Lane], *, live: bool) -> Subscription:
         """Join the hub at its present place in a session.
 
