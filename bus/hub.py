@@ -271,7 +271,8 @@ class Hub:
             await self._fetch_dirty(link)
             return
         for question, head in zip(asked, replies, strict=True):
-            await self._advance(question, found, read_head(question.feed.session, head))
+            await self._advance(question, found, read_head(question.feed.session, head), is_whole=False)
+        await self._fetch_dirty(link)
 
     async def _read_by_index(self, link: Link) -> None:
         streams = {self._keys.index(bucket): last for bucket, last in self._index.items()}
@@ -299,8 +300,15 @@ class Hub:
         except TimeoutError:
             raise Unavailable("server: no answer to a blocked read") from None
 
-    async def _advance(self, asked: _Question, found: Mapping[str, list[Entry]], head: SessionHead) -> None:
-        """Hand out what was read for one session, as far as no page could still lack something before it."""
+    async def _advance(
+        self, asked: _Question, found: Mapping[str, list[Entry]], head: SessionHead, *, is_whole: bool
+    ) -> None:
+        """Hand out what was read for one session, as far as no page could still lack something before it.
+
+        Args:
+            is_whole: all streams were read at one moment. A read that has blocked is not: Redis 7.0 answers it with the
+                one stream that woke it, though the same script wrote to others too.
+        """
         feed, lanes = asked.feed, asked.lanes
         if self._feeds.get(feed.session) is not feed:
             return  # all have left
@@ -331,12 +339,15 @@ class Hub:
         bound = min([end, *bounds])
         feed.is_dirty = bound < end or bool(bounds)
         envelopes = merge(feed.session, zip(lanes, pages, strict=True), bound)
-        if live:
-            deltas = [decode_delta(feed.session, entry) for entry in live]
-            feed.live = deltas[-1].cursor
+        deltas = [decode_delta(feed.session, entry) for entry in live]
+        if deltas:
             envelopes = sorted(envelopes + deltas, key=lambda envelope: envelope.cursor)
         hole = find_hole(envelopes, feed.position) if len(lanes) == len(Lane) else None
+        if hole is not None and not is_whole:
+            feed.is_dirty = True
+            return
         feed.position = max(bound, feed.position)
+        feed.live = deltas[-1].cursor if deltas else feed.live
         if hole is not None:
             feed.offer(envelopes[: hole.index])
             feed.fail(CursorTrimmed(feed.session, str(Cursor(hole.after)), hole.first_kept))
@@ -376,7 +387,7 @@ class Hub:
                     question.feed.fail(reply)
                     continue
                 found = {name.decode(): page for name, page in _streams(reply)}
-                await self._advance(question, found, read_head(question.feed.session, head))
+                await self._advance(question, found, read_head(question.feed.session, head), is_whole=True)
 
     async def _look_back(self) -> None:
         """See whether a log lost its end, which no blocked read would ever tell."""

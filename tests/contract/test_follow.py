@@ -8,6 +8,7 @@ import pytest
 from anyio.abc import TaskGroup
 
 from bus import ALL_LANES, START, Bus, Closed, Cursor, Delta, Envelope, Lane, LogRolledBack, Session
+from bus.keys import Keys
 from tests.contract.said import assert_gap_free, read, said, told, word
 from tests.contract.test_read import fill
 from tests.proxy import proxy
@@ -348,13 +349,7 @@ async def test_following_nothing_waits_and_harms_nobody(valkey: RealServer) -> N
         tasks.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("limit", [32, 0])
-async def test_a_stream_of_a_wrong_type_ends_its_own_following_alone(
-    server: RealServer, monkeypatch: pytest.MonkeyPatch, limit: int
-) -> None:
-    monkeypatch.setattr("bus.hub.DIRECT_LIMIT", limit)
-    from bus.keys import Keys
-
+async def test_a_stream_of_a_wrong_type_ends_its_own_following_alone(server: RealServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         broken, whole = bus.session("broken"), bus.session("whole")
         first, second = Follower(broken).start(tasks), Follower(whole).start(tasks)
