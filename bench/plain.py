@@ -39,7 +39,7 @@ class Plain:
         return cast("list[Entry]", await self._redis.xrange(stream))
 
     async def server_version(self) -> str:
-        info: object = await cast("Redis", self._redis).info("server")  # pyright: ignore[reportUnknownMemberType]
+        info: object = await self._redis.info("server")  # pyright: ignore[reportUnknownMemberType]
         return str(cast("dict[str, object]", info).get("valkey_version"))
 
     async def close(self) -> None:

@@ -6,6 +6,7 @@ write them; this module reads them, and is where an older version would be lifte
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from bus.envelope import Envelope, Unreadable
 from bus.errors import ForgedEntry, MessageError, UnknownRole, UnknownVersion
@@ -18,7 +19,6 @@ __all__ = ("VERSION", "decode", "decode_delta", "encode")
 VERSION = 1
 
 _READ = {Lane.LLM: read_llm, Lane.EXTENSION: read_extension}
-_VERSION_TEXT = str(VERSION).encode()
 
 Entry = tuple[bytes, Sequence[bytes]]
 """A stream entry as the server sends it: its id, then names and values in turn."""
@@ -39,10 +39,10 @@ def decode(session: str, lane: Lane, entry: Entry) -> Envelope:
     entry_id, fields = entry
     try:
         _, header, name, body = fields
-        version, time, producer = header.split(b" ")
+        version, time, producer = _header(header)
         position, _, rest = entry_id.partition(b"-")
-        if version == _VERSION_TEXT and rest == b"0" and name == b"m":
-            return Envelope(session, int(position), lane, _READ[lane](body), int(time) / 1000, producer.decode())
+        if version == VERSION and rest == b"0" and name == b"m":
+            return Envelope(session, int(position), lane, _READ[lane](body), time, producer)
     except (MessageError, ValueError, TypeError, OverflowError) as error:
         return _unreadable(session, lane, entry, error)
     return _unreadable(session, lane, entry, None)
@@ -53,12 +53,22 @@ def decode_delta(session: str, entry: Entry) -> Envelope:
     entry_id, fields = entry
     try:
         _, header, _, body = fields
-        _, time, producer = header.split(b" ")
+        _, time, producer = _header(header)
         position, _, delta = entry_id.partition(b"-")
-        message = read_delta(body)
-        return Envelope(session, int(position), Lane.LLM, message, int(time) / 1000, producer.decode(), int(delta))
+        return Envelope(session, int(position), Lane.LLM, read_delta(body), time, producer, int(delta))
     except (MessageError, ValueError, TypeError, OverflowError) as error:
         return _unreadable(session, Lane.LLM, entry, error)
+
+
+@lru_cache(maxsize=64)  # entries that went in together have the same one
+def _header(header: bytes) -> tuple[int, float, str]:
+    """Version, seconds and producer.
+
+    Raises:
+        ValueError: it is none of the bus's.
+    """
+    version, milliseconds, producer = header.split(b" ")
+    return int(version), int(milliseconds) / 1000, producer.decode()
 
 
 def _unreadable(session: str, lane: Lane, entry: Entry, cause: Exception | None) -> Envelope:

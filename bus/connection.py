@@ -171,6 +171,16 @@ class LinkPool:
         self._idle: list[Link] = []
         self._is_closed = False
 
+    @property
+    def borrowed(self) -> int:
+        """How many links are in use."""
+        return self._limiter.borrowed_tokens
+
+    @property
+    def idle(self) -> tuple[Link, ...]:
+        """The links that wait for their next use."""
+        return tuple(self._idle)
+
     @asynccontextmanager
     async def link(self) -> AsyncGenerator[Link, None]:
         """Borrow a link for the length of the block.

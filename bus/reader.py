@@ -1,13 +1,16 @@
 """Pages of a session's log as envelopes: both lanes merged by position, nothing shown that could still have a gap."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
+import anyio
+
 from bus.codec import Entry, decode
 from bus.envelope import Cursor, Envelope
 from bus.errors import CursorTrimmed, LogRolledBack
-from bus.log import Log
+from bus.log import Log, SessionHead
 from bus.messages.lanes import Lane
 
 __all__ = ("SAFE_PAGE", "Hole", "find_hole", "merge", "position_of", "read_pages")
@@ -26,30 +29,49 @@ async def read_pages(
 ) -> AsyncGenerator[list[Envelope], None]:
     """What stands after a cursor and up to `until`, page by page in position order; None is up to the present end.
 
+    The next page is asked for before this one is decoded, so the server works meanwhile.
+
     Raises:
         CursorTrimmed: what comes next after the cursor was trimmed away.
         LogRolledBack: the cursor is beyond the session's end.
         Unavailable: the server cannot be reached.
     """
-    position = after.position
-    count = SAFE_PAGE
-    while until is None or position < until:
-        head, pages = await log.page(session, lanes, position, until, count)
-        if position < head.trimmed:
-            raise CursorTrimmed(session, str(Cursor(position)), head.trimmed + 1)
-        if position > head.position:
-            raise LogRolledBack(session, position, head.position)
-        # What is above the head was not there when the head was read: another lane's page may lack what is before it.
-        until = head.position if until is None else min(until, head.position)
-        bound = min([until, *(position_of(page[-1]) for page in pages if len(page) == count)])
-        envelopes = merge(session, zip(lanes, pages, strict=True), bound)
-        if len(lanes) == len(Lane) and (hole := find_hole(envelopes, position)):
-            yield envelopes[: hole.index]
-            raise CursorTrimmed(session, str(Cursor(hole.after)), hole.first_kept)
-        if envelopes:
-            yield envelopes
-        position = bound
-        count = PAGE if head.size_bytes < SMALL_BYTES else SAFE_PAGE
+    position, count = after.position, SAFE_PAGE
+    ahead: asyncio.Task[tuple[SessionHead, list[list[Entry]]]] | None = None
+    try:
+        while until is None or position < until:
+            head, pages = await (ahead or log.page(session, lanes, position, until, count))
+            ahead = None
+            if position < head.trimmed:
+                raise CursorTrimmed(session, str(Cursor(position)), head.trimmed + 1)
+            if position > head.position:
+                raise LogRolledBack(session, position, head.position)
+            # What is above the head was not there when the head was read: another lane's page may lack what is before.
+            until = head.position if until is None else min(until, head.position)
+            bound = min([until, *(position_of(page[-1]) for page in pages if len(page) == count)])
+            count = PAGE if head.size_bytes < SMALL_BYTES else SAFE_PAGE
+            if bound < until:
+                ahead = asyncio.create_task(log.page(session, lanes, bound, until, count))
+                await asyncio.sleep(0)  # so that it is sent before the decoding begins
+            envelopes = merge(session, zip(lanes, pages, strict=True), bound)
+            if len(lanes) == len(Lane) and (hole := find_hole(envelopes, position)):
+                yield envelopes[: hole.index]
+                raise CursorTrimmed(session, str(Cursor(hole.after)), hole.first_kept)
+            if envelopes:
+                yield envelopes
+            position = bound
+    finally:
+        if ahead is not None:
+            await _end(ahead)
+
+
+async def _end(task: asyncio.Task[object]) -> None:
+    """Stop what was asked for ahead and is not wanted any more, whatever it came to."""
+    task.cancel()
+    with anyio.CancelScope(shield=True):
+        await asyncio.wait({task})
+    if not task.cancelled():
+        task.exception()  # looked at, so that nobody is told of it
 
 
 def merge(session: str, pages: Iterable[tuple[Lane, Sequence[Entry]]], bound: int) -> list[Envelope]:

@@ -12,7 +12,8 @@ from bus.log import Checkpoint, Lease, Log, SessionHead
 from bus.messages.delta import Delta
 from bus.messages.lanes import Lane
 from bus.messages.reading import Publishable
-from bus.publisher import UNCONDITIONAL, Conditions, Publisher
+from bus.publish import UNCONDITIONAL, Conditions
+from bus.publisher import Publisher
 from bus.reader import read_pages
 from bus.receipt import Receipt
 

@@ -1,3 +1,3 @@
 """Fixtures that every test may use."""
 
-pytest_plugins = ("tests.needs", "tests.servers", "pytester")
+pytest_plugins = ("tests.needs", "tests.short_dir", "tests.servers", "pytester")

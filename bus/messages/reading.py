@@ -127,6 +127,8 @@ def parse_json(data: bytes | str) -> JsonValue:
         raise DecodeError("", "nested too deep") from None
     except json.JSONDecodeError as error:
         raise DecodeError("", f"not JSON: {error.msg} at character {error.pos}") from None
+    except ValueError:
+        raise DecodeError("", "a number has too many digits") from None
     return value
 
 

@@ -14,7 +14,8 @@
 -- Outcomes: nothing at all if every publish was appended, else one word for each publish: a appended ·
 -- d<first>+<count> duplicate of an earlier key · c<position> conflict · f<epoch> fenced · x closed.
 --
--- An append is refused before its first write, or applied whole. Each entry has two fields, as few as can be: what
+-- An append is refused before its first write, or applied whole. The last two answers of a producer are kept, as it may
+-- have two appends to a session on their way and lose both answers. Each entry has two fields, as few as can be: what
 -- every entry has stands in one of them.
 
 local call, pcall_, concat, byte, sub, match = redis.call, redis.pcall, table.concat, string.byte, string.sub, string.match
@@ -63,9 +64,9 @@ while arg <= #ARGV do
   local reply
   if fault then
     reply = 'refused ' .. match(fault, '^%S*')
-  elseif number == last then
-    reply = kept
-  elseif number ~= last + 1 then
+  elseif number <= last then
+    reply = match('|' .. kept .. '|', '|(' .. number .. ' [^|]*)|') or 'gap ' .. last .. ' ' .. base
+  elseif number > last + 1 then
     reply = 'gap ' .. last .. ' ' .. base
   end
 
@@ -125,11 +126,12 @@ while arg <= #ARGV do
   end
   if not reply then
     reply = number .. ' ' .. base .. ' ' .. (plain and '' or concat(outcomes, ' '))
+    local answers = kept and reply .. '|' .. match(kept, '^[^|]*') or reply
     if position == base then
-      call('HSET', KEYS[key + 2], field, reply)
+      call('HSET', KEYS[key + 2], field, answers)
     else
       if base == 0 then call('HSET', KEYS[key + 2], 'created', now) end
-      call('HSET', KEYS[key + 2], 'position', position, 'bytes', bytes, 'updated', now, field, reply)
+      call('HSET', KEYS[key + 2], 'position', position, 'bytes', bytes, 'updated', now, field, answers)
     end
   elseif fault then
     take_back(touched, KEYS[key + 3], new_keys, base + 1, position)

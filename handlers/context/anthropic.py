@@ -39,7 +39,7 @@ def to_anthropic(
     foreign_thinking: ForeignThinking = "drop",
     stream: bool = False,
 ) -> ProviderRequest:
-    """The request that shows a model what the context holds.
+    """The request that shows a model what the context holds. Its warnings name the context's faults, too.
 
     Roles alternate and begin with the user; results stand first in the turn behind their calls. Metadata, raw provider
     objects, usage and names stay out of it.
@@ -74,7 +74,8 @@ def to_anthropic(
         body["tools"] = [dict(tool) for tool in tools]
     if stream:
         body["stream"] = True
-    return ProviderRequest(body, tuple(form.losses))
+    faults = (f"entry {fault.position}: {fault.error}" for fault in context.faults)
+    return ProviderRequest(body, (*faults, *form.losses))
 
 
 class _Form:

@@ -57,6 +57,7 @@ class WarmContext:
         """The context as of now. May be cancelled at any point: what was folded stays, the next call goes on there.
 
         Raises:
+            LogRolledBack: the log has lost what this context holds. It is of no use any more: build another.
             StreamError, Unavailable: as reading the session does.
         """
         async with self._one_at_a_time:

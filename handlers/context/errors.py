@@ -16,9 +16,9 @@ class Misplaced(MessageError):
 class UnknownTarget(MessageError):
     """A leaf move or a compaction names an entry that is not there before it. A context records it and goes on."""
 
-    def __init__(self, position: int, target: int) -> None:
-        super().__init__(f"entry {position} names entry {target}, which is not in its path")
-        self.position, self.target = position, target
+    def __init__(self, target: int) -> None:
+        super().__init__(f"names entry {target}, which is not there before it")
+        self.target = target
 
 
 class NoModel(MessageError):

@@ -5,17 +5,13 @@ compaction changes what stands, and derives it again from the entries.
 """
 
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from bus.envelope import Envelope
-from bus.errors import ForgedEntry
-from bus.messages.context_entry import (
-    BranchSummary,
-    Compaction,
-    ContextEntry,
-    LeafMove,
-    ModelChange,
-    ThinkingLevelChange,
-)
+from bus.envelope import Envelope, Unreadable
+from bus.errors import ForgedEntry, MessageError
+from bus.messages.context_entry import BranchSummary, Compaction, LeafMove, ModelChange, ThinkingLevelChange
+from bus.messages.delta import Delta
+from bus.messages.extension import ExtensionMessage
 from bus.messages.lanes import Lane
 from bus.messages.message import AssistantMessage, DeveloperMessage, LlmMessage, SystemMessage
 from handlers.context.chunked import Chunked
@@ -24,9 +20,16 @@ from handlers.context.pairing import Pairing
 from handlers.context.summaries import branch_message, compaction_message
 from handlers.context.tree import find, path_to_leaf
 
-__all__ = ("Context", "evolve")
+__all__ = ("Context", "Fault", "evolve")
 
 Instruction = SystemMessage | DeveloperMessage
+
+
+class Fault(NamedTuple):
+    """An entry that could not be taken as it is: what is wrong with it. The fold goes on behind it."""
+
+    position: int
+    error: MessageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +50,8 @@ class Context:
     model: str | None = None
     """of the last model change or answer on the path, whichever came later; None if there was none"""
     thinking_level: str | None = None
-    faults: tuple[UnknownTarget, ...] = field(default=(), compare=False)
-    """entries that name an entry which is not there; such a move moves nothing, such a compaction keeps nothing"""
+    faults: tuple[Fault, ...] = field(default=(), compare=False)
+    """an unreadable entry says nothing; with an `UnknownTarget` a move moves nothing, a compaction keeps nothing"""
     entries: Chunked[Envelope] = field(default_factory=Chunked[Envelope], repr=False)
     """everything folded in: later moves may lead back to any of it"""
 
@@ -66,6 +69,9 @@ def evolve(context: Context, envelope: Envelope) -> Context:
         ForgedEntry: it is of the extension lane, or holds what belongs there. No model may see it.
         Misplaced: it is of another session, a live delta, or not after `context.position`.
     """
+    _require_own(context, envelope)
+    if isinstance(envelope.message, Unreadable) and envelope.delta:
+        return _noted(context, Fault(envelope.position, envelope.message.error))
     _require_next(context, envelope)
     entries = context.entries.appended(envelope)
     known = replace(context, position=envelope.position, entries=entries)
@@ -73,23 +79,37 @@ def evolve(context: Context, envelope: Envelope) -> Context:
         case LeafMove(to=to):
             if to is None or find(context.entries, to) is not None:
                 return _derived(known)
-            return replace(known, faults=(*known.faults, UnknownTarget(envelope.position, to)))
+            return _faulty(known, UnknownTarget(to))
+        case Unreadable(error=error):
+            return _faulty(known, error)
         case Compaction():
             return _derived(known)
         case _:
             return _with_said(_with_settings(known, envelope), envelope)
 
 
-def _require_next(context: Context, envelope: Envelope) -> None:
-    if envelope.delta:
-        raise Misplaced(envelope.session, envelope.position, "a live delta is no entry")
-    if envelope.lane is not Lane.LLM or not isinstance(envelope.message, LlmMessage | ContextEntry):
-        stream = f"{envelope.session}:{envelope.lane}"
-        raise ForgedEntry(stream, f"{envelope.position}-0", "a context is read from the LLM lane alone")
+def _require_own(context: Context, envelope: Envelope) -> None:
     if envelope.session != context.session:
         raise Misplaced(envelope.session, envelope.position, f"the context is of session {context.session!r}")
+    if envelope.lane is not Lane.LLM or isinstance(envelope.message, ExtensionMessage):
+        stream = f"{envelope.session}:{envelope.lane}"
+        raise ForgedEntry(stream, str(envelope.cursor), "a context is read from the LLM lane alone")
+
+
+def _require_next(context: Context, envelope: Envelope) -> None:
+    if envelope.delta or isinstance(envelope.message, Delta):
+        raise Misplaced(envelope.session, envelope.position, "a live delta is no entry")
     if envelope.position <= context.position:
         raise Misplaced(envelope.session, envelope.position, f"the context is already at {context.position}")
+
+
+def _noted(context: Context, fault: Fault) -> Context:
+    """The fault of an entry that was written past the bus, below a position that is another's.
+
+    A reader is given it again at each read, until the session has gone on: once noted is enough.
+    """
+    is_noted = any((known.position, str(known.error)) == (fault.position, str(fault.error)) for known in context.faults)
+    return context if is_noted else replace(context, faults=(*context.faults, fault))
 
 
 def _derived(known: Context) -> Context:
@@ -98,31 +118,33 @@ def _derived(known: Context) -> Context:
     context = Context(known.session, known.position, faults=known.faults, entries=known.entries)
     for envelope in path:
         context = _with_settings(context, envelope)
-    standing, faults = _standing(path)
+    standing, fault = _standing(path)
     for envelope in standing:
         context = _with_said(context, envelope)
-    newest = known.entries[-1]
     # An older compaction's fault was recorded when it came.
-    return replace(context, faults=(*context.faults, *(fault for fault in faults if fault.position == newest.position)))
+    return _faulty(context, fault) if fault and standing[0].position == known.position else context
 
 
-def _standing(path: list[Envelope]) -> tuple[list[Envelope], list[UnknownTarget]]:
+def _faulty(context: Context, error: MessageError) -> Context:
+    return replace(context, faults=(*context.faults, Fault(context.position, error)))
+
+
+def _standing(path: list[Envelope]) -> tuple[list[Envelope], UnknownTarget | None]:
     """The part of the path that stands, the last compaction first, and that compaction's fault if it has one."""
     for at in range(len(path) - 1, -1, -1):
         compaction = path[at].message
         if isinstance(compaction, Compaction):
             break
     else:
-        return path, []
-    kept: list[Envelope] = []
-    faults: list[UnknownTarget] = []
-    if compaction.first_kept is not None:
-        first = find(path[:at], compaction.first_kept)
-        if first is None:
-            faults.append(UnknownTarget(path[at].position, compaction.first_kept))
-        else:
-            kept = [envelope for envelope in path[first:at] if not isinstance(envelope.message, Compaction)]
-    return [path[at], *kept, *path[at + 1 :]], faults
+        return path, None
+    rest = path[at + 1 :]
+    if compaction.first_kept is None:
+        return [path[at], *rest], None
+    first = find(path[:at], compaction.first_kept)
+    if first is None:
+        return [path[at], *rest], UnknownTarget(compaction.first_kept)
+    kept = [envelope for envelope in path[first:at] if not isinstance(envelope.message, Compaction)]
+    return [path[at], *kept, *rest], None
 
 
 def _with_settings(context: Context, envelope: Envelope) -> Context:

@@ -16,5 +16,5 @@ class ProviderRequest:
     body: Json
     """the whole JSON body; the caller's own, to change as it likes"""
     warnings: tuple[str, ...] = ()
-    """what was left out or changed, each with its place: "messages.3: audio left out: …"; the place counts in the
-    context's messages from 0, not in the body's"""
+    """what was left out or changed, each with its place: "messages.3: audio left out: …", which counts in the context's
+    messages from 0, not in the body's; "entry 7: …" is at that position of the log"""

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from bus.envelope import START, Cursor, Envelope
+from bus.envelope import Cursor, Envelope
 from bus.errors import LogRolledBack
 from bus.session import Session
 
@@ -57,15 +57,11 @@ async def project(session: Session, projection: Projection[S]) -> Projected[S]:
     stored = await _load(session, projection)
     if stored is None:
         return await rebuild(session, projection)
-    head = await session.head()
-    if head.position < stored.position:
-        return await rebuild(session, projection)
-    if head.position == stored.position:
-        return stored
     try:
-        return await _advance(session, projection, stored, expected=stored.position)
+        now = await _fold(session, projection, stored)
     except LogRolledBack:
         return await rebuild(session, projection)
+    return now if now.position == stored.position else await _store(session, projection, now, stored.position)
 
 
 async def rebuild(session: Session, projection: Projection[S]) -> Projected[S]:
@@ -75,8 +71,10 @@ async def rebuild(session: Session, projection: Projection[S]) -> Projected[S]:
         BusError: the log could not be read.
     """
     checkpoint = await session.load_projection(projection.name, projection.version)
-    start = Projected(projection.initial, 0)
-    return await _advance(session, projection, start, expected=checkpoint.position if checkpoint else 0)
+    now = await _fold(session, projection, Projected(projection.initial, 0))
+    if not now.position and checkpoint is None:
+        return now  # an empty session has nothing to keep
+    return await _store(session, projection, now, checkpoint.position if checkpoint else 0)
 
 
 async def follow(session: Session, projection: Projection[S]) -> AsyncGenerator[Projected[S], None]:
@@ -91,22 +89,23 @@ async def follow(session: Session, projection: Projection[S]) -> AsyncGenerator[
         try:
             async with aclosing(session.follow(after=Cursor(now.position))) as entries:
                 async for envelope in entries:
-                    now = _step(projection, now, envelope)
+                    now = Projected(projection.evolve(now.state, envelope), envelope.position)
                     yield now
         except LogRolledBack:
             continue
         return
 
 
-async def _advance(session: Session, projection: Projection[S], start: Projected[S], *, expected: int) -> Projected[S]:
-    """Fold what comes after `start`, and store it if the stored checkpoint is still at `expected`."""
-    now = start
-    after = Cursor(start.position) if start.position else START
-    async with aclosing(session.read(after=after)) as entries:
+async def _fold(session: Session, projection: Projection[S], start: Projected[S]) -> Projected[S]:
+    state, position = start.state, start.position
+    async with aclosing(session.read(after=Cursor(position))) as entries:
         async for envelope in entries:
-            now = _step(projection, now, envelope)
-    if not now.position and not expected:
-        return now  # an empty session has nothing to keep
+            state, position = projection.evolve(state, envelope), envelope.position
+    return Projected(state, position)
+
+
+async def _store(session: Session, projection: Projection[S], now: Projected[S], expected: int) -> Projected[S]:
+    """Store the state if the stored checkpoint is still at `expected`, else give the newer of both."""
     is_stored = await session.save_projection(
         projection.name, projection.version, projection.dump(now.state), position=now.position, expected=expected
     )
@@ -115,10 +114,6 @@ async def _advance(session: Session, projection: Projection[S], start: Projected
         if other is not None and other.position > now.position:
             return other
     return now
-
-
-def _step(projection: Projection[S], now: Projected[S], envelope: Envelope) -> Projected[S]:
-    return now if envelope.delta else Projected(projection.evolve(now.state, envelope), envelope.position)
 
 
 async def _load(session: Session, projection: Projection[S]) -> Projected[S] | None:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from anyio import Event, create_task_group
 from anyio.abc import TaskGroup
@@ -25,6 +25,7 @@ from handlers.transcripts.format import Format, TranscriptEntry, UnknownFormat, 
 from handlers.transcripts.lines import LINE_LIMIT_BYTES, RawLine, stream_lines
 from handlers.transcripts.pi import PI
 from handlers.transcripts.places import Places
+from handlers.transcripts.report import BadLine, ImportProgress, ImportReport
 
 __all__ = ("FORMATS", "BadLine", "ImportProgress", "ImportReport", "import_transcript")
 
@@ -34,37 +35,6 @@ FORMATS: tuple[Format, ...] = (PI,)
 _LINES_TO_DETECT = 100
 _UNDER_WAY = 64
 _UNDER_WAY_BYTES = 16 * 1024 * 1024
-
-
-class BadLine(NamedTuple):
-    number: int
-    """from 1, as editors count"""
-    reason: str
-
-
-class ImportProgress(NamedTuple):
-    """How far an import is."""
-
-    lines: int
-    read_bytes: int
-    total_bytes: int | None
-    """None for a pipe"""
-    entries: int
-    """acknowledged so far, new and old"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportReport:
-    """What an import did. An entry is one of the log; a line gives one, or two where its branch begins elsewhere."""
-
-    format: str
-    lines: int
-    added: int
-    already_there: int
-    bad: tuple[BadLine, ...]
-    first: int | None
-    """lowest position of the transcript's entries; None where none went in"""
-    last: int | None
 
 
 @dataclass(slots=True)
@@ -100,7 +70,8 @@ async def import_transcript(
     if isinstance(source, Path):
         # Opening and stat are quick; the reading itself is done by another thread.
         with source.open("rb") as file:
-            return await _Import(session, formats, on_progress, source.stat().st_size).run(file)  # noqa: ASYNC240
+            size = source.stat().st_size or None  # noqa: ASYNC240
+            return await _Import(session, formats, on_progress, size).run(file)
     return await _Import(session, formats, on_progress, None).run(source)
 
 

@@ -64,12 +64,18 @@ def _message(line: Object) -> Publishable:
 
 def _compaction(line: Object) -> Unplaced:
     # Version 1 counts entries, header included; later ones name the entry.
-    names = line.get("firstKeptEntryId", line.get("firstKeptEntryIndex"))
+    key = "firstKeptEntryId" if "firstKeptEntryId" in line else "firstKeptEntryIndex"
+    names = line.get(key)
     if names is not None and (isinstance(names, bool) or not isinstance(names, str | int)):
-        raise DecodeError("firstKeptEntryId", "wants an id or a count of entries")
-    ours = {"summary": "summary", "tokensBefore": "tokensBefore"}
-    plain = validated(Compaction, _context(line, ours, "firstKeptEntryId", "firstKeptEntryIndex"))
-    return Unplaced(kind="kept", names=names, place=lambda position: plain.model_copy(update={"first_kept": position}))
+        raise DecodeError(key, "wants an id or a count of entries")
+    plain = validated(Compaction, _context(line, {"summary": "summary", "tokensBefore": "tokensBefore"}, key))
+
+    def place(position: int | None) -> Publishable:
+        if position is None and names is not None:  # nobody knows where that is, but what was said stays
+            return plain.model_copy(update={"metadata": {**(plain.metadata or {}), key: names}})
+        return plain.model_copy(update={"first_kept": position})
+
+    return Unplaced(kind="kept", names=names, place=place)
 
 
 def _branch_summary(line: Object) -> Unplaced:

@@ -44,7 +44,7 @@ _PRIVATE: Metadata = {"secret": CANARY}
 
 Status = Literal["completed", "failed"] | None
 # Few, and one of them often, so that ids are used again and results are late, doubled and orphaned.
-_ids = st.sampled_from(["a", "a", "a", "a", "a.b", "a_b", "a:b", "", "x" * 80])
+_ids = st.sampled_from([*"aaaaaaa", "a.b", "a_b", "a:b", "", "x" * 80])
 _texts = st.sampled_from(["", " ", "yes", "no ", "\n", "[]"])
 _media = st.sampled_from(
     [
@@ -132,7 +132,7 @@ def _answer(
     )
 
 
-_stop_reasons: list[StopReason] = ["stop", "toolUse", "toolUse", "length", "error", "aborted"]
+_stop_reasons: list[StopReason] = ["stop", "toolUse", "toolUse", "toolUse", "length", "error", "aborted"]
 _authors = [("anthropic", "m"), ("anthropic", "m"), ("anthropic", "other"), ("openai", "m"), (None, None)]
 
 
@@ -150,20 +150,16 @@ _results = st.builds(
     st.sampled_from([None, "completed", "failed"]),
 )
 
-_messages: st.SearchStrategy[LlmLaneMessage] = st.one_of(
-    st.builds(
-        UserMessage,
-        content=_contents(st.one_of(_plain_blocks, _plain_blocks, _result_blocks, _calls), 3),
-        **_private,
-    ),
-    _answers,
-    _answers,
-    _results,
-    _results,
+_users = st.builds(
+    UserMessage,
+    content=_contents(st.one_of(_plain_blocks, _plain_blocks, _result_blocks, _calls), 3),
+    **_private,
+)
+_instructions: st.SearchStrategy[LlmLaneMessage] = st.one_of(
     st.builds(SystemMessage, content=_contents(_plain_blocks, 2), **_private),
     st.builds(DeveloperMessage, content=_contents(_plain_blocks, 2), **_private),
 )
-_positions = st.none() | st.integers(1, 40)
+_positions = st.sampled_from([None, None, 99, *range(1, 30)])
 _steering: st.SearchStrategy[LlmLaneMessage] = st.one_of(
     st.builds(Compaction, summary=_texts, first_kept=_positions, metadata=st.just(_PRIVATE)),
     st.builds(LeafMove, to=_positions),
@@ -174,12 +170,18 @@ _steering: st.SearchStrategy[LlmLaneMessage] = st.one_of(
 )
 
 
+# `one_of` gives each kind the same chance, and a leaf move or compaction at every third entry leaves hardly a call
+# with its result.
+_kinds: list[st.SearchStrategy[LlmLaneMessage]] = [_answers] * 5 + [_results] * 5 + [_users] * 2
+_kinds += [_instructions, _steering, _steering]
+
+
 @st.composite
 def lane_logs(draw: st.DrawFn) -> list[Envelope]:
     """Entries of the LLM lane, with gaps where the extension lane has its own."""
     # Left alone, Hypothesis writes about five entries: too few for a late result or a move back to meet anything.
     least = draw(st.sampled_from([0, 5, 10, 20]))
-    said = draw(st.lists(st.one_of(_messages, _messages, _messages, _steering), min_size=least, max_size=25))
+    said = draw(st.lists(st.sampled_from(_kinds).flatmap(lambda kind: kind), min_size=least, max_size=25))
     position, entries = 0, list[Envelope]()
     for message in said:
         position += draw(st.integers(1, 2))

@@ -1,10 +1,13 @@
 """Given entries of the LLM lane, the context is what a model may see of them."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
-from bus.errors import ForgedEntry, MessageError
+from bus import Bus
+from bus.envelope import Unreadable
+from bus.errors import ForgedEntry
 from bus.messages.content import TextBlock, ToolResultBlock
 from bus.messages.context_entry import BranchSummary, Compaction, Label, LeafMove, ModelChange, ThinkingLevelChange
 from bus.messages.delta import Delta
@@ -12,7 +15,7 @@ from bus.messages.extension import ExtensionMessage
 from bus.messages.lanes import Lane
 from bus.messages.message import AssistantMessage, DeveloperMessage, SystemMessage, UserMessage
 from bus.messages.reading import Publishable
-from handlers.context import Context, Misplaced, WarmContext, build_context, evolve
+from handlers.context import Context, Fault, Misplaced, UnknownTarget, WarmContext, build_context, evolve, to_anthropic
 from handlers.context.chunked import Chunked
 from tests.handlers.entries import (
     ListedSession,
@@ -37,6 +40,10 @@ def _compacted(summary: str) -> str:
 
 def _positions(context: Context) -> list[int]:
     return [envelope.position for envelope in context.path]
+
+
+def _faults(context: Context) -> list[tuple[int, int]]:
+    return [(fault.position, fault.error.target) for fault in context.faults if isinstance(fault.error, UnknownTarget)]
 
 
 # --- what stands --------------------------------------------------------------------------------------------------
@@ -119,7 +126,7 @@ def test_only_the_last_compaction_is_shown_though_an_older_one_is_in_what_is_kep
 def test_a_compaction_that_names_no_entry_of_its_path_keeps_nothing(first_kept: int | None) -> None:
     context = context_of(asks("a"), Compaction(summary="S", first_kept=first_kept), asks("b"))
     assert texts(context) == [_compacted("S"), "u:b"]
-    assert [(fault.position, fault.target) for fault in context.faults] == ([(2, first_kept)] if first_kept else [])
+    assert _faults(context) == ([(2, first_kept)] if first_kept else [])
 
 
 def test_a_result_whose_call_was_compacted_away_is_left_out() -> None:
@@ -165,8 +172,7 @@ def test_a_move_to_an_entry_that_is_not_there_before_it_is_recorded_and_moves_no
     for envelope in entries:
         context = evolve(context, envelope)
     assert texts(context) == ["u:a", "u:b"]
-    assert [(fault.position, fault.target) for fault in context.faults] == [(3, target)]
-    assert all(isinstance(fault, MessageError) for fault in context.faults)
+    assert _faults(context) == [(3, target)]
 
 
 def test_a_branch_summary_stands_in_its_place_and_an_empty_one_is_skipped() -> None:
@@ -236,6 +242,24 @@ def test_results_inside_a_user_message_stand_like_all_others() -> None:
 # --- what is refused ----------------------------------------------------------------------------------------------
 
 
+def test_an_unreadable_entry_is_recorded_told_and_passed_over() -> None:
+    forged = ForgedEntry("s:llm", "2-0", "not written by the bus")
+    unreadable = entry(2, asks("x"))._replace(message=Unreadable(forged, b"{}"))
+    context = Context("s")
+    for envelope in (entry(1, asks("a")), unreadable, entry(3, LeafMove(to=2)), entry(4, says("b"))):
+        context = evolve(context, envelope)
+    assert texts(context) == ["u:a", "a:b"]
+    assert context.faults == (Fault(2, forged),)
+    assert to_anthropic(context).warnings == (f"entry 2: {forged}",)
+
+
+def test_an_entry_forged_below_a_position_is_recorded_once_and_ends_no_reader() -> None:
+    forged = entry(1, asks("x"))._replace(message=Unreadable(ForgedEntry("s:llm", "1-1", "forged"), b""), delta=1)
+    context = evolve(evolve(context_of(asks("a")), forged), forged)
+    assert [fault.position for fault in context.faults] == [1]
+    assert texts(evolve(context, entry(2, says("b")))) == ["u:a", "a:b"]
+
+
 def test_no_entry_of_the_extension_lane_gets_into_a_context() -> None:
     with pytest.raises(ForgedEntry):
         evolve(Context("s"), entry(1, ExtensionMessage.of("progress", {"percent": 4})))
@@ -294,6 +318,23 @@ async def test_a_warm_context_reads_only_what_is_new() -> None:
     assert session.given == 21
     assert len(first.messages) == 20
     assert second == await build_context(session)
+
+
+async def test_a_context_comes_out_of_a_real_log_as_it_went_in(tmp_path: Path) -> None:
+    progress = ExtensionMessage.of("progress")
+    said: list[Publishable] = [ModelChange(provider="anthropic", model="m"), asks("a"), progress, calls("x")]
+    later: list[Publishable] = [results("x", "1"), progress, Compaction(summary="S", first_kept=2), says("b")]
+    async with Bus.open(data_dir=tmp_path / "bus") as bus:
+        session = bus.session("s")
+        warm = WarmContext(session)
+        await session.publish(*said)
+        before = await warm.refresh()
+        await session.publish(*later)
+        assert texts(before) == ["u:a", "a:<x>", NONE]
+        assert await warm.refresh() == await build_context(session)
+        assert texts(warm.context) == [_compacted("S"), "u:a", "a:<x>", "t:1", "a:b"]
+        assert warm.context.position == 8
+        assert await build_context(session, at=4) == before
 
 
 # --- the sequence a context is made of ----------------------------------------------------------------------------

@@ -134,6 +134,8 @@ def _results_in(message: object) -> list[ToolResultMessage]:
         return [message]
     if not isinstance(message, UserMessage | AssistantMessage):
         return []
+    if isinstance(message, AssistantMessage) and message.is_failed:
+        return []
     return [
         ToolResultMessage(
             tool_call_id=block.tool_call_id, content=block.content, metadata=block.metadata, structured=block.structured

@@ -1,15 +1,9 @@
-"""A real coding-agent session, 1,002 entries long: what its model saw at every position is a legal request.
-
-Skipped where the session's file is not: it lies beside the repository or where LANEBUS_SHARED points, not in it.
-"""
+"""A real coding-agent session, 1,002 entries long: what its model saw at every position is a legal request."""
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
-
-import pytest
 
 from bus.envelope import Envelope
 from bus.messages.context_entry import Compaction, ModelChange, ThinkingLevelChange
@@ -19,17 +13,12 @@ from handlers.context import Context, evolve, to_anthropic
 from tests.handlers.anthropic_rules import rule_faults, shape_faults
 from tests.handlers.entries import entry
 
-_SHARED = Path(os.environ.get("LANEBUS_SHARED") or Path(__file__).parents[2].parent / "shared")
-_FILE = _SHARED / "data" / "pi-session.jsonl"
-
-pytestmark = pytest.mark.skipif(not _FILE.is_file(), reason=f"needs {_FILE.name}: set LANEBUS_SHARED to its folder")
-
 Object = dict[str, object]
 
 
-def _log() -> Iterator[Envelope]:
+def _log(seed_data: Path) -> Iterator[Envelope]:
     """Each line after the header at the position of its number, which the compactions count by too."""
-    with _FILE.open(encoding="utf-8") as lines:
+    with (seed_data / "data" / "pi-session.jsonl").open(encoding="utf-8") as lines:
         for number, line in enumerate(lines):
             if number:
                 yield entry(number, _read(json.loads(line)))
@@ -61,15 +50,15 @@ def _read_message(message: Object) -> LlmLaneMessage:
     return read_llm(json.dumps(plain))
 
 
-def _at_end() -> Context:
+def _at_end(seed_data: Path) -> Context:
     context = Context("s")
-    for envelope in _log():
+    for envelope in _log(seed_data):
         context = evolve(context, envelope)
     return context
 
 
-def test_the_context_at_the_end_is_the_last_summary_and_445_messages() -> None:
-    context = _at_end()
+def test_the_context_at_the_end_is_the_last_summary_and_445_messages(seed_data: Path) -> None:
+    context = _at_end(seed_data)
     summary, *messages = context.path
     assert (summary.position, messages[0].position, len(messages)) == (628, 551, 445)
     assert isinstance(summary.message, Compaction)
@@ -79,19 +68,19 @@ def test_the_context_at_the_end_is_the_last_summary_and_445_messages() -> None:
     assert not context.faults
 
 
-def test_no_failed_answer_is_in_the_messages_and_every_good_one_is() -> None:
-    context = _at_end()
+def test_no_failed_answer_is_in_the_messages_and_every_good_one_is(seed_data: Path) -> None:
+    context = _at_end(seed_data)
     said = [stands.message for stands in context.path if isinstance(stands.message, AssistantMessage)]
     good = [message for message in said if not message.is_failed]
     assert len(said) - len(good) == 7
     assert [message for message in context.messages if isinstance(message, AssistantMessage)] == good
 
 
-def test_what_the_model_saw_is_a_legal_request_at_every_position() -> None:
+def test_what_the_model_saw_is_a_legal_request_at_every_position(seed_data: Path) -> None:
     context = Context("s")
     checked: list[object] = []
     positions = 0
-    for envelope in _log():
+    for envelope in _log(seed_data):
         context = evolve(context, envelope)
         request = to_anthropic(context, model="claude-opus-4-5", strict=True)
         messages = cast("list[object]", request.body["messages"])

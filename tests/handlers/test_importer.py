@@ -285,6 +285,17 @@ async def test_an_entry_over_the_limit_is_no_parent_of_what_follows(tmp_path: Pa
     assert [message.to for message in log if isinstance(message, LeafMove)] == [2, 2]
 
 
+async def test_a_failed_entry_is_not_where_the_log_stands(tmp_path: Path) -> None:
+    log = await imported(
+        tmp_path,
+        HEADER,
+        node(user("a"), "a", None),
+        node(user("b" * 1_100_000), "b", "a"),
+        node({"type": "label", "timestamp": TIME, "targetId": "a", "label": "x"}, "c", "b"),
+    )
+    assert texts(log) == ["import.header", "a", "label"]
+
+
 # --- an import that ends badly ------------------------------------------------------------------------------------
 
 

@@ -213,7 +213,9 @@ def test_changes_of_model_and_thinking_level_steer_the_context() -> None:
 def test_a_compaction_names_what_it_keeps_by_count_or_by_id() -> None:
     first = line("compaction", summary="s", firstKeptEntryIndex=5, tokensBefore=7)
     assert placed(first, 6) == Compaction(summary="s", first_kept=6, tokens_before=7, timestamp=MILLISECONDS)
-    assert placed(first, None) == Compaction(summary="s", tokens_before=7, timestamp=MILLISECONDS)
+    assert placed(first, None) == Compaction(
+        summary="s", tokens_before=7, timestamp=MILLISECONDS, metadata={"firstKeptEntryIndex": 5}
+    )
     second = read(line("compaction", summary="s", firstKeptEntryId="a1", details={"x": 1}, id="b", parentId="a2"))
     assert isinstance(second.message, Unplaced)
     assert (second.message.kind, second.message.names) == ("kept", "a1")
@@ -276,7 +278,7 @@ def test_the_header_and_unknown_lines_are_kept_in_the_extension_lane() -> None:
         (said("assistant", content=[], usage={"cost": {"total": 1e300}}), "message.usage.cost.total"),
         (said("bashExecution", output="x"), "message.command"),
         (line("compaction", firstKeptEntryIndex=1), "summary"),
-        (line("compaction", summary="s", firstKeptEntryIndex=1.5), "firstKeptEntryId"),
+        (line("compaction", summary="s", firstKeptEntryIndex=1.5), "firstKeptEntryIndex"),
         (line("model_change", modelId="m"), "provider"),
         (line("label", targetId=5), "targetId"),
         ({**line("model_change", provider="p", modelId="m"), "timestamp": "yesterday"}, "timestamp"),

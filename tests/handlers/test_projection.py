@@ -1,6 +1,6 @@
 """A projection's state is the same however it came to be: live, resumed at any point, or folded anew."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from decimal import Decimal
 from pathlib import Path
@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from bus.bus import Bus
-from bus.envelope import Envelope
+from bus.envelope import Cursor, Envelope
+from bus.errors import LogRolledBack
 from bus.messages.content import ToolCallBlock
 from bus.messages.delta import Delta
 from bus.messages.events import AgentEnded, AgentStarted, ToolEnded, ToolStarted, TurnEnded, TurnStarted
@@ -149,6 +150,31 @@ async def test_live_resumed_and_rebuilt_states_are_equal(tmp_path: Path) -> None
         assert live[-1] == resumed == rebuilt
         assert [now.position for now in live] == list(range(5, 16))
         assert rebuilt.state.total.usage.input == 21
+
+
+async def test_who_follows_a_log_that_goes_back_gets_the_state_folded_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Bus.open(data_dir=tmp_path / "bus") as bus:
+        session = bus.session("s1")
+        await session.publish(*SOME)
+
+        async def went_back(*, after: Cursor) -> AsyncGenerator[Envelope, None]:
+            monkeypatch.undo()
+            raise LogRolledBack("s1", after.position, 2)
+            yield  # makes it a generator
+
+        monkeypatch.setattr(session, "follow", went_back)
+        positions: list[int] = []
+        async with anyio.create_task_group() as tasks, aclosing(follow(session, POSITIONS)) as states:
+            async for now in states:
+                positions.append(now.position)
+                if len(positions) == 2:
+                    tasks.start_soon(publish_each, session, SOME[:1])
+                if len(positions) == 3:
+                    break
+
+        assert positions == [5, 5, 6]
 
 
 async def publish_each(session: Session, some: Sequence[Publishable]) -> None:

@@ -186,6 +186,11 @@ def test_a_loop_or_turn_that_is_told_twice_is_there_once() -> None:
     assert (state.turns[0].status, state.turns[0].usage) == ("completed", USAGE)
 
 
+def test_a_loop_that_is_told_again_after_its_end_stays_ended_and_ends_no_other() -> None:
+    state = turns(started(), ended(), started("s1.main.2"), started())
+    assert [(loop.loop_id, loop.status) for loop in state.loops] == [(LOOP, "completed"), ("s1.main.2", "running")]
+
+
 def test_an_aborted_turn_that_a_worker_takes_up_again_runs_again() -> None:
     state = turns(
         started(), TurnStarted(turn_id=turn_id()), ended(stop_reason="aborted"), TurnStarted(turn_id=turn_id())

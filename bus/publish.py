@@ -1,0 +1,196 @@
+"""One publish on its way, and what the server's answer means for it. Pure; the wire is scripts/publish.lua's."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from bus.codec import encode
+from bus.errors import BusError, Conflict, DecodeError, Fenced, MessageTooLarge, SessionClosed
+from bus.log import Append, Plan
+from bus.messages.lanes import Lane
+from bus.messages.message import UserMessage
+from bus.receipt import Receipt
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Sequence
+
+    from bus.messages.reading import Publishable
+
+__all__ = (
+    "LANE_OF",
+    "MESSAGE_LIMIT_BYTES",
+    "UNCONDITIONAL",
+    "Conditions",
+    "Flight",
+    "Publish",
+    "SessionAppend",
+    "plan",
+)
+
+MESSAGE_LIMIT_BYTES = 1_048_576
+"""The most JSON one message may have; media of 50,000 bytes and more belongs into the media store."""
+
+_LETTER = {Lane.LLM: "l", Lane.EXTENSION: "e"}
+LANE_OF = {letter: lane for lane, letter in _LETTER.items()}
+
+
+class Conditions(NamedTuple):
+    """What must hold for a publish to be appended. Source: scripts/publish.lua."""
+
+    key: str | None = None
+    """the caller's own name for this publish: a repeat adds nothing"""
+    expected: int | None = None
+    """the session's last position"""
+    epoch: int | None = None
+    """of the lease that the publish belongs to"""
+    wake: bool | None = None
+    """wake a worker; None wakes one if a user speaks"""
+
+
+UNCONDITIONAL = Conditions()
+
+
+@dataclass(slots=True, eq=False)
+class Publish:
+    """One caller's publish on its way."""
+
+    session: str
+    plan: Plan
+    conditions: Conditions
+    future: asyncio.Future[Receipt]
+    seconds: float
+    deadline: float
+    size_bytes: int
+    is_sent: bool = False
+
+    def succeed(self, first: int, count: int) -> None:
+        """Tell the caller the positions, if it still waits."""
+        if not self.future.done():
+            self.future.set_result(Receipt((first,) if count == 1 else tuple(range(first, first + count))))
+
+    def fail(self, error: BusError) -> None:
+        """Tell the caller why not, if it still waits."""
+        if not self.future.done():
+            self.future.set_exception(error)
+
+    def end(self, word: str) -> None:
+        """Tell the caller that its publish was refused or a repeat."""
+        conditions, rest = self.conditions, word[1:]
+        match word[0]:
+            case "d":
+                first, _, count = rest.partition("+")
+                if not self.future.done():
+                    self.future.set_result(
+                        Receipt(tuple(range(int(first), int(first) + int(count))), is_duplicate=True)
+                    )
+            case "c":
+                self.fail(Conflict(self.session, conditions.expected or 0, int(rest)))
+            case "f":
+                self.fail(Fenced(self.session, conditions.epoch or 0, int(rest)))
+            case _:
+                self.fail(SessionClosed(self.session))
+
+
+@dataclass(slots=True, eq=False)
+class SessionAppend:
+    """All that one flight appends to one session, under one number."""
+
+    session: str
+    number: int
+    publishes: list[Publish]
+    attempts: int = 0
+
+    def settle(self, before: int, outcomes: bytes) -> int:
+        """Tell the callers what became of their publishes; gives the session's position afterwards.
+
+        Args:
+            before: the position before this append.
+            outcomes: b"" if all were appended, else a word each.
+        """
+        words = outcomes.split(b" ") if outcomes else ()
+        for index, publish in enumerate(self.publishes):
+            if not words or words[index] == b"a":
+                count = len(publish.plan.bodies)
+                publish.succeed(before + 1, count)
+                before += count
+            else:
+                publish.end(words[index].decode())
+        return before
+
+    def fail(self, error: BusError) -> None:
+        """Tell all callers."""
+        for publish in self.publishes:
+            publish.fail(error)
+
+
+@dataclass(slots=True, eq=False)
+class Flight:
+    """What is on its way in one round trip. An append leaves it when it has its answer."""
+
+    appends: list[SessionAppend]
+    may_have_landed: bool = False
+    is_sent: bool = False
+
+    def __len__(self) -> int:
+        return sum(len(append.publishes) for append in self.appends)
+
+    def as_appends(self) -> list[Append]:
+        """As the log takes it."""
+        return [Append(a.session, a.number, [publish.plan for publish in a.publishes]) for a in self.appends]
+
+    def fail(self, error: BusError) -> list[SessionAppend]:
+        """Tell all callers, and be done; gives the appends that did not land."""
+        gone, self.appends = self.appends, []
+        for append in gone:
+            append.fail(error)
+        return gone
+
+    def mark_sent(self, *, may_have_landed: bool) -> None:
+        """It goes out now, or the server has said that it did nothing of it."""
+        self.may_have_landed = may_have_landed
+        for append in self.appends:
+            for publish in append.publishes:
+                publish.is_sent = may_have_landed
+
+    def drop_the_unwanted(self) -> list[SessionAppend]:
+        """Let go of publishes nobody waits for any more, where it is sure that the flight has not landed.
+
+        Returns:
+            The appends of which nothing is left.
+        """
+        for append in self.appends:
+            append.publishes[:] = [publish for publish in append.publishes if not publish.future.done()]
+        gone = [append for append in self.appends if not append.publishes]
+        self.appends = [append for append in self.appends if append.publishes]
+        return gone
+
+
+def plan(messages: Sequence[Publishable], conditions: Conditions) -> tuple[Plan, int]:
+    """The publish as the script takes it, and its size in bytes.
+
+    Raises:
+        MessageTooLarge: one message is over the limit.
+        DecodeError: the key is no text that UTF-8 can write.
+    """
+    bodies = tuple([encode(message) for message in messages])
+    size_bytes = 0
+    for body in bodies:
+        if len(body) > MESSAGE_LIMIT_BYTES:
+            raise MessageTooLarge(len(body), MESSAGE_LIMIT_BYTES)
+        size_bytes += len(body)
+    lanes = _LETTER[messages[0].lane] if len(bodies) == 1 else "".join([_LETTER[m.lane] for m in messages])
+    wake = conditions.wake
+    if wake or (wake is None and any(isinstance(message, UserMessage) for message in messages)):
+        lanes = "w" + lanes
+    if conditions.key is None and conditions.expected is None and conditions.epoch is None:
+        return Plan(lanes, bodies), size_bytes
+    if conditions.key is not None:
+        try:
+            conditions.key.encode()
+        except UnicodeEncodeError:
+            raise DecodeError("key", "a text holds a lone surrogate") from None
+    terms = {"lanes": lanes, "key": conditions.key, "expected": conditions.expected, "epoch": conditions.epoch}
+    return Plan(json.dumps({name: value for name, value in terms.items() if value is not None}), bodies), size_bytes

@@ -1,0 +1,186 @@
+"""The state of the turns: what is known of each turn and loop, and how it is found and changed."""
+
+from collections.abc import Mapping
+from typing import Literal, TypeVar
+
+from bus.messages.base import Frozen
+from bus.messages.message import StopReason
+from bus.messages.turn import TurnId
+from bus.messages.usage import Cost, Usage
+from handlers.projections.vector import Vector, at, items, pushed, replaced, size
+
+__all__ = (
+    "Loop",
+    "Status",
+    "ToolRun",
+    "Turn",
+    "TurnsState",
+    "change_loop",
+    "change_turn",
+    "changed",
+    "ensure_loop",
+    "ensure_turn",
+    "find_turn",
+)
+
+Status = Literal["running", "completed", "failed", "aborted"]
+Positions = tuple[int, ...]
+
+F = TypeVar("F", bound=Frozen)
+
+
+class ToolRun(Frozen):
+    """One tool call of a turn."""
+
+    id: str
+    name: str
+    started: float | None = None
+    ended: float | None = None
+    is_error: bool | None = None
+    """None until there is a result"""
+    result: int | None = None
+    """position of the result"""
+
+
+class Turn(Frozen):
+    """One model call with its tools."""
+
+    turn_id: TurnId | None = None
+    """None in imported history"""
+    has_events: bool = False
+    """its start and end were told by events; else they are read off its messages"""
+    trigger: str | None = None
+    status: Status = "running"
+    stop_reason: StopReason | None = None
+    prompts: Positions = ()
+    """positions of what it answers"""
+    message: int | None = None
+    """position of the assistant's message"""
+    provider: str | None = None
+    model: str | None = None
+    tools: tuple[ToolRun, ...] = ()
+    usage: Usage | None = None
+    """None: no call has reported any"""
+    started: float
+    ended: float | None = None
+
+    @property
+    def loop_id(self) -> str | None:
+        """The loop it belongs to; None in imported history."""
+        return None if self.turn_id is None else self.turn_id.loop_id
+
+    @property
+    def cost(self) -> Cost | None:
+        """US dollars; None is unknown."""
+        return None if self.usage is None else self.usage.cost
+
+
+class Loop(Frozen):
+    """One run of an agent in the session."""
+
+    loop_id: str
+    agent: str | None = None
+    parent: str | None = None
+    """the loop that this one goes on from, or that called it as a tool"""
+    status: Literal["running", "completed", "failed", "aborted", "rejected"] = "running"
+    stop_reason: StopReason | None = None
+    rejection: str | None = None
+    is_beside: bool = False
+    """it runs beside another loop, as a tool of it or in parallel, and so does not end it by beginning"""
+    turns: int = 0
+    """highest turn index seen, and one"""
+    started: float
+    ended: float | None = None
+
+
+class TurnsState(Frozen):
+    """All turns and loops of a session, without a word of what was said."""
+
+    turn_chunks: Vector[Turn] = ()
+    loop_chunks: Vector[Loop] = ()
+    loop_places: Mapping[str, int] = {}
+    """loop id -> which of the loops, from 0"""
+    running: tuple[str, ...] = ()
+    """ids of the loops that have not ended"""
+    waiting: Positions = ()
+    """positions of user messages that no turn has taken up"""
+    parallel: tuple[str, ...] = ()
+    """loops that were last announced to run side by side"""
+    problems: int = 0
+    """agent events and other entries that could not be read"""
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """All turns, in the order they began."""
+        return tuple(items(self.turn_chunks))
+
+    @property
+    def loops(self) -> tuple[Loop, ...]:
+        """All loops, in the order they began."""
+        return tuple(items(self.loop_chunks))
+
+    def turn(self, turn_id: TurnId) -> Turn | None:
+        """The turn of that id."""
+        index = find_turn(self, turn_id)
+        return None if index is None else at(self.turn_chunks, index)
+
+
+def find_turn(state: TurnsState, turn_id: TurnId) -> int | None:
+    """Which of the turns it is, from 0; None if it is not known yet."""
+    loop = state.loop_places.get(turn_id.loop_id)
+    # Indexes only grow in a loop, so a new turn is known as new without a look at all the others.
+    if loop is None or turn_id.turn_index >= at(state.loop_chunks, loop).turns:
+        return None
+    for index in range(size(state.turn_chunks) - 1, -1, -1):
+        if at(state.turn_chunks, index).turn_id == turn_id:
+            return index
+    return None
+
+
+def ensure_loop(state: TurnsState, loop_id: str, time: float) -> tuple[TurnsState, int]:
+    """The state with that loop in it, and which of the loops it is. `time`: seconds UTC, its start if it is new."""
+    place = state.loop_places.get(loop_id)
+    if place is not None:
+        return state, place
+    place = len(state.loop_places)
+    state = changed(
+        state,
+        loop_chunks=pushed(state.loop_chunks, Loop(loop_id=loop_id, started=time)),
+        loop_places={**state.loop_places, loop_id: place},
+        running=(*state.running, loop_id),
+    )
+    return state, place
+
+
+def ensure_turn(state: TurnsState, turn_id: TurnId, time: float) -> tuple[TurnsState, int]:
+    """The same for a turn and its loop."""
+    index = find_turn(state, turn_id)
+    if index is not None:
+        return state, index
+    state, place = ensure_loop(state, turn_id.loop_id, time)
+    seen = max(at(state.loop_chunks, place).turns, turn_id.turn_index + 1)
+    state = change_loop(state, place, turns=seen)
+    turn = Turn(turn_id=turn_id, started=time)
+    return changed(state, turn_chunks=pushed(state.turn_chunks, turn)), size(state.turn_chunks)
+
+
+def change_turn(state: TurnsState, index: int, **changes: object) -> TurnsState:
+    """The state with other fields in one turn."""
+    turn = changed(at(state.turn_chunks, index), **changes)
+    return changed(state, turn_chunks=replaced(state.turn_chunks, index, turn))
+
+
+def change_loop(state: TurnsState, place: int, **changes: object) -> TurnsState:
+    """The state with other fields in one loop."""
+    loop = changed(at(state.loop_chunks, place), **changes)
+    running = tuple(loop_id for loop_id in state.running if loop_id != loop.loop_id)
+    return changed(
+        state,
+        loop_chunks=replaced(state.loop_chunks, place, loop),
+        running=(*running, loop.loop_id) if loop.status == "running" else running,
+    )
+
+
+def changed(value: F, **changes: object) -> F:
+    """The value with other fields."""
+    return value.model_copy(update=changes)

@@ -1,0 +1,40 @@
+"""Each example runs as its first lines say, and prints what they say it prints."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
+
+
+def promised(example: Path) -> str:
+    """What stands behind "prints" in the example's docstring."""
+    docstring = example.read_text(encoding="utf-8").split('"""')[1]
+    return textwrap.dedent(docstring.split("\nprints\n")[1]).strip()
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_prints_what_it_says(example: Path, short_dir: Path) -> None:
+    environment = {**os.environ, "LANEBUS_DATA_DIR": str(short_dir), "PYTHONPATH": str(ROOT)}
+    environment.pop("LANEBUS_URL", None)
+    run = subprocess.run(
+        [sys.executable, str(example)], capture_output=True, text=True, env=environment, timeout=60, check=False
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout.strip() == promised(example)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_is_short_and_names_its_own_command(example: Path) -> None:
+    text = example.read_text(encoding="utf-8")
+    assert f"python examples/{example.name}" in text
+    assert len(text.splitlines()) < 65
+
+
+def test_there_are_examples() -> None:
+    assert [path.stem[:2] for path in EXAMPLES] == [f"{number:02}" for number in range(1, len(EXAMPLES) + 1)]
