@@ -57,6 +57,10 @@ class Server:
             "maint_notifications_config": MaintNotificationsConfig(enabled=False),
             "decode_responses": False,
         }
+        try:
+            self._class(**self._options)  # type: ignore[arg-type]  # as in `connect`; without I/O
+        except TypeError as error:
+            raise SetupError(f"server URL: {error}") from None
 
     @classmethod
     def at_socket(cls, path: str) -> "Server":
@@ -80,7 +84,8 @@ class Server:
         except BaseException as error:
             with anyio.CancelScope(shield=True):
                 await connection.disconnect(nowait=True)
-            if isinstance(error, AuthenticationError):
+            # The client wraps what an unauthenticated greeting gets.
+            if isinstance(error, AuthenticationError) or isinstance(error.__cause__, AuthenticationError):
                 raise SetupError("the server refused the user or password") from None
             if isinstance(error, RedisError | OSError):
                 raise _translated(error) from None
