@@ -10,7 +10,7 @@ from bus.messages.reading import Publishable
 
 __all__ = ("START", "Cursor", "Envelope", "Unreadable")
 
-_CURSOR = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
+_CURSOR = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 
 
 class Cursor(NamedTuple):

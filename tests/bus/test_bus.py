@@ -1,10 +1,7 @@
 """Opening and closing a bus."""
 
-import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
@@ -19,25 +16,18 @@ from tests.servers import RealServer, real_server
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def data_dir() -> Iterator[Path]:
-    parent = Path(tempfile.mkdtemp(prefix="lanebus-")).resolve()
-    yield parent / "data"
-    shutil.rmtree(parent)
-
-
-async def test_without_a_url_the_embedded_server_is_used_and_keeps_what_was_said(data_dir: Path) -> None:
-    async with Bus.open(data_dir=data_dir) as bus:
+async def test_without_a_url_the_embedded_server_is_used_and_keeps_what_was_said(short_dir: Path) -> None:
+    async with Bus.open(data_dir=short_dir) as bus:
         await bus.session("s").publish(said("a"))
-    async with Bus.open(data_dir=data_dir) as bus:
+    async with Bus.open(data_dir=short_dir) as bus:
         assert await words(bus.session("s")) == ["a"]
     with anyio.fail_after(20):
-        while (data_dir / "sock").exists():  # noqa: ASYNC110, ASYNC240  another process does not set our events
+        while (short_dir / "sock").exists():  # noqa: ASYNC110, ASYNC240  another process does not set our events
             await anyio.sleep(0.02)
 
 
-async def test_two_buses_of_one_process_share_the_embedded_server(data_dir: Path) -> None:
-    async with Bus.open(data_dir=data_dir) as one, Bus.open(data_dir=data_dir) as two:
+async def test_two_buses_of_one_process_share_the_embedded_server(short_dir: Path) -> None:
+    async with Bus.open(data_dir=short_dir) as one, Bus.open(data_dir=short_dir) as two:
         await one.session("s").publish(said("a"))
         await two.session("s").publish(said("b"))
         assert await words(one.session("s")) == await words(two.session("s")) == ["a", "b"]
@@ -177,7 +167,7 @@ async def test_a_bad_session_id_is_refused(valkey: RealServer, name: str) -> Non
             bus.session(name)
 
 
-def test_leaving_a_program_by_exit_keeps_its_code(data_dir: Path) -> None:
+def test_leaving_a_program_by_exit_keeps_its_code(short_dir: Path) -> None:
     code = (
         "import asyncio, pathlib, sys\nfrom bus import Bus\n"
         "async def main():\n"
@@ -186,6 +176,6 @@ def test_leaving_a_program_by_exit_keeps_its_code(data_dir: Path) -> None:
         "asyncio.run(main())\n"
     )
     run = subprocess.run(
-        [sys.executable, "-c", code, str(data_dir)], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code, str(short_dir)], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert (run.returncode, run.stderr) == (3, "")
