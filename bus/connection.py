@@ -5,7 +5,7 @@ cuts blocking reads by a time-out; it changes the shape of replies with the prot
 time-out of its own, speaks RESP2 and gives bytes. Who owns a link decides what is safe to send again.
 """
 
-from collections.abc import AsyncGenerator, Generator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import cast
 

@@ -293,7 +293,16 @@ class Hub:
     async def _blocked(
         self, link: Link, streams: dict[str, str], then: Sequence[Sequence[Argument]]
     ) -> list[Reply | Refused]:
-        command = ("XREAD", "COUNT", SAFE_PAGE, "BLOCK", BLOCK_MS, "STREAMS", *streams, *streams.values())
+        command: Sequence[Argument] = (
+            "XREAD",
+            "COUNT",
+            SAFE_PAGE,
+            "BLOCK",
+            BLOCK_MS,
+            "STREAMS",
+            *streams,
+            *streams.values(),
+        )
         try:
             with anyio.fail_after(BLOCK_MS / 1000 + SILENCE_SECONDS):
                 return await link.call_many([command, *then])
@@ -349,7 +358,7 @@ class Hub:
         feed.position = max(bound, feed.position)
         feed.live = deltas[-1].cursor if deltas else feed.live
         if hole is not None:
-            feed.offer(envelopes[: hole.index])
+            feed.offer(envelopes[: hole.until])
             feed.fail(CursorTrimmed(feed.session, str(Cursor(hole.after)), hole.first_kept))
             return
         feed.offer(envelopes)

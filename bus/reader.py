@@ -55,7 +55,7 @@ async def read_pages(
                 await asyncio.sleep(0)  # so that it is sent before the decoding begins
             envelopes = merge(session, zip(lanes, pages, strict=True), bound)
             if len(lanes) == len(Lane) and (hole := find_hole(envelopes, position)):
-                yield envelopes[: hole.index]
+                yield envelopes[: hole.until]
                 raise CursorTrimmed(session, str(Cursor(hole.after)), hole.first_kept)
             if envelopes:
                 yield envelopes
@@ -91,8 +91,8 @@ def merge(session: str, pages: Iterable[tuple[Lane, Sequence[Entry]]], bound: in
 class Hole(NamedTuple):
     """Where positions do not follow each other: an entry between them was deleted by somebody else."""
 
-    index: int
-    """of the first envelope behind it"""
+    until: int
+    """how many envelopes stand before it"""
     after: int
     """the last position before it"""
     first_kept: int

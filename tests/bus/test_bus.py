@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from bus import Bus, Closed, DurabilityWarning, InvalidSessionId, OutcomeUnknown, SetupError, Unavailable
@@ -22,7 +23,7 @@ async def test_without_a_url_the_embedded_server_is_used_and_keeps_what_was_said
     async with Bus.open(data_dir=short_dir) as bus:
         assert await words(bus.session("s")) == ["a"]
     with anyio.fail_after(20):
-        while (short_dir / "sock").exists():  # noqa: ASYNC110, ASYNC240  another process does not set our events
+        while (short_dir / "sock").exists():  # noqa: ASYNC110  another process does not set our events
             await anyio.sleep(0.02)
 
 
@@ -128,11 +129,10 @@ async def test_cancellation_passes_through_a_bus(valkey: RealServer) -> None:
 
 
 async def test_closing_waits_for_what_is_on_its_way(valkey: RealServer) -> None:
-    async with anyio.create_task_group() as tasks:
-        async with valkey.bus() as bus:
-            for index in range(50):
-                tasks.start_soon(bus.session("s").publish, said(str(index)))
-            await anyio.sleep(0)  # they have begun
+    async with anyio.create_task_group() as tasks, valkey.bus() as bus:
+        for index in range(50):
+            tasks.start_soon(bus.session("s").publish, said(str(index)))
+        await anyio.lowlevel.checkpoint()  # they have begun
     async with valkey.bus() as bus:
         assert await words(bus.session("s")) == [str(index) for index in range(50)]
 
@@ -147,13 +147,12 @@ async def test_closing_gives_up_on_a_silent_server(valkey: RealServer, monkeypat
         except (Closed, Unavailable) as error:
             errors.append(error)
 
-    async with anyio.create_task_group() as tasks:
-        async with valkey.bus() as bus:
-            await bus.session("s").publish(said("a"))
-            valkey.pause()
-            for text in ("b", "c", "d"):  # the last one is behind those on their way
-                tasks.start_soon(publish, bus, text)
-                await anyio.sleep(0.05)
+    async with anyio.create_task_group() as tasks, valkey.bus() as bus:
+        await bus.session("s").publish(said("a"))
+        valkey.pause()
+        for text in ("b", "c", "d"):  # the last one is behind those on their way
+            tasks.start_soon(publish, bus, text)
+            await anyio.sleep(0.05)
     valkey.resume()
     assert [type(error) for error in errors] == [OutcomeUnknown, OutcomeUnknown, Closed]
     async with valkey.bus() as bus:

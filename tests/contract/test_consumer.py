@@ -144,18 +144,17 @@ async def test_a_group_that_is_gone_is_made_again(server: RealServer) -> None:
             heard.append(item.session)
             await consumer.ack(item)
 
-    async with anyio.create_task_group() as tasks:
-        async with server.bus() as bus:
-            tasks.start_soon(serve, bus)
-            await ring(bus, "a")
-            await eventually(lambda: heard == ["a"])
-            server.do("FLUSHALL")
-            await ring(bus, "b")
-            await eventually(lambda: "b" in heard)
-            server.do("DEL", Keys().index(Keys().bucket("c")))
-            await ring(bus, "c")
-            await eventually(lambda: "c" in heard)
-            tasks.cancel_scope.cancel()
+    async with anyio.create_task_group() as tasks, server.bus() as bus:
+        tasks.start_soon(serve, bus)
+        await ring(bus, "a")
+        await eventually(lambda: heard == ["a"])
+        server.do("FLUSHALL")
+        await ring(bus, "b")
+        await eventually(lambda: "b" in heard)
+        server.do("DEL", Keys().index(Keys().bucket("c")))
+        await ring(bus, "c")
+        await eventually(lambda: "c" in heard)
+        tasks.cancel_scope.cancel()
 
 
 async def test_trimmed_pointers_stay_pending_with_nobody(server: RealServer) -> None:

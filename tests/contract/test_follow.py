@@ -28,7 +28,7 @@ class Follower:
     async def run(self) -> None:
         try:
             async for envelope in self.session.follow(after=self.after, live=self.live, lanes=self.lanes):
-                self.seen.append(envelope)  # noqa: PERF401  it has no end
+                self.seen.append(envelope)
         except Exception as error:  # noqa: BLE001  the outcome is what is looked at
             self.error = error
 

@@ -42,7 +42,7 @@ FORGED = (
 
 def forged(what: str, lane: Lane) -> tuple[str, ...]:
     """Id and fields of an entry that a foreign client adds to a lane that ends at position 3."""
-    match what.split(", ")[-1]:
+    match what.rsplit(", ", maxsplit=1)[-1]:
         case "any id":
             return ("*", "x", "y")
         case "other fields":

@@ -65,18 +65,17 @@ async def test_a_cursor_beyond_the_end_is_told(server: RealServer) -> None:
 
 
 async def test_reading_has_no_gap_while_publishing_goes_on(server: RealServer) -> None:
-    async with server.bus() as bus, server.bus() as other:
-        async with anyio.create_task_group() as tasks:
-            done = anyio.Event()
+    async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
+        done = anyio.Event()
 
-            async def publish() -> None:
-                for n in range(600):
-                    await other.session("s").publish(said(str(n)) if n % 2 else told(str(n)))
-                done.set()
+        async def publish() -> None:
+            for n in range(600):
+                await other.session("s").publish(said(str(n)) if n % 2 else told(str(n)))
+            done.set()
 
-            tasks.start_soon(publish)
-            while not done.is_set():
-                assert_gap_free(await read(bus.session("s")))
+        tasks.start_soon(publish)
+        while not done.is_set():
+            assert_gap_free(await read(bus.session("s")))
 
 
 async def test_an_envelope_says_where_when_and_by_whom(server: RealServer) -> None:
