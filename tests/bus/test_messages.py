@@ -330,6 +330,9 @@ def test_usage_is_combined_priced_and_rated_by_the_formulas_of_seed_001() -> Non
 
 EVENT_FIELDS: dict[str, dict[str, st.SearchStrategy[object]]] = {
     "agent.started": {"config": values},
+    "agent.ended": {"usage": usages},
+    "agent.turn.ended": {"usage": usages},
+    "agent.parallel.ended": {"evaluationUsage": usages},
     "agent.prune.applied": {"pruned": st.lists(st.integers(1, 9), max_size=3)},
 }
 
