@@ -65,7 +65,7 @@ def read_llm(data: bytes | str) -> LlmLaneMessage:
     try:
         message: LlmLaneMessage = _llm_from_json(data)
     except ValidationError:
-        return _read_spelled(_llm_from_json, parse_json(data), lane=Lane.LLM)
+        return _read_spelled(_llm.validate_json, parse_json(data), lane=Lane.LLM)
     return message
 
 
@@ -79,7 +79,7 @@ def read_extension(data: bytes | str) -> ExtensionMessage:
     try:
         message: ExtensionMessage = _extension_from_json(data)
     except ValidationError:
-        return _read_spelled(_extension_from_json, parse_json(data), lane=Lane.EXTENSION)
+        return _read_spelled(_extension.validate_json, parse_json(data), lane=Lane.EXTENSION)
     return message
 
 
@@ -104,8 +104,8 @@ def read_message(data: bytes | str) -> Publishable:
     """
     value = parse_json(data)
     if isinstance(value, dict) and value.get("role") == "extension":
-        return _read_spelled(_extension_from_json, value, lane=Lane.EXTENSION)
-    return _read_spelled(_llm_from_json, value, lane=Lane.LLM)
+        return _read_spelled(_extension.validate_json, value, lane=Lane.EXTENSION)
+    return _read_spelled(_llm.validate_json, value, lane=Lane.LLM)
 
 
 def parse_json(data: bytes | str) -> JsonValue:

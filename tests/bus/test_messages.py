@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import TypeVar
@@ -249,7 +250,7 @@ def test_every_spelling_reads_as_ours(theirs: str, ours: str | None) -> None:
 
 
 def test_an_unknown_block_is_kept_whole() -> None:
-    raw = {"type": "hologram", "x": [1, None, {"y": 2.5}]}
+    raw: dict[str, JsonValue] = {"type": "hologram", "x": [1, None, {"y": 2.5}]}
     message = read_message(json.dumps({"role": "user", "content": [raw]}))
     assert isinstance(message, UserMessage)
     assert message.content == (UnknownBlock(raw=raw),)
@@ -284,9 +285,11 @@ def test_a_message_is_frozen_and_stamped_by_copy() -> None:
     assert (message.turn_id, stamped.turn_id, stamped.with_turn_id(None)) == (None, turn, message)
     assert message.as_llm() is message
     told = ExtensionMessage.of("k")
-    assert (told.as_llm(), told.with_turn_id(turn), told.turn_id) == (None, told, None)
+    assert told.with_turn_id(turn) is told
+    as_llm: Callable[[], object] = told.as_llm  # a checker refuses the call's None
+    assert as_llm() is None
     with pytest.raises(ValidationError):
-        message.content = ()  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]  # what is refused
+        message.content = ()  # pyright: ignore[reportAttributeAccessIssue]  # what is refused
 
 
 def test_no_class_leads_from_one_lane_to_the_other() -> None:

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from functools import partial
 
 import anyio
 import pytest
@@ -101,8 +102,12 @@ async def test_a_follower_sees_all_once_over_restarts_of_the_server(server: Real
                 last = (await session.publish(said("x"), told("y"), seconds=60)).position
 
         tasks.start_soon(publish)
+
+        def reached(goal: int) -> bool:
+            return last >= goal
+
         for goal in (50, 120, 200, 300):
-            await eventually(lambda goal=goal: last >= goal)
+            await eventually(partial(reached, goal))
             server.kill()
             server.start()
         await eventually(follower.has(401))

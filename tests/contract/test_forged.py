@@ -103,7 +103,7 @@ async def test_followers_go_on_over_a_forged_entry(valkey: RealServer, what: str
 
     async def follow(session: Session) -> None:
         async for envelope in session.follow(lanes=LANES[lanes]):
-            seen.append(envelope)
+            seen.append(envelope)  # noqa: PERF401  it has no end
 
     async with valkey.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
@@ -144,8 +144,7 @@ async def test_a_forged_bell_stops_neither_followers_nor_workers(
     work: list[str] = []
 
     async def follow(session: Session) -> None:
-        async for envelope in session.follow():
-            seen.append(word(envelope))
+        await collect(session.follow(), seen)
 
     async def serve(bus: Bus) -> None:
         consumer = bus.consumer("g", "c")

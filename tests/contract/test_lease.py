@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
+from functools import partial
 from typing import Any
 
 import anyio
@@ -170,6 +171,12 @@ async def _preview(bus: Bus) -> None:
     await bus.session("s").preview(Delta(kind="text", message_id="m", delta="x"))
 
 
+def is_at_rest(bus: Bus) -> bool:
+    """Nobody follows, no link is in use, and those that are idle are whole."""
+    hub, pool = bus._hub, bus._pool  # pyright: ignore[reportPrivateUsage]  # a leak shows nowhere else
+    return hub.followed == {} and pool.borrowed == 0 and not any(link.is_broken for link in pool.idle)
+
+
 @pytest.mark.parametrize("is_warm", [True, False])
 @pytest.mark.parametrize("call", [_publish, _read, _follow, _head, _sessions, _lease, _work, _preview])
 async def test_a_call_cancelled_at_any_suspension_leaves_nothing_behind(
@@ -192,10 +199,7 @@ async def test_a_call_cancelled_at_any_suspension_leaves_nothing_behind(
             task = asyncio.create_task(run())
             with anyio.fail_after(20):
                 await asyncio.wait({task})
-            hub, pool = bus._hub, bus._pool  # pyright: ignore[reportPrivateUsage]  # a leak shows nowhere else
-            await eventually(lambda hub=hub: hub.followed == {})
-            await eventually(lambda pool=pool: pool.borrowed == 0)
-            assert not [link for link in pool.idle if link.is_broken]
+            await eventually(partial(is_at_rest, bus))
             with anyio.fail_after(10):
                 await bus.session("s").publish(said("ring"))
                 await call(bus)

@@ -2,6 +2,8 @@
 
 import random
 import shutil
+from collections.abc import Sized
+from functools import partial
 
 import anyio
 import pytest
@@ -25,6 +27,10 @@ from bus.keys import Keys
 from tests.contract.said import assert_gap_free, read, said, told, word, words
 from tests.proxy import proxy
 from tests.servers import RealServer, eventually
+
+
+def has(found: Sized, count: int) -> bool:
+    return len(found) >= count
 
 
 async def test_positions_run_on_over_both_lanes(server: RealServer) -> None:
@@ -103,7 +109,7 @@ async def test_one_group_commit_gives_each_publish_its_own_outcome(server: RealS
                 ("leased", 1, {"epoch": lease.epoch}),
                 ("last", 1, {}),
             ):
-                tasks.start_soon(lambda n=name, c=count, k=conditions: publish(n, *[told(n)] * c, **k))
+                tasks.start_soon(partial(publish, name, *[told(name)] * count, **conditions))
         assert results["plain"] == Receipt((2, 3))
         assert isinstance(results["conflict"], Conflict)
         assert results["conflict"].found == 3
@@ -132,7 +138,7 @@ async def test_lost_answers_double_and_lose_nothing(server: RealServer) -> None:
             for caller in range(8):
                 tasks.start_soon(speak, caller)
             for goal in range(0, 8 * 30, 24):
-                await eventually(lambda goal=goal: len(places) >= goal)
+                await eventually(partial(has, places, goal))
                 way.lose = 1
         envelopes = await read(session)
         assert way.lost >= 2
@@ -183,7 +189,7 @@ async def test_a_server_killed_under_64_callers_loses_and_doubles_nothing_acknow
             for caller in range(64):
                 tasks.start_soon(speak, caller)
             for round_ in range(1, 5):
-                await eventually(lambda goal=round_: len(acknowledged) >= goal * 64 * 2)
+                await eventually(partial(has, acknowledged, round_ * 64 * 2))
                 server.kill()
                 server.start()
         envelopes = await read(session)
