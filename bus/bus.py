@@ -11,7 +11,7 @@ from warnings import warn
 import anyio
 
 from bus.consumer import Consumer
-from bus.errors import UnsafeServer
+from bus.errors import Refused, SetupError, UnsafeServer
 from bus.hub import Hub
 from bus.keys import BUCKETS, Keys
 from bus.log import Log, SessionHead
@@ -75,14 +75,14 @@ class Bus:
             stack.push_async_callback(pool.close)
             keys = Keys(namespace, await _prepare(pool, namespace))
             bus = cls(server, pool, keys)
-            failure: Exception | None = None
+            failure: BaseException | None = None
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(bus._publisher.run)
                 tasks.start_soon(bus._hub.run)
                 try:
                     yield bus
-                except Exception as error:  # noqa: BLE001  # raised again below, outside of the group: a caller's
-                    failure = error  # error stays what it is and does not come wrapped in an ExceptionGroup
+                except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001  # raised again below,
+                    failure = error  # outside of the group: it stays what it is, not wrapped in an ExceptionGroup
                 finally:
                     with anyio.CancelScope(shield=True):
                         await bus._publisher.drain(CLOSE_SECONDS)
@@ -119,7 +119,12 @@ class Bus:
 
 async def _prepare(pool: LinkPool, namespace: str) -> int:
     """Check the server, and agree on the number of buckets, which is written once and never changes."""
-    info = _info(cast("bytes", await pool.call("INFO")))
+    try:
+        info = _info(cast("bytes", await pool.call("INFO")))
+    except Refused as refusal:
+        if refusal.code in {"NOAUTH", "NOPERM", "WRONGPASS"}:
+            raise SetupError(f"the server refused the user or password: {refusal.code}") from None
+        raise
     version = info.get("valkey_version") or info.get("redis_version", "0.0")
     if tuple(int(part) for part in info.get("redis_version", "0.0").split(".")[:2]) < _OLDEST:
         raise UnsafeServer("version", version, "Redis 7.0 or Valkey 8 and newer")

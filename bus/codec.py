@@ -43,7 +43,7 @@ def decode(session: str, lane: Lane, entry: Entry) -> Envelope:
         position, _, rest = entry_id.partition(b"-")
         if version == VERSION and rest == b"0" and name == b"m":
             return Envelope(session, int(position), lane, _READ[lane](body), time, producer)
-    except (MessageError, ValueError, TypeError) as error:
+    except (MessageError, ValueError, TypeError, OverflowError) as error:
         return _unreadable(session, lane, entry, error)
     return _unreadable(session, lane, entry, None)
 
@@ -56,7 +56,7 @@ def decode_delta(session: str, entry: Entry) -> Envelope:
         _, time, producer = _header(header)
         position, _, delta = entry_id.partition(b"-")
         return Envelope(session, int(position), Lane.LLM, read_delta(body), time, producer, int(delta))
-    except (MessageError, ValueError, TypeError) as error:
+    except (MessageError, ValueError, TypeError, OverflowError) as error:
         return _unreadable(session, Lane.LLM, entry, error)
 
 
@@ -81,7 +81,7 @@ def _unreadable(session: str, lane: Lane, entry: Entry, cause: Exception | None)
             error: MessageError = ForgedEntry(f"{session}:{lane}", entry_id.decode(), f"not of this lane: {cause}")
         case MessageError():
             error = cause
-        case _ if cause is None and version.isdigit() and int(version) > VERSION:
+        case _ if cause is None and version.isdigit() and len(version) < 10 and int(version) > VERSION:
             error = UnknownVersion(int(version), VERSION)
         case _:
             error = ForgedEntry(f"{session}:{lane}", entry_id.decode(), "not written by the bus")

@@ -5,8 +5,8 @@ cuts blocking reads by a time-out; it changes the shape of replies with the prot
 time-out of its own, speaks RESP2 and gives bytes. Who owns a link decides what is safe to send again.
 """
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import cast
 
 import anyio
@@ -19,9 +19,9 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.maint_notifications import MaintNotificationsConfig
 
-from bus.errors import Refused, SetupError, Unavailable
+from bus.errors import Closed, Refused, SetupError, Unavailable
 
-__all__ = ("Argument", "Link", "LinkPool", "Reply", "Server")
+__all__ = ("Argument", "Link", "LinkPool", "Reply", "Server", "answer_in_time")
 
 Argument = str | bytes | int
 Reply = bytes | int | None | Sequence["Reply"]
@@ -30,6 +30,8 @@ Reply = bytes | int | None | Sequence["Reply"]
 _pack = cast("Callable[[tuple[Argument, ...]], bytes]", hiredis.pack_command)  # pyright: ignore[reportUnknownMemberType]
 
 CONNECT_SECONDS = 5.0
+ANSWER_SECONDS = 10.0
+"""How long a short call waits for its answer before its link counts as dead."""
 
 
 class Server:
@@ -56,6 +58,10 @@ class Server:
             "maint_notifications_config": MaintNotificationsConfig(enabled=False),
             "decode_responses": False,
         }
+        try:
+            self._class(**self._options)  # type: ignore[arg-type]  # as in `connect`; without I/O
+        except TypeError as error:
+            raise SetupError(f"server URL: {error}") from None
 
     @classmethod
     def at_socket(cls, path: str) -> "Server":
@@ -75,12 +81,17 @@ class Server:
         """
         connection = self._class(**self._options)  # type: ignore[arg-type]  # the client's own parser made the options
         try:
-            await connection.connect()  # type: ignore[no-untyped-call]  # the client types it only in part
-        except AuthenticationError:
-            raise SetupError("the server refused the user or password") from None
-        except (RedisError, OSError) as error:
-            await connection.disconnect(nowait=True)
-            raise Unavailable(f"server at {self._place}: {type(error).__name__}") from None
+            with anyio.fail_after(CONNECT_SECONDS):  # the client counts only until it is connected, not greeted
+                await connection.connect()  # type: ignore[no-untyped-call]  # the client types it only in part
+        except BaseException as error:
+            with anyio.CancelScope(shield=True):
+                await connection.disconnect(nowait=True)
+            # The client wraps what an unauthenticated greeting gets.
+            if isinstance(error, AuthenticationError) or isinstance(error.__cause__, AuthenticationError):
+                raise SetupError("the server refused the user or password") from None
+            if isinstance(error, RedisError | OSError):
+                raise Unavailable(f"server at {self._place}: {type(error).__name__}") from None
+            raise
         return Link(connection)
 
 
@@ -165,16 +176,34 @@ class LinkPool:
         self._server = server
         self._limiter = anyio.CapacityLimiter(limit)
         self._idle: list[Link] = []
+        self._is_closed = False
+
+    @property
+    def borrowed(self) -> int:
+        """How many links are in use."""
+        return self._limiter.borrowed_tokens
+
+    @property
+    def idle(self) -> tuple[Link, ...]:
+        """The links that wait for their next use."""
+        return tuple(self._idle)
 
     @asynccontextmanager
     async def link(self) -> AsyncGenerator[Link, None]:
-        """Borrow a link for the length of the block."""
+        """Borrow a link for the length of the block.
+
+        Raises:
+            Closed: the bus is closed.
+            Unavailable, SetupError: as for `Server.connect`.
+        """
         async with self._limiter:
+            if self._is_closed:
+                raise Closed("bus")
             link = self._idle.pop() if self._idle else await self._server.connect()
             try:
                 yield link
             finally:
-                if link.is_broken:
+                if link.is_broken or self._is_closed:
                     await link.close()
                 else:
                     self._idle.append(link)
@@ -194,15 +223,33 @@ class LinkPool:
         """Several commands on a borrowed link in one write; sent again once, as `call` says."""
         try:
             async with self.link() as link:
-                return await link.call_many(commands)
-        except Unavailable:  # an idle link may have died unseen, which only shows at its next use
+                with answer_in_time():
+                    return await link.call_many(commands)
+        except Unavailable:
+            await self.drop_idle()
             async with self.link() as link:
-                return await link.call_many(commands)
+                with answer_in_time():
+                    return await link.call_many(commands)
 
-    async def close(self) -> None:
-        """Close what is idle; links in use close when they come back broken."""
+    async def drop_idle(self) -> None:
+        """Close what is idle: a link may have died unseen, which only shows at its next use, and then all may have."""
         while self._idle:
             await self._idle.pop().close()
+
+    async def close(self) -> None:
+        """Close what is idle, and what is in use when it comes back."""
+        self._is_closed = True
+        await self.drop_idle()
+
+
+@contextmanager
+def answer_in_time() -> Generator[None, None, None]:
+    """Raises Unavailable if the block takes longer than a live server does; its link is then broken."""
+    try:
+        with anyio.fail_after(ANSWER_SECONDS):
+            yield
+    except TimeoutError:
+        raise Unavailable(f"server: no answer within {ANSWER_SECONDS:g} s") from None
 
 
 def _packed(commands: Sequence[Sequence[Argument]]) -> Iterable[bytes]:
@@ -220,13 +267,13 @@ def _is_answer(error: Exception) -> bool:
 
 
 def _code(error: Exception) -> str:
-    word = str(error).split(" ", 1)[0]
+    word = str(getattr(error, "status_code", None) or str(error).split(" ", 1)[0])
     return word if word.isupper() and word.isalpha() else ""
 
 
 def _refused(error: Exception) -> Refused:
     # Only the first word: the client quotes arguments, and so messages, in the rest.
-    return Refused(getattr(error, "status_code", None) or _code(error) or type(error).__name__)
+    return Refused(_code(error) or type(error).__name__)
 
 
 def _translated(error: Exception) -> Unavailable:

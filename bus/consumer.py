@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import anyio
 
 from bus.codec import Entry
-from bus.errors import GroupMissing, Refused, Unavailable
-from bus.keys import Keys
+from bus.errors import InvalidSessionId, Refused, Unavailable
+from bus.keys import Keys, check_session_id
 from bus.log import answered
 
 if TYPE_CHECKING:
@@ -23,6 +23,9 @@ __all__ = ("Consumer", "Work")
 
 BLOCK_MS = 2_000
 """A blocked read comes back at least this often, to look for what a dead consumer left."""
+
+SILENCE_SECONDS = 3.0
+"""How much longer than it should block a read may take before its link counts as dead."""
 
 _COUNT = 64
 
@@ -49,22 +52,21 @@ class Consumer:
     async def work(self) -> AsyncGenerator[Work, None]:
         """What there is to do, as it comes; each must be acknowledged. It never ends; a lost server is waited for."""
         link: Link | None = None
-        pause = 0.01
-        own = True
+        pause, claimed = 0.01, 0.0
+        # Where we are in what was pending with us already, by stream; empty once that is done.
+        own: dict[str, str] = {}
         try:
             while True:
                 try:
                     if link is None or link.is_broken:
-                        link = await self._server.connect()
-                        own = True  # a lost answer may have left a batch pending with us
-                    found = await self._read(link, "0" if own else ">")
-                    if own and not found:
-                        own = False
-                    found += await self._claim(link) if not found else []
+                        link = await self._reconnected(link)
+                        own = dict.fromkeys(self._streams, "0")  # a lost answer may have left a batch pending with us
+                    found = await self._read(link, own)
+                    if not found or anyio.current_time() - claimed > BLOCK_MS / 1000:
+                        # Also while there is always something new, or what the dead left would wait for ever.
+                        found += await self._claim(link)
+                        claimed = anyio.current_time()
                     pause = 0.01
-                except GroupMissing:
-                    await self._create(link)
-                    continue
                 except Unavailable:
                     await anyio.sleep(pause)
                     pause = min(pause * 2, 0.5)
@@ -74,6 +76,11 @@ class Consumer:
         finally:
             if link is not None:
                 await link.close()
+
+    async def _reconnected(self, old: Link | None) -> Link:
+        if old is not None:
+            await old.close()
+        return await self._server.connect()
 
     async def ack(self, work: Work) -> None:
         """Done with it; nobody gets this pointer again.
@@ -91,19 +98,32 @@ class Consumer:
         """
         await self._pool.call("XCLAIM", self._keys.index(work.bucket), self.group, self.name, 0, work.pointer, "JUSTID")
 
-    async def _read(self, link: Link, place: str) -> list[Work]:
+    async def _read(self, link: Link, own: dict[str, str]) -> list[Work]:
+        """The next of what is pending with us, by the places in `own`; once there is no more, what is new."""
         command: tuple[Argument, ...] = ("XREADGROUP", "GROUP", self.group, self.name, "COUNT", _COUNT)
-        block: tuple[Argument, ...] = ("BLOCK", BLOCK_MS) if place == ">" else ()
-        places = [place] * len(self._streams)
+        if own:
+            command = (*command, "STREAMS", *own, *own.values())
+        else:
+            command = (*command, "BLOCK", BLOCK_MS, "STREAMS", *self._streams, *[">"] * len(self._streams))
         try:
-            reply = await link.call(*command, *block, "STREAMS", *self._streams, *places)
+            with anyio.fail_after(BLOCK_MS / 1000 + SILENCE_SECONDS):
+                reply = await link.call(*command)
+        except TimeoutError:
+            raise Unavailable("server: no answer to a blocked read") from None
         except Refused as error:
             if error.code != "NOGROUP":
                 raise
-            raise GroupMissing(self.group) from None
+            await self._create(link)
+            return []
         found: list[Work] = []
-        for name, entries in cast("list[tuple[bytes, list[Entry]]]", reply or []):
-            found += await self._wanted(link, self._streams[name.decode()], entries)
+        pages = {name.decode(): page for name, page in cast("list[tuple[bytes, list[Entry]]]", reply or [])}
+        for name, entries in pages.items():
+            found += await self._wanted(link, self._streams[name], entries)
+        for name in list(own):
+            if page := pages.get(name):
+                own[name] = page[-1][0].decode()
+            else:
+                del own[name]
         return found
 
     async def _claim(self, link: Link) -> list[Work]:
@@ -123,22 +143,32 @@ class Consumer:
         found: list[Work] = []
         idle: list[str] = []
         for entry_id, fields in entries:
-            values = dict(zip(fields[::2], fields[1::2], strict=True)) if fields else {}
-            if values.get(b"w"):
-                found.append(Work(values[b"s"].decode(), int(values[b"z"]), bucket, entry_id.decode()))
+            pointer = entry_id.decode()
+            work = _work(fields, bucket, pointer)
+            if work is None:
+                idle.append(pointer)
             else:
-                idle.append(entry_id.decode())
+                found.append(work)
         if idle:
             await link.call("XACK", self._keys.index(bucket), self.group, *idle)
         return found
 
-    async def _create(self, link: Link | None) -> None:
+    async def _create(self, link: Link) -> None:
         """Make the group on every index stream, from its beginning: a look too many is cheap, a missed bell is not."""
-        if link is None:
-            return
         replies = await link.call_many(
             [("XGROUP", "CREATE", name, self.group, "0", "MKSTREAM") for name in self._streams]
         )
         for reply in replies:
             if isinstance(reply, Refused) and reply.code != "BUSYGROUP":
                 raise reply
+
+
+def _work(fields: Sequence[bytes] | None, bucket: int, pointer: str) -> Work | None:
+    """The work that a pointer tells of; None if it rings no worker, was trimmed, or is none that the bus wrote."""
+    values = dict(zip(fields[::2], fields[1::2], strict=False)) if fields else {}
+    if not values.get(b"w"):
+        return None
+    try:
+        return Work(check_session_id(values[b"s"].decode()), int(values[b"z"]), bucket, pointer)
+    except (KeyError, ValueError, InvalidSessionId):
+        return None

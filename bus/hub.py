@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
@@ -19,9 +19,9 @@ from bus.codec import Entry, decode_delta
 from bus.envelope import Cursor, Envelope
 from bus.errors import BusError, Closed, CursorTrimmed, LogRolledBack, Refused, Unavailable
 from bus.keys import Keys
-from bus.log import Log, SessionHead, answered
+from bus.log import Log, SessionHead, answered, head_command, read_head
 from bus.messages.lanes import Lane
-from bus.reader import SAFE_PAGE, merge, position_of
+from bus.reader import SAFE_PAGE, find_hole, merge, position_of
 
 if TYPE_CHECKING:
     from bus.connection import Argument, Link, Reply, Server
@@ -37,7 +37,10 @@ BLOCK_MS = 5_000
 BUFFER_LIMIT = 2_000
 """Envelopes that wait for a slow subscriber; beyond it the subscriber reads them from the log again."""
 
-_SUSPICIOUS_JUMP = 100_000
+SILENCE_SECONDS = 3.0
+"""How much longer than it should block a read may take before its link counts as dead."""
+
+_LAST = 2**64 - 1
 
 
 class Subscription:
@@ -92,8 +95,8 @@ class Subscription:
 class _Feed:
     """One followed session: how far the hub has read, and for whom."""
 
-    def __init__(self, hub: Hub, session: str, position: int) -> None:
-        self._hub, self.session, self.position = hub, session, position
+    def __init__(self, hub: Hub, head: SessionHead) -> None:
+        self._hub, self.session, self.position, self.created = hub, head.session, head.position, head.created
         self.live: Cursor | None = None
         self.subscriptions: set[Subscription] = set()
         self.lanes: tuple[Lane, ...] = ()
@@ -118,8 +121,14 @@ class _Feed:
             subscription.offer(envelopes)
 
     def fail(self, error: BusError) -> None:
+        """End all following here; who follows from now on begins with a feed of its own."""
+        self._hub.forget(self)
         for subscription in tuple(self.subscriptions):
             subscription.fail(error)
+
+    def is_of(self, head: SessionHead) -> bool:
+        """Whether the log is still the one that was read here: it only grows, and is made once."""
+        return head.position >= self.position and (not self.created or head.created == self.created)
 
     def _count(self) -> None:
         wanted = {lane for subscription in self.subscriptions for lane in subscription.lanes}
@@ -138,7 +147,13 @@ class Hub:
         self._changed = asyncio.Event()
         self._turned = asyncio.Event()
         self._client_id: int | None = None
+        self._looked = 0.0
         self._is_closed = False
+
+    @property
+    def followed(self) -> dict[str, int]:
+        """Each session that is followed, with how many do; who has left is not counted."""
+        return {session: len(feed.subscriptions) for session, feed in self._feeds.items()}
 
     async def subscribe(self, session: str, lanes: frozenset[Lane], *, live: bool) -> Subscription:
         """Join the hub at its present place in a session.
@@ -150,8 +165,10 @@ class Hub:
         if self._is_closed:
             raise Closed("bus")
         if session not in self._feeds:
-            position = (await self._log.head(session)).position
-            self._feeds.setdefault(session, _Feed(self, session, position))
+            head = await self._log.head(session)
+            if self._is_closed:
+                raise Closed("bus")
+            self._feeds.setdefault(session, _Feed(self, head))
         subscription = self._feeds[session].join(lanes, live=live)
         self._changed.set()
         return subscription
@@ -197,7 +214,12 @@ class Hub:
         if old is not None:
             await old.close()
         link = await self._server.connect()
-        self._client_id = cast("int", await link.call("CLIENT", "ID"))
+        try:
+            self._client_id = cast("int", await link.call("CLIENT", "ID"))
+            await self._look_back()  # a server that comes back may have come back with less
+        except BaseException:
+            await link.close()
+            raise
         self._index.clear()
         return link
 
@@ -220,80 +242,126 @@ class Hub:
         """One turn: block until something comes, and hand it out."""
         self._changed.clear()
         self._turned.set()
+        if anyio.current_time() - self._looked > BLOCK_MS / 1000:
+            await self._look_back()
         if len(self._feeds) <= DIRECT_LIMIT:
             self._index.clear()
-            streams = {name: place for feed in self._feeds.values() for name, place in self._own_streams(feed)}
+            await self._read_directly(link)
         else:
             await self._enter_index(link)
             await self._fetch_dirty(link)
-            streams = {self._keys.index(bucket): last for bucket, last in self._index.items()}
-            streams.update({self._keys.live(f.session): str(f.live) for f in self._feeds.values() if f.live})
-        asked = anyio.current_time()
-        command: tuple[Argument, ...] = ("XREAD", "COUNT", SAFE_PAGE, "BLOCK", BLOCK_MS, "STREAMS")
-        reply = await link.call(*command, *streams, *streams.values())
-        if reply is None:
-            if anyio.current_time() - asked > BLOCK_MS / 2000:
-                await self._look_back(link)
+            await self._read_by_index(link)
+
+    async def _read_directly(self, link: Link) -> None:
+        asked = [_Question(feed, self._keys) for feed in self._feeds.values()]
+        streams = {name: place for question in asked for name, place in question.streams}
+        if not streams:
+            await self._changed.wait()
             return
-        found = {name.decode(): entries for name, entries in cast("list[tuple[bytes, list[Entry]]]", reply)}
-        await self._hand_out(link, found)
+        # The heads are read on the heels of the streams: an entry that they do not count is nobody's of the bus.
+        heads = [head_command(self._keys, question.feed.session) for question in asked]
+        try:
+            reply, *replies = await self._blocked(link, streams, heads)
+            found = {name.decode(): page for name, page in _streams(reply)}
+        except Refused as refusal:
+            if refusal.is_transient:
+                raise
+            for question in asked:  # one of them is not what it should be: ask for each by itself
+                question.feed.is_dirty = True
+            await self._fetch_dirty(link)
+            return
+        for question, head in zip(asked, replies, strict=True):
+            await self._advance(question, found, read_head(question.feed.session, head), is_whole=False)
+        await self._fetch_dirty(link)
 
-    def _own_streams(self, feed: _Feed) -> Iterator[tuple[str, str]]:
-        for lane in feed.lanes:
-            yield self._keys.lane(feed.session, lane), f"{feed.position}-0"
-        if feed.live is not None:
-            yield self._keys.live(feed.session), str(feed.live)
-
-    async def _hand_out(self, link: Link, found: dict[str, list[Entry]]) -> None:
-        for bucket in list(self._index):
-            name = self._keys.index(bucket)
-            for entry_id, fields in found.get(name, ()):
+    async def _read_by_index(self, link: Link) -> None:
+        streams = {self._keys.index(bucket): last for bucket, last in self._index.items()}
+        followed = [feed for feed in self._feeds.values() if feed.live is not None]
+        streams.update({self._keys.live(feed.session): str(feed.live) for feed in followed})
+        (reply,) = await self._blocked(link, streams, ())
+        found = {name.decode(): page for name, page in _streams(reply)}
+        for bucket in self._index:
+            for entry_id, fields in found.get(self._keys.index(bucket), ()):
                 self._index[bucket] = entry_id.decode()
-                feed = self._feeds.get(fields[1].decode())
+                feed = self._feeds.get(fields[1].decode(errors="replace"))
                 if feed is not None:
                     feed.is_dirty = True
-        for feed in list(self._feeds.values()):
-            live = found.get(self._keys.live(feed.session), [])
-            pages = [found.get(self._keys.lane(feed.session, lane), []) for lane in feed.lanes]
-            if live or any(pages):
-                await self._advance(feed, pages, live)
-        if self._index:
-            await self._fetch_dirty(link)
+        for feed in followed:  # a bell only: what came is read together with the lanes, so that it is in order
+            feed.is_dirty = feed.is_dirty or self._keys.live(feed.session) in found
+        await self._fetch_dirty(link)
 
-    async def _advance(self, feed: _Feed, pages: Sequence[Sequence[Entry]], live: Sequence[Entry]) -> None:
-        """Hand out what was read for one session, as far as no page could still lack something before it."""
-        ends = [position_of(page[-1]) for page in pages if page]
-        bound = min(
-            [*(position_of(page[-1]) for page in pages if len(page) == SAFE_PAGE), max(ends, default=feed.position)]
+    async def _blocked(
+        self, link: Link, streams: dict[str, str], then: Sequence[Sequence[Argument]]
+    ) -> list[Reply | Refused]:
+        command: Sequence[Argument] = (
+            "XREAD",
+            "COUNT",
+            SAFE_PAGE,
+            "BLOCK",
+            BLOCK_MS,
+            "STREAMS",
+            *streams,
+            *streams.values(),
         )
-        feed.is_dirty = bool(ends) and bound < max(ends)
-        if ends and not self._is_plausible(feed, pages, bound):
-            head = await self._log.head(feed.session)
-            for lane, page in zip(feed.lanes, pages, strict=True):
-                if page and position_of(page[-1]) > head.position:
-                    await self._log.set_aside(feed.session, lane)
-            if head.trimmed > feed.position:
-                feed.fail(CursorTrimmed(feed.session, str(Cursor(feed.position)), head.trimmed + 1))
-                return
-            bound = min(bound, head.position)
-            feed.is_dirty = bound > feed.position
-            if len(feed.lanes) == len(Lane) and sum(map(len, pages)) < bound - feed.position:
-                return  # something is still missing in between; it is read again from where we are
-        envelopes = merge(feed.session, zip(feed.lanes, pages, strict=True), bound)
-        if live:
-            deltas = [decode_delta(feed.session, entry) for entry in live]
-            feed.live = deltas[-1].cursor
-            envelopes = sorted(envelopes + deltas, key=lambda envelope: envelope.cursor)
-        feed.position = max(bound, feed.position)
-        feed.offer(envelopes)
+        try:
+            with anyio.fail_after(BLOCK_MS / 1000 + SILENCE_SECONDS):
+                return await link.call_many([command, *then])
+        except TimeoutError:
+            raise Unavailable("server: no answer to a blocked read") from None
 
-    def _is_plausible(self, feed: _Feed, pages: Sequence[Sequence[Entry]], bound: int) -> bool:
-        """Whether positions are those that the bus gives: without gaps over both lanes, without leaps in one."""
-        if len(feed.lanes) < len(Lane):
-            return bound - feed.position < _SUSPICIOUS_JUMP
-        if len(pages[0]) < SAFE_PAGE and len(pages[1]) < SAFE_PAGE:
-            return bound - feed.position == len(pages[0]) + len(pages[1])
-        return bound - feed.position == sum(position_of(entry) <= bound for page in pages for entry in page)
+    async def _advance(
+        self, asked: _Question, found: Mapping[str, list[Entry]], head: SessionHead, *, is_whole: bool
+    ) -> None:
+        """Hand out what was read for one session, as far as no page could still lack something before it.
+
+        Args:
+            is_whole: all streams were read at one moment. A read that has blocked is not: Redis 7.0 answers it with the
+                one stream that woke it, though the same script wrote to others too.
+        """
+        feed, lanes = asked.feed, asked.lanes
+        if self._feeds.get(feed.session) is not feed:
+            return  # all have left
+        if not {*feed.lanes} <= {*lanes}:
+            feed.is_dirty = True  # somebody joined for another lane: read again
+            return
+        if not feed.is_of(head):
+            feed.fail(LogRolledBack(feed.session, feed.position, head.position))
+            return
+        if head.trimmed > feed.position:
+            feed.fail(CursorTrimmed(feed.session, str(Cursor(feed.position)), head.trimmed + 1))
+            return
+        feed.created = head.created
+        pages: list[list[Entry]] = []
+        bounds: list[int] = []
+        for lane in lanes:
+            page = found.get(self._keys.lane(feed.session, lane), [])
+            if page and position_of(page[-1]) > head.position:
+                await self._log.set_aside(feed.session, lane)
+                page = [entry for entry in page if position_of(entry) <= head.position]
+            elif len(page) == SAFE_PAGE:
+                bounds.append(position_of(page[-1]))
+            pages.append(page)
+        live = found.get(self._keys.live(feed.session), []) if feed.live == asked.live else []
+        if len(live) == SAFE_PAGE:
+            bounds.append(position_of(live[-1]))
+        end = max((position_of(page[-1]) for page in pages if page), default=feed.position)
+        bound = min([end, *bounds])
+        feed.is_dirty = bound < end or bool(bounds)
+        envelopes = merge(feed.session, zip(lanes, pages, strict=True), bound)
+        deltas = [decode_delta(feed.session, entry) for entry in live]
+        if deltas:
+            envelopes = sorted(envelopes + deltas, key=lambda envelope: envelope.cursor)
+        hole = find_hole(envelopes, feed.position) if len(lanes) == len(Lane) else None
+        if hole is not None and not is_whole:
+            feed.is_dirty = True
+            return
+        feed.position = max(bound, feed.position)
+        feed.live = deltas[-1].cursor if deltas else feed.live
+        if hole is not None:
+            feed.offer(envelopes[: hole.until])
+            feed.fail(CursorTrimmed(feed.session, str(Cursor(hole.after)), hole.first_kept))
+            return
+        feed.offer(envelopes)
 
     # --- many sessions: the index ---------------------------------------------------------------------------------
 
@@ -314,28 +382,41 @@ class Hub:
     async def _fetch_dirty(self, link: Link) -> None:
         """Read every session that changed, in one round trip, until none is behind."""
         while dirty := [feed for feed in self._feeds.values() if feed.is_dirty]:
-            # One XREAD sees both lanes of a session at one moment; two XRANGE would not.
-            wanted: list[tuple[_Feed, tuple[Lane, ...]]] = [(feed, feed.lanes) for feed in dirty]
+            asked = [_Question(feed, self._keys) for feed in dirty]
+            # One XREAD sees all of a session at one moment; several XRANGE would not.
             commands: list[Sequence[Argument]] = []
-            for feed, lanes in wanted:
-                names = [self._keys.lane(feed.session, lane) for lane in lanes]
-                places = [f"{feed.position}-0" for _ in lanes]
+            for question in asked:
+                names, places = zip(*question.streams, strict=True) if question.streams else ((), ())
                 commands.append(("XREAD", "COUNT", SAFE_PAGE, "STREAMS", *names, *places))
-                feed.is_dirty = False
+                commands.append(head_command(self._keys, question.feed.session))
             replies = await link.call_many(commands)
-            for (feed, lanes), reply in zip(wanted, replies, strict=True):
-                found = {name.decode(): page for name, page in _streams(answered(reply))}
-                if found and lanes == feed.lanes:
-                    pages = [found.get(self._keys.lane(feed.session, lane), []) for lane in lanes]
-                    await self._advance(feed, pages, ())
+            for question, reply, head in zip(asked, replies[::2], replies[1::2], strict=True):
+                question.feed.is_dirty = False
+                if isinstance(reply, Refused) and not reply.is_transient:
+                    question.feed.fail(reply)
+                    continue
+                found = {name.decode(): page for name, page in _streams(reply)}
+                await self._advance(question, found, read_head(question.feed.session, head), is_whole=True)
 
-    async def _look_back(self, link: Link) -> None:
-        """Nothing came for a while: see whether a log lost its end, which no blocked read would ever tell."""
+    async def _look_back(self) -> None:
+        """See whether a log lost its end, which no blocked read would ever tell."""
+        self._looked = anyio.current_time()
         feeds = list(self._feeds.values())
         heads: list[SessionHead] = await self._log.heads([feed.session for feed in feeds])
         for feed, head in zip(feeds, heads, strict=True):
-            if head.position < feed.position:
+            if not feed.is_of(head):
                 feed.fail(LogRolledBack(feed.session, feed.position, head.position))
+
+
+class _Question:
+    """What is asked for one session in one turn; who joins meanwhile is not answered by it."""
+
+    def __init__(self, feed: _Feed, keys: Keys) -> None:
+        self.feed, self.lanes, self.live = feed, feed.lanes, feed.live
+        # From the end of the position: what a foreign client put below it, as `<position>-7`, would come for ever.
+        self.streams = [(keys.lane(feed.session, lane), f"{feed.position}-{_LAST}") for lane in feed.lanes]
+        if feed.live is not None:
+            self.streams.append((keys.live(feed.session), str(feed.live)))
 
 
 def _streams(reply: Reply | Refused) -> list[tuple[bytes, list[Entry]]]:

@@ -63,6 +63,10 @@ class Keys:
         """The stream of one lane."""
         return f"{self._session(session)}:{_STREAM[lane]}"
 
+    def rebuilt(self, session: str, lane: Lane) -> str:
+        """A lane while it is built anew without what somebody else wrote into it."""
+        return f"{self.lane(session, lane)}:rebuilt"
+
     def live(self, session: str) -> str:
         """The stream of live deltas."""
         return f"{self._session(session)}:live"

@@ -149,7 +149,9 @@ class Log:
         """
         end = "+" if until is None else f"{until}-0"
         commands: list[Sequence[Argument]] = [head_command(self._keys, session)]
-        commands += [("XRANGE", self._keys.lane(session, lane), f"({after}-0", end, "COUNT", count) for lane in lanes]
+        commands += [
+            ("XRANGE", self._keys.lane(session, lane), f"{after + 1}-0", end, "COUNT", count) for lane in lanes
+        ]
         replies = await self._pool.call_many(commands)
         return read_head(session, replies[0]), [cast("list[Entry]", answered(reply)) for reply in replies[1:]]
 
@@ -165,8 +167,7 @@ class Log:
         """
         names = (self._keys.head(session), self._keys.live(session))
         arguments: tuple[Argument, ...] = (producer, VERSION, LIVE_LENGTH, int(LIVE_SECONDS * 1000), *bodies)
-        async with self._pool.link() as link:
-            reply = await _run_on(link, PREVIEW, names, arguments)
+        reply = await self._once(PREVIEW, names, arguments)
         return Cursor.parse(cast("bytes", reply).decode())
 
     async def set_aside(self, session: str, lane: Lane) -> list[str]:
@@ -175,6 +176,7 @@ class Log:
             self._keys.head(session),
             self._keys.lane(session, lane),
             self._keys.forged(self._keys.bucket(session)),
+            self._keys.rebuilt(session, lane),
         )
         return [name.decode() for name in cast("list[bytes]", await self._run(SET_ASIDE, names, (session, lane.value)))]
 
@@ -202,12 +204,19 @@ class Log:
 
     async def _run(self, script: _Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
         try:
-            async with self._pool.link() as link:
-                return await _run_on(link, script, keys, arguments)
+            return await self._once(script, keys, arguments)
         except Refused:
             raise
         except Unavailable:  # an idle link may have died unseen, and every step here but `preview` may run twice
-            async with self._pool.link() as link:
+            await self._pool.drop_idle()
+            return await self._once(script, keys, arguments)
+
+    async def _once(self, script: _Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
+        # Imported here, as importing the bus leaves the client alone.
+        from bus.connection import answer_in_time  # noqa: PLC0415
+
+        async with self._pool.link() as link:
+            with answer_in_time():
                 return await _run_on(link, script, keys, arguments)
 
 

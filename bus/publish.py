@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from bus.codec import encode
-from bus.errors import BusError, Conflict, Fenced, MessageTooLarge, SessionClosed
+from bus.errors import BusError, Conflict, DecodeError, Fenced, MessageTooLarge, SessionClosed
 from bus.log import Append, Plan
 from bus.messages.lanes import Lane
 from bus.messages.message import UserMessage
@@ -148,6 +148,13 @@ class Flight:
             append.fail(error)
         return gone
 
+    def mark_sent(self, *, may_have_landed: bool) -> None:
+        """It goes out now, or the server has said that it did nothing of it."""
+        self.may_have_landed = may_have_landed
+        for append in self.appends:
+            for publish in append.publishes:
+                publish.is_sent = may_have_landed
+
     def drop_the_unwanted(self) -> list[SessionAppend]:
         """Let go of publishes nobody waits for any more, where it is sure that the flight has not landed.
 
@@ -156,8 +163,6 @@ class Flight:
         """
         for append in self.appends:
             append.publishes[:] = [publish for publish in append.publishes if not publish.future.done()]
-            for publish in append.publishes:
-                publish.is_sent = False
         gone = [append for append in self.appends if not append.publishes]
         self.appends = [append for append in self.appends if append.publishes]
         return gone
@@ -168,6 +173,7 @@ def plan(messages: Sequence[Publishable], conditions: Conditions) -> tuple[Plan,
 
     Raises:
         MessageTooLarge: one message is over the limit.
+        DecodeError: the key is no text that UTF-8 can write.
     """
     bodies = tuple([encode(message) for message in messages])
     size_bytes = 0
@@ -181,5 +187,10 @@ def plan(messages: Sequence[Publishable], conditions: Conditions) -> tuple[Plan,
         lanes = "w" + lanes
     if conditions.key is None and conditions.expected is None and conditions.epoch is None:
         return Plan(lanes, bodies), size_bytes
+    if conditions.key is not None:
+        try:
+            conditions.key.encode()
+        except UnicodeEncodeError:
+            raise DecodeError("key", "a text holds a lone surrogate") from None
     terms = {"lanes": lanes, "key": conditions.key, "expected": conditions.expected, "epoch": conditions.epoch}
     return Plan(json.dumps({name: value for name, value in terms.items() if value is not None}), bodies), size_bytes

@@ -94,11 +94,10 @@ class Publisher:
         planned, size_bytes = plan(messages, conditions)
         if self._is_closed:
             raise Closed("bus")
-        while self._queued_bytes > QUEUE_LIMIT_BYTES:
-            self._room.clear()
-            await self._room.wait()
         loop = self._loop
         deadline = loop.time() + seconds
+        if self._queued_bytes > QUEUE_LIMIT_BYTES:
+            await self._wait_room(session, seconds)
         publish = Publish(session, planned, conditions, loop.create_future(), seconds, deadline, size_bytes)
         self._queue.append(publish)
         self._queued_bytes += size_bytes
@@ -108,6 +107,16 @@ class Publisher:
         if deadline < self._next_expiry:
             self._set_timer(deadline)
         return await publish.future
+
+    async def _wait_room(self, session: str, seconds: float) -> None:
+        with anyio.move_on_after(seconds):
+            while self._queued_bytes > QUEUE_LIMIT_BYTES and not self._is_closed:
+                self._room.clear()
+                await self._room.wait()
+        if self._is_closed:
+            raise Closed("bus")
+        if self._queued_bytes > QUEUE_LIMIT_BYTES:
+            raise Unavailable(f"publish to session {session!r}: no room in the queue for {seconds:g} s")
 
     async def run(self) -> None:
         """Send what is queued, for as long as the bus is open."""
@@ -126,6 +135,7 @@ class Publisher:
     async def drain(self, seconds: float) -> None:
         """Take nothing new and wait for what was taken, `seconds` at most."""
         self._is_closed = True
+        self._room.set()
         with anyio.move_on_after(seconds):
             await self._idle.wait()
 
@@ -149,8 +159,14 @@ class Publisher:
                 if flight.appends and not flight.is_sent:  # else it landed while this waited for the link
                     with suppress(Unavailable):  # whoever waits for the answer finds the link broken
                         link = await self._connected()
-                        flight.may_have_landed = True
-                        await link.send((publish_command(self._keys, self.producer, flight.as_appends()),))
+                        self._drop_the_unwanted(flight)
+                        if flight.appends:
+                            flight.mark_sent(may_have_landed=True)
+                            await link.send((publish_command(self._keys, self.producer, flight.as_appends()),))
+                    if not flight.appends:  # all over their deadline while we connected: no answer is to come
+                        self._air.remove(flight)
+                        self._rest()
+                        continue
                 flight.is_sent = True
             self._launched.set()
 
@@ -163,7 +179,7 @@ class Publisher:
             flight = self._air[0]
             try:
                 replies = await self._answer()
-                if any(reply.startswith((b"gap", b"forged")) for reply in replies):
+                if any(reply.startswith((b"gap", b"forged", b"refused")) for reply in replies):
                     raise Unavailable("an answer that needs a second look")
             except Unavailable:
                 await self._land_one_by_one()
@@ -214,7 +230,6 @@ class Publisher:
                 continue
             left -= 1
             size_bytes += publish.size_bytes
-            publish.is_sent = True
             session = publish.session
             if session in appends:
                 appends[session].publishes.append(publish)
@@ -245,14 +260,11 @@ class Publisher:
             except Refused as refusal:
                 if refusal.code == "NOSCRIPT" and self._link is not None:
                     await self._link.close()  # the next one is taught the script
-                elif not refusal.is_transient:
+                elif not refusal.is_transient and not flight.may_have_landed:
                     for append in flight.fail(refusal):
                         self._give_up(append)
             except Unavailable:
                 pass  # sent again below, with the same numbers
-            if not flight.may_have_landed:
-                for append in flight.drop_the_unwanted():
-                    self._give_up(append)
             if flight.appends:
                 await anyio.sleep(pause)
                 pause = min(pause * 2, 0.5)
@@ -265,23 +277,41 @@ class Publisher:
             Unavailable: no answer; whether it landed is not known.
         """
         was_sure = not flight.may_have_landed
-        flight.may_have_landed = True
-        for append in flight.appends:
-            for publish in append.publishes:
-                publish.is_sent = True
+        if was_sure:  # only now, as deadlines ran out while we connected, and those callers know that nothing comes
+            self._drop_the_unwanted(flight)
+            if not flight.appends:
+                return
+        flight.mark_sent(may_have_landed=True)
         await link.send((publish_command(self._keys, self.producer, flight.as_appends()),))
         try:
             replies = _replies(await _within(link.receive))
         except Refused:
-            flight.may_have_landed = not was_sure
+            flight.mark_sent(may_have_landed=not was_sure)
             raise
         appends, flight.appends = flight.appends, []
+        full: Refused | None = None
         for index, (append, reply) in enumerate(zip(appends, replies, strict=False)):
-            if reply.startswith(b"forged"):  # what comes after it was not looked at
-                flight.appends, flight.may_have_landed = appends[index:], False
+            if reply.startswith(b"refused"):
+                refusal = Refused(reply.decode().partition(" ")[2])
+                if refusal.is_transient:
+                    flight.appends.append(append)
+                    full = refusal
+                else:
+                    append.fail(refusal)
+                    self._give_up(append)
+            elif reply.startswith(b"forged"):  # what comes after it was not looked at
+                flight.appends += appends[index:]
+                flight.mark_sent(may_have_landed=False)
                 await self._clear_the_way(flight, append, reply)
             else:
                 self._settle(append, reply)
+        flight.mark_sent(may_have_landed=False)
+        if full is not None:
+            raise full
+
+    def _drop_the_unwanted(self, flight: Flight) -> None:
+        for append in flight.drop_the_unwanted():
+            self._give_up(append)
 
     async def _clear_the_way(self, flight: Flight, append: SessionAppend, reply: bytes) -> None:
         """Set aside what somebody else wrote where this append belongs."""
@@ -349,6 +379,7 @@ class Publisher:
             publish.fail(unknown if publish.is_sent else Closed("bus"))
         self._queue.clear()
         self._idle.set()
+        self._room.set()
 
 
 async def _within(receive: Callable[[], Awaitable[Reply | Refused]]) -> Reply | Refused:

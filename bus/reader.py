@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from operator import itemgetter
+from typing import NamedTuple
 
 import anyio
 
@@ -12,7 +13,7 @@ from bus.errors import CursorTrimmed, LogRolledBack
 from bus.log import Log, SessionHead
 from bus.messages.lanes import Lane
 
-__all__ = ("SAFE_PAGE", "merge", "position_of", "read_pages")
+__all__ = ("SAFE_PAGE", "Hole", "find_hole", "merge", "position_of", "read_pages")
 
 PAGE = 500
 SAFE_PAGE = 60
@@ -52,7 +53,11 @@ async def read_pages(
             if bound < until:
                 ahead = asyncio.create_task(log.page(session, lanes, bound, until, count))
                 await asyncio.sleep(0)  # so that it is sent before the decoding begins
-            if envelopes := merge(session, zip(lanes, pages, strict=True), bound):
+            envelopes = merge(session, zip(lanes, pages, strict=True), bound)
+            if len(lanes) == len(Lane) and (hole := find_hole(envelopes, position)):
+                yield envelopes[: hole.until]
+                raise CursorTrimmed(session, str(Cursor(hole.after)), hole.first_kept)
+            if envelopes:
                 yield envelopes
             position = bound
     finally:
@@ -81,6 +86,28 @@ def merge(session: str, pages: Iterable[tuple[Lane, Sequence[Entry]]], bound: in
     if filled > 1:
         merged.sort(key=_POSITION)
     return merged
+
+
+class Hole(NamedTuple):
+    """Where positions do not follow each other: an entry between them was deleted by somebody else."""
+
+    until: int
+    """how many envelopes stand before it"""
+    after: int
+    """the last position before it"""
+    first_kept: int
+
+
+def find_hole(envelopes: Sequence[Envelope], after: int) -> Hole | None:
+    """The first hole in envelopes of both lanes behind position `after`, or None."""
+    if not envelopes or len(envelopes) == envelopes[-1].position - after:
+        return None  # as good as always
+    position = after
+    for index, envelope in enumerate(envelopes):
+        if envelope.position > position + 1:
+            return Hole(index, position, envelope.position)
+        position = max(position, envelope.position)
+    return None
 
 
 def position_of(entry: Entry) -> int:

@@ -1,3 +1,9 @@
 """Fixtures that every test may use."""
 
-pytest_plugins = ("tests.needs", "tests.short_dir", "tests.handlers.command_line", "pytester")
+pytest_plugins = (
+    "tests.needs",
+    "tests.servers",
+    "tests.short_dir",
+    "tests.handlers.command_line",
+    "pytester",
+)

@@ -65,7 +65,7 @@ def read_llm(data: bytes | str) -> LlmLaneMessage:
     try:
         message: LlmLaneMessage = _llm_from_json(data)
     except ValidationError:
-        return _read_spelled(_llm.validate_python, parse_json(data), lane=Lane.LLM)
+        return _read_spelled(_llm.validate_json, parse_json(data), lane=Lane.LLM)
     return message
 
 
@@ -79,7 +79,7 @@ def read_extension(data: bytes | str) -> ExtensionMessage:
     try:
         message: ExtensionMessage = _extension_from_json(data)
     except ValidationError:
-        return _read_spelled(_extension.validate_python, parse_json(data), lane=Lane.EXTENSION)
+        return _read_spelled(_extension.validate_json, parse_json(data), lane=Lane.EXTENSION)
     return message
 
 
@@ -104,8 +104,8 @@ def read_message(data: bytes | str) -> Publishable:
     """
     value = parse_json(data)
     if isinstance(value, dict) and value.get("role") == "extension":
-        return _read_spelled(_extension.validate_python, value, lane=Lane.EXTENSION)
-    return _read_spelled(_llm.validate_python, value, lane=Lane.LLM)
+        return _read_spelled(_extension.validate_json, value, lane=Lane.EXTENSION)
+    return _read_spelled(_llm.validate_json, value, lane=Lane.LLM)
 
 
 def parse_json(data: bytes | str) -> JsonValue:
@@ -132,7 +132,7 @@ def parse_json(data: bytes | str) -> JsonValue:
     return value
 
 
-def _read_spelled(validate: Callable[[object], T], value: JsonValue, *, lane: Lane) -> T:
+def _read_spelled(validate: Callable[[str], T], value: JsonValue, *, lane: Lane) -> T:
     if not isinstance(value, dict):
         raise DecodeError("", "a message is a JSON object")
     spelled = canonical(value)
@@ -142,7 +142,8 @@ def _read_spelled(validate: Callable[[object], T], value: JsonValue, *, lane: La
     if role not in _ROLES[lane]:
         raise UnknownRole(role)
     try:
-        return validate(spelled)
+        # As JSON, since strict validation takes an amount of money from text there, and from a Decimal alone elsewhere.
+        return validate(json.dumps(spelled))
     except ValidationError as error:
         _raise(error)
 

@@ -96,7 +96,7 @@ def canonical(message: Object) -> Object:
         result["content"] = _blocks(result["content"], "content")
     if isinstance(usage := result.get("usage"), dict):
         result["usage"] = _rename(usage, _USAGE, "usage")
-    if isinstance(number := result.get("id"), int):
+    if isinstance(number := result.get("id"), int) and not isinstance(number, bool):
         result["id"] = str(number)
     if "turnId" in result and not _is_turn_id(result["turnId"]):
         # Seed 001 reads a malformed turn id as none; the loss is recorded where no provider sees it.

@@ -3,9 +3,11 @@
 -- KEYS  1 projection hash
 -- ARGV  1 position the fold began at, 0 for none · 2 position it reached · 3 state
 --
--- Gives 1 if it was stored, 0 if somebody else has stored another one meanwhile.
+-- Gives 1 if it was stored, 0 if somebody else has stored another one meanwhile. A repeat, after a lost answer, gives
+-- what the first gave.
 
 local stored = redis.call('HGET', KEYS[1], 'position') or '0'
+if stored == ARGV[2] and redis.call('HGET', KEYS[1], 'state') == ARGV[3] then return 1 end
 if stored ~= ARGV[1] then return 0 end
 redis.call('HSET', KEYS[1], 'position', ARGV[2], 'state', ARGV[3])
 return 1

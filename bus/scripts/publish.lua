@@ -9,7 +9,8 @@
 --       or, with conditions, a JSON object {lanes, key, expected, epoch}.
 --
 -- Gives for each session "<number> <position before> <outcomes>", or "gap <last number> <position>", or
--- "forged <lane> <position>" where somebody else has written into a stream; what comes after that was not looked at.
+-- "forged <lane> <position>" where somebody else has written into a stream; what comes after that was not looked at;
+-- or "refused <code>" where the server would not write, or a key is not of its type.
 -- Outcomes: nothing at all if every publish was appended, else one word for each publish: a appended ·
 -- d<first>+<count> duplicate of an earlier key · c<position> conflict · f<epoch> fenced · x closed.
 --
@@ -30,7 +31,8 @@ local function judge(plan, state, epoch, position, caller_keys)
   if state == 'closed' then return 'x' end
   if not plan then return nil end
   if plan.key then
-    local seen = call('HGET', caller_keys, plan.key)
+    local seen = pcall_('HGET', caller_keys, plan.key)
+    if type(seen) == 'table' then return nil, seen.err end
     if seen then return 'd' .. seen end
   end
   if plan.epoch and plan.epoch ~= epoch then return 'f' .. epoch end
@@ -38,23 +40,31 @@ local function judge(plan, state, epoch, position, caller_keys)
   return nil
 end
 
+-- A stream never forgets its highest id, also of an entry deleted again. Where the server does not let it be set back,
+-- the next append finds itself in the way of this one, and set_aside.lua mends that.
 local function take_back(streams, caller_keys, new_keys, first, last)
   for stream in pairs(streams) do
     for position = first, last do call('XDEL', stream, position .. '-0') end
-    call('XSETID', stream, (first - 1) .. '-0', 'ENTRIESADDED', call('XLEN', stream), 'MAXDELETEDID', '0-0')
+    pcall_('XSETID', stream, (first - 1) .. '-0', 'ENTRIESADDED', call('XLEN', stream), 'MAXDELETEDID', '0-0')
   end
   for _, name in ipairs(new_keys) do call('HDEL', caller_keys, name) end
+end
+
+local function failed(answer)
+  return type(answer) == 'table' and answer.err
 end
 
 while arg <= #ARGV do
   local session, number, count = ARGV[arg], tonumber(ARGV[arg + 1]), tonumber(ARGV[arg + 2])
   arg = arg + 3
-  local head = call('HMGET', KEYS[key + 2], 'position', 'bytes', 'state', 'epoch', field)
+  local head = pcall_('HMGET', KEYS[key + 2], 'position', 'bytes', 'state', 'epoch', field)
   local base, bytes, state, epoch = tonumber(head[1] or 0), tonumber(head[2] or 0), head[3], tonumber(head[4] or 0)
-  local kept = head[5]
+  local kept, fault = head[5], head.err
   local last = kept and tonumber(match(kept, '^%d+')) or 0
   local reply
-  if number <= last then
+  if fault then
+    reply = 'refused ' .. match(fault, '^%S*')
+  elseif number <= last then
     reply = match('|' .. kept .. '|', '|(' .. number .. ' [^|]*)|') or 'gap ' .. last .. ' ' .. base
   elseif number > last + 1 then
     reply = 'gap ' .. last .. ' ' .. base
@@ -73,8 +83,11 @@ while arg <= #ARGV do
     if wakes then lanes = sub(lanes, 2) end
     local length = #lanes
     if not reply then
-      local verdict = (plan or state) and judge(plan, state, epoch, position, KEYS[key + 3])
-      if verdict then
+      local verdict
+      if plan or state then verdict, fault = judge(plan, state, epoch, position, KEYS[key + 3]) end
+      if fault then
+        reply = 'refused ' .. match(fault, '^%S*')
+      elseif verdict then
         outcomes[p], plain = verdict, false
       else
         outcomes[p] = 'a'
@@ -82,15 +95,20 @@ while arg <= #ARGV do
           local stream, json = KEYS[key + LANE[byte(lanes, m)]], ARGV[arg + m - 1]
           position = position + 1
           local added = pcall_('XADD', stream, position .. '-0', 'h', header, 'm', json)
-          if type(added) == 'table' and added.err then
-            take_back(touched, KEYS[key + 3], new_keys, base + 1, position - 1)
-            replies[#replies + 1] = 'forged ' .. sub(lanes, m, m) .. ' ' .. position
-            return replies
+          fault = failed(added)
+          if fault then
+            if string.find(fault, 'equal or smaller', 1, true) or string.find(fault, 'exhausted', 1, true) then
+              take_back(touched, KEYS[key + 3], new_keys, base + 1, position - 1)
+              replies[#replies + 1] = 'forged ' .. sub(lanes, m, m) .. ' ' .. position
+              return replies
+            end
+            reply = 'refused ' .. match(fault, '^%S*')
+            break
           end
           touched[stream] = true
           bytes = bytes + #json
         end
-        if plan and plan.key then
+        if plan and plan.key and not reply then
           call('HSET', KEYS[key + 3], plan.key, (position - length + 1) .. '+' .. length)
           new_keys[#new_keys + 1] = plan.key
         end
@@ -100,19 +118,23 @@ while arg <= #ARGV do
     arg = arg + length
   end
 
+  if not reply and position > base then
+    -- The keys that many sessions share come before the head, as one that is not of its type ends the append.
+    fault = failed(pcall_('XADD', KEYS[key], 'MAXLEN', '~', index_length, '*', 's', session, 'z', position, 'w', woken))
+      or base == 0 and failed(pcall_('HSET', KEYS[key + 1], session, now))
+    if fault then reply = 'refused ' .. match(fault, '^%S*') end
+  end
   if not reply then
     reply = number .. ' ' .. base .. ' ' .. (plain and '' or concat(outcomes, ' '))
     local answers = kept and reply .. '|' .. match(kept, '^[^|]*') or reply
     if position == base then
       call('HSET', KEYS[key + 2], field, answers)
     else
-      if base == 0 then
-        call('HSET', KEYS[key + 2], 'created', now)
-        call('HSET', KEYS[key + 1], session, now)
-      end
+      if base == 0 then call('HSET', KEYS[key + 2], 'created', now) end
       call('HSET', KEYS[key + 2], 'position', position, 'bytes', bytes, 'updated', now, field, answers)
-      call('XADD', KEYS[key], 'MAXLEN', '~', index_length, '*', 's', session, 'z', position, 'w', woken)
     end
+  elseif fault then
+    take_back(touched, KEYS[key + 3], new_keys, base + 1, position)
   end
   replies[#replies + 1] = reply
   key = key + 6

@@ -1,20 +1,47 @@
 -- Set aside what somebody else wrote into a lane's stream above the session's position, so that appending goes on.
 --
--- KEYS  1 head hash · 2 lane's stream · 3 stream of what was set aside
+-- KEYS  1 head hash · 2 lane's stream · 3 stream of what was set aside · 4 the lane while it is built anew
 -- ARGV  1 session id · 2 name of the lane
 --
--- Gives the ids that were set aside. Their fields stay readable in KEYS[3]. Only the bus moves a session's position,
--- in the same step as its entries, so an entry above it cannot be the bus's own.
+-- Gives the ids that were set aside, 1,000 at most. What they held stays readable in KEYS[3], as far as it has room.
+-- Only the bus moves a session's position, in the same step as its entries, so an entry above it cannot be the bus's
+-- own.
+--
+-- A stream never forgets its highest id, also where that entry is deleted, and Valkey lets nobody set it back. So the
+-- lane is copied without what is forged and renamed: slow for a long one, but who may write here could delete it too.
 
 local position = tonumber(redis.call('HGET', KEYS[1], 'position') or 0)
-local forged = redis.call('XRANGE', KEYS[2], '(' .. position .. '-0', '+')
+local lane, kept_key, building = KEYS[2], KEYS[3], KEYS[4]
+if redis.call('EXISTS', lane) == 0 then return {} end
+local info = redis.call('XINFO', 'STREAM', lane)
+local highest = ''
+for i = 1, #info, 2 do
+  if info[i] == 'last-generated-id' then highest = info[i + 1] end
+end
+if tonumber(string.match(highest, '^%d+')) <= position then return {} end
+
 local ids = {}
-for i, entry in ipairs(forged) do
-  redis.call('XADD', KEYS[3], 'MAXLEN', '~', 1000, '*', 's', ARGV[1], 'lane', ARGV[2], 'id', entry[1], unpack(entry[2]))
-  redis.call('XDEL', KEYS[2], entry[1])
+for i, entry in ipairs(redis.call('XRANGE', lane, (position + 1) .. '-0', '+', 'COUNT', 1000)) do
+  -- A foreign entry may have more fields than one call can take.
+  local fields = {}
+  for f = 1, math.min(#entry[2], 64) do fields[f] = entry[2][f] end
+  redis.call('XADD', kept_key, 'MAXLEN', '~', 1000, '*', 's', ARGV[1], 'lane', ARGV[2], 'id', entry[1], unpack(fields))
   ids[i] = entry[1]
 end
-if ids[1] then
-  redis.call('XSETID', KEYS[2], position .. '-0', 'ENTRIESADDED', redis.call('XLEN', KEYS[2]), 'MAXDELETEDID', '0-0')
+
+redis.call('DEL', building)
+local after = '-'
+while true do
+  local page = redis.call('XRANGE', lane, after, position .. '-18446744073709551615', 'COUNT', 500)
+  for _, entry in ipairs(page) do
+    if #entry[2] <= 64 then redis.call('XADD', building, entry[1], unpack(entry[2])) end
+  end
+  if #page < 500 then break end
+  after = '(' .. page[500][1]
+end
+if redis.call('EXISTS', building) == 1 then
+  redis.call('RENAME', building, lane)
+else
+  redis.call('DEL', lane)
 end
 return ids

@@ -1,6 +1,7 @@
 """The server's protocol by hand, so that tests of the server do not depend on a client library."""
 
 import socket
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
@@ -41,6 +42,11 @@ class Resp:
         """Send one command and wait for its reply."""
         self._socket.sendall(encode(*arguments))
         return self._read()
+
+    def send(self, *arguments: str) -> None:
+        """The same, where it does not matter what the reply is."""
+        with suppress(ResponseError):
+            self(*arguments)
 
     def integer(self, *arguments: str) -> int:
         """As a call, for a command that answers with a number, in either of the two forms there are."""
@@ -92,6 +98,6 @@ def encode(*arguments: str) -> bytes:
     """A command as the protocol, and the log on disk, write it."""
     parts = [b"*%d\r\n" % len(arguments)]
     for argument in arguments:
-        data = argument.encode()
+        data = argument.encode(errors="surrogateescape")
         parts.append(b"$%d\r\n%s\r\n" % (len(data), data))
     return b"".join(parts)

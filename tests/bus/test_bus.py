@@ -1,0 +1,180 @@
+"""Opening and closing a bus."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from bus import Bus, Closed, DurabilityWarning, InvalidSessionId, OutcomeUnknown, SetupError, Unavailable
+from bus.errors import UnsafeServer
+from bus.launch import find_binary
+from tests.contract.said import said, words
+from tests.servers import RealServer, real_server
+
+ROOT = Path(__file__).parents[2]
+
+
+async def test_without_a_url_the_embedded_server_is_used_and_keeps_what_was_said(short_dir: Path) -> None:
+    async with Bus.open(data_dir=short_dir) as bus:
+        await bus.session("s").publish(said("a"))
+    async with Bus.open(data_dir=short_dir) as bus:
+        assert await words(bus.session("s")) == ["a"]
+    with anyio.fail_after(20):
+        while (short_dir / "sock").exists():  # noqa: ASYNC110  another process does not set our events
+            await anyio.sleep(0.02)
+
+
+async def test_two_buses_of_one_process_share_the_embedded_server(short_dir: Path) -> None:
+    async with Bus.open(data_dir=short_dir) as one, Bus.open(data_dir=short_dir) as two:
+        await one.session("s").publish(said("a"))
+        await two.session("s").publish(said("b"))
+        assert await words(one.session("s")) == await words(two.session("s")) == ["a", "b"]
+
+
+async def test_namespaces_do_not_see_each_other(valkey: RealServer) -> None:
+    async with valkey.bus("one") as one, valkey.bus("two") as two:
+        await one.session("s").publish(said("a"))
+        assert await words(two.session("s")) == []
+        assert await two.sessions() == []
+        assert [head.session for head in await one.sessions()] == ["s"]
+
+
+async def test_the_session_that_changed_last_comes_first(valkey: RealServer) -> None:
+    async with valkey.bus() as bus:
+        for name in ("a", "b", "a", "c", "b"):
+            await bus.session(name).publish(said("x"))
+            await anyio.sleep(0.002)  # so that the server's clock, of milliseconds, has moved
+        assert [head.session for head in await bus.sessions()] == ["b", "c", "a"]
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
+async def test_a_server_that_would_delete_sessions_is_refused(valkey: RealServer, policy: str) -> None:
+    valkey.do("CONFIG", "SET", "maxmemory-policy", policy)
+    with pytest.raises(UnsafeServer) as caught:
+        async with valkey.bus():
+            pass
+    assert (caught.value.setting, caught.value.found) == ("maxmemory-policy", policy)
+
+
+async def test_a_server_without_a_log_on_disk_is_warned_of(valkey: RealServer) -> None:
+    valkey.do("CONFIG", "SET", "appendonly", "no")
+    with pytest.warns(DurabilityWarning):
+        async with valkey.bus() as bus:
+            await bus.session("s").publish(said("a"))
+
+
+async def test_a_namespace_of_a_newer_package_is_refused(valkey: RealServer) -> None:
+    valkey.do("HSET", "lanebus:config", "schema", "99")
+    with pytest.raises(UnsafeServer):
+        async with valkey.bus():
+            pass
+
+
+async def test_the_number_of_buckets_stays_what_it_was(valkey: RealServer) -> None:
+    valkey.do("HSET", "lanebus:config", "buckets", "7")
+    async with valkey.bus() as bus:
+        await bus.session("s").publish(said("a"))
+        assert await words(bus.session("s")) == ["a"]
+    assert valkey.do("HGET", "lanebus:config", "buckets") == "7"
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://localhost", "nonsense", "redis://localhost:port", "redis://localhost?db=x", "redis://localhost?no=1"],
+)
+async def test_a_url_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(SetupError):
+        async with Bus.open(url):
+            pass
+
+
+@pytest.mark.parametrize("url", ["redis://127.0.0.1:1", "unix:///nowhere/at/all", "unix://"])
+async def test_a_server_that_is_not_there_is_unavailable(url: str) -> None:
+    with pytest.raises(Unavailable), anyio.fail_after(10):
+        async with Bus.open(url):
+            pass
+
+
+async def test_a_wrong_password_is_told_at_once() -> None:
+    with real_server(find_binary()) as server:
+        server.do("CONFIG", "SET", "requirepass", "right")
+        for url in (server.url, f"unix://:wrong@{server.socket}"):
+            with pytest.raises(SetupError) as caught, anyio.fail_after(10):
+                async with Bus.open(url):
+                    pass
+            assert "wrong" not in str(caught.value)
+        async with Bus.open(f"unix://:right@{server.socket}") as bus:
+            assert (await bus.session("s").publish(said("a"))).position == 1
+
+
+@pytest.mark.parametrize("error", [ValueError("mine"), SystemExit(3), ExceptionGroup("g", [ValueError("mine")])])
+async def test_an_error_of_the_body_comes_out_as_itself(valkey: RealServer, error: BaseException) -> None:
+    with pytest.raises(type(error)) as caught:
+        async with valkey.bus():
+            raise error
+    assert caught.value is error
+
+
+async def test_cancellation_passes_through_a_bus(valkey: RealServer) -> None:
+    reached: list[str] = []
+    with anyio.move_on_after(0.05) as scope:
+        async with valkey.bus():
+            await anyio.sleep_forever()
+        reached.append("behind")
+    assert scope.cancelled_caught
+    assert reached == []
+
+
+async def test_closing_waits_for_what_is_on_its_way(valkey: RealServer) -> None:
+    async with anyio.create_task_group() as tasks, valkey.bus() as bus:
+        for index in range(50):
+            tasks.start_soon(bus.session("s").publish, said(str(index)))
+        await anyio.lowlevel.checkpoint()  # they have begun
+    async with valkey.bus() as bus:
+        assert await words(bus.session("s")) == [str(index) for index in range(50)]
+
+
+async def test_closing_gives_up_on_a_silent_server(valkey: RealServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bus.bus.CLOSE_SECONDS", 0.1)
+    errors: list[Exception] = []
+
+    async def publish(bus: Bus, text: str) -> None:
+        try:
+            await bus.session("s").publish(said(text))
+        except (Closed, Unavailable) as error:
+            errors.append(error)
+
+    async with anyio.create_task_group() as tasks, valkey.bus() as bus:
+        await bus.session("s").publish(said("a"))
+        valkey.pause()
+        for text in ("b", "c", "d"):  # the last one is behind those on their way
+            tasks.start_soon(publish, bus, text)
+            await anyio.sleep(0.05)
+    valkey.resume()
+    assert [type(error) for error in errors] == [OutcomeUnknown, OutcomeUnknown, Closed]
+    async with valkey.bus() as bus:
+        assert "d" not in await words(bus.session("s"))
+
+
+@pytest.mark.parametrize("name", ["", "a b", "s:1", "*", "é", "x" * 65, "a\n", "{a}"])
+async def test_a_bad_session_id_is_refused(valkey: RealServer, name: str) -> None:
+    async with valkey.bus() as bus:
+        with pytest.raises(InvalidSessionId):
+            bus.session(name)
+
+
+def test_leaving_a_program_by_exit_keeps_its_code(short_dir: Path) -> None:
+    code = (
+        "import asyncio, pathlib, sys\nfrom bus import Bus\n"
+        "async def main():\n"
+        "    async with Bus.open(data_dir=pathlib.Path(sys.argv[1])):\n"
+        "        sys.exit(3)\n"
+        "asyncio.run(main())\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, str(short_dir)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (run.returncode, run.stderr) == (3, "")

@@ -1,0 +1,75 @@
+"""Entries as envelopes, also those that nobody of ours wrote."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bus import Envelope, ExtensionMessage, ForgedEntry, Lane, Unreadable, UserMessage
+from bus.codec import VERSION, decode, decode_delta, encode
+from bus.errors import DecodeError, MessageError, UnknownKind, UnknownVersion
+from bus.messages.delta import Delta
+
+HEADER = b"1 1700000000123 somebody"
+USER = b'{"role":"user","content":[{"type":"text","text":"hi"}]}'
+
+
+def entry(*fields: bytes, name: bytes = b"7-0") -> tuple[bytes, list[bytes]]:
+    return name, list(fields)
+
+
+def test_an_entry_is_its_envelope() -> None:
+    message = UserMessage.text("hi ✓")
+    found = decode("s", Lane.LLM, entry(b"h", HEADER, b"m", encode(message)))
+    assert found == Envelope("s", 7, Lane.LLM, message, 1_700_000_000.123, "somebody")
+    assert VERSION == 1
+
+
+@pytest.mark.parametrize(
+    ("lane", "fields", "error"),
+    [
+        (Lane.LLM, (b"h", HEADER, b"m", b'{"role":"extension","kind":"x","data":1}'), ForgedEntry),
+        (Lane.EXTENSION, (b"h", HEADER, b"m", USER), ForgedEntry),
+        (Lane.LLM, (b"x", b"y"), ForgedEntry),
+        (Lane.LLM, (b"h", HEADER, b"x", USER), ForgedEntry),
+        (Lane.LLM, (b"h", b"1 now somebody", b"m", USER), ForgedEntry),
+        (Lane.LLM, (b"h", b"1 " + b"9" * 400 + b" a", b"m", USER), ForgedEntry),
+        (Lane.LLM, (b"h", b"9" * 5_000 + b" 1 a", b"m", USER), ForgedEntry),
+        (Lane.LLM, (b"h", b"1 1 \xff", b"m", USER), ForgedEntry),
+        (Lane.LLM, (b"h", b"2 1 a", b"m", USER), UnknownVersion),
+        (Lane.LLM, (b"h", HEADER, b"m", b'{"role":"user"'), DecodeError),
+        (Lane.LLM, (b"h", HEADER, b"m", b"\xff"), DecodeError),
+        (Lane.LLM, (b"h", HEADER, b"m", b"[" * 100_000), DecodeError),
+        (Lane.LLM, (b"h", HEADER, b"m", b'{"role":"context","kind":"other"}'), UnknownKind),
+    ],
+)
+def test_what_cannot_be_read_says_why_and_keeps_its_bytes(
+    lane: Lane, fields: tuple[bytes, ...], error: type[MessageError]
+) -> None:
+    found = decode("s", lane, entry(*fields))
+    assert isinstance(found.message, Unreadable)
+    assert type(found.message.error) is error
+    assert found.message.raw == dict(zip(fields[::2], fields[1::2], strict=True)).get(b"m", b"")
+    assert (found.session, found.position, found.lane) == ("s", 7, lane)
+
+
+def test_an_entry_between_two_positions_is_forged() -> None:
+    found = decode("s", Lane.LLM, entry(b"h", HEADER, b"m", USER, name=b"7-3"))
+    assert isinstance(found.message, Unreadable)
+    assert isinstance(found.message.error, ForgedEntry)
+
+
+def test_a_delta_stands_below_its_position() -> None:
+    delta = Delta(kind="text", message_id="m", delta="x")
+    found = decode_delta("s", entry(b"h", HEADER, b"m", encode(delta), name=b"7-3"))
+    assert (found.message, found.position, found.delta) == (delta, 7, 3)
+    assert isinstance(decode_delta("s", entry(b"x", b"y")).message, Unreadable)
+    assert isinstance(decode_delta("s", entry(b"h", HEADER, b"m", USER)).message, Unreadable)
+
+
+@given(st.sampled_from(Lane), st.lists(st.binary(max_size=40), max_size=6), st.binary(max_size=60))
+def test_no_entry_ends_its_reader(lane: Lane, fields: list[bytes], body: bytes) -> None:
+    for entry_fields in (fields, [b"h", HEADER, b"m", body], [b"h", body, b"m", USER]):
+        found = decode("s", lane, (b"7-0", entry_fields))
+        assert found.position == 7
+        decode_delta("s", (b"7-1", entry_fields))
+        assert lane is Lane.EXTENSION or not isinstance(found.message, ExtensionMessage)

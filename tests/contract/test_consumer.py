@@ -1,0 +1,192 @@
+"""What a consumer group promises to workers, on every server."""
+
+from functools import partial
+
+import anyio
+
+from bus import Bus, Consumer, Work
+from bus.keys import Keys
+from tests.contract.said import said, told
+from tests.proxy import proxy
+from tests.servers import RealServer, eventually
+
+
+async def take(consumer: Consumer, count: int, *, ack: bool = True) -> list[str]:
+    """The sessions of the next pointers, which must come soon."""
+    sessions: list[str] = []
+    work = consumer.work()
+    with anyio.fail_after(15):
+        async for item in work:
+            sessions.append(item.session)
+            if ack:
+                await consumer.ack(item)
+            if len(sessions) == count:
+                break
+    await work.aclose()
+    return sessions
+
+
+async def ring(bus: Bus, *names: str) -> None:
+    for name in names:
+        await bus.session(name).publish(said("x"))
+
+
+async def test_a_user_rings_and_others_do_not_unless_told_to(server: RealServer) -> None:
+    async with server.bus() as bus:
+        await bus.session("quiet").publish(told("x"))
+        await bus.session("hushed").publish(said("x"), wake=False)
+        await bus.session("rung").publish(told("x"), wake=True)
+        await ring(bus, "user")
+        assert sorted(await take(bus.consumer("g", "c"), 2)) == ["rung", "user"]
+
+
+async def test_each_bell_goes_to_one_consumer(server: RealServer) -> None:
+    names = [f"s{index}" for index in range(40)]
+    heard: list[str] = []
+
+    async def serve(consumer: Consumer) -> None:
+        async for item in consumer.work():
+            heard.append(item.session)
+            await consumer.ack(item)
+
+    async with server.bus() as bus, anyio.create_task_group() as tasks:
+        for index in range(3):
+            tasks.start_soon(serve, bus.consumer("g", f"c{index}"))
+        await ring(bus, *names)
+        await eventually(lambda: len(heard) >= len(names))
+        assert sorted(heard) == sorted(names)
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_consumer_of_the_same_name_begins_with_what_it_left(server: RealServer) -> None:
+    async with server.bus() as bus:
+        await ring(bus, "a", "b", "c")
+        assert sorted(await take(bus.consumer("g", "c"), 3, ack=False)) == ["a", "b", "c"]
+        await ring(bus, "d")
+        assert sorted((await take(bus.consumer("g", "c"), 4))[:3]) == ["a", "b", "c"]
+        await ring(bus, "e")
+        assert await take(bus.consumer("g", "c"), 1) == ["e"]
+
+
+async def test_what_is_pending_is_given_once_while_it_is_worked_at(server: RealServer) -> None:
+    async with server.bus() as bus:
+        names = [f"s{index}" for index in range(100)]
+        await ring(bus, *names)
+        await take(bus.consumer("g", "c"), len(names), ack=False)
+        heard: list[Work] = []
+
+        async def serve() -> None:
+            async for item in bus.consumer("g", "c").work():
+                heard.append(item)  # noqa: PERF401  and is at work on all of them at once
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(serve)
+            await eventually(lambda: len(heard) >= len(names))
+            await ring(bus, "new")
+            await eventually(lambda: heard[-1].session == "new")
+            assert sorted(item.session for item in heard) == sorted([*names, "new"])
+            tasks.cancel_scope.cancel()
+
+
+async def test_what_a_dead_consumer_left_is_claimed_after_its_idle_time(server: RealServer) -> None:
+    async with server.bus() as bus:
+        await ring(bus, "a")
+        assert await take(bus.consumer("g", "dead"), 1, ack=False) == ["a"]
+        assert await take(bus.consumer("g", "alive", idle=0.05), 1) == ["a"]
+
+
+async def test_what_the_dead_left_is_claimed_also_while_new_work_never_ends(server: RealServer) -> None:
+    async with server.bus() as bus:
+        await ring(bus, "left")
+        await take(bus.consumer("g", "dead"), 1, ack=False)
+        heard: list[str] = []
+
+        async def serve() -> None:
+            consumer = bus.consumer("g", "alive", idle=0.05)
+            async for item in consumer.work():
+                heard.append(item.session)
+                await consumer.ack(item)
+
+        async def speak() -> None:
+            while True:
+                await ring(bus, "busy")
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(serve)
+            tasks.start_soon(speak)
+            await eventually(lambda: "left" in heard)
+            tasks.cancel_scope.cancel()
+
+
+async def test_work_that_is_kept_is_not_taken_over(server: RealServer) -> None:
+    async with server.bus() as bus:
+        await ring(bus, "a")
+        holder, work = bus.consumer("g", "holder"), bus.consumer("g", "holder").work()
+        item = await anext(work)
+        with anyio.move_on_after(3) as scope:
+            async with anyio.create_task_group() as tasks:
+
+                async def keep() -> None:
+                    while True:
+                        await holder.keep(item)
+                        await anyio.sleep(0.05)
+
+                tasks.start_soon(keep)
+                await take(bus.consumer("g", "other", idle=1.0), 1)
+        assert scope.cancelled_caught
+        await work.aclose()
+
+
+async def test_a_group_that_is_gone_is_made_again(server: RealServer) -> None:
+    heard: list[str] = []
+
+    async def serve(bus: Bus) -> None:
+        consumer = bus.consumer("g", "c")
+        async for item in consumer.work():
+            heard.append(item.session)
+            await consumer.ack(item)
+
+    async with anyio.create_task_group() as tasks, server.bus() as bus:
+        tasks.start_soon(serve, bus)
+        await ring(bus, "a")
+        await eventually(lambda: heard == ["a"])
+        server.do("FLUSHALL")
+        await ring(bus, "b")
+        await eventually(lambda: "b" in heard)
+        server.do("DEL", Keys().index(Keys().bucket("c")))
+        await ring(bus, "c")
+        await eventually(lambda: "c" in heard)
+        tasks.cancel_scope.cancel()
+
+
+async def test_trimmed_pointers_stay_pending_with_nobody(server: RealServer) -> None:
+    async with server.bus() as bus:
+        await ring(bus, "a")
+        await take(bus.consumer("g", "c"), 1, ack=False)
+        index = Keys().index(Keys().bucket("a"))
+        server.do("XTRIM", index, "MAXLEN", "0")
+        await ring(bus, "b")
+        assert await take(bus.consumer("g", "c"), 1) == ["b"]
+        pending = server.do("XPENDING", index, "g")
+        assert isinstance(pending, list)
+        assert pending[0] == 0
+
+
+async def test_a_consumer_waits_for_a_lost_server(server: RealServer) -> None:
+    heard: list[str] = []
+
+    async def serve(bus: Bus) -> None:
+        consumer = bus.consumer("g", "c")
+        async for item in consumer.work():
+            heard.append(item.session)
+            await consumer.ack(item)
+
+    async with proxy(server.socket) as way, Bus.open(way.url) as bus, anyio.create_task_group() as tasks:
+        tasks.start_soon(serve, bus)
+        for round_ in range(4):
+            await ring(bus, f"s{round_}")
+            await eventually(partial(heard.__contains__, f"s{round_}"))
+            server.kill()
+            server.start()
+            way.cut()
+        tasks.cancel_scope.cancel()

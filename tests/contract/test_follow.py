@@ -1,0 +1,369 @@
+"""What following promises, on every server: every entry once, in order, whatever happens to the way there."""
+
+import random
+from collections.abc import Callable
+from functools import partial
+
+import anyio
+import pytest
+from anyio.abc import TaskGroup
+
+from bus import ALL_LANES, START, Bus, Closed, Cursor, Delta, Envelope, Lane, LogRolledBack, Session
+from bus.keys import Keys
+from tests.contract.said import assert_gap_free, read, said, told, word
+from tests.contract.test_read import fill
+from tests.proxy import proxy
+from tests.servers import RealServer, eventually
+
+
+class Follower:
+    """What one subscriber has seen so far."""
+
+    def __init__(
+        self, session: Session, *, after: Cursor = START, live: bool = False, lanes: frozenset[Lane] = ALL_LANES
+    ):
+        self.session, self.after, self.live, self.lanes = session, after, live, lanes
+        self.seen: list[Envelope] = []
+        self.error: Exception | None = None
+
+    async def run(self) -> None:
+        try:
+            async for envelope in self.session.follow(after=self.after, live=self.live, lanes=self.lanes):
+                self.seen.append(envelope)
+        except Exception as error:  # noqa: BLE001  the outcome is what is looked at
+            self.error = error
+
+    def start(self, tasks: TaskGroup) -> "Follower":
+        tasks.start_soon(self.run)
+        return self
+
+    @property
+    def words(self) -> list[str]:
+        return [e.message.delta if isinstance(e.message, Delta) else word(e) for e in self.seen]
+
+    def has(self, count: int) -> Callable[[], bool]:
+        return lambda: len(self.seen) >= count or self.error is not None
+
+    @property
+    def positions(self) -> list[int]:
+        return [envelope.position for envelope in self.seen]
+
+
+def piece(text: str) -> Delta:
+    return Delta(kind="text", message_id="m", delta=text)
+
+
+@pytest.mark.parametrize("limit", [32, 0])
+async def test_followers_that_join_anywhere_see_each_entry_once(
+    server: RealServer, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    monkeypatch.setattr("bus.hub.DIRECT_LIMIT", limit)
+    chance = random.Random(1)  # noqa: S311  a test's dice
+    total, followers = 2_000, list[Follower]()
+    async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
+        ours, theirs = bus.session("s"), other.session("s")
+        last = 0
+
+        async def publish() -> None:
+            nonlocal last
+            while last < total:
+                count = min(chance.choice((1, 1, 2, 90)), total - last)
+                numbers = range(last + 1, last + count + 1)
+                messages = [said(str(n)) if n % 3 == 1 else told(str(n)) for n in numbers]
+                last = (await theirs.publish(*messages)).position
+
+        tasks.start_soon(publish)
+        while last < total:
+            after = chance.randint(0, last)
+            lanes = chance.choice((ALL_LANES, ALL_LANES, frozenset({Lane.LLM}), frozenset({Lane.EXTENSION})))
+            followers.append(Follower(ours, after=Cursor(after), lanes=lanes).start(tasks))
+            await anyio.sleep(0.005)
+        everything = await read(ours)
+        assert_gap_free(everything)
+        for follower in followers:
+            wanted = [e for e in everything if e.position > follower.after.position and e.lane in follower.lanes]
+            await eventually(follower.has(len(wanted)))
+            assert follower.error is None
+            assert follower.seen == wanted
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_follower_sees_all_once_over_restarts_of_the_server(server: RealServer) -> None:
+    async with server.bus() as bus, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        await session.publish(said("0"))
+        follower = Follower(session).start(tasks)
+        single = Follower(session, lanes=frozenset({Lane.LLM})).start(tasks)
+        last = 1
+
+        async def publish() -> None:
+            nonlocal last
+            while last < 400:
+                last = (await session.publish(said("x"), told("y"), seconds=60)).position
+
+        tasks.start_soon(publish)
+
+        def reached(goal: int) -> bool:
+            return last >= goal
+
+        for goal in (50, 120, 200, 300):
+            await eventually(partial(reached, goal))
+            server.kill()
+            server.start()
+        await eventually(follower.has(401))
+        assert follower.error is single.error is None
+        assert_gap_free(follower.seen)
+        wanted = [e for e in follower.seen if e.lane is Lane.LLM]
+        await eventually(single.has(len(wanted)))
+        assert single.seen == wanted
+        tasks.cancel_scope.cancel()
+
+
+async def test_crossing_the_limit_of_the_hub_in_both_ways_loses_nothing(
+    server: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bus.hub.DIRECT_LIMIT", 3)
+    async with server.bus() as bus, anyio.create_task_group() as tasks:
+        sessions = [bus.session(f"s{index}") for index in range(8)]
+        for session in sessions:
+            await session.publish(said("0"))
+        stop = anyio.Event()
+
+        async def publish(session: Session) -> None:
+            while not stop.is_set():
+                await session.publish(said("x"), told("y"))
+                await anyio.sleep(0.001)
+
+        kept = [Follower(session).start(tasks) for session in sessions[:2]]
+        for session in sessions:
+            tasks.start_soon(publish, session)
+        for _ in range(4):
+            async with anyio.create_task_group() as more:
+                joined = [Follower(session).start(more) for session in sessions[2:]]
+                for follower in joined:
+                    await eventually(follower.has(len(follower.seen) + 20))
+                more.cancel_scope.cancel()
+            for follower in joined:
+                assert_gap_free(follower.seen)
+            goals = [len(follower.seen) + 10 for follower in kept]
+            for follower, goal in zip(kept, goals, strict=True):
+                await eventually(follower.has(goal))
+        stop.set()
+        for follower in kept:
+            end = (await follower.session.head()).position
+            await eventually(follower.has(end - 2))
+            assert_gap_free(follower.seen)
+            assert follower.error is None
+        tasks.cancel_scope.cancel()
+
+
+async def test_forty_sessions_are_followed_through_the_index(server: RealServer) -> None:
+    async with server.bus() as bus, anyio.create_task_group() as tasks:
+        sessions = [bus.session(f"s{index}") for index in range(40)]
+        followers = [Follower(session).start(tasks) for session in sessions]
+        for round_ in range(5):
+            for session in sessions:
+                await session.publish(said(str(round_)), told(str(round_)))
+        for follower in followers:
+            await eventually(follower.has(10))
+            assert_gap_free(follower.seen)
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_slow_follower_falls_behind_and_catches_up_from_the_log(
+    server: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bus.hub.BUFFER_LIMIT", 50)
+    async with server.bus() as bus, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        await session.publish(said("0"))
+        seen: list[Envelope] = []
+        go = anyio.Event()
+
+        async def follow() -> None:
+            async for envelope in session.follow():
+                seen.append(envelope)
+                await go.wait()
+
+        fast = Follower(session).start(tasks)
+        tasks.start_soon(follow)
+        await eventually(lambda: len(seen) == 1)
+        await fill(session, 700)
+        await eventually(fast.has(701))
+        assert len(seen) == 1
+        go.set()
+        await eventually(lambda: len(seen) == 701)
+        assert_gap_free(seen)
+        await session.publish(said("x"))
+        await eventually(lambda: len(seen) == 702)
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("limit", [32, 0])
+async def test_live_pieces_come_in_order_between_the_entries(
+    server: RealServer, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    monkeypatch.setattr("bus.hub.DIRECT_LIMIT", limit)
+    async with server.bus() as bus, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        await session.publish(said("q"))
+        early = Follower(session, live=True).start(tasks)
+        unseeing = Follower(session).start(tasks)
+        await eventually(early.has(1))
+        await session.preview(piece("1"), piece("2"))
+        await session.preview(piece("3"))
+        await eventually(early.has(4))
+        late = Follower(session, live=True).start(tasks)
+        resumed = Follower(session, live=True, after=early.seen[2].cursor).start(tasks)
+        await eventually(late.has(4))
+        await eventually(resumed.has(1))
+        await session.preview(piece("4"))
+        await session.publish(told("p"))
+        await session.preview(piece("5"))
+        await session.publish(said("1 2 3 4 5"))
+        for follower, wanted in (
+            (early, ["q", "1", "2", "3", "4", "p", "5", "1 2 3 4 5"]),
+            (late, ["q", "1", "2", "3", "4", "p", "5", "1 2 3 4 5"]),
+            (resumed, ["3", "4", "p", "5", "1 2 3 4 5"]),
+            (unseeing, ["q", "p", "1 2 3 4 5"]),
+        ):
+            await eventually(follower.has(len(wanted)))
+            assert follower.words == wanted
+        cursors = [envelope.cursor for envelope in early.seen]
+        assert cursors == sorted(set(cursors))
+        assert cursors[:5] == [Cursor(1), Cursor(1, 1), Cursor(1, 2), Cursor(1, 3), Cursor(1, 4)]
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("limit", [32, 0])
+async def test_an_entry_is_not_lost_between_many_live_pieces(
+    valkey: RealServer, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    monkeypatch.setattr("bus.hub.DIRECT_LIMIT", limit)
+    async with valkey.bus() as bus, valkey.bus() as other, anyio.create_task_group() as tasks:
+        ours, theirs = bus.session("s"), other.session("s")
+        follower = Follower(ours, live=True).start(tasks)
+        for n in range(60):
+            await theirs.publish(told(str(n)))
+            await theirs.preview(*[piece(f"{n}.{k}") for k in range(150 if n == 30 else 3)])
+        await eventually(lambda: "59.2" in follower.words)
+        entries = [envelope for envelope in follower.seen if not envelope.delta]
+        assert_gap_free(entries)
+        assert len(entries) == 60
+        cursors = [envelope.cursor for envelope in follower.seen]
+        assert cursors == sorted(set(cursors))
+        assert len(cursors) == 60 + 59 * 3 + 150
+        tasks.cancel_scope.cancel()
+
+
+async def test_the_hub_forgets_who_has_left(server: RealServer) -> None:
+    async with server.bus() as bus:
+        hub = bus._hub  # pyright: ignore[reportPrivateUsage]  # whether it forgets shows nowhere else
+        session = bus.session("s")
+        await session.publish(said("0"))
+        async for _ in session.follow():
+            assert hub.followed == {"s": 1}
+            break
+        await eventually(lambda: hub.followed == {})
+        for patience in (0.0, 0.001, 0.003, 0.01, 0.03):
+            with anyio.move_on_after(patience):
+                async for _ in session.follow():
+                    pass
+        await eventually(lambda: hub.followed == {})
+        stream = session.follow()
+        await anext(stream)
+        await stream.aclose()
+        assert hub.followed == {}
+
+
+async def test_following_ends_with_the_bus(server: RealServer) -> None:
+    async with anyio.create_task_group() as tasks:
+        async with server.bus() as bus:
+            session = bus.session("s")
+            await session.publish(said("0"))
+            follower = Follower(session).start(tasks)
+            await eventually(follower.has(1))
+        await eventually(lambda: follower.error is not None)
+        assert isinstance(follower.error, Closed)
+        for call in (session.publish(said("x")), anext(session.follow()), session.head()):
+            with pytest.raises(Closed):
+                await call
+
+
+async def test_a_follower_is_told_that_the_log_was_emptied(server: RealServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bus.hub.BLOCK_MS", 200)
+    async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        await session.publish(said("0"), told("1"))
+        quiet = Follower(session).start(tasks)
+        await eventually(quiet.has(2))
+        server.do("FLUSHALL")
+        await eventually(lambda: quiet.error is not None)
+        assert isinstance(quiet.error, LogRolledBack)
+        assert (quiet.error.seen, quiet.error.found) == (2, 0)
+        await other.session("s").publish(said("new"))
+        again = Follower(session).start(tasks)
+        await eventually(again.has(1))
+        assert again.words == ["new"]
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_follower_is_told_of_another_log_that_is_longer_already(server: RealServer) -> None:
+    async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        await session.publish(said("0"), told("1"))
+        follower = Follower(session).start(tasks)
+        await eventually(follower.has(2))
+        await anyio.sleep(0.01)
+        server.do("FLUSHALL")
+        await other.session("s").publish(said("new"), said("newer"), said("newest"))
+        await eventually(lambda: follower.error is not None)
+        assert isinstance(follower.error, LogRolledBack)
+        assert follower.words == ["0", "1"]
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_way_that_went_dead_without_a_sign_is_left(server: RealServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("bus.hub.BLOCK_MS", "bus.consumer.BLOCK_MS"):
+        monkeypatch.setattr(name, 100)
+    for name in ("bus.hub.SILENCE_SECONDS", "bus.connection.ANSWER_SECONDS", "bus.publisher.ANSWER_SECONDS"):
+        monkeypatch.setattr(name, 0.3)
+    async with proxy(server.socket) as way, Bus.open(way.url) as bus, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        await session.publish(said("0"))
+        follower = Follower(session).start(tasks)
+        await eventually(follower.has(1))
+        way.silence()
+        await session.publish(said("1"))
+        await eventually(follower.has(2))
+        way.silence()
+        assert (await session.head()).position == 2
+        assert follower.words == ["0", "1"]
+        tasks.cancel_scope.cancel()
+
+
+async def test_following_nothing_waits_and_harms_nobody(valkey: RealServer) -> None:
+    async with valkey.bus() as bus, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        nothing = Follower(bus.session("t"), lanes=frozenset()).start(tasks)
+        follower = Follower(session).start(tasks)
+        await session.publish(said("0"))
+        await bus.session("t").publish(said("0"))
+        await eventually(follower.has(1))
+        assert nothing.seen == []
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_stream_of_a_wrong_type_ends_its_own_following_alone(server: RealServer) -> None:
+    async with server.bus() as bus, anyio.create_task_group() as tasks:
+        broken, whole = bus.session("broken"), bus.session("whole")
+        first, second = Follower(broken).start(tasks), Follower(whole).start(tasks)
+        await whole.publish(said("0"))
+        await eventually(second.has(1))
+        server.do("SET", Keys().lane("broken", Lane.LLM), "x")
+        third = Follower(broken).start(tasks)
+        await whole.publish(said("1"))
+        await eventually(second.has(2))
+        await eventually(lambda: third.error is not None)
+        assert first.seen == third.seen == []
+        tasks.cancel_scope.cancel()

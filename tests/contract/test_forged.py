@@ -1,0 +1,225 @@
+"""What a foreign client wrote into a stream is never believed, and stops nobody."""
+
+from collections.abc import AsyncIterator
+
+import anyio
+import pytest
+
+from bus import (
+    ALL_LANES,
+    Bus,
+    Cursor,
+    CursorTrimmed,
+    Envelope,
+    ExtensionMessage,
+    ForgedEntry,
+    Lane,
+    Session,
+    Unreadable,
+)
+from bus.errors import DecodeError
+from bus.keys import Keys
+from tests.bus.resp import ResponseError
+from tests.contract.said import read, said, told, word, words
+from tests.servers import RealServer, eventually
+
+HEADER = "1 1700000000000 somebody"
+OTHERS = {
+    Lane.LLM: '{"role":"extension","kind":"told","data":"BAD"}',
+    Lane.EXTENSION: '{"role":"user","content":"BAD"}',
+}
+LANES = {"both": ALL_LANES, "llm": frozenset({Lane.LLM}), "extension": frozenset({Lane.EXTENSION})}
+FORGED = (
+    "any id",
+    "the next id, other fields",
+    "the next id, more fields than a call takes",
+    "the next id, a message of the other lane",
+    "the next id, no message",
+    "the next id, an endless time",
+    "a later id, a message of the other lane",
+    "an id between, a message of the lane",
+    "the highest id",
+)
+
+
+def forged(what: str, lane: Lane) -> tuple[str, ...]:
+    """Id and fields of an entry that a foreign client adds to a lane that ends at position 3."""
+    match what.rsplit(", ", maxsplit=1)[-1]:
+        case "any id":
+            return ("*", "x", "y")
+        case "other fields":
+            return ("4-0", "x", "y")
+        case "more fields than a call takes":
+            return ("4-0", *["x"] * 20_000)
+        case "a message of the other lane":
+            return ("4-0" if "next" in what else "5-0", "h", HEADER, "m", OTHERS[lane])
+        case "no message":
+            return ("4-0", "h", HEADER, "m", "BAD")
+        case "an endless time":
+            return ("4-0", "h", "1 " + "9" * 400 + " a", "m", OTHERS[lane])
+        case "a message of the lane":
+            return ("3-7", "h", HEADER, "m", OTHERS[Lane.LLM if lane is Lane.EXTENSION else Lane.EXTENSION])
+        case _:
+            return ("18446744073709551615-18446744073709551615", "x", "y")
+
+
+async def collect(envelopes: AsyncIterator[Envelope], seen: list[str]) -> None:
+    """Note the word of each as it comes."""
+    async for envelope in envelopes:
+        seen.append(word(envelope))  # noqa: PERF401  who looks at it sees each at once
+
+
+def genuine(envelopes: list[Envelope]) -> list[str]:
+    return [word(envelope) for envelope in envelopes if not isinstance(envelope.message, Unreadable)]
+
+
+@pytest.mark.parametrize("lane", Lane)
+@pytest.mark.parametrize("what", FORGED)
+async def test_publishing_and_reading_go_on_over_a_forged_entry(server: RealServer, what: str, lane: Lane) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await session.publish(said("a"), told("b"), said("c") if lane is Lane.LLM else told("c"))
+        server.do("XADD", Keys().lane("s", lane), *forged(what, lane))
+        assert genuine(await read(session)) == ["a", "b", "c"]
+        for text in ("d", "e"):
+            await session.publish(said(text), told(text))
+        envelopes = await read(session)
+        assert genuine(envelopes) == ["a", "b", "c", "d", "d", "e", "e"]
+        places = [envelope.position for envelope in envelopes if not isinstance(envelope.message, Unreadable)]
+        assert places == [1, 2, 3, 4, 5, 6, 7]
+        for envelope in envelopes:
+            if isinstance(envelope.message, Unreadable):
+                assert isinstance(envelope.message.error, ForgedEntry | DecodeError)
+        llm = [envelope async for envelope in session.read(lanes={Lane.LLM})]
+        assert not [envelope for envelope in llm if isinstance(envelope.message, ExtensionMessage)]
+        assert "BAD" not in [word(envelope) for envelope in envelopes]
+
+
+@pytest.mark.parametrize("lane", Lane)
+@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("what", FORGED)
+async def test_followers_go_on_over_a_forged_entry(valkey: RealServer, what: str, lanes: str, lane: Lane) -> None:
+    seen: list[Envelope] = []
+
+    async def follow(session: Session) -> None:
+        async for envelope in session.follow(lanes=LANES[lanes]):
+            seen.append(envelope)  # noqa: PERF401  it has no end
+
+    async with valkey.bus() as bus, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        await session.publish(said("a"), told("b"), said("c") if lane is Lane.LLM else told("c"))
+        tasks.start_soon(follow, session)
+        await eventually(lambda: len(seen) >= 1)
+        await anyio.sleep(0.02)  # so that the hub waits for what comes
+        valkey.do("XADD", Keys().lane("s", lane), *forged(what, lane))
+        await anyio.sleep(0.02)
+        for text in ("d", "e"):
+            await session.publish(said(text), told(text))
+        await eventually(lambda: any(envelope.position >= 6 for envelope in seen))
+        await session.publish(said("f"), told("f"))
+        await eventually(lambda: any(envelope.position >= 8 for envelope in seen) and "f" in genuine(seen))
+        wanted = [e async for e in session.read(lanes=LANES[lanes]) if not isinstance(e.message, Unreadable)]
+        await eventually(lambda: len(genuine(seen)) >= len(wanted))
+        assert [e for e in seen if not isinstance(e.message, Unreadable)] == wanted
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_lane_full_of_forged_entries_ends_for_its_readers(server: RealServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await session.publish(said("a"), told("b"), told("c"))
+        with server.talk() as say:
+            for index in range(1, 1_300):
+                say("XADD", Keys().lane("s", Lane.LLM), f"2-{index}", "x", "y")
+        with anyio.fail_after(10):
+            assert genuine(await read(session)) == ["a", "b", "c"]
+        assert (await session.publish(said("d"))).position == 4
+
+
+async def test_a_forged_bell_stops_neither_followers_nor_workers(
+    server: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bus.hub.DIRECT_LIMIT", 0)
+    seen: list[str] = []
+    work: list[str] = []
+
+    async def follow(session: Session) -> None:
+        await collect(session.follow(), seen)
+
+    async def serve(bus: Bus) -> None:
+        consumer = bus.consumer("g", "c")
+        async for item in consumer.work():
+            work.append(item.session)
+            await consumer.ack(item)
+
+    async with server.bus() as bus, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        await session.publish(said("a"))
+        tasks.start_soon(follow, session)
+        tasks.start_soon(serve, bus)
+        await eventually(lambda: seen == ["a"] and work == ["s"])
+        index = Keys().index(Keys().bucket("s"))
+        for fields in (
+            ("x", "y"),
+            ("s", "t", "w", "1"),
+            ("w", "1"),
+            ("s", "s", "z", "many", "w", "1"),
+            ("x", "\udcff"),
+        ):
+            with server.talk() as say:
+                say.send("XADD", index, "*", *fields)
+        await session.publish(said("b"))
+        await eventually(lambda: seen == ["a", "b"] and work[-1] == "s" and len(work) >= 2)
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_missing_entry_is_told_and_what_follows_it_can_be_read(server: RealServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await session.publish(said("a"), told("b"), said("c"), told("d"))
+        server.do("XDEL", Keys().lane("s", Lane.LLM), "3-0")
+        seen: list[str] = []
+        for envelopes in (session.read(), session.follow()):
+            seen.clear()
+            with pytest.raises(CursorTrimmed) as caught:
+                await collect(envelopes, seen)
+            assert seen == ["a", "b"]
+            assert (caught.value.cursor, caught.value.first_kept) == ("2-0", 4)
+        assert [word(e) async for e in session.read(after=Cursor(caught.value.first_kept - 1))] == ["d"]
+
+
+async def test_a_missing_entry_is_told_to_who_follows_live(valkey: RealServer) -> None:
+    seen: list[str] = []
+    async with valkey.bus() as bus, anyio.create_task_group() as tasks:
+        session, other = bus.session("s"), bus.session("t")
+        await session.publish(said("a"))
+        await other.publish(said("o"))
+
+        async def follow() -> None:
+            with pytest.raises(CursorTrimmed):
+                await collect(session.follow(), seen)
+            seen.append("told")
+
+        tasks.start_soon(follow)
+        tasks.start_soon(collect, other.follow(), seen)
+        await eventually(lambda: sorted(seen) == ["a", "o"])
+        await anyio.sleep(0.02)
+        with valkey.talk() as say:
+            say("MULTI")
+            lane, head = Keys().lane("s", Lane.LLM), Keys().head("s")
+            say("XADD", lane, "3-0", "h", "1 1 x", "m", '{"role":"user","content":"c"}')
+            say("HSET", head, "position", "3")
+            say("EXEC")
+        await eventually(lambda: seen[-1] == "told")
+        await other.publish(said("p"))
+        await eventually(lambda: seen[-1] == "p")
+        tasks.cancel_scope.cancel()
+
+
+async def test_nothing_but_the_log_tells_a_lane_from_the_other(server: RealServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await session.publish(said("a"))
+        with pytest.raises(ResponseError):
+            server.do("XADD", Keys().lane("s", Lane.LLM), "1-0", "x", "y")  # what is there cannot be written over
+        assert await words(session) == ["a"]

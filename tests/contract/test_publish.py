@@ -1,0 +1,479 @@
+"""What a publish promises, on every server."""
+
+import random
+import shutil
+from collections.abc import Sized
+from functools import partial
+
+import anyio
+import pytest
+
+from bus import (
+    Bus,
+    Conflict,
+    ExtensionMessage,
+    Fenced,
+    Lane,
+    LogRolledBack,
+    MessageTooLarge,
+    OutcomeUnknown,
+    Receipt,
+    Session,
+    Unavailable,
+    UserMessage,
+)
+from bus.errors import DecodeError, Refused
+from bus.keys import Keys
+from tests.contract.said import assert_gap_free, read, said, told, word, words
+from tests.proxy import proxy
+from tests.servers import RealServer, eventually
+
+
+def has(found: Sized, count: int) -> bool:
+    return len(found) >= count
+
+
+async def test_positions_run_on_over_both_lanes(server: RealServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        assert (await session.publish(said("a"))).positions == (1,)
+        assert (await session.publish(told("b"), told("c"))).positions == (2, 3)
+        assert (await session.publish(said("d"), told("e"), said("f"))).positions == (4, 5, 6)
+        envelopes = await read(session)
+        assert_gap_free(envelopes)
+        assert [word(envelope) for envelope in envelopes] == list("abcdef")
+        lanes = "".join("l" if envelope.lane is Lane.LLM else "e" for envelope in envelopes)
+        assert lanes == "leelel"
+        assert (await session.head()).position == 6
+
+
+async def test_each_session_counts_for_itself(server: RealServer) -> None:
+    async with server.bus() as bus:
+        for name in ("a", "b", "c"):
+            assert (await bus.session(name).publish(said(name))).position == 1
+        assert {head.session for head in await bus.sessions()} == {"a", "b", "c"}
+
+
+async def test_a_publish_that_expects_another_position_adds_nothing(server: RealServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await session.publish(said("a"), expected=0)
+        with pytest.raises(Conflict) as caught:
+            await session.publish(said("b"), told("c"), expected=0)
+        assert (caught.value.expected, caught.value.found) == (0, 1)
+        await session.publish(said("d"), expected=1)
+        assert await words(session) == ["a", "d"]
+
+
+async def test_a_repeated_key_adds_nothing_and_gives_the_first_positions(server: RealServer) -> None:
+    async with server.bus() as bus, server.bus() as other:
+        first = await bus.session("s").publish(said("a"), told("b"), key="k")
+        again = await other.session("s").publish(said("c"), key="k")
+        assert first == Receipt((1, 2))
+        assert again == Receipt((1, 2), is_duplicate=True)
+        assert (await bus.session("t").publish(said("a"), key="k")).is_duplicate is False
+        assert await words(bus.session("s")) == ["a", "b"]
+
+
+@pytest.mark.parametrize("key", ["", " ", "é\x00\n\"'", "{", "k" * 10_000])
+async def test_any_text_may_be_a_key(valkey: RealServer, key: str) -> None:
+    async with valkey.bus() as bus:
+        session = bus.session("s")
+        assert not (await session.publish(said("a"), key=key)).is_duplicate
+        assert (await session.publish(said("a"), key=key)).is_duplicate
+
+
+async def test_one_group_commit_gives_each_publish_its_own_outcome(server: RealServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        lease = await session.acquire_lease("me", 60)
+        assert lease is not None
+        await session.publish(said("0"), key="old")
+        results: dict[str, Receipt | Exception] = {}
+
+        async def publish(name: str, *messages: UserMessage | ExtensionMessage, **conditions: object) -> None:
+            try:
+                results[name] = await session.publish(*messages, **conditions)  # type: ignore[arg-type]  # by name
+            except Exception as error:  # noqa: BLE001  the outcome is what is looked at
+                results[name] = error
+
+        async with anyio.create_task_group() as tasks:  # all wait at the same time: one flight
+            for name, count, conditions in (
+                ("plain", 2, {}),
+                ("conflict", 3, {"expected": 1}),
+                ("expected", 1, {"expected": 3}),
+                ("old", 4, {"key": "old"}),
+                ("fenced", 2, {"epoch": lease.epoch + 1}),
+                ("new", 2, {"key": "new"}),
+                ("twin", 1, {"key": "new"}),
+                ("leased", 1, {"epoch": lease.epoch}),
+                ("last", 1, {}),
+            ):
+                tasks.start_soon(partial(publish, name, *[told(name)] * count, **conditions))
+        assert results["plain"] == Receipt((2, 3))
+        assert isinstance(results["conflict"], Conflict)
+        assert results["conflict"].found == 3
+        assert results["expected"] == Receipt((4,))
+        assert results["old"] == Receipt((1,), is_duplicate=True)
+        assert isinstance(results["fenced"], Fenced)
+        assert results["fenced"].found == lease.epoch
+        assert results["new"] == Receipt((5, 6))
+        assert results["twin"] == Receipt((5, 6), is_duplicate=True)
+        assert results["leased"] == Receipt((7,))
+        assert results["last"] == Receipt((8,))
+        assert await words(session) == ["0", "plain", "plain", "expected", "new", "new", "leased", "last"]
+
+
+async def test_lost_answers_double_and_lose_nothing(server: RealServer) -> None:
+    async with proxy(server.socket) as way, Bus.open(way.url) as bus:
+        session = bus.session("s")
+        places: dict[str, int] = {}
+
+        async def speak(caller: int) -> None:
+            for turn in range(30):
+                name = f"{caller}.{turn}"
+                places[name] = (await session.publish(said(name), seconds=30)).position
+
+        async with anyio.create_task_group() as tasks:
+            for caller in range(8):
+                tasks.start_soon(speak, caller)
+            for goal in range(0, 8 * 30, 24):
+                await eventually(partial(has, places, goal))
+                way.lose = 1
+        envelopes = await read(session)
+        assert way.lost >= 2
+        assert_gap_free(envelopes)
+        assert {word(envelope): envelope.position for envelope in envelopes} == places
+
+
+async def test_lost_answers_keep_each_outcome(server: RealServer) -> None:
+    async with proxy(server.socket) as way, Bus.open(way.url) as bus:
+        session = bus.session("s")
+        await session.publish(said("a"), key="k")
+        way.lose = 1
+        assert (await session.publish(said("b"), key="k")).is_duplicate
+        way.lose = 1
+        with pytest.raises(Conflict):
+            await session.publish(said("c"), expected=0)
+        way.lose = 2
+        assert await session.publish(said("d"), key="l") == Receipt((2,))
+        assert way.lost == 4
+        assert await words(session) == ["a", "d"]
+
+
+async def test_forgotten_scripts_are_loaded_again(server: RealServer) -> None:
+    async with server.bus() as bus:
+        for index in range(3):
+            session = bus.session(f"s{index}")
+            server.do("SCRIPT", "FLUSH")
+            await session.publish(said("a"))
+            server.do("SCRIPT", "FLUSH")
+            assert await session.acquire_lease("me", 60) is not None
+            server.do("SCRIPT", "FLUSH")
+            assert await session.save_projection("p", 1, b"{}", position=1, expected=0)
+            assert await words(session) == ["a"]
+
+
+async def test_a_server_killed_under_64_callers_loses_and_doubles_nothing_acknowledged(server: RealServer) -> None:
+    acknowledged: dict[str, int] = {}
+
+    async with server.bus() as bus:
+        session = bus.session("s")
+
+        async def speak(caller: int) -> None:
+            for turn in range(12):
+                name = f"{caller}.{turn}"
+                acknowledged[name] = (await session.publish(said(name), seconds=60)).position
+
+        async with anyio.create_task_group() as tasks:
+            for caller in range(64):
+                tasks.start_soon(speak, caller)
+            for round_ in range(1, 5):
+                await eventually(partial(has, acknowledged, round_ * 64 * 2))
+                server.kill()
+                server.start()
+        envelopes = await read(session)
+        assert_gap_free(envelopes)
+        assert {word(envelope): envelope.position for envelope in envelopes} == acknowledged
+        for caller in range(64):
+            turns = [name for name in map(word, envelopes) if name.startswith(f"{caller}.")]
+            assert turns == [f"{caller}.{turn}" for turn in range(12)]
+
+
+async def test_a_silent_server_makes_the_outcome_unknown_and_then_has_it_once(server: RealServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await session.publish(said("a"))
+        server.pause()
+        with pytest.raises(OutcomeUnknown) as caught:
+            await session.publish(said("b"), key="b", seconds=0.2)
+        assert caught.value.session == "s"
+        server.resume()
+        assert await session.publish(said("b"), key="b") == Receipt((2,), is_duplicate=True)
+        assert await words(session) == ["a", "b"]
+
+
+async def test_a_silent_server_is_waited_for_until_the_deadline(server: RealServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await session.publish(said("a"))
+        server.pause()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(session.publish, said("b"))
+            await anyio.sleep(0.1)
+            server.resume()
+        assert await words(session) == ["a", "b"]
+
+
+async def test_what_was_never_sent_is_unavailable_and_never_comes(server: RealServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        server.kill()
+        with pytest.raises(Unavailable) as caught:
+            await session.publish(said("a"), seconds=0.2)
+        assert not isinstance(caught.value, OutcomeUnknown)
+        server.start()
+        assert (await session.publish(said("b"))).position == 1
+        assert await words(session) == ["b"]
+
+
+async def test_what_was_sent_at_a_second_try_has_an_unknown_outcome(server: RealServer) -> None:
+    async with proxy(server.socket) as way, Bus.open(way.url) as bus:
+        session = bus.session("s")
+        server.kill()
+        way.lose = 1_000_000
+        async with anyio.create_task_group() as tasks:
+
+            async def publish() -> None:
+                with pytest.raises(OutcomeUnknown):  # it is in the log, only nobody could say so
+                    await session.publish(said("a"), seconds=1.5)
+
+            tasks.start_soon(publish)
+            await anyio.sleep(0.1)
+            server.start()
+        assert way.lost > 0
+        way.lose = 0
+        assert (await session.publish(said("b"))).position == 2
+        assert await words(session) == ["a", "b"]
+
+
+async def test_a_caller_cancelled_before_sending_adds_nothing(server: RealServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await session.publish(said("a"))
+        server.pause()
+        async with anyio.create_task_group() as tasks:
+            for name in ("b", "c"):
+                tasks.start_soon(session.publish, said(name))
+                await anyio.sleep(0.05)
+            with anyio.move_on_after(0.05) as scope:  # behind those that are on their way
+                await session.publish(said("d"))
+            assert scope.cancelled_caught
+            server.resume()
+        assert (await session.publish(said("e"))).position == 4
+        assert await words(session) == ["a", "b", "c", "e"]
+
+
+async def test_callers_cancelled_at_any_time_harm_no_other(server: RealServer) -> None:
+    chance = random.Random(7)  # noqa: S311  a test's dice
+    async with server.bus() as bus:
+        session = bus.session("s")
+        kept: dict[str, int] = {}
+
+        async def speak(name: str, patience: float | None) -> None:
+            with anyio.move_on_after(patience):
+                place = (await session.publish(said(name))).position
+                kept[name] = place
+
+        async with anyio.create_task_group() as tasks:
+            for index in range(400):
+                patience = chance.choice((0, 0.0005, 0.002, None))
+                tasks.start_soon(speak, str(index), patience)
+                if index % 20 == 0:
+                    await anyio.sleep(0.001)
+        envelopes = await read(session)
+        assert_gap_free(envelopes)
+        found = {word(envelope): envelope.position for envelope in envelopes}
+        assert len(found) == len(envelopes)
+        assert kept.items() <= found.items()
+
+
+async def test_one_message_over_the_limit_keeps_its_whole_batch_out(server: RealServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        with pytest.raises(MessageTooLarge) as caught:
+            await session.publish(said("small"), said("x" * 1_048_576))
+        assert caught.value.size_bytes > caught.value.limit_bytes == 1_048_576
+        assert (await session.head()).position == 0
+        frame = len(said("").to_json()) + 8
+        await session.publish(said("x" * (1_048_576 - frame - 100)))
+        assert (await session.head()).position == 1
+
+
+async def test_a_full_server_refuses_writes_nothing_half_and_recovers(server: RealServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await session.publish(said("a"))
+        server.do("CONFIG", "SET", "maxmemory", "1")
+        with pytest.raises(Unavailable) as caught:
+            await session.publish(said("b"), told("c"), key="k", seconds=0.3)
+        assert isinstance(caught.value, Refused | Unavailable)
+        assert not isinstance(caught.value, OutcomeUnknown)
+        assert await words(session) == ["a"]
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(session.publish, said("d"))
+            await anyio.sleep(0.1)
+            server.do("CONFIG", "SET", "maxmemory", "0")
+        assert await session.publish(said("e"), key="k") == Receipt((3,))
+        assert await words(session) == ["a", "d", "e"]
+
+
+async def test_a_producer_is_told_that_the_log_lost_its_end_and_goes_on(server: RealServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await session.publish(said("a"))
+        server.kill()
+        copy = server.directory.with_name(server.directory.name + "-copy")
+        shutil.copytree(server.directory, copy, ignore=shutil.ignore_patterns("s"))
+        server.start()
+        try:
+            await session.publish(said("b"))
+            await session.publish(told("c"))
+            server.kill()
+            shutil.rmtree(server.directory / "appendonlydir")
+            shutil.copytree(copy / "appendonlydir", server.directory / "appendonlydir")
+            server.start()
+        finally:
+            shutil.rmtree(copy)
+        with pytest.raises(LogRolledBack) as caught:
+            await session.publish(said("d"))
+        assert (caught.value.session, caught.value.seen, caught.value.found) == ("s", 3, 1)
+        assert (await session.publish(said("e"))).position == 2
+        assert await words(session) == ["a", "e"]
+
+
+async def test_a_producer_is_told_of_an_emptied_server_and_goes_on(server: RealServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await session.publish(said("a"), told("b"))
+        server.do("FLUSHALL")
+        with pytest.raises(LogRolledBack):
+            await session.publish(said("c"))
+        assert (await session.publish(said("d"))).position == 1
+        assert await words(session) == ["d"]
+
+
+async def test_a_full_queue_is_waited_for_until_the_deadline(
+    server: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bus.publisher.QUEUE_LIMIT_BYTES", 1_000)
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await session.publish(said("a"))
+        server.pause()
+        async with anyio.create_task_group() as tasks:
+            for name in ("b", "c", "d" * 2_000):
+                tasks.start_soon(session.publish, said(name))
+                await anyio.sleep(0.02)
+            with pytest.raises(Unavailable) as caught:
+                await session.publish(said("e"), seconds=0.1)
+            assert "room" in str(caught.value)
+            tasks.start_soon(session.publish, said("f"))
+            await anyio.sleep(0.02)
+            server.resume()
+        assert [text[0] for text in await words(session)] == ["a", "b", "c", "d", "f"]
+
+
+async def test_a_caller_that_waits_for_room_is_told_when_the_bus_closes(
+    valkey: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bus.publisher.QUEUE_LIMIT_BYTES", 1_000)
+    monkeypatch.setattr("bus.bus.CLOSE_SECONDS", 0.1)
+    outcomes: list[Exception] = []
+
+    async def publish(session: Session, text: str) -> None:
+        try:
+            await session.publish(said(text))
+        except Exception as error:  # noqa: BLE001  the outcome is what is looked at
+            outcomes.append(error)
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks, valkey.bus() as bus:
+            session = bus.session("s")
+            await session.publish(said("a"))
+            valkey.pause()
+            for text in ("b", "c", "d" * 2_000, "e"):
+                tasks.start_soon(publish, session, text)
+                await anyio.sleep(0.02)
+    assert sorted(type(error).__name__ for error in outcomes) == [
+        "Closed",
+        "Closed",
+        "OutcomeUnknown",
+        "OutcomeUnknown",
+    ]
+
+
+async def test_a_key_that_is_no_text_is_refused_and_harms_no_other(valkey: RealServer) -> None:
+    async with valkey.bus() as bus:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(bus.session("a").publish, said("a"))
+            with pytest.raises(DecodeError):
+                await bus.session("s").publish(said("b"), key="\ud800")
+        await bus.session("a").publish(said("c"))
+        assert await words(bus.session("a")) == ["a", "c"]
+
+
+@pytest.mark.parametrize("part", ["head", "keys", "llm", "ext", "index", "sessions"])
+async def test_a_key_of_a_wrong_type_refuses_its_session_alone_and_whole(server: RealServer, part: str) -> None:
+    keys = Keys()
+    names = {
+        "head": keys.head("s"),
+        "keys": f"lanebus:{{{keys.bucket('s')}}}:s:s:keys",
+        "llm": keys.lane("s", Lane.LLM),
+        "ext": keys.lane("s", Lane.EXTENSION),
+        "index": keys.index(keys.bucket("s")),
+        "sessions": keys.sessions(keys.bucket("s")),
+    }
+    async with server.bus() as bus:
+        server.do("SET", names[part], "x")
+        outcomes: dict[str, Receipt | Exception] = {}
+
+        async def publish(name: str, text: str) -> None:
+            try:
+                outcomes[text] = await bus.session(name).publish(said(text), told(text), said(text), key=text)
+            except Exception as error:  # noqa: BLE001  the outcome is what is looked at
+                outcomes[text] = error
+
+        async with anyio.create_task_group() as tasks:  # one flight
+            for name, text in (("a", "before"), ("s", "first"), ("s", "second"), ("b", "behind")):
+                tasks.start_soon(publish, name, text)
+        assert outcomes["before"] == outcomes["behind"] == Receipt((1, 2, 3))
+        for refused in (outcomes["first"], outcomes["second"]):
+            assert isinstance(refused, Refused)
+            assert refused.code == "WRONGTYPE"
+        server.do("DEL", names[part])
+        assert (await bus.session("s").head()).position == 0
+        assert await words(bus.session("s")) == []
+        assert await bus.session("s").publish(told("x"), said("y"), key="first") == Receipt((1, 2))
+        assert await words(bus.session("s")) == ["x", "y"]
+        assert await bus.session("a").publish(said("z")) == Receipt((4,))
+        assert await words(bus.session("a")) == ["before", "before", "before", "z"]
+
+
+async def test_what_may_have_landed_is_not_refused_for_good(server: RealServer) -> None:
+    async with proxy(server.socket) as way, Bus.open(way.url) as bus:
+        session = bus.session("s")
+        await session.publish(said("a"))
+        async with anyio.create_task_group() as tasks:
+
+            async def publish() -> None:
+                assert await session.publish(said("b")) == Receipt((2,))
+
+            way.lose = 1
+            way.on_lost = lambda: server.do("ACL", "SETUSER", "default", "-evalsha", "-eval")
+            tasks.start_soon(publish)
+            await eventually(lambda: way.lost == 1)
+            await anyio.sleep(0.1)  # it is being refused meanwhile
+            server.do("ACL", "SETUSER", "default", "+evalsha", "+eval")
+        assert await session.publish(said("c")) == Receipt((3,))
+        assert await words(session) == ["a", "b", "c"]
