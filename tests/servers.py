@@ -10,7 +10,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from tests.needs import find
 __all__ = ("RealServer", "eventually", "real_server", "shortly")
 
 
-DEADLINE = 4.0
+DEADLINE = 20.0
 """Seconds to wait for what must come at all; for a machine under load, not a claim about speed."""
 
 
@@ -91,7 +91,7 @@ class RealServer:
 
 
 @contextmanager
-def real_server(binary: Path, *options: str) -> Iterator[RealServer]:
+def real_server(binary: Path, *options: str) -> Generator[RealServer, None, None]:
     """A running server; nothing of it is left afterwards, whatever the test did to it."""
     directory = Path(tempfile.mkdtemp(prefix="lanebus-")).resolve()
     server = RealServer(binary, directory, *options)

@@ -138,6 +138,7 @@ async def test_crossing_the_limit_of_the_hub_in_both_ways_loses_nothing(
         for session in sessions:
             tasks.start_soon(publish, session)
         for _ in range(4):
+            joined = list[Follower]()
             async with anyio.create_task_group() as more:
                 joined = [Follower(session).start(more) for session in sessions[2:]]
                 for follower in joined:

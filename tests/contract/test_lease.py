@@ -18,12 +18,14 @@ async def test_a_lease_is_held_by_one_until_it_is_given_back(server: RealServer)
     async with server.bus() as bus:
         session = bus.session("s")
         mine = await session.acquire_lease("me", 60)
+        assert mine is not None
         assert mine == Lease("s", "me", 1)
         assert await session.acquire_lease("you", 60) is None
         assert await session.renew_lease(mine, 60)
         await session.release_lease(mine)
         assert not await session.renew_lease(mine, 60)
         yours = await session.acquire_lease("you", 60)
+        assert yours is not None
         assert yours == Lease("s", "you", 2)
         await session.release_lease(mine)  # lost already: nothing happens
         assert await session.renew_lease(yours, 60)
