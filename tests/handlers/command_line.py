@@ -15,7 +15,7 @@ import sys
 import tempfile
 import termios
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,7 +80,7 @@ class CommandLine:
         return Answer(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     @contextmanager
-    def running(self, *arguments: str | Path) -> Iterator[Running]:
+    def running(self, *arguments: str | Path) -> Generator[Running]:
         """A command that goes on; it is killed at the end of the block if it still does."""
         with self.fed(*arguments) as process:
             assert process.stdin is not None
@@ -89,7 +89,7 @@ class CommandLine:
             yield process
 
     @contextmanager
-    def fed(self, *arguments: str | Path) -> Iterator[Running]:
+    def fed(self, *arguments: str | Path) -> Generator[Running]:
         """The same, with a stdin to write to."""
         process = subprocess.Popen(
             self._command(*arguments),
@@ -156,7 +156,7 @@ class CommandLine:
 
 
 @pytest.fixture
-def lanebus() -> Iterator[CommandLine]:
+def lanebus() -> Generator[CommandLine]:
     """The command line on a new data directory; its server has ended when the test has."""
     # Not pytest's own directory: its path is too long for a socket in some places.
     parent = Path(tempfile.mkdtemp(prefix="lanebus-")).resolve()
