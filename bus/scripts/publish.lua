@@ -18,6 +18,8 @@
 -- have two appends to a session on their way and lose both answers. Each entry has two fields, as few as can be: what
 -- every entry has stands in one of them.
 
+-- Names are local because a look-up of a global one costs as much as the work of a line.
+local KEYS, ARGV, type, tonumber = KEYS, ARGV, type, tonumber
 local call, pcall_, concat, byte, sub, match = redis.call, redis.pcall, table.concat, string.byte, string.sub, string.match
 local producer, index_length = ARGV[1], ARGV[3]
 local clock = call('TIME')
@@ -54,7 +56,8 @@ local function failed(answer)
   return type(answer) == 'table' and answer.err
 end
 
-while arg <= #ARGV do
+local words = #ARGV
+while arg <= words do
   local session, number, count = ARGV[arg], tonumber(ARGV[arg + 1]), tonumber(ARGV[arg + 2])
   arg = arg + 3
   local head = pcall_('HMGET', KEYS[key + 2], 'position', 'bytes', 'state', 'epoch', field)
@@ -70,7 +73,7 @@ while arg <= #ARGV do
     reply = 'gap ' .. last .. ' ' .. base
   end
 
-  local position, outcomes, plain = base, {}, true
+  local position, outcomes = base, nil -- outcomes: nil as long as every publish was appended
   local touched, new_keys, woken = {}, {}, ''
   for p = 1, count do
     local lanes, plan = ARGV[arg], nil
@@ -88,15 +91,19 @@ while arg <= #ARGV do
       if fault then
         reply = 'refused ' .. match(fault, '^%S*')
       elseif verdict then
-        outcomes[p], plain = verdict, false
+        if not outcomes then
+          outcomes = {}
+          for q = 1, p - 1 do outcomes[q] = 'a' end
+        end
+        outcomes[p] = verdict
       else
-        outcomes[p] = 'a'
+        if outcomes then outcomes[p] = 'a' end
         for m = 1, length do
           local stream, json = KEYS[key + LANE[byte(lanes, m)]], ARGV[arg + m - 1]
           position = position + 1
           local added = pcall_('XADD', stream, position .. '-0', 'h', header, 'm', json)
-          fault = failed(added)
-          if fault then
+          if type(added) == 'table' then
+            fault = added.err
             if string.find(fault, 'equal or smaller', 1, true) or string.find(fault, 'exhausted', 1, true) then
               take_back(touched, KEYS[key + 3], new_keys, base + 1, position - 1)
               replies[#replies + 1] = 'forged ' .. sub(lanes, m, m) .. ' ' .. position
@@ -125,7 +132,7 @@ while arg <= #ARGV do
     if fault then reply = 'refused ' .. match(fault, '^%S*') end
   end
   if not reply then
-    reply = number .. ' ' .. base .. ' ' .. (plain and '' or concat(outcomes, ' '))
+    reply = number .. ' ' .. base .. ' ' .. (outcomes and concat(outcomes, ' ') or '')
     local answers = kept and reply .. '|' .. match(kept, '^[^|]*') or reply
     if position == base then
       call('HSET', KEYS[key + 2], field, answers)
