@@ -8,7 +8,6 @@ place and reads what is before it from the log, so history and live come from th
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, cast
@@ -16,8 +15,9 @@ from typing import TYPE_CHECKING, cast
 import anyio
 
 from bus.codec import Entry, decode_delta
-from bus.envelope import Cursor, Envelope
-from bus.errors import BusError, Closed, CursorTrimmed, LogRolledBack, Refused, Unavailable
+from bus.envelope import Cursor
+from bus.errors import Closed, CursorTrimmed, LogRolledBack, Refused, Unavailable
+from bus.feed import Feed, Question, Subscription
 from bus.keys import Keys
 from bus.log import Log, SessionHead, answered, head_command, read_head
 from bus.messages.lanes import Lane
@@ -26,7 +26,7 @@ from bus.reader import SAFE_PAGE, find_hole, merge, position_of
 if TYPE_CHECKING:
     from bus.connection import Argument, Link, Reply, Server
 
-__all__ = ("Hub", "Subscription")
+__all__ = ("Hub",)
 
 DIRECT_LIMIT = 32
 """Up to this many sessions the hub blocks on their own streams."""
@@ -34,107 +34,8 @@ DIRECT_LIMIT = 32
 BLOCK_MS = 5_000
 """A blocked read comes back at least this often, to see whether the log went backwards."""
 
-BUFFER_LIMIT = 2_000
-"""Envelopes that wait for a slow subscriber; beyond it the subscriber reads them from the log again."""
-
 SILENCE_SECONDS = 3.0
 """How much longer than it should block a read may take before its link counts as dead."""
-
-_LAST = 2**64 - 1
-
-
-class Subscription:
-    """One follower's place in the hub: what came since it joined, until it is closed."""
-
-    def __init__(self, feed: _Feed, lanes: frozenset[Lane], *, live: bool) -> None:
-        self._feed, self.lanes, self.live = feed, lanes, live
-        self.start = Cursor(feed.position)
-        """everything after it comes here, everything up to it is in the log already"""
-        self.live_start = feed.live or self.start
-        """live deltas after it come here"""
-        self.fell_behind = False
-        self._buffer: deque[Envelope] = deque()
-        self._error: BusError | None = None
-        self._news = asyncio.Event()
-
-    async def take(self) -> list[Envelope]:
-        """What has come, in order; waits until there is something. Empty only if `fell_behind`.
-
-        Raises:
-            LogRolledBack, CursorTrimmed, Closed: following cannot go on.
-        """
-        await self._news.wait()
-        self._news.clear()
-        if self._error is not None:
-            raise self._error
-        taken = list(self._buffer)
-        self._buffer.clear()
-        return taken
-
-    def close(self) -> None:
-        """Leave the hub."""
-        self._feed.leave(self)
-
-    def offer(self, envelopes: Sequence[Envelope]) -> None:
-        """Hand over what this follower asked for; too much is dropped at once, as the log has it."""
-        wanted = [e for e in envelopes if (self.live if e.delta else e.lane in self.lanes)]
-        if not wanted or self.fell_behind:
-            return
-        self._buffer.extend(wanted)
-        if len(self._buffer) > BUFFER_LIMIT:
-            self.fell_behind = True
-            self._buffer.clear()
-        self._news.set()
-
-    def fail(self, error: BusError) -> None:
-        """End the following with an error."""
-        self._error = error
-        self._news.set()
-
-
-class _Feed:
-    """One followed session: how far the hub has read, and for whom."""
-
-    def __init__(self, hub: Hub, head: SessionHead) -> None:
-        self._hub, self.session, self.position, self.created = hub, head.session, head.position, head.created
-        self.live: Cursor | None = None
-        self.subscriptions: set[Subscription] = set()
-        self.lanes: tuple[Lane, ...] = ()
-        self.is_dirty = True
-
-    def join(self, lanes: frozenset[Lane], *, live: bool) -> Subscription:
-        if live and self.live is None:
-            self.live = Cursor(self.position)
-        subscription = Subscription(self, lanes, live=live)
-        self.subscriptions.add(subscription)
-        self._count()
-        return subscription
-
-    def leave(self, subscription: Subscription) -> None:
-        self.subscriptions.discard(subscription)
-        self._count()
-        if not self.subscriptions:
-            self._hub.forget(self)
-
-    def offer(self, envelopes: Sequence[Envelope]) -> None:
-        for subscription in tuple(self.subscriptions):
-            subscription.offer(envelopes)
-
-    def fail(self, error: BusError) -> None:
-        """End all following here; who follows from now on begins with a feed of its own."""
-        self._hub.forget(self)
-        for subscription in tuple(self.subscriptions):
-            subscription.fail(error)
-
-    def is_of(self, head: SessionHead) -> bool:
-        """Whether the log is still the one that was read here: it only grows, and is made once."""
-        return head.position >= self.position and (not self.created or head.created == self.created)
-
-    def _count(self) -> None:
-        wanted = {lane for subscription in self.subscriptions for lane in subscription.lanes}
-        self.lanes = tuple(lane for lane in Lane if lane in wanted)
-        if not any(subscription.live for subscription in self.subscriptions):
-            self.live = None
 
 
 class Hub:
@@ -142,7 +43,7 @@ class Hub:
 
     def __init__(self, server: Server, keys: Keys, log: Log) -> None:
         self._server, self._keys, self._log = server, keys, log
-        self._feeds: dict[str, _Feed] = {}
+        self._feeds: dict[str, Feed] = {}
         self._index: dict[int, str] = {}
         self._changed = asyncio.Event()
         self._turned = asyncio.Event()
@@ -168,12 +69,12 @@ class Hub:
             head = await self._log.head(session)
             if self._is_closed:
                 raise Closed("bus")
-            self._feeds.setdefault(session, _Feed(self, head))
+            self._feeds.setdefault(session, Feed(head, self._forget))
         subscription = self._feeds[session].join(lanes, live=live)
         self._changed.set()
         return subscription
 
-    def forget(self, feed: _Feed) -> None:
+    def _forget(self, feed: Feed) -> None:
         """Stop reading a session that nobody follows any more."""
         if self._feeds.get(feed.session) is feed:
             del self._feeds[feed.session]
@@ -253,7 +154,7 @@ class Hub:
             await self._read_by_index(link)
 
     async def _read_directly(self, link: Link) -> None:
-        asked = [_Question(feed, self._keys) for feed in self._feeds.values()]
+        asked = [Question(feed, self._keys) for feed in self._feeds.values()]
         streams = {name: place for question in asked for name, place in question.streams}
         if not streams:
             await self._changed.wait()
@@ -310,7 +211,7 @@ class Hub:
             raise Unavailable("server: no answer to a blocked read") from None
 
     async def _advance(
-        self, asked: _Question, found: Mapping[str, list[Entry]], head: SessionHead, *, is_whole: bool
+        self, asked: Question, found: Mapping[str, list[Entry]], head: SessionHead, *, is_whole: bool
     ) -> None:
         """Hand out what was read for one session, as far as no page could still lack something before it.
 
@@ -382,7 +283,7 @@ class Hub:
     async def _fetch_dirty(self, link: Link) -> None:
         """Read every session that changed, in one round trip, until none is behind."""
         while dirty := [feed for feed in self._feeds.values() if feed.is_dirty]:
-            asked = [_Question(feed, self._keys) for feed in dirty]
+            asked = [Question(feed, self._keys) for feed in dirty]
             # One XREAD sees all of a session at one moment; several XRANGE would not.
             commands: list[Sequence[Argument]] = []
             for question in asked:
@@ -406,17 +307,6 @@ class Hub:
         for feed, head in zip(feeds, heads, strict=True):
             if not feed.is_of(head):
                 feed.fail(LogRolledBack(feed.session, feed.position, head.position))
-
-
-class _Question:
-    """What is asked for one session in one turn; who joins meanwhile is not answered by it."""
-
-    def __init__(self, feed: _Feed, keys: Keys) -> None:
-        self.feed, self.lanes, self.live = feed, feed.lanes, feed.live
-        # From the end of the position: what a foreign client put below it, as `<position>-7`, would come for ever.
-        self.streams = [(keys.lane(feed.session, lane), f"{feed.position}-{_LAST}") for lane in feed.lanes]
-        if feed.live is not None:
-            self.streams.append((keys.live(feed.session), str(feed.live)))
 
 
 def _streams(reply: Reply | Refused) -> list[tuple[bytes, list[Entry]]]:

@@ -11,7 +11,6 @@ over their next. Whatever goes wrong, the link is dropped and the flights land a
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import deque
 from contextlib import suppress
 from secrets import token_urlsafe
@@ -22,6 +21,7 @@ import anyio
 from bus.errors import Closed, ForgedEntry, LogRolledBack, OutcomeUnknown, Refused, Unavailable
 from bus.log import PUBLISH, Log, answered, publish_command
 from bus.publish import LANE_OF, Conditions, Flight, Publish, SessionAppend, plan
+from bus.queue import Deadlines, PublishQueue
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from bus.receipt import Receipt
 
 __all__ = ("Publisher",)
-
-QUEUE_LIMIT_BYTES = 64 * 1_048_576
-"""How much may wait to be sent; callers beyond it wait for room."""
 
 FLIGHT_LIMIT = 512
 FLIGHT_LIMIT_BYTES = 4 * 1_048_576
@@ -59,23 +56,18 @@ class Publisher:
     def __init__(self, server: Server, keys: Keys, log: Log) -> None:
         self.producer = token_urlsafe(9)
         self._server, self._keys, self._log = server, keys, log
-        self._queue: deque[Publish] = deque()
-        self._queued_bytes = 0
+        self._queue = PublishQueue()
+        self._deadlines = Deadlines(self._pending)
         self._air: deque[Flight] = deque()
         self._numbers: dict[str, int] = {}
         self._positions: dict[str, int] = {}
-        self._queued = asyncio.Event()
         self._landed = asyncio.Event()
         self._launched = asyncio.Event()
-        self._room = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
         self._link: Link | None = None
         self._link_owner = anyio.Lock()
         self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
-        self._next_expiry = math.inf
-        self._is_closed = False
 
     async def publish(
         self, session: str, messages: Sequence[Publishable], conditions: Conditions, seconds: float
@@ -92,31 +84,17 @@ class Publisher:
             Closed: the bus is closed.
         """
         planned, size_bytes = plan(messages, conditions)
-        if self._is_closed:
+        queue, loop = self._queue, self._loop
+        if queue.is_closed:
             raise Closed("bus")
-        loop = self._loop
         deadline = loop.time() + seconds
-        if self._queued_bytes > QUEUE_LIMIT_BYTES:
-            await self._wait_room(session, seconds)
+        if queue.is_full:
+            await queue.wait_room(session, seconds)
         publish = Publish(session, planned, conditions, loop.create_future(), seconds, deadline, size_bytes)
-        self._queue.append(publish)
-        self._queued_bytes += size_bytes
-        if not self._queued.is_set():
-            self._queued.set()
-            self._idle.clear()
-        if deadline < self._next_expiry:
-            self._set_timer(deadline)
+        queue.put(publish)
+        self._idle.clear()
+        self._deadlines.note(deadline)
         return await publish.future
-
-    async def _wait_room(self, session: str, seconds: float) -> None:
-        with anyio.move_on_after(seconds):
-            while self._queued_bytes > QUEUE_LIMIT_BYTES and not self._is_closed:
-                self._room.clear()
-                await self._room.wait()
-        if self._is_closed:
-            raise Closed("bus")
-        if self._queued_bytes > QUEUE_LIMIT_BYTES:
-            raise Unavailable(f"publish to session {session!r}: no room in the queue for {seconds:g} s")
 
     async def run(self) -> None:
         """Send what is queued, for as long as the bus is open."""
@@ -125,17 +103,14 @@ class Publisher:
                 tasks.start_soon(self._launch_forever)
                 await self._land_forever()
         finally:
-            self._is_closed = True
             self._abandon()
-            if self._timer is not None:
-                self._timer.cancel()
+            self._deadlines.cancel()
             if self._link is not None:
                 await self._link.close()
 
     async def drain(self, seconds: float) -> None:
         """Take nothing new and wait for what was taken, `seconds` at most."""
-        self._is_closed = True
-        self._room.set()
+        self._queue.close()
         with anyio.move_on_after(seconds):
             await self._idle.wait()
 
@@ -144,13 +119,11 @@ class Publisher:
     async def _launch_forever(self) -> None:
         """Send flights while there is something to send and not too much on its way."""
         while True:
-            await self._queued.wait()
+            await self._queue.wait_filled()
             while len(self._air) >= AIR_LIMIT:
                 self._landed.clear()
                 await self._landed.wait()
             flight = self._take()
-            if not self._queue:
-                self._queued.clear()
             if not flight.appends:
                 self._rest()
                 continue
@@ -220,24 +193,14 @@ class Publisher:
     def _take(self) -> Flight:
         """The queue's front as one flight; publishes to one session stay in order under one number."""
         appends: dict[str, SessionAppend] = {}
-        size_bytes = 0
         half = (len(self._queue) + sum(map(len, self._air)) + 1) // 2
-        left = min(max(half, SMALL_FLIGHT), FLIGHT_LIMIT)
-        while self._queue and left and size_bytes < FLIGHT_LIMIT_BYTES:
-            publish = self._queue.popleft()
-            self._queued_bytes -= publish.size_bytes
-            if publish.future.done():  # cancelled, or over its deadline, before it was sent
-                continue
-            left -= 1
-            size_bytes += publish.size_bytes
+        for publish in self._queue.take(min(max(half, SMALL_FLIGHT), FLIGHT_LIMIT), FLIGHT_LIMIT_BYTES):
             session = publish.session
             if session in appends:
                 appends[session].publishes.append(publish)
             else:
                 number = self._numbers[session] = self._numbers.get(session, 0) + 1
                 appends[session] = SessionAppend(session, number, [publish])
-        if self._queued_bytes <= QUEUE_LIMIT_BYTES:
-            self._room.set()
         return Flight(list(appends.values()))
 
     async def _connected(self) -> Link:
@@ -347,39 +310,19 @@ class Publisher:
         else:
             self._positions[append.session] = append.settle(int(second), outcomes)
 
-    # --- deadlines and the end ------------------------------------------------------------------------------------
-
-    def _set_timer(self, when: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._loop.call_at(when, self._expire)
-        self._next_expiry = when
-
-    def _expire(self) -> None:
-        """End the waiting of every caller whose deadline is over; what was sent goes on being sent."""
-        self._timer, self._next_expiry = None, math.inf
-        now = self._loop.time()
-        waiting = [publish for publish in self._pending() if not publish.future.done()]
-        for publish in waiting:
-            if publish.deadline <= now:
-                error: Unavailable = OutcomeUnknown(publish.session, publish.seconds)
-                if not publish.is_sent:
-                    error = Unavailable(f"publish to session {publish.session!r}: not sent in {publish.seconds:g} s")
-                publish.fail(error)
-        if later := [publish.deadline for publish in waiting if publish.deadline > now]:
-            self._set_timer(min(later))
+    # --- the end ---------------------------------------------------------------------------------------------------
 
     def _pending(self) -> list[Publish]:
         flying = [publish for flight in self._air for append in flight.appends for publish in append.publishes]
-        return flying + list(self._queue)
+        return [*flying, *self._queue]
 
     def _abandon(self) -> None:
         for publish in self._pending():
             unknown = OutcomeUnknown(publish.session, publish.seconds)
             publish.fail(unknown if publish.is_sent else Closed("bus"))
+        self._queue.close()
         self._queue.clear()
         self._idle.set()
-        self._room.set()
 
 
 async def _within(receive: Callable[[], Awaitable[Reply | Refused]]) -> Reply | Refused:

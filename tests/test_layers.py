@@ -13,7 +13,21 @@ ROOT = Path(__file__).resolve().parent.parent
 # The modules of `bus`, from the ground up. A new one gets its place here.
 ORDER = [
     *("errors", "messages", "envelope", "codec", "keys", "data_dir", "keeper", "launch", "server"),
-    *("connection", "scripts", "log", "receipt", "publish", "publisher", "reader", "hub", "consumer", "session", "bus"),
+    *(
+        "connection",
+        "scripts",
+        "log",
+        "receipt",
+        "publish",
+        "queue",
+        "publisher",
+        "reader",
+        "feed",
+        "hub",
+        "consumer",
+        "session",
+        "bus",
+    ),
 ]
 REDIS = {Path("bus/connection.py"), Path("bus/log.py")}
 HTTP = {"starlette", "uvicorn", "http.server", "http.client", "httpx", "httpx2", "httpcore2", "h11", "anthropic"}

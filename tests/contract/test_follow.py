@@ -174,7 +174,7 @@ async def test_forty_sessions_are_followed_through_the_index(server: RealServer)
 async def test_a_slow_follower_falls_behind_and_catches_up_from_the_log(
     server: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bus.hub.BUFFER_LIMIT", 50)
+    monkeypatch.setattr("bus.feed.BUFFER_LIMIT", 50)
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("0"))

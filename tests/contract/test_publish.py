@@ -366,7 +366,7 @@ async def test_a_producer_is_told_of_an_emptied_server_and_goes_on(server: RealS
 async def test_a_full_queue_is_waited_for_until_the_deadline(
     server: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bus.publisher.QUEUE_LIMIT_BYTES", 1_000)
+    monkeypatch.setattr("bus.queue.QUEUE_LIMIT_BYTES", 1_000)
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("a"))
@@ -387,7 +387,7 @@ async def test_a_full_queue_is_waited_for_until_the_deadline(
 async def test_a_caller_that_waits_for_room_is_told_when_the_bus_closes(
     valkey: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bus.publisher.QUEUE_LIMIT_BYTES", 1_000)
+    monkeypatch.setattr("bus.queue.QUEUE_LIMIT_BYTES", 1_000)
     monkeypatch.setattr("bus.bus.CLOSE_SECONDS", 0.1)
     outcomes: list[Exception] = []
 
