@@ -1,8 +1,11 @@
-"""`python -m bench`: every figure against plain redis-py on the same embedded server, with its goal beside it."""
+"""`python -m bench`: every figure against plain redis-py on the same embedded server, with its goal beside it.
 
+`--appendfsync no` takes the disk out of both sides: what is left is the work of the clients and of the server.
+"""
+
+import argparse
 import platform
 import shutil
-import sys
 import tempfile
 from importlib.metadata import version
 from os import cpu_count
@@ -19,17 +22,18 @@ from bus import Bus
 from bus.server import open_server, stop_server
 
 
-async def main() -> None:
+async def main(policy: str) -> None:
     """Measure all and print a table."""
     data_dir = Path(tempfile.mkdtemp(prefix="lanebus-bench-"))
     try:
         async with open_server(data_dir) as server, Bus.open(data_dir=data_dir) as bus:
             plain = Plain(str(server.socket))
+            await plain.set_appendfsync(policy)
             material = await take(bus)
             messages = material.take(max(MANY, HISTORY))
             print(
                 f"{platform.system()} {platform.machine()}, {cpu_count()} cores, Python {platform.python_version()}, "
-                f"Valkey {await plain.server_version()}, redis-py {version('redis')}, appendfsync always; "
+                f"Valkey {await plain.server_version()}, redis-py {version('redis')}, appendfsync {policy}; "
                 f"{material.source}, {material.mean_bytes} bytes a message; {ROUNDS} rounds, min / median / max\n"
             )
             rows = await publishing(bus, plain, messages)
@@ -56,5 +60,6 @@ def _ms(found: Spread) -> str:
 
 
 if __name__ == "__main__":
-    anyio.run(main)
-    sys.exit()
+    arguments = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    arguments.add_argument("--appendfsync", choices=("always", "everysec", "no"), default="always")
+    anyio.run(main, arguments.parse_args().appendfsync)

@@ -42,5 +42,9 @@ class Plain:
         info: object = await self._redis.info("server")  # pyright: ignore[reportUnknownMemberType]
         return str(cast("dict[str, object]", info).get("valkey_version"))
 
+    async def set_appendfsync(self, policy: str) -> None:
+        """When the server brings its log to the disk, for everybody from now on."""
+        await self._redis.config_set("appendfsync", policy)  # pyright: ignore[reportUnknownMemberType]  # typed in part
+
     async def close(self) -> None:
         await self._redis.aclose()

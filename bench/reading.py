@@ -60,7 +60,7 @@ async def delivery(bus: Bus, plain: Plain, messages: Sequence[LlmMessage]) -> Co
         for message in sent:
             began = time.perf_counter()
             came.clear()
-            await session.publish(message, wake=False)
+            await session.publish(message)
             await came.wait()
             times.append(time.perf_counter() - began)
         reader.cancel()
@@ -76,7 +76,7 @@ async def loading(bus: Bus, plain: Plain, messages: Sequence[LlmMessage]) -> Com
         await plain.xadd("bench:history", message)
     async with asyncio.TaskGroup() as tasks:
         for message in messages[:HISTORY]:
-            tasks.create_task(session.publish(message, wake=False))
+            tasks.create_task(session.publish(message))
 
     async def by_hand() -> float:
         began = time.perf_counter()
@@ -101,7 +101,7 @@ async def next_context(bus: Bus, messages: Sequence[LlmMessage]) -> Spread:
     for _ in range(ROUNDS):
         times: list[float] = []
         for message in messages[:50]:
-            await session.publish(message, wake=False)
+            await session.publish(message)
             began = time.perf_counter()
             context = await warm.refresh()
             _ = context.messages

@@ -94,7 +94,7 @@ class Plan(NamedTuple):
     """One publish as the script takes it: the plan's text, then the JSON of each message."""
 
     text: str
-    bodies: tuple[bytes, ...]
+    bodies: Sequence[bytes]
 
 
 class Append(NamedTuple):

@@ -175,15 +175,18 @@ def plan(messages: Sequence[Publishable], conditions: Conditions) -> tuple[Plan,
         MessageTooLarge: one message is over the limit.
         DecodeError: the key is no text that UTF-8 can write.
     """
-    bodies = tuple([encode(message) for message in messages])
-    size_bytes = 0
-    for body in bodies:
+    size_bytes, lanes, rings = 0, "", conditions.wake
+    bodies: list[bytes] = []
+    for message in messages:
+        body = encode(message)
         if len(body) > MESSAGE_LIMIT_BYTES:
             raise MessageTooLarge(len(body), MESSAGE_LIMIT_BYTES)
         size_bytes += len(body)
-    lanes = _LETTER[messages[0].lane] if len(bodies) == 1 else "".join([_LETTER[m.lane] for m in messages])
-    wake = conditions.wake
-    if wake or (wake is None and any(isinstance(message, UserMessage) for message in messages)):
+        lanes += _LETTER[message.lane]
+        bodies.append(body)
+        if rings is None and isinstance(message, UserMessage):
+            rings = True
+    if rings:
         lanes = "w" + lanes
     if conditions.key is None and conditions.expected is None and conditions.epoch is None:
         return Plan(lanes, bodies), size_bytes

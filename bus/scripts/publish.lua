@@ -61,19 +61,21 @@ while arg <= words do
   local session, number, count = ARGV[arg], tonumber(ARGV[arg + 1]), tonumber(ARGV[arg + 2])
   arg = arg + 3
   local head = pcall_('HMGET', KEYS[key + 2], 'position', 'bytes', 'state', 'epoch', field)
-  local base, bytes, state, epoch = tonumber(head[1] or 0), tonumber(head[2] or 0), head[3], tonumber(head[4] or 0)
+  -- Numbers are kept as the texts they came as, too: turning one into text costs more than a look-up.
+  local base_text, number_text = head[1] or '0', ARGV[arg - 2]
+  local base, bytes, state, epoch = tonumber(base_text), tonumber(head[2] or 0), head[3], tonumber(head[4] or 0)
   local kept, fault = head[5], head.err
   local last = kept and tonumber(match(kept, '^%d+')) or 0
   local reply
   if fault then
     reply = 'refused ' .. match(fault, '^%S*')
   elseif number <= last then
-    reply = match('|' .. kept .. '|', '|(' .. number .. ' [^|]*)|') or 'gap ' .. last .. ' ' .. base
+    reply = match('|' .. kept .. '|', '|(' .. number_text .. ' [^|]*)|') or 'gap ' .. last .. ' ' .. base
   elseif number > last + 1 then
     reply = 'gap ' .. last .. ' ' .. base
   end
 
-  local position, outcomes = base, nil -- outcomes: nil as long as every publish was appended
+  local position, position_text, outcomes = base, base_text, nil -- outcomes: nil as long as every publish was appended
   local touched, new_keys, woken = {}, {}, ''
   for p = 1, count do
     local lanes, plan = ARGV[arg], nil
@@ -101,7 +103,8 @@ while arg <= words do
         for m = 1, length do
           local stream, json = KEYS[key + LANE[byte(lanes, m)]], ARGV[arg + m - 1]
           position = position + 1
-          local added = pcall_('XADD', stream, position .. '-0', 'h', header, 'm', json)
+          position_text = position .. ''
+          local added = pcall_('XADD', stream, position_text .. '-0', 'h', header, 'm', json)
           if type(added) == 'table' then
             fault = added.err
             if string.find(fault, 'equal or smaller', 1, true) or string.find(fault, 'exhausted', 1, true) then
@@ -127,18 +130,18 @@ while arg <= words do
 
   if not reply and position > base then
     -- The keys that many sessions share come before the head, as one that is not of its type ends the append.
-    fault = failed(pcall_('XADD', KEYS[key], 'MAXLEN', '~', index_length, '*', 's', session, 'z', position, 'w', woken))
+    fault = failed(pcall_('XADD', KEYS[key], 'MAXLEN', '~', index_length, '*', 's', session, 'z', position_text, 'w', woken))
       or base == 0 and failed(pcall_('HSET', KEYS[key + 1], session, now))
     if fault then reply = 'refused ' .. match(fault, '^%S*') end
   end
   if not reply then
-    reply = number .. ' ' .. base .. ' ' .. (outcomes and concat(outcomes, ' ') or '')
+    reply = number_text .. ' ' .. base_text .. ' ' .. (outcomes and concat(outcomes, ' ') or '')
     local answers = kept and reply .. '|' .. match(kept, '^[^|]*') or reply
     if position == base then
       call('HSET', KEYS[key + 2], field, answers)
     else
       if base == 0 then call('HSET', KEYS[key + 2], 'created', now) end
-      call('HSET', KEYS[key + 2], 'position', position, 'bytes', bytes, 'updated', now, field, answers)
+      call('HSET', KEYS[key + 2], 'position', position_text, 'bytes', bytes, 'updated', now, field, answers)
     end
   elseif fault then
     take_back(touched, KEYS[key + 3], new_keys, base + 1, position)
