@@ -7,6 +7,8 @@ import argparse
 import platform
 import shutil
 import tempfile
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from importlib.metadata import version
 from os import cpu_count
 from pathlib import Path
@@ -15,48 +17,54 @@ import anyio
 
 from bench.material import take
 from bench.plain import Plain
-from bench.publish import MANY, publishing
+from bench.publish import against_pipelines, against_xadd, many_sessions, one_at_a_time
 from bench.reading import HISTORY, delivery, loading, next_context
-from bench.rounds import ROUNDS, Compared, Spread
+from bench.rounds import ROUNDS, Compared
 from bus import Bus
 from bus.server import open_server, stop_server
+
+SCENES = (against_xadd, against_pipelines, many_sessions, one_at_a_time, delivery, loading)
 
 
 async def main(policy: str) -> None:
     """Measure all and print a table."""
+    async with _fresh(policy) as (bus, plain):
+        material = await take(bus)
+        print(
+            f"{platform.system()} {platform.machine()}, {cpu_count()} cores, Python {platform.python_version()}, "
+            f"Valkey {await plain.server_version()}, redis-py {version('redis')}, appendfsync {policy}; "
+            f"{material.source}, {material.mean_bytes} bytes a message; {ROUNDS} rounds, min / median / max\n"
+        )
+    messages = material.take(HISTORY)
+    print(f"{'':58} {'plain redis-py':>24} {'lanebus':>24} {'ratio':>20}  goal")
+    for scene in SCENES:
+        async with _fresh(policy) as (bus, plain):
+            _print(await scene(bus, plain, messages))
+    async with _fresh(policy) as (bus, _):
+        context = await next_context(bus, messages)
+    ms = f"{context.low:.2f} / {context.middle:.2f} / {context.high:.2f} ms"
+    print(f"\nnext turn's context at {HISTORY:,} messages, goal < 2 ms: {ms}")
+
+
+@asynccontextmanager
+async def _fresh(policy: str) -> AsyncGenerator[tuple[Bus, Plain]]:
+    """A server of its own for each line: what one has written, and writes anew, is no burden to the next."""
     data_dir = Path(tempfile.mkdtemp(prefix="lanebus-bench-"))
     try:
         async with open_server(data_dir) as server, Bus.open(data_dir=data_dir) as bus:
             plain = Plain(str(server.socket))
             await plain.set_appendfsync(policy)
-            material = await take(bus)
-            messages = material.take(max(MANY, HISTORY))
-            print(
-                f"{platform.system()} {platform.machine()}, {cpu_count()} cores, Python {platform.python_version()}, "
-                f"Valkey {await plain.server_version()}, redis-py {version('redis')}, appendfsync {policy}; "
-                f"{material.source}, {material.mean_bytes} bytes a message; {ROUNDS} rounds, min / median / max\n"
-            )
-            rows = await publishing(bus, plain, messages)
-            rows += [await delivery(bus, plain, messages), await loading(bus, plain, messages)]
-            _print_table(rows)
-            context = await next_context(bus, messages)
-            print(f"\nnext turn's context at {HISTORY:,} messages, goal < 2 ms: {_ms(context)}")
+            yield bus, plain
             await plain.close()
     finally:
         await stop_server(data_dir)  # it writes into the directory until it is gone
         shutil.rmtree(data_dir)
 
 
-def _print_table(rows: list[Compared]) -> None:
-    print(f"{'':58} {'plain redis-py':>24} {'lanebus':>24} {'ratio':>20}  goal")
-    for row in rows:
-        plain, ours = (f"{s.low:,.0f} {s.middle:,.0f} {s.high:,.0f} {row.unit}" for s in (row.plain, row.ours))
-        ratio = f"{row.ratio.low:.2f} {row.ratio.middle:.2f} {row.ratio.high:.2f}"
-        print(f"{row.what:58} {plain:>24} {ours:>24} {ratio:>20}  {row.goal}")
-
-
-def _ms(found: Spread) -> str:
-    return f"{found.low:.2f} / {found.middle:.2f} / {found.high:.2f} ms"
+def _print(row: Compared) -> None:
+    plain, ours = (f"{s.low:,.0f} {s.middle:,.0f} {s.high:,.0f} {row.unit}" for s in (row.plain, row.ours))
+    ratio = f"{row.ratio.low:.2f} {row.ratio.middle:.2f} {row.ratio.high:.2f}"
+    print(f"{row.what:58} {plain:>24} {ours:>24} {ratio:>20}  {row.goal}")
 
 
 if __name__ == "__main__":

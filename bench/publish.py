@@ -1,4 +1,4 @@
-"""Publishing: many callers at once, and one at a time."""
+"""Publishing: many callers at once, and one at a time. Each figure is of messages acknowledged."""
 
 import asyncio
 import time
@@ -6,29 +6,30 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 
 from bench.plain import Plain
-from bench.rounds import Compared, compare
+from bench.rounds import Compared, Measure, compare
 from bus import Bus, LlmMessage
 
-__all__ = ("publishing",)
+__all__ = ("against_pipelines", "against_xadd", "many_sessions", "one_at_a_time")
 
 CALLERS = 64
-MANY = 12_800
-ONE_BY_ONE = 1_500
+MANY = 6_400
+ONE_BY_ONE = 1_000
+
+Put = Callable[[LlmMessage], Awaitable[object]]
+PutTo = Callable[[str], Put]
 
 _fresh = count()
 
-Put = Callable[[LlmMessage], Awaitable[object]]
+
+async def against_xadd(bus: Bus, plain: Plain, messages: Sequence[LlmMessage]) -> Compared:
+    """All callers on one session, to an XADD each on one stream."""
+    ours, theirs = _together(_publish(bus), 1, messages), _together(_xadd(plain), 1, messages)
+    return await compare(f"publish, {CALLERS} callers, to an XADD each", "1/s", "≥ 4", theirs, ours)
 
 
-async def publishing(bus: Bus, plain: Plain, messages: Sequence[LlmMessage]) -> list[Compared]:
-    """Messages acknowledged a second, and the time of one."""
-    many, few = messages[:MANY], messages[:ONE_BY_ONE]
-
-    def xadd(stream: str) -> Put:
-        return lambda message: plain.xadd(stream, message)
-
-    def publish(session: str) -> Put:
-        return bus.session(session).publish
+async def against_pipelines(bus: Bus, plain: Plain, messages: Sequence[LlmMessage]) -> Compared:
+    """All callers on one session, to one caller that makes pipelines by hand."""
+    many = messages[:MANY]
 
     async def pipelines() -> float:
         stream = f"bench:{next(_fresh)}"
@@ -37,42 +38,54 @@ async def publishing(bus: Bus, plain: Plain, messages: Sequence[LlmMessage]) -> 
             await plain.pipeline(stream, many[start : start + CALLERS])
         return len(many) / (time.perf_counter() - began)
 
-    def together(put_to: Callable[[str], Put], places: int) -> Callable[[], Awaitable[float]]:
-        async def measure() -> float:
-            run = next(_fresh)
-            waiting = iter(many)
+    what = f"publish, {CALLERS} callers, to pipelines of {CALLERS}"
+    return await compare(what, "1/s", "≥ 1.5", pipelines, _together(_publish(bus), 1, messages))
 
-            async def caller(number: int) -> None:
-                put = put_to(f"bench-{run}-{number % places}")
-                for message in waiting:
-                    await put(message)
 
-            began = time.perf_counter()
-            await asyncio.gather(*(caller(number) for number in range(CALLERS)))
-            return len(many) / (time.perf_counter() - began)
+async def many_sessions(bus: Bus, plain: Plain, messages: Sequence[LlmMessage]) -> Compared:
+    """Each caller on a session of its own, to an XADD each on a stream of its own."""
+    ours, theirs = _together(_publish(bus), CALLERS, messages), _together(_xadd(plain), CALLERS, messages)
+    what = f"publish, {CALLERS} callers on {CALLERS} sessions, to an XADD each"
+    return await compare(what, "1/s", "≥ 2.5", theirs, ours)
 
-        return measure
 
-    def alone(put_to: Callable[[str], Put]) -> Callable[[], Awaitable[float]]:
-        async def measure() -> float:
-            put = put_to(f"bench-{next(_fresh)}")
-            began = time.perf_counter()
-            for message in few:
+async def one_at_a_time(bus: Bus, plain: Plain, messages: Sequence[LlmMessage]) -> Compared:
+    """The time of one publish, to that of an XADD."""
+    theirs, ours = _alone(_xadd(plain), messages), _alone(_publish(bus), messages)
+    return await compare("publish, one at a time, to an XADD", "µs", "≤ 1.3", theirs, ours)
+
+
+def _xadd(plain: Plain) -> PutTo:
+    return lambda stream: lambda message: plain.xadd(stream, message)
+
+
+def _publish(bus: Bus) -> PutTo:
+    return lambda session: bus.session(session).publish
+
+
+def _together(put_to: PutTo, places: int, messages: Sequence[LlmMessage]) -> Measure:
+    async def measure() -> float:
+        run = next(_fresh)
+        waiting = iter(messages[:MANY])
+
+        async def caller(number: int) -> None:
+            put = put_to(f"bench-{run}-{number % places}")
+            for message in waiting:
                 await put(message)
-            return (time.perf_counter() - began) / len(few) * 1e6
 
-        return measure
+        began = time.perf_counter()
+        await asyncio.gather(*(caller(number) for number in range(CALLERS)))
+        return MANY / (time.perf_counter() - began)
 
-    ours = together(publish, 1)
-    return [
-        await compare(f"publish, {CALLERS} callers, to an XADD each", "1/s", "≥ 4", together(xadd, 1), ours),
-        await compare(f"publish, {CALLERS} callers, to pipelines of {CALLERS}", "1/s", "≥ 1.5", pipelines, ours),
-        await compare(
-            f"publish, {CALLERS} callers on {CALLERS} sessions, to an XADD each",
-            "1/s",
-            "≥ 2.5",
-            together(xadd, CALLERS),
-            together(publish, CALLERS),
-        ),
-        await compare("publish, one at a time, to an XADD", "µs", "≤ 1.3", alone(xadd), alone(publish)),
-    ]
+    return measure
+
+
+def _alone(put_to: PutTo, messages: Sequence[LlmMessage]) -> Measure:
+    async def measure() -> float:
+        put = put_to(f"bench-{next(_fresh)}")
+        began = time.perf_counter()
+        for message in messages[:ONE_BY_ONE]:
+            await put(message)
+        return (time.perf_counter() - began) / ONE_BY_ONE * 1e6
+
+    return measure

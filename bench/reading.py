@@ -9,7 +9,7 @@ from statistics import median
 
 from bench.plain import Plain
 from bench.rounds import ROUNDS, Compared, Spread, compare, spread
-from bus import Bus, Lane, LlmMessage
+from bus import Bus, Lane, LlmMessage, Session
 from bus.messages.reading import LlmLaneMessage, read_llm
 from handlers.context import WarmContext
 
@@ -44,7 +44,8 @@ async def delivery(bus: Bus, plain: Plain, messages: Sequence[LlmMessage]) -> Co
             await plain.xadd(stream, message)
             await came.wait()
             times.append(time.perf_counter() - began)
-        reader.cancel()
+        await plain.xadd(stream, sent[0])  # the client may swallow a cancellation, so the reader is let go by a message
+        await reader
         return median(times) * 1e6
 
     async def followed() -> float:
@@ -64,6 +65,7 @@ async def delivery(bus: Bus, plain: Plain, messages: Sequence[LlmMessage]) -> Co
             await came.wait()
             times.append(time.perf_counter() - began)
         reader.cancel()
+        await asyncio.wait({reader})
         return median(times) * 1e6
 
     return await compare("publish to decoded delivery, p50, to XREAD BLOCK", "µs", "≤ 1.6", by_hand, followed)
@@ -74,9 +76,7 @@ async def loading(bus: Bus, plain: Plain, messages: Sequence[LlmMessage]) -> Com
     session = bus.session("bench-history")
     for message in messages[:HISTORY]:
         await plain.xadd("bench:history", message)
-    async with asyncio.TaskGroup() as tasks:
-        for message in messages[:HISTORY]:
-            tasks.create_task(session.publish(message))
+    await _fill(session, messages)
 
     async def by_hand() -> float:
         began = time.perf_counter()
@@ -95,6 +95,7 @@ async def loading(bus: Bus, plain: Plain, messages: Sequence[LlmMessage]) -> Com
 async def next_context(bus: Bus, messages: Sequence[LlmMessage]) -> Spread:
     """Milliseconds from an entry's acknowledgement to the context that holds it, at a history of `HISTORY`."""
     session = bus.session("bench-history")
+    await _fill(session, messages)
     warm = WarmContext(session)
     await warm.refresh()
     medians: list[float] = []
@@ -108,3 +109,9 @@ async def next_context(bus: Bus, messages: Sequence[LlmMessage]) -> Spread:
             times.append(time.perf_counter() - began)
         medians.append(median(times) * 1e3)
     return spread(medians)
+
+
+async def _fill(session: Session, messages: Sequence[LlmMessage]) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        for message in messages[:HISTORY]:
+            tasks.create_task(session.publish(message))
