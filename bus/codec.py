@@ -5,12 +5,13 @@ is version, milliseconds by the server's clock and producer with a space between
 write them; this module reads them, and is where an older version would be lifted to the present one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from bus.envelope import Envelope, Unreadable
 from bus.errors import ForgedEntry, MessageError, UnknownRole, UnknownVersion
 from bus.messages.delta import Delta
+from bus.messages.extension import ExtensionMessage
 from bus.messages.lanes import Lane
 from bus.messages.reading import Publishable, read_delta, read_extension, read_llm
 
@@ -19,14 +20,24 @@ __all__ = ("VERSION", "decode", "decode_delta", "encode")
 VERSION = 1
 
 _READ = {Lane.LLM: read_llm, Lane.EXTENSION: read_extension}
+_READ_BACK: dict[type, Callable[[bytes], object]] = {Delta: read_delta, ExtensionMessage: read_extension}
+_MANY_BRACKETS = 150
 
 Entry = tuple[bytes, Sequence[bytes]]
 """A stream entry as the server sends it: its id, then names and values in turn."""
 
 
 def encode(message: Publishable | Delta) -> bytes:
-    """The message's JSON in UTF-8, as it goes into field `m`."""
-    return message.__pydantic_serializer__.to_json(message, by_alias=True, exclude_none=True)
+    """The message's JSON in UTF-8, as it goes into field `m`.
+
+    Raises:
+        DecodeError: it is nested deeper than a reader of the log can follow.
+    """
+    body = message.__pydantic_serializer__.to_json(message, by_alias=True, exclude_none=True)
+    # The writer goes deeper than the reader. Only what has so many brackets, in its texts or not, is tried.
+    if body.count(b"]") + body.count(b"}") > _MANY_BRACKETS:
+        _READ_BACK.get(type(message), read_llm)(body)
+    return body
 
 
 def decode(session: str, lane: Lane, entry: Entry) -> Envelope:

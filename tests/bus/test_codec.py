@@ -3,11 +3,13 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import JsonValue
 
 from bus import Envelope, ExtensionMessage, ForgedEntry, Lane, Unreadable, UserMessage
 from bus.codec import VERSION, decode, decode_delta, encode
 from bus.errors import DecodeError, MessageError, UnknownKind, UnknownVersion
 from bus.messages.delta import Delta
+from bus.messages.reading import read_extension
 
 HEADER = b"1 1700000000123 somebody"
 USER = b'{"role":"user","content":[{"type":"text","text":"hi"}]}'
@@ -73,3 +75,18 @@ def test_no_entry_ends_its_reader(lane: Lane, fields: list[bytes], body: bytes) 
         assert found.position == 7
         decode_delta("s", (b"7-1", entry_fields))
         assert lane is Lane.EXTENSION or not isinstance(found.message, ExtensionMessage)
+
+
+@pytest.mark.parametrize("depth", [10, 150, 198, 199, 200, 220, 250])
+def test_what_is_nested_too_deep_to_be_read_is_not_written(depth: int) -> None:
+    data: JsonValue = 1
+    for _ in range(depth):
+        data = [data]
+    message = ExtensionMessage.of("deep", data)
+    try:
+        body = encode(message)
+    except DecodeError as error:
+        assert depth > 64
+        assert "nested" in error.reason
+    else:
+        assert read_extension(body) == message
