@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from bus import Envelope, ExtensionMessage, ForgedEntry, Lane, Unreadable, UserMessage
+from bus import AssistantMessage, Envelope, ExtensionMessage, ForgedEntry, Lane, ToolCallBlock, Unreadable, UserMessage
 from bus.codec import VERSION, decode, decode_delta, encode
 from bus.errors import DecodeError, MessageError, UnknownKind, UnknownVersion
 from bus.messages.delta import Delta
-from bus.messages.reading import read_extension
+from bus.messages.reading import read_extension, read_llm
 
 HEADER = b"1 1700000000123 somebody"
 USER = b'{"role":"user","content":[{"type":"text","text":"hi"}]}'
@@ -77,16 +77,30 @@ def test_no_entry_ends_its_reader(lane: Lane, fields: list[bytes], body: bytes) 
         assert lane is Lane.EXTENSION or not isinstance(found.message, ExtensionMessage)
 
 
-@pytest.mark.parametrize("depth", [10, 150, 198, 199, 200, 220, 250])
-def test_what_is_nested_too_deep_to_be_read_is_not_written(depth: int) -> None:
+def nested(depth: int) -> ExtensionMessage:
     data: JsonValue = 1
     for _ in range(depth):
         data = [data]
-    message = ExtensionMessage.of("deep", data)
-    try:
-        body = encode(message)
-    except DecodeError as error:
-        assert depth > 64
-        assert "nested" in error.reason
-    else:
-        assert read_extension(body) == message
+    return ExtensionMessage.of("deep", data)
+
+
+@pytest.mark.parametrize("depth", [1, 64, 150, 198])
+def test_what_is_nested_is_read_as_it_was_written(depth: int) -> None:
+    assert read_extension(encode(nested(depth))) == nested(depth)
+
+
+@pytest.mark.parametrize("depth", [200, 220, 250])
+def test_what_is_nested_too_deep_to_be_read_is_not_written(depth: int) -> None:
+    with pytest.raises(DecodeError, match="nested"):
+        encode(nested(depth))
+
+
+def test_arguments_nested_too_deep_are_not_written() -> None:
+    call = ToolCallBlock(id="c", name="n", arguments=nested(210).data)
+    with pytest.raises(DecodeError, match="nested"):
+        encode(AssistantMessage.of("so", call))
+
+
+def test_brackets_in_a_text_are_no_nesting() -> None:
+    message = UserMessage.text("[" * 5_000 + "]}" * 5_000)
+    assert read_llm(encode(message)) == message
