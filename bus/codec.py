@@ -10,11 +10,11 @@ from functools import lru_cache
 
 from bus.envelope import Envelope, Unreadable
 from bus.errors import ForgedEntry, MessageError, UnknownRole, UnknownVersion
-from bus.messages.content import TextBlock, ThinkingBlock
+from bus.messages.content import TextBlock
 from bus.messages.delta import Delta
 from bus.messages.extension import ExtensionMessage
 from bus.messages.lanes import Lane
-from bus.messages.message import LlmMessage, ToolResultMessage
+from bus.messages.message import ToolResultMessage, UserMessage
 from bus.messages.reading import Publishable, read_delta, read_extension, read_llm
 
 __all__ = ("VERSION", "decode", "decode_delta", "encode")
@@ -36,19 +36,19 @@ def encode(message: Publishable | Delta) -> bytes:
         DecodeError: it is nested deeper than a reader of the log can follow.
     """
     body = message.__pydantic_serializer__.to_json(message, by_alias=True, exclude_none=True)
-    # The writer goes deeper than the reader. Tried is only what has that many brackets, and not just in its texts.
-    if body.count(b"]") + body.count(b"}") > _MANY_BRACKETS and not _is_flat(message):
+    # The writer goes deeper than the reader: what may be deep is read back before anybody has to.
+    if not _is_plain(message) and body.count(b"]") + body.count(b"}") > _MANY_BRACKETS:
         _READ_BACK.get(type(message), read_llm)(body)
     return body
 
 
-def _is_flat(message: Publishable | Delta) -> bool:
-    """Whether it holds no JSON of its author's, which alone can be deep."""
-    if not isinstance(message, LlmMessage) or message.metadata is not None or message.raw is not None:
+def _is_plain(message: Publishable | Delta) -> bool:
+    """Whether it is a text and nothing else, as most are; counting brackets would cost a third of the writing."""
+    if not isinstance(message, UserMessage | ToolResultMessage) or len(message.content) != 1:
         return False
-    if isinstance(message, ToolResultMessage) and message.structured is not None:
+    if message.metadata is not None or message.raw is not None or getattr(message, "structured", None) is not None:
         return False
-    return all(isinstance(block, TextBlock | ThinkingBlock) for block in message.content)
+    return isinstance(message.content[0], TextBlock)
 
 
 def decode(session: str, lane: Lane, entry: Entry) -> Envelope:
