@@ -5,25 +5,23 @@ is version, milliseconds by the server's clock and producer with a space between
 write them; this module reads them, and is where an older version would be lifted to the present one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 from bus.envelope import Envelope, Unreadable
 from bus.errors import ForgedEntry, MessageError, UnknownRole, UnknownVersion
-from bus.messages.content import TextBlock
+from bus.messages.content import ToolCallBlock
 from bus.messages.delta import Delta
 from bus.messages.extension import ExtensionMessage
 from bus.messages.lanes import Lane
-from bus.messages.message import ToolResultMessage, UserMessage
-from bus.messages.reading import Publishable, read_delta, read_extension, read_llm
+from bus.messages.message import AssistantMessage
+from bus.messages.reading import Publishable, read_delta, read_extension, read_llm, require_depth
 
 __all__ = ("VERSION", "decode", "decode_delta", "encode")
 
 VERSION = 1
 
 _READ = {Lane.LLM: read_llm, Lane.EXTENSION: read_extension}
-_READ_BACK: dict[type, Callable[[bytes], object]] = {Delta: read_delta, ExtensionMessage: read_extension}
-_MANY_BRACKETS = 150
 
 Entry = tuple[bytes, Sequence[bytes]]
 """A stream entry as the server sends it: its id, then names and values in turn."""
@@ -33,22 +31,15 @@ def encode(message: Publishable | Delta) -> bytes:
     """The message's JSON in UTF-8, as it goes into field `m`.
 
     Raises:
-        DecodeError: it is nested deeper than a reader of the log can follow.
+        DecodeError: its data or a tool's arguments are nested deeper than the readers of the log follow.
     """
-    body = message.__pydantic_serializer__.to_json(message, by_alias=True, exclude_none=True)
-    # The writer goes deeper than the reader: what may be deep is read back before anybody has to.
-    if not _is_plain(message) and body.count(b"]") + body.count(b"}") > _MANY_BRACKETS:
-        _READ_BACK.get(type(message), read_llm)(body)
-    return body
-
-
-def _is_plain(message: Publishable | Delta) -> bool:
-    """Whether it is a text and nothing else, as most are; counting brackets would cost a third of the writing."""
-    if not isinstance(message, UserMessage | ToolResultMessage) or len(message.content) != 1:
-        return False
-    if message.metadata is not None or message.raw is not None or getattr(message, "structured", None) is not None:
-        return False
-    return isinstance(message.content[0], TextBlock)
+    if isinstance(message, ExtensionMessage):
+        require_depth(message.data)
+    elif isinstance(message, AssistantMessage):
+        for block in message.content:
+            if isinstance(block, ToolCallBlock):
+                require_depth(block.arguments)
+    return message.__pydantic_serializer__.to_json(message, by_alias=True, exclude_none=True)
 
 
 def decode(session: str, lane: Lane, entry: Entry) -> Envelope:

@@ -28,6 +28,7 @@ __all__ = (
     "read_extension",
     "read_llm",
     "read_message",
+    "require_depth",
 )
 
 AgentMessage = LlmMessage | ExtensionMessage
@@ -117,7 +118,7 @@ def parse_json(data: bytes | str) -> JsonValue:
     try:
         text = data.decode("utf-8") if isinstance(data, bytes) else data
         value: JsonValue = json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_float)
-        _require_depth(value, DEPTH_LIMIT)
+        require_depth(value)
         json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeDecodeError as error:
         raise DecodeError("", f"not UTF-8 at byte {error.start}") from None
@@ -130,6 +131,20 @@ def parse_json(data: bytes | str) -> JsonValue:
     except ValueError:
         raise DecodeError("", "a number has too many digits") from None
     return value
+
+
+def require_depth(value: JsonValue) -> None:
+    """Look whether JSON is nested no deeper than everybody can read.
+
+    Raises:
+        DecodeError: it is nested deeper than `DEPTH_LIMIT`.
+    """
+    level: list[JsonValue] = [value]
+    for _ in range(DEPTH_LIMIT):
+        level = [item for node in level for item in _children(node)]
+        if not level:
+            return
+    raise DecodeError("", f"nested deeper than {DEPTH_LIMIT}")
 
 
 def _read_spelled(validate: Callable[[str], T], value: JsonValue, *, lane: Lane) -> T:
@@ -184,15 +199,6 @@ def _float(text: str) -> float:
     if math.isinf(number):
         raise DecodeError("", f"{text[:20]} is too large a number")
     return number
-
-
-def _require_depth(value: JsonValue, limit: int) -> None:
-    level: list[JsonValue] = [value]
-    for _ in range(limit):
-        level = [item for node in level for item in _children(node)]
-        if not level:
-            return
-    raise DecodeError("", f"nested deeper than {limit}")
 
 
 def _children(node: JsonValue) -> Iterable[JsonValue]:

@@ -84,19 +84,19 @@ def nested(depth: int) -> ExtensionMessage:
     return ExtensionMessage.of("deep", data)
 
 
-@pytest.mark.parametrize("depth", [1, 64, 150, 198])
+@pytest.mark.parametrize("depth", [0, 1, 62, 63])
 def test_what_is_nested_is_read_as_it_was_written(depth: int) -> None:
     assert read_extension(encode(nested(depth))) == nested(depth)
 
 
-@pytest.mark.parametrize("depth", [200, 220, 250])
+@pytest.mark.parametrize("depth", [64, 200, 250])
 def test_what_is_nested_too_deep_to_be_read_is_not_written(depth: int) -> None:
     with pytest.raises(DecodeError, match="nested"):
         encode(nested(depth))
 
 
 def test_arguments_nested_too_deep_are_not_written() -> None:
-    call = ToolCallBlock(id="c", name="n", arguments=nested(210).data)
+    call = ToolCallBlock(id="c", name="n", arguments=nested(70).data)
     with pytest.raises(DecodeError, match="nested"):
         encode(AssistantMessage.of("so", call))
 
