@@ -439,7 +439,7 @@ async def test_without_the_package_the_error_says_to_give_a_url(
 def test_on_windows_the_module_loads_and_says_that_there_is_no_server() -> None:
     program = """
 import asyncio, subprocess, sys, sysconfig
-import anyio.to_thread
+import anyio.to_thread, importlib.metadata
 from anyio._backends import _asyncio
 sysconfig.get_config_vars()  # now, as it goes by the platform
 sys.platform = "win32"
