@@ -133,6 +133,10 @@ class Link:
             Unavailable: the connection broke.
         """
         connection = self._connection
+        if self.is_broken or not connection.is_connected:
+            # The client would connect again by itself, and answers of before and after would be taken for each other.
+            self.is_broken = True
+            raise Unavailable("server: the link is broken")
         try:
             await connection.send_packed_command(_packed(commands), check_health=False)
         except (RedisError, OSError) as error:

@@ -74,9 +74,6 @@ class Keys:
     def head(self, session: str) -> str:
         return f"{self._session(session)}:head"
 
-    def caller_keys(self, session: str) -> str:
-        return f"{self._session(session)}:keys"
-
     def projection(self, session: str, name: str, version: int) -> str:
         return f"{self._session(session)}:p:{name}@{version}"
 
