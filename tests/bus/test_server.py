@@ -38,20 +38,29 @@ class Found:
     is_server: bool
 
 
+def commands() -> Iterator[tuple[int, str]]:
+    """Every process with its command line. From /proc where there is one: not every Linux has `ps`."""
+    if Path("/proc/self/cmdline").exists():
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+                yield int(folder.name), (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        return
+    listed = subprocess.run(["ps", "-axww", "-o", "pid=", "-o", "command="], check=True, capture_output=True, text=True)
+    for line in listed.stdout.splitlines():
+        pid, _, command = line.strip().partition(" ")
+        yield int(pid), command
+
+
 def processes(data_dir: Path) -> list[Found]:
     """The servers and keepers of a directory, as the system lists them."""
-    listing = subprocess.run(
-        ["ps", "-axww", "-o", "pid=", "-o", "command="], check=True, capture_output=True, text=True
-    ).stdout
     found: list[Found] = []
-    for line in listing.splitlines():
-        pid, _, command = line.strip().partition(" ")
+    for pid, command in commands():
         if f"{data_dir}" not in command:
             continue
         if "keeper.py" in command:
-            found.append(Found(int(pid), is_server=False))
+            found.append(Found(pid, is_server=False))
         elif "valkey-server" in command:
-            found.append(Found(int(pid), is_server=True))
+            found.append(Found(pid, is_server=True))
     return found
 
 
