@@ -55,6 +55,8 @@ class ImageBlock(Wire):
     """x1, y1, x2, y2"""
     group_id: str | None = None
     """images that one block of seed 000 held share it"""
+    detail: Literal["auto", "low", "high"] | None = None
+    """how closely a model is to look"""
 
     @model_validator(mode="before")
     @classmethod
@@ -140,6 +142,8 @@ class ToolCallBlock(Wire):
     """a hint for UIs"""
     tool_type: str | None = None
     """such as web_search"""
+    call_type: str | None = None
+    """how the provider calls this kind of call, such as function"""
     remote: bool | None = None
     """runs in the user's client"""
     metadata: Metadata | None = None
@@ -160,6 +164,8 @@ class ToolResultBlock(Wire):
     """private: on no provider's wire"""
     terminate: bool | None = None
     """no model call has to follow"""
+    terminate_message: str | None = None
+    """what is said in the model's place then"""
 
 
 class AnnotationBlock(Wire):

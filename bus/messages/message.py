@@ -180,6 +180,8 @@ class ToolResultMessage(LlmMessage):
     status: Literal["completed", "failed"] | None = None
     terminate: bool | None = None
     """no model call has to follow, if all results of the batch say so"""
+    terminate_message: str | None = None
+    """what is said in the model's place then"""
     batch_id: str | None = None
     """results that one message of seed 000 held share it"""
 

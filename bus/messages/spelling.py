@@ -28,6 +28,7 @@ _MESSAGE = {
     "tool_name": "toolName",
     "is_error": "isError",
     "batch_id": "batchId",
+    "terminate_message": "terminateMessage",
 }
 _USAGE = {
     "cacheRead": "cache_read",
@@ -65,6 +66,7 @@ _BLOCK: dict[str, dict[str, str]] = {
         "arguments_raw": "argumentsRaw",
         "tool_kind": "toolKind",
         "tool_type": "toolType",
+        "call_type": "callType",
     },
     "toolResult": {
         "id": "toolCallId",
@@ -72,6 +74,7 @@ _BLOCK: dict[str, dict[str, str]] = {
         "tool_call_id": "toolCallId",
         "output": "content",
         "is_error": "isError",
+        "terminate_message": "terminateMessage",
     },
     "annotation": {},
     "error": {"error": "message"},

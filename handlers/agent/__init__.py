@@ -3,11 +3,13 @@
 from handlers.agent.errors import AgentNotFound, DuplicateTool, MissingExtra
 from handlers.agent.load import load_agent
 from handlers.agent.loop import AgentLoop
-from handlers.agent.model import Model, ModelEvent, ModelRequest, Piece, ToolSpec
+from handlers.agent.model import Model, ModelRequest
 from handlers.agent.offline import OfflineModel
 from handlers.agent.run import Agent, Run
 from handlers.agent.tool import Tool, ToolContext, ToolReply, tool
 from handlers.agent.worker import Worker, run_worker
+from handlers.providers.answer import ModelEvent, Piece
+from handlers.providers.tools import ToolSpec
 
 __all__ = (
     "Agent",

@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, cast
 from pydantic import JsonValue
 
 from bus.messages.usage import Rates
-from handlers.agent.anthropic_answer import StreamedAnswer
 from handlers.agent.errors import MissingExtra
-from handlers.agent.model import ModelEvent, ModelRequest
-from handlers.context.anthropic import to_anthropic
+from handlers.agent.model import ModelRequest
+from handlers.providers.answer import ModelEvent
+from handlers.providers.anthropic import AnthropicAnswer, to_anthropic
+from handlers.providers.request import Json, ProviderRequest
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
 
 __all__ = ("AnthropicModel",)
-
-Json = dict[str, JsonValue]
 
 _log = logging.getLogger(__name__)
 
@@ -64,19 +63,20 @@ class AnthropicModel:
         from anthropic import AsyncStream  # noqa: PLC0415  # an extra, and slow to import
         from anthropic.types import Message, RawMessageStreamEvent  # noqa: PLC0415
 
-        answer = StreamedAnswer(self.name, self._rates)
+        form = self._form(request)
+        answer = AnthropicAnswer(self.name, self._rates, form.tool_names)
         try:
             # Not `messages.create`: its parameters are types of one SDK version, and ours is JSON for the API.
             events = await self._client.post(
                 "/v1/messages",
-                body=self._body(request),
+                body={**form.body, **self._options},
                 cast_to=Message,
                 stream=True,
                 stream_cls=AsyncStream[RawMessageStreamEvent],
             )
             async with events:
                 async for event in events:
-                    for told in answer.take(event):
+                    for told in answer.take(cast("Json", event.to_dict())):
                         yield told
             fault = None if answer.is_complete else "the stream ended before the message did"
         except Exception as error:  # noqa: BLE001  # of the SDK, of its HTTP client, of a malformed stream
@@ -84,17 +84,10 @@ class AnthropicModel:
             fault = f"{type(error).__name__}: {error}"
         yield answer.message(fault)
 
-    def _body(self, request: ModelRequest) -> Json:
-        tools = [
-            {"name": spec.name, "description": spec.description, "input_schema": spec.schema} for spec in request.tools
-        ]
+    def _form(self, request: ModelRequest) -> ProviderRequest:
         form = to_anthropic(
-            request.context,
-            model=self.name,
-            max_tokens=request.max_tokens,
-            tools=cast("list[Json]", tools),
-            stream=True,
+            request.context, model=self.name, max_tokens=request.max_tokens, tools=request.tools, stream=True
         )
         for warning in form.warnings:
             _log.warning("session %s: %s", request.context.session, warning)
-        return {**form.body, **self._options}
+        return form

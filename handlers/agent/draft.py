@@ -3,7 +3,8 @@
 from bus.messages.content import Block, TextBlock, ThinkingBlock
 from bus.messages.message import AssistantMessage, StopReason, now_ms
 from bus.messages.usage import Usage
-from handlers.agent.model import Model, ModelEvent, Piece
+from handlers.agent.model import Model
+from handlers.providers.answer import ModelEvent, Piece
 
 __all__ = ("Draft",)
 

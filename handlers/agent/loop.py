@@ -28,7 +28,7 @@ from bus.messages.reading import Publishable
 from bus.messages.turn import TurnId
 from handlers.agent.draft import Draft
 from handlers.agent.errors import DuplicateTool
-from handlers.agent.model import DEFAULT_MAX_TOKENS, Model, ModelRequest, Piece
+from handlers.agent.model import DEFAULT_MAX_TOKENS, Model, ModelRequest
 from handlers.agent.preview import Preview, open_preview
 from handlers.agent.recording import answer_id, record_answer
 from handlers.agent.run import Run
@@ -37,6 +37,7 @@ from handlers.agent.tool import Tool
 from handlers.agent.toolbox import run_tools
 from handlers.agent.unread import with_prompts_last
 from handlers.context.fold import Context
+from handlers.providers.answer import Piece
 
 __all__ = ("AgentLoop",)
 

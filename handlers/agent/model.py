@@ -2,26 +2,15 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Protocol
 
-from pydantic import JsonValue
-
-from bus.messages.message import AssistantMessage
-from bus.messages.usage import Usage
 from handlers.context.fold import Context
+from handlers.providers.answer import ModelEvent
+from handlers.providers.tools import ToolSpec
 
-__all__ = ("DEFAULT_MAX_TOKENS", "Model", "ModelEvent", "ModelRequest", "Piece", "ToolSpec")
+__all__ = ("DEFAULT_MAX_TOKENS", "Model", "ModelRequest")
 
 DEFAULT_MAX_TOKENS = 4096
-
-
-class ToolSpec(NamedTuple):
-    """A tool as a model sees it."""
-
-    name: str
-    description: str
-    schema: dict[str, JsonValue]
-    """JSON schema of its arguments, an object"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,23 +21,6 @@ class ModelRequest:
     tools: Sequence[ToolSpec] = ()
     max_tokens: int = DEFAULT_MAX_TOKENS
     """most tokens of the answer"""
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A piece of the answer, as the model speaks it."""
-
-    kind: Literal["text", "thinking", "toolCall"]
-    text: str
-    """to append; for a tool call a fragment of its JSON arguments"""
-    block: int = 0
-    """which block of the answer it belongs to, from 0"""
-    tool_name: str | None = None
-    """of a tool call, on its first piece"""
-
-
-ModelEvent = Piece | Usage | AssistantMessage
-"""A piece; the usage so far, each replacing the one before; at the very end the whole message."""
 
 
 class Model(Protocol):

@@ -13,7 +13,9 @@ from bus.messages.content import Block, TextBlock, ThinkingBlock, ToolCallBlock
 from bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage, UserMessage, now_ms
 from bus.messages.usage import Rates, Usage
 from handlers.agent.intents import Intent, find_intents, reflection, told
-from handlers.agent.model import ModelEvent, ModelRequest, Piece, ToolSpec
+from handlers.agent.model import ModelRequest
+from handlers.providers.answer import ModelEvent, Piece
+from handlers.providers.tools import ToolSpec
 
 __all__ = ("OFFLINE_RATES", "OfflineModel")
 

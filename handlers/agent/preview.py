@@ -10,7 +10,7 @@ import anyio
 from bus.errors import BusError
 from bus.messages.delta import Delta
 from bus.messages.turn import TurnId
-from handlers.agent.model import Piece
+from handlers.providers.answer import Piece
 
 __all__ = ("Preview", "open_preview")
 

@@ -15,7 +15,7 @@ from bus.messages.base import Frozen
 from bus.messages.content import Block, TextBlock, ToolCallBlock
 from bus.messages.message import ToolResultMessage, now_ms
 from bus.messages.turn import TurnId
-from handlers.agent.model import ToolSpec
+from handlers.providers.tools import ToolSpec
 
 __all__ = ("Tool", "ToolContext", "ToolReply", "failed", "tool")
 

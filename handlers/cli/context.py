@@ -5,7 +5,6 @@ from functools import partial
 from pathlib import Path
 
 import click
-from pydantic import JsonValue
 
 from bus.errors import DecodeError
 from bus.messages.reading import parse_json
@@ -14,9 +13,10 @@ from handlers.cli.opening import open_session
 from handlers.cli.options import BusCommand, Settings
 from handlers.cli.output import Output, tell
 from handlers.cli.run import run
-from handlers.context.anthropic import to_anthropic
 from handlers.context.build import build_context
 from handlers.context.fold import Context
+from handlers.providers.anthropic import to_anthropic
+from handlers.providers.tools import ToolSpec
 
 __all__ = ("command",)
 
@@ -36,7 +36,7 @@ __all__ = ("command",)
 @click.option(
     "--tools",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A JSON list of the tools to offer, in the provider's form.",
+    help="A JSON list of the tools to offer: name, description, schema.",
 )
 @click.pass_context
 def command(
@@ -79,11 +79,10 @@ async def _context(settings: Settings, session_id: str, at: int | None) -> Conte
         return await build_context(session, at=at)
 
 
-def _read_tools(path: Path | None) -> list[dict[str, JsonValue]]:
+def _read_tools(path: Path | None) -> list[ToolSpec]:
     if path is None:
         return []
     value = parse_json(path.read_bytes())
-    tools = [tool for tool in value if isinstance(tool, dict)] if isinstance(value, list) else []
-    if not isinstance(value, list) or len(tools) != len(value):
+    if not isinstance(value, list):
         raise DecodeError(str(path), "wants a JSON list of objects")
-    return tools
+    return [ToolSpec.read(tool, f"{path}: {index}") for index, tool in enumerate(value)]

@@ -1,8 +1,8 @@
-"""What can be wrong with a context or with a request built from it."""
+"""What can be wrong with a context."""
 
 from bus.errors import MessageError
 
-__all__ = ("ContentRefused", "Misplaced", "NoModel", "UnknownTarget")
+__all__ = ("Misplaced", "UnknownTarget")
 
 
 class Misplaced(MessageError):
@@ -19,22 +19,3 @@ class UnknownTarget(MessageError):
     def __init__(self, target: int) -> None:
         super().__init__(f"names entry {target}, which is not there before it")
         self.target = target
-
-
-class NoModel(MessageError):
-    """A request needs a model, none was given and the session never named one."""
-
-    def __init__(self, session: str) -> None:
-        super().__init__(f"session {session!r} names no model yet: give one")
-        self.session = session
-
-
-class ContentRefused(MessageError):
-    """Strict mode: a provider's wire cannot carry something that stands in the context.
-
-    Fields: `provider`; `losses`, one text for each thing that would have been left out or changed, with its place.
-    """
-
-    def __init__(self, provider: str, losses: tuple[str, ...]) -> None:
-        super().__init__(f"{provider} cannot carry: {'; '.join(losses)}")
-        self.provider, self.losses = provider, losses

@@ -84,6 +84,7 @@ def _as_message(block: ToolResultBlock) -> ToolResultMessage:
         status=block.status,
         metadata=block.metadata,
         terminate=block.terminate,
+        terminate_message=block.terminate_message,
     )
 
 

@@ -14,8 +14,9 @@ from bus.messages.delta import Delta
 from bus.messages.events import AgentEvent, parse_event
 from bus.messages.extension import ExtensionMessage
 from bus.messages.message import AssistantMessage, LlmMessage, StopReason, ToolResultMessage
-from handlers.agent.model import ModelEvent, ModelRequest, Piece
+from handlers.agent.model import ModelRequest
 from handlers.agent.run import Run
+from handlers.providers.answer import ModelEvent, Piece
 
 __all__ = (
     "SECONDS",

@@ -13,7 +13,9 @@ from bus.messages.content import RedactedThinkingBlock, UnknownBlock
 from handlers.agent.anthropic_model import AnthropicModel
 from handlers.agent.draft import Draft
 from handlers.agent.errors import MissingExtra
-from handlers.agent.model import ModelEvent, ModelRequest, Piece, ToolSpec
+from handlers.agent.model import ModelRequest
+from handlers.providers.answer import ModelEvent, Piece
+from handlers.providers.tools import ToolSpec
 from tests.handlers.agents import Pause
 from tests.handlers.entries import context_of
 from tests.handlers.messages_api import Cut, MessagesApi, Status, Step, block, delta, error, finish, serve, start

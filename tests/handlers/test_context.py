@@ -15,8 +15,9 @@ from bus.messages.extension import ExtensionMessage
 from bus.messages.lanes import Lane
 from bus.messages.message import AssistantMessage, DeveloperMessage, SystemMessage, UserMessage
 from bus.messages.reading import Publishable
-from handlers.context import Context, Fault, Misplaced, UnknownTarget, WarmContext, build_context, evolve, to_anthropic
+from handlers.context import Context, Fault, Misplaced, UnknownTarget, WarmContext, build_context, evolve
 from handlers.context.chunked import Chunked
+from handlers.providers import to_anthropic
 from tests.handlers.entries import (
     ListedSession,
     asks,

@@ -22,10 +22,11 @@ from bus.messages.message import (
     ToolResultMessage,
     UserMessage,
 )
-from handlers.context import Context, evolve, to_anthropic
+from handlers.context import Context, evolve
 from handlers.context.summaries import branch_message, compaction_message
-from tests.handlers.anthropic_rules import require_legal
+from handlers.providers import to_anthropic
 from tests.handlers.lane_logs import CANARY, lane_logs
+from tests.handlers.providers.anthropic_rules import require_legal
 
 
 @dataclass

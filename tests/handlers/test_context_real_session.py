@@ -9,9 +9,10 @@ from bus.envelope import Envelope
 from bus.messages.context_entry import Compaction, ModelChange, ThinkingLevelChange
 from bus.messages.message import AssistantMessage
 from bus.messages.reading import LlmLaneMessage, read_llm
-from handlers.context import Context, evolve, to_anthropic
-from tests.handlers.anthropic_rules import rule_faults, shape_faults
+from handlers.context import Context, evolve
+from handlers.providers import to_anthropic
 from tests.handlers.entries import entry
+from tests.handlers.providers.anthropic_rules import rule_faults, shape_faults
 
 Object = dict[str, object]
 

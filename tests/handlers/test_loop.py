@@ -16,11 +16,11 @@ from bus.receipt import Receipt
 from handlers.agent.demo import demo_agent
 from handlers.agent.errors import DuplicateTool
 from handlers.agent.loop import AgentLoop
-from handlers.agent.model import Piece
 from handlers.agent.run import Run
 from handlers.agent.standing import read_standing
 from handlers.agent.tool import ToolContext, ToolReply, tool
 from handlers.context import build_context
+from handlers.providers.answer import Piece
 from tests.handlers.agents import (
     Pause,
     ScriptedModel,

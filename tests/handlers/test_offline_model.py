@@ -9,9 +9,11 @@ import pytest
 from bus import AssistantMessage, ToolCallBlock, ToolResultMessage, Usage, UserMessage
 from bus.messages.message import LlmMessage
 from handlers.agent.demo import calculate, clock, demo_agent, roll_dice
-from handlers.agent.model import ModelRequest, Piece, ToolSpec
+from handlers.agent.model import ModelRequest
 from handlers.agent.offline import OFFLINE_RATES, OfflineModel
 from handlers.agent.tool import Tool
+from handlers.providers.answer import Piece
+from handlers.providers.tools import ToolSpec
 from tests.handlers.agents import fresh_bus, said, take_run
 from tests.handlers.entries import context_of
 

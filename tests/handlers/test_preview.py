@@ -5,8 +5,8 @@ import pytest
 
 from bus import TurnId, Unavailable
 from bus.messages.delta import Delta
-from handlers.agent.model import Piece
 from handlers.agent.preview import FLUSH_CHARACTERS, open_preview
+from handlers.providers.answer import Piece
 from tests.handlers.agents import SECONDS, Pause
 
 __all__ = ()

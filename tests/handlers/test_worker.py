@@ -17,10 +17,10 @@ from bus.server import open_server
 from handlers.agent.errors import AgentNotFound
 from handlers.agent.load import load_agent
 from handlers.agent.loop import AgentLoop
-from handlers.agent.model import Piece
 from handlers.agent.run import Agent, Run
 from handlers.agent.tool import tool
 from handlers.agent.worker import Worker
+from handlers.providers.answer import Piece
 from tests.bus.resp import Resp
 from tests.handlers.agents import (
     SECONDS,

@@ -36,10 +36,12 @@ from bus.messages.message import (
     UserMessage,
 )
 from bus.messages.reading import Publishable
-from handlers.context import ContentRefused, Context, NoModel, ProviderRequest, to_anthropic
-from handlers.context.wire_ids import WireIds
-from tests.handlers.anthropic_rules import require_legal
+from handlers.context import Context
+from handlers.providers import ContentRefused, NoModel, ProviderRequest, ToolSpec, to_anthropic
+from handlers.providers.anthropic.form import CALL_ID
+from handlers.providers.wire_ids import WireIds
 from tests.handlers.entries import asks, calls, context_of, results, says
+from tests.handlers.providers.anthropic_rules import require_legal
 
 MODEL = "claude-sonnet-5-5"
 PNG = MediaRef.from_bytes(b"\x89PNG\r\n\x1a\n1234")
@@ -96,10 +98,11 @@ def test_a_body_holds_model_limit_system_and_messages_and_nothing_else() -> None
 
 
 def test_tools_and_stream_are_passed_on() -> None:
-    tool: Wire = {"name": "read", "description": "reads", "input_schema": {"type": "object"}}
+    tool = ToolSpec("add", "Adds.", {"type": "object"})
     request = to_anthropic(context_of(asks("hi")), model=MODEL, max_tokens=7, tools=[tool], stream=True)
     require_legal(request.body)
-    assert (request.body["tools"], request.body["stream"], request.body["max_tokens"]) == ([tool], True, 7)
+    wire = [{"name": "add", "description": "Adds.", "input_schema": {"type": "object"}}]
+    assert (request.body["tools"], request.body["stream"], request.body["max_tokens"]) == (wire, True, 7)
 
 
 def test_without_a_model_the_context_names_it() -> None:
@@ -224,7 +227,7 @@ def test_an_id_used_again_in_a_later_message_is_another_on_the_wire() -> None:
 
 
 def test_a_longer_history_gives_the_calls_of_a_shorter_one_the_same_ids() -> None:
-    shorter, longer, names = WireIds(), WireIds(), ["a.b", "a_b", "a_b", "", ""]
+    shorter, longer, names = WireIds(CALL_ID), WireIds(CALL_ID), ["a.b", "a_b", "a_b", "", ""]
     assert [shorter.take(name) for name in names] == [longer.take(name) for name in [*names, "a.b"]][: len(names)]
 
 

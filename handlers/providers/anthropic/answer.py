@@ -1,11 +1,8 @@
-"""The message that a stream of Anthropic's events builds up."""
+"""What Anthropic's Messages API answers, whole or as a stream of events, as a message."""
 
-import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, cast
 
-from pydantic import JsonValue
-
+from bus.errors import DecodeError
 from bus.messages.content import (
     AnnotationRef,
     Block,
@@ -17,14 +14,13 @@ from bus.messages.content import (
 )
 from bus.messages.message import AssistantMessage, StopReason, now_ms
 from bus.messages.usage import Rates, Usage
-from handlers.agent.model import ModelEvent, Piece
+from handlers.providers.answer import ModelEvent, Piece, count_of, priced, read_call, text_of
+from handlers.providers.anthropic.blocks import PROVIDER
+from handlers.providers.request import Json
 
-if TYPE_CHECKING:
-    from anthropic.types import RawMessageStreamEvent
+__all__ = ("AnthropicAnswer", "from_anthropic")
 
-__all__ = ("StreamedAnswer",)
-
-Json = dict[str, JsonValue]
+_NO_NAMES: Mapping[str, str] = {}
 
 _STOP_REASONS: Mapping[str, StopReason] = {
     "end_turn": "stop",
@@ -35,13 +31,45 @@ _STOP_REASONS: Mapping[str, StopReason] = {
     "pause_turn": "paused",
     "refusal": "guardRail",
 }
+_KINDS = frozenset(
+    {"message_start", "message_delta", "message_stop"}
+    | {"content_block_start", "content_block_delta", "content_block_stop"}
+)
 
 
-class StreamedAnswer:
-    """The message that the stream's events build up."""
+def from_anthropic(
+    response: Json, *, model: str | None = None, rates: Rates | None = None, names: Mapping[str, str] = _NO_NAMES
+) -> AssistantMessage:
+    """The message that a whole response of the Messages API is.
 
-    def __init__(self, name: str, rates: Rates | None) -> None:
-        self._name, self._rates = name, rates
+    Args:
+        model: what was asked for; the response's own name for it if None.
+        rates: what a million tokens cost you; None leaves the cost unknown.
+        names: `ProviderRequest.tool_names` of the request.
+
+    Raises:
+        DecodeError: it is no response of this API.
+    """
+    if response.get("type") != "message" or not isinstance(content := response.get("content"), list):
+        raise DecodeError("type", "a response of the Messages API is of type 'message' and has a list as content")
+    answer = AnthropicAnswer(model, rates, names)
+    answer.take({"type": "message_start", "message": response})
+    for index, block in enumerate(content):
+        answer.take({"type": "content_block_start", "index": index, "content_block": block})
+        answer.take({"type": "content_block_stop", "index": index})
+    answer.take({"type": "message_delta", "delta": {"stop_reason": response.get("stop_reason")}, "usage": {}})
+    answer.take({"type": "message_stop"})
+    return answer.message()
+
+
+class AnthropicAnswer:
+    """The message that the stream's events build up; see `Answer`."""
+
+    def __init__(
+        self, model: str | None = None, rates: Rates | None = None, names: Mapping[str, str] = _NO_NAMES
+    ) -> None:
+        """See `from_anthropic`."""
+        self._asked, self._rates, self._names = model, rates, names
         self._blocks: dict[int, Json] = {}
         self._fragments: dict[int, list[str]] = {}
         self._open: set[int] = set()
@@ -51,41 +79,48 @@ class StreamedAnswer:
         self._stop: str | None = None
         self.is_complete = False
 
-    def take(self, event: "RawMessageStreamEvent") -> list[ModelEvent]:
-        """Fold in one event; gives what is to be told of it."""
-        match event.type:
-            case "message_start":
-                self._id = event.message.id
-                self._model = event.message.model
-                return [self._used(cast("Json", event.message.usage.to_dict()))]
-            case "content_block_start":
-                return self._start(event.index, cast("Json", event.content_block.to_dict()))
-            case "content_block_delta":
-                return self._grow(event.index, cast("Json", event.delta.to_dict()))
-            case "content_block_stop":
-                self._open.discard(event.index)
-            case "message_delta":
-                self._stop = event.delta.stop_reason or self._stop
-                return [self._used(cast("Json", event.usage.to_dict()))]
-            case "message_stop":
+    def take(self, event: Json) -> list[ModelEvent]:
+        """See `Answer.take`."""
+        match event:
+            case {"type": "message_start", "message": {"usage": dict(usage)} as message}:
+                self._id, self._model = text_of(message, "id") or None, text_of(message, "model") or None
+                return [self._used(usage)]
+            case {"type": "content_block_start", "index": int(index), "content_block": {"type": str()} as block}:
+                return self._start(index, block)
+            case {"type": "content_block_delta", "index": int(index), "delta": {"type": str()} as delta} if (
+                index in self._blocks
+            ):
+                return self._grow(index, delta)
+            case {"type": "content_block_stop", "index": int(index)}:
+                self._open.discard(index)
+            case {"type": "message_delta", "delta": dict(delta)}:
+                self._stop = text_of(delta, "stop_reason") or self._stop
+                usage = event.get("usage")
+                return [self._used(usage)] if isinstance(usage, dict) else []
+            case {"type": "message_stop"}:
                 self.is_complete = True
+            case {"type": str(kind)} if kind not in _KINDS:
+                pass
+            case _:
+                raise DecodeError(text_of(event, "type"), "no event of the Messages API")
         return []
 
-    def message(self, fault: str | None) -> AssistantMessage:
-        """The whole message; with a `fault` the one that failed, without the calls that were not told to their end."""
+    def message(self, fault: str | None = None) -> AssistantMessage:
+        """See `Answer.message`."""
         stop = "error" if fault else _STOP_REASONS.get(self._stop or "", "stop")
         whole = (
             index for index in sorted(self._blocks) if not fault or index not in self._open or not self._is_call(index)
         )
+        model = self._asked or self._model
         return AssistantMessage(
             content=tuple(self._block(index) for index in whole),
             stop_reason=stop,
             raw_stop_reason=self._stop,
             error_message=fault,
-            provider="anthropic",
+            provider=PROVIDER,
             # As it was asked for, not as the provider calls it in full: by this name its thinking goes back to it.
-            model=self._name,
-            metadata={"responseModel": self._model} if self._model not in {None, self._name} else None,
+            model=model,
+            metadata={"responseModel": self._model} if self._model not in {None, model} else None,
             usage=self._normalised() if self._usage else None,
             response_id=self._id,
             timestamp=now_ms(),
@@ -96,8 +131,9 @@ class StreamedAnswer:
         self._fragments[index] = []
         self._open.add(index)
         if block["type"] == "tool_use":
-            return [Piece("toolCall", "", index, str(block["name"]))]
-        text, thinking = _text(block, "text"), _text(block, "thinking")
+            name = text_of(block, "name")
+            return [Piece("toolCall", "", index, self._names.get(name, name))]
+        text, thinking = text_of(block, "text"), text_of(block, "thinking")
         return [Piece("text" if text else "thinking", text or thinking, index)] if text or thinking else []
 
     def _grow(self, index: int, delta: Json) -> list[ModelEvent]:
@@ -134,26 +170,20 @@ class StreamedAnswer:
                     if isinstance(citations, list)
                     else ()
                 )
-                return TextBlock(text=_text(block, "text"), annotations=refs or None)
+                return TextBlock(text=text_of(block, "text"), annotations=refs or None)
             case {"type": "thinking"}:
-                return ThinkingBlock(text=_text(block, "thinking"), signature=_text(block, "signature") or None)
+                return ThinkingBlock(text=text_of(block, "thinking"), signature=text_of(block, "signature") or None)
             case {"type": "redacted_thinking"}:
-                return RedactedThinkingBlock(data=_text(block, "data"))
+                return RedactedThinkingBlock(data=text_of(block, "data"))
             case {"type": "tool_use"}:
                 return self._call(index, block)
             case _:
                 return UnknownBlock(raw=block)
 
     def _call(self, index: int, block: Json) -> ToolCallBlock:
-        raw = "".join(self._fragments[index])
-        name, call_id = _text(block, "name"), _text(block, "id")
-        if not raw:
-            return ToolCallBlock(id=call_id, name=name, arguments=block.get("input") or {})
-        try:
-            arguments = cast("JsonValue", json.loads(raw))
-        except ValueError:
-            return ToolCallBlock(id=call_id, name=name, arguments={}, arguments_raw=raw)
-        return ToolCallBlock(id=call_id, name=name, arguments=arguments)
+        call = read_call(text_of(block, "id"), text_of(block, "name"), "".join(self._fragments[index]), self._names)
+        # A stream begins a call with an empty object and tells its arguments after that; a response has them at once.
+        return call if self._fragments[index] else call.model_copy(update={"arguments": block.get("input") or {}})
 
     def _used(self, usage: Json) -> Usage:
         # Every report counts from the beginning: it replaces the one before and is never added to it.
@@ -164,39 +194,28 @@ class StreamedAnswer:
         """The provider's counts as ours. Here `input_tokens` leaves cached tokens out already."""
         details = self._usage.get("output_tokens_details")
         reasoning = details.get("thinking_tokens") if isinstance(details, dict) else 0
-        counts = [_count(self._usage.get(name)) for name in _COUNTS]
+        counts = [count_of(self._usage.get(name)) for name in _COUNTS]
         usage = Usage(
             input=counts[0],
             output=counts[1],
             cache_read=counts[2],
             cache_write=counts[3],
-            reasoning=_count(reasoning),
+            reasoning=count_of(reasoning),
             total_tokens=sum(counts),
             raw={**self._usage},
         )
-        if self._rates is None:
-            return usage
-        return usage.model_copy(update={"cost": usage.cost_at(self._rates, source="caller")})
+        return priced(usage, self._rates)
 
 
 _COUNTS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 
 
-def _count(value: JsonValue) -> int:
-    return value if isinstance(value, int) else 0
-
-
-def _text(block: Json, name: str) -> str:
-    value = block.get(name)
-    return value if isinstance(value, str) else ""
-
-
 def _ref(citation: Json) -> AnnotationRef:
     page, index = citation.get("start_page_number"), citation.get("document_index")
     return AnnotationRef(
-        url=_text(citation, "url") or None,
-        file_id=_text(citation, "file_id") or None,
+        url=text_of(citation, "url") or None,
+        file_id=text_of(citation, "file_id") or None,
         page=page if isinstance(page, int) else None,
         index=index if isinstance(index, int) else None,
-        title=_text(citation, "title") or _text(citation, "document_title") or None,
+        title=text_of(citation, "title") or text_of(citation, "document_title") or None,
     )

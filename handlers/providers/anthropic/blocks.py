@@ -1,9 +1,7 @@
 """The blocks of one message as Anthropic's API takes them. What it cannot take is left out, and told."""
 
 import json
-import re
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple
 
 from pydantic import JsonValue
 
@@ -19,43 +17,32 @@ from bus.messages.content import (
     ToolResultBlock,
 )
 from bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
-from handlers.context.anthropic_media import document_block, image_block
-from handlers.context.request import Json
+from handlers.providers.anthropic.media import document_block, image_block
+from handlers.providers.request import Json
+from handlers.providers.target import Target
+from handlers.providers.wire_ids import WireNames
 
-__all__ = ("ForeignThinking", "Target", "assistant_blocks", "result_block", "system_blocks", "user_blocks")
-
-ForeignThinking = Literal["drop", "text"]
+__all__ = ("PROVIDER", "assistant_blocks", "result_block", "system_blocks", "user_blocks")
 
 PROVIDER = "anthropic"
 
 NO_OUTPUT = "(no output)"
 """stands in a failed tool's empty result: the API refuses an error without content"""
 
-_ILLEGAL_IN_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 
-
-class Target(NamedTuple):
-    """Whom the request is for, and what its author wants of the thinking of others."""
-
-    model: str
-    foreign_thinking: ForeignThinking = "drop"
-
-    def wrote(self, message: AssistantMessage) -> bool:
-        """Whether the same model at the same provider wrote it; of one that names neither, nobody can say."""
-        return message.provider == PROVIDER and message.model == self.model
-
-
-def system_blocks(message: LlmMessage, losses: list[str]) -> list[Json]:
+def system_blocks(message: LlmMessage, target: Target, losses: list[str]) -> list[Json]:
     """Instructions: text is all that the API takes there."""
-    return _filled(message.content, losses, (TextBlock,), "in instructions only text is taken")
+    return _filled(message.content, target, losses, (TextBlock,), "in instructions only text is taken")
 
 
-def user_blocks(message: LlmMessage, losses: list[str]) -> list[Json]:
+def user_blocks(message: LlmMessage, target: Target, losses: list[str]) -> list[Json]:
     """What a user said. Results are no part of it: the fold has made messages of them."""
-    return _filled(message.content, losses, (TextBlock, ImageBlock, DocumentBlock), "users cannot send it")
+    return _filled(message.content, target, losses, (TextBlock, ImageBlock, DocumentBlock), "users cannot send it")
 
 
-def assistant_blocks(message: AssistantMessage, ids: Sequence[str], target: Target, losses: list[str]) -> list[Json]:
+def assistant_blocks(
+    message: AssistantMessage, ids: Sequence[str], names: WireNames, target: Target, losses: list[str]
+) -> list[Json]:
     """What a model said, in its order.
 
     Thinking goes back verbatim to the model that wrote it. Another's is left out without a word, as `foreign_thinking`
@@ -75,19 +62,21 @@ def assistant_blocks(message: AssistantMessage, ids: Sequence[str], target: Targ
                 if own:
                     blocks.append({"type": "redacted_thinking", "data": data})
             case ToolCallBlock():
-                blocks.append(_tool_use(block, next(remaining), losses))
+                blocks.append(_tool_use(block, next(remaining), names, losses))
             case _:
-                blocks += _filled((block,), losses, (TextBlock,), "assistants cannot send it")
+                blocks += _filled((block,), target, losses, (TextBlock,), "assistants cannot send it")
     while blocks and blocks[-1]["type"] in {"thinking", "redacted_thinking"}:
         del blocks[-1]
         losses.append("thinking left out: it ends the message")
     return blocks
 
 
-def result_block(message: ToolResultMessage, wire_id: str, losses: list[str]) -> Json:
+def result_block(message: ToolResultMessage, wire_id: str, target: Target, losses: list[str]) -> Json:
     """A tool's result: a bare string if it is one text, an array if it is more, its JSON if there is nothing else."""
     failed = message.is_error or message.status == "failed"
-    blocks = _filled(_flat(message.content), losses, (TextBlock, ImageBlock, DocumentBlock), "results cannot hold it")
+    blocks = _filled(
+        _flat(message.content), target, losses, (TextBlock, ImageBlock, DocumentBlock), "results cannot hold it"
+    )
     result: Json = {"type": "tool_result", "tool_use_id": wire_id}
     content: JsonValue = [*blocks]
     if not blocks:
@@ -102,10 +91,12 @@ def result_block(message: ToolResultMessage, wire_id: str, losses: list[str]) ->
     return result
 
 
-def _filled(content: Iterable[Block], losses: list[str], taken: tuple[type[Block], ...], reason: str) -> list[Json]:
+def _filled(
+    content: Iterable[Block], target: Target, losses: list[str], taken: tuple[type[Block], ...], reason: str
+) -> list[Json]:
     blocks: list[Json] = []
     for block in content:
-        rendered = _rendered(block) if isinstance(block, taken) else reason
+        rendered = _rendered(block, target) if isinstance(block, taken) else reason
         if isinstance(rendered, dict):
             blocks.append(rendered)
         elif rendered:
@@ -113,15 +104,15 @@ def _filled(content: Iterable[Block], losses: list[str], taken: tuple[type[Block
     return blocks
 
 
-def _rendered(block: Block) -> Json | str | None:
+def _rendered(block: Block, target: Target) -> Json | str | None:
     """The block, or why it cannot go, or None if there is nothing in it: the API refuses a text of white space."""
     match block:
         case TextBlock(text=text):
             return {"type": "text", "text": text} if text.strip() else None
         case ImageBlock():
-            return image_block(block)
+            return image_block(target.resolved(block.media))
         case DocumentBlock():
-            return document_block(block)
+            return document_block(block, target.resolved(block.media))
         case _:
             return "there is no form for it"
 
@@ -134,8 +125,8 @@ def _thinking(block: ThinkingBlock, target: Target, *, own: bool) -> list[Json]:
     return []
 
 
-def _tool_use(call: ToolCallBlock, wire_id: str, losses: list[str]) -> Json:
-    name = _ILLEGAL_IN_NAME.sub("_", call.name)[:128] or "_"
+def _tool_use(call: ToolCallBlock, wire_id: str, names: WireNames, losses: list[str]) -> Json:
+    name = names.of(call.name)
     if name != call.name:
         losses.append(f"tool name {call.name!r} sent as {name!r}")
     arguments: JsonValue = call.arguments

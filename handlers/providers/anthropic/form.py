@@ -4,78 +4,58 @@ Source: the Messages API and the parameter types of its Python SDK (2.11).
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from typing import Unpack
 
 from pydantic import JsonValue
 
 from bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage, UserMessage
-from handlers.context.anthropic_blocks import (
-    PROVIDER,
-    ForeignThinking,
-    Target,
-    assistant_blocks,
-    result_block,
-    system_blocks,
-    user_blocks,
-)
-from handlers.context.errors import ContentRefused, NoModel
 from handlers.context.fold import Context
-from handlers.context.request import Json, ProviderRequest
-from handlers.context.wire_ids import WireIds
+from handlers.providers.anthropic.blocks import PROVIDER, assistant_blocks, result_block, system_blocks, user_blocks
+from handlers.providers.request import Json, ProviderRequest, finished
+from handlers.providers.target import RequestOptions, Target
+from handlers.providers.wire_ids import WireIds, WireNames, WirePattern
 
 __all__ = ("PLACEHOLDER", "to_anthropic")
+
+CALL_ID = WirePattern.of("a-zA-Z0-9_-", 64)
+TOOL_NAME = WirePattern.of("a-zA-Z0-9_-", 128)
+
+MAX_TOKENS = 4096
+"""The API wants to be told."""
+
+_CHOICE = {"auto": "auto", "required": "any", "named": "tool"}
 
 PLACEHOLDER = "..."
 """said by the user where a request must begin with one and the context does not"""
 
 
-def to_anthropic(
-    context: Context,
-    *,
-    model: str | None = None,
-    max_tokens: int = 4096,
-    tools: Sequence[Mapping[str, JsonValue]] = (),
-    strict: bool = False,
-    foreign_thinking: ForeignThinking = "drop",
-    stream: bool = False,
-) -> ProviderRequest:
+def to_anthropic(context: Context, **options: Unpack[RequestOptions]) -> ProviderRequest:
     """The request that shows a model what the context holds. Its warnings name the context's faults, too.
 
     Roles alternate and begin with the user; results stand first in the turn behind their calls. Metadata, raw provider
     objects, usage and names stay out of it.
 
     Args:
-        model: whom to ask; None asks the context's own model.
-        max_tokens: most tokens of the answer.
-        tools: definitions in the API's form: name, description, input_schema.
-        strict: refuse what the wire cannot carry, rather than leave it out with a warning.
-        foreign_thinking: what becomes of thinking that another model wrote, or that has no signature.
-        stream: ask for server-sent events.
+        options: see `RequestOptions`; `max_tokens` is 4096 where it is not given.
 
     Raises:
-        NoModel: `model` is None and the session never named one.
+        NoModel: no model is given and the session never named one.
         ContentRefused: strict mode, and something would be left out or changed.
     """
-    name = model or context.model
-    if name is None:
-        raise NoModel(context.session)
-    form = _Form(Target(name, foreign_thinking))
+    target = Target.of(PROVIDER, context, options)
+    form = _Form(target)
     for index, instruction in enumerate(context.system):
         form.instruct(f"system.{index} ({instruction.role})", instruction)
     for index, message in enumerate(context.messages):
         form.say(f"messages.{index}", message)
-    if strict and form.losses:
-        raise ContentRefused(PROVIDER, tuple(form.losses))
-    body: Json = {"model": name, "max_tokens": max_tokens}
+    body: Json = {"model": target.model, "max_tokens": target.max_tokens or MAX_TOKENS}
     if form.system:
         body["system"] = [*form.system]
-    body["messages"] = form.finished()
-    if tools:
-        body["tools"] = [dict(tool) for tool in tools]
-    if stream:
+    body["messages"] = form.turns()
+    body |= form.offered()
+    if target.stream:
         body["stream"] = True
-    faults = (f"entry {fault.position}: {fault.error}" for fault in context.faults)
-    return ProviderRequest(body, (*faults, *form.losses))
+    return finished(context, target, body, form.losses, call_ids=form.ids.originals, tool_names=form.names.originals)
 
 
 class _Form:
@@ -84,38 +64,53 @@ class _Form:
     def __init__(self, target: Target) -> None:
         self.system: list[Json] = []
         self.losses: list[str] = []
+        self.ids, self.names = WireIds(CALL_ID), WireNames(TOOL_NAME, (tool.name for tool in target.tools))
         self._target = target
         self._turns: list[tuple[str, list[Json]]] = []
-        self._ids = WireIds()
         self._unanswered: deque[str] = deque()
         """wire ids of the calls whose results come next: the context has one a call, in the order of the calls"""
 
     def instruct(self, place: str, message: LlmMessage) -> None:
         losses: list[str] = []
-        self.system += system_blocks(message, losses)
+        self.system += system_blocks(message, self._target, losses)
         self._tell(place, losses)
 
     def say(self, place: str, message: LlmMessage) -> None:
         losses: list[str] = []
         match message:
             case UserMessage():
-                self._add("user", user_blocks(message, losses))
+                self._add("user", user_blocks(message, self._target, losses))
             case AssistantMessage():
-                ids = [self._ids.take(call.id) for call in message.tool_calls()]
+                ids = [self.ids.take(call.id) for call in message.tool_calls()]
                 self._unanswered.extend(ids)
-                self._add("assistant", assistant_blocks(message, ids, self._target, losses))
+                self._add("assistant", assistant_blocks(message, ids, self.names, self._target, losses))
             case ToolResultMessage():
-                self._add("user", [result_block(message, self._unanswered.popleft(), losses)])
+                self._add("user", [result_block(message, self._unanswered.popleft(), self._target, losses)])
             case _:
                 losses.append("left out: the API has no such role")
         self._tell(place, losses)
 
-    def finished(self) -> list[JsonValue]:
+    def turns(self) -> list[JsonValue]:
         """The turns, the first of them a user's; none ends with white space, which the API refuses."""
         self._strip_end()
         if not self._turns or self._turns[0][0] != "user":
             self._turns.insert(0, ("user", [{"type": "text", "text": PLACEHOLDER}]))
         return [{"role": role, "content": [*blocks]} for role, blocks in self._turns]
+
+    def offered(self) -> Json:
+        """The tools, and which of them the model must call. Must it call none, they are not offered."""
+        target = self._target
+        choice = target.tool_choice
+        if not target.tools or (choice and choice.mode == "none"):
+            return {}
+        tools: list[JsonValue] = [
+            {"name": self.names.of(tool.name), "description": tool.description, "input_schema": tool.schema}
+            for tool in target.tools
+        ]
+        if choice is None:
+            return {"tools": tools}
+        named: Json = {"name": self.names.of(choice.name or "")} if choice.mode == "named" else {}
+        return {"tools": tools, "tool_choice": {"type": _CHOICE[choice.mode], **named}}
 
     def _add(self, role: str, blocks: list[Json]) -> None:
         if not blocks:

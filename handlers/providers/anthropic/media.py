@@ -3,9 +3,9 @@
 import base64
 from urllib.parse import urlsplit
 
-from bus.messages.content import DocumentBlock, ImageBlock
+from bus.messages.content import DocumentBlock
 from bus.messages.media import MediaRef, sniff
-from handlers.context.request import Json
+from handlers.providers.request import Json
 
 __all__ = ("document_block", "image_block")
 
@@ -13,9 +13,8 @@ _IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 _PDF = "application/pdf"
 
 
-def image_block(block: ImageBlock) -> Json | str:
+def image_block(media: MediaRef) -> Json | str:
     """The image, or the reason why it cannot go."""
-    media = block.media
     match media.kind:
         case "data":
             media_type = _media_type(media)
@@ -30,20 +29,19 @@ def image_block(block: ImageBlock) -> Json | str:
             return _unreachable(media)
 
 
-def document_block(block: DocumentBlock) -> Json | str:
-    """The document, else the text that was extracted from it, or the reason why neither can go."""
-    source = _document_source(block)
+def document_block(block: DocumentBlock, media: MediaRef) -> Json | str:
+    """The document at `media`, else the text that was extracted from it, or the reason why neither can go."""
+    source = _document_source(media)
     if isinstance(source, str):
         text = next((text for text in (block.text, block.excerpt) if text and text.strip()), None)
         if text is None:
             return source
         source = _plain_text(text)
-    title: Json = {"title": block.media.filename} if block.media.filename else {}
+    title: Json = {"title": media.filename} if media.filename else {}
     return {"type": "document", "source": source, **title}
 
 
-def _document_source(block: DocumentBlock) -> Json | str:
-    media = block.media
+def _document_source(media: MediaRef) -> Json | str:
     match media.kind:
         case "data":
             media_type = _media_type(media) or "unknown type"

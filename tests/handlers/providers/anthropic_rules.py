@@ -9,7 +9,7 @@ from typing import cast
 
 from anthropic.types.message_create_params import MessageCreateParamsNonStreaming, MessageCreateParamsStreaming
 
-from tests.handlers.anthropic_types import type_faults
+from tests.handlers.providers.sdk_types import type_faults
 
 __all__ = ("require_legal", "rule_faults", "shape_faults")
 

@@ -1,0 +1,87 @@
+"""A provider's answer on its way to a message: what all providers' readers share."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from pydantic import JsonValue
+
+from bus.errors import DecodeError
+from bus.messages.content import ToolCallBlock
+from bus.messages.message import AssistantMessage
+from bus.messages.reading import parse_json
+from bus.messages.usage import Rates, Usage
+from handlers.providers.request import Json
+
+__all__ = ("Answer", "ModelEvent", "Piece", "count_of", "priced", "read_call", "text_of")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of the answer, as the model speaks it."""
+
+    kind: Literal["text", "thinking", "toolCall"]
+    text: str
+    """to append; for a tool call a fragment of its JSON arguments"""
+    block: int = 0
+    """which block of the answer it belongs to, from 0"""
+    tool_name: str | None = None
+    """of a tool call, on its first piece"""
+
+
+ModelEvent = Piece | Usage | AssistantMessage
+"""A piece; the usage so far, each replacing the one before; at the very end the whole message."""
+
+
+class Answer(Protocol):
+    """The message that a stream of one provider's events, as plain JSON, builds up."""
+
+    @property
+    def is_complete(self) -> bool:
+        """The provider has said its last word."""
+        ...
+
+    def take(self, event: Json) -> list[ModelEvent]:
+        """Fold in one event; gives what is to be told of it.
+
+        Raises:
+            DecodeError: it is none that the provider sends; an event of a kind we do not know says nothing.
+        """
+        ...
+
+    def message(self, fault: str | None = None) -> AssistantMessage:
+        """The message so far, whole if `is_complete`; with a `fault` the one that failed, without the calls that were
+        not told to their end."""
+        ...
+
+
+def read_call(call_id: str, wire_name: str, arguments: str, names: Mapping[str, str]) -> ToolCallBlock:
+    """A tool call from the JSON text of its arguments; text that does not parse is kept as it is.
+
+    Args:
+        names: see `ProviderRequest.tool_names`.
+    """
+    name = names.get(wire_name, wire_name)
+    if not arguments:
+        return ToolCallBlock(id=call_id, name=name)
+    try:
+        value = parse_json(arguments)
+    except DecodeError:
+        return ToolCallBlock(id=call_id, name=name, arguments_raw=arguments)
+    return ToolCallBlock(id=call_id, name=name, arguments=value)
+
+
+def priced(usage: Usage, rates: Rates | None) -> Usage:
+    """The usage with what it cost by the caller's rates; without rates the cost is unknown."""
+    return usage if rates is None else usage.model_copy(update={"cost": usage.cost_at(rates, source="caller")})
+
+
+def count_of(value: JsonValue) -> int:
+    """A count of tokens; 0 where none was told."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def text_of(block: Json, name: str) -> str:
+    """A text in a JSON object; "" where there is none."""
+    value = block.get(name)
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,24 @@
+"""What can be wrong with a request or with a provider's answer."""
+
+from bus.errors import MessageError
+
+__all__ = ("ContentRefused", "NoModel")
+
+
+class NoModel(MessageError):
+    """A request needs a model, none was given and the session never named one."""
+
+    def __init__(self, session: str) -> None:
+        super().__init__(f"session {session!r} names no model yet: give one")
+        self.session = session
+
+
+class ContentRefused(MessageError):
+    """Strict mode: a provider's wire cannot carry something that stands in the context.
+
+    Fields: `provider`; `losses`, one text for each thing that would have been left out or changed, with its place.
+    """
+
+    def __init__(self, provider: str, losses: tuple[str, ...]) -> None:
+        super().__init__(f"{provider} cannot carry: {'; '.join(losses)}")
+        self.provider, self.losses = provider, losses

@@ -1,0 +1,78 @@
+"""Whom a request is for, and what its author wants of it: the same words for all providers."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, Self, TypedDict
+
+from bus.messages.media import MediaRef
+from bus.messages.message import AssistantMessage
+from handlers.context.fold import Context
+from handlers.providers.errors import NoModel
+from handlers.providers.tools import ToolChoice, ToolSpec
+
+__all__ = ("ERROR_PREFIX", "ForeignThinking", "RequestOptions", "Target")
+
+ForeignThinking = Literal["drop", "text"]
+
+ERROR_PREFIX = "[TOOL ERROR] "
+"""before a failed tool's result, where the wire has no field that says so"""
+
+
+class RequestOptions(TypedDict, total=False):
+    """What may be asked of a request, by keyword. What is not given has the default named here."""
+
+    model: str | None
+    """whom to ask; the context's own model"""
+    max_tokens: int | None
+    """most tokens of the answer; what the API takes by itself, and 4096 where it wants to be told"""
+    tools: Sequence[ToolSpec]
+    """none"""
+    tool_choice: ToolChoice | None
+    """not said: the model chooses"""
+    strict: bool
+    """refuse what the wire cannot carry, rather than leave it out with a warning; False"""
+    foreign_thinking: ForeignThinking
+    """what becomes of thinking that another model wrote, or that has no signature; "drop\""""
+    error_prefix: str
+    """`ERROR_PREFIX`"""
+    media: Mapping[str, MediaRef]
+    """stored media that was looked up before: SHA-256 → the same inline or at a URL; none"""
+    stream: bool
+    """ask for server-sent events; False"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """The options of one request, complete."""
+
+    provider: str
+    model: str
+    max_tokens: int | None = None
+    tools: Sequence[ToolSpec] = ()
+    tool_choice: ToolChoice | None = None
+    strict: bool = False
+    foreign_thinking: ForeignThinking = "drop"
+    error_prefix: str = ERROR_PREFIX
+    media: Mapping[str, MediaRef] = field(default_factory=dict[str, MediaRef])
+    stream: bool = False
+
+    @classmethod
+    def of(cls, provider: str, context: Context, options: RequestOptions) -> Self:
+        """The options, with the context's model where none is given.
+
+        Raises:
+            NoModel: the session never named one either.
+        """
+        model = options.get("model") or context.model
+        if model is None:
+            raise NoModel(context.session)
+        rest = {name: value for name, value in options.items() if name != "model"}
+        return replace(cls(provider=provider, model=model), **rest)
+
+    def wrote(self, message: AssistantMessage) -> bool:
+        """Whether the same model at the same provider wrote it; of one that names neither, nobody can say."""
+        return message.provider == self.provider and message.model == self.model
+
+    def resolved(self, media: MediaRef) -> MediaRef:
+        """The reference itself, or what it was resolved to where its content is in the media store."""
+        return media if media.kind != "sha256" else self.media.get(media.sha256 or "", media)

@@ -1,0 +1,100 @@
+"""Tool call ids and tool names that a provider's pattern allows, and the way back from them.
+
+Both are injective in one request: two calls never share an id, two tools never share a name. The same calls in the same
+order get the same ids, so a longer history repeats the ids of a shorter one and a prompt cache goes on matching.
+"""
+
+import hashlib
+import re
+from collections.abc import Collection, Iterable, Iterator
+from itertools import count
+from typing import NamedTuple
+
+__all__ = ("WireIds", "WireNames", "WirePattern")
+
+
+class WirePattern(NamedTuple):
+    """What a provider allows."""
+
+    legal: re.Pattern[str]
+    """of a whole id or name"""
+    illegal_character: re.Pattern[str]
+    limit: int
+    """characters"""
+    start: str = ""
+    """put before a made one that would not begin as it must"""
+
+    @classmethod
+    def of(cls, characters: str, limit: int, *, first: str | None = None) -> "WirePattern":
+        """
+        Args:
+            characters: the inside of a character class.
+            first: the same for the first character, where fewer may begin.
+        """
+        head = first or characters
+        legal = re.compile(rf"[{head}][{characters}]{{0,{limit - 1}}}")
+        return cls(legal, re.compile(rf"[^{characters}]"), limit, "_" if first else "")
+
+    def made(self, text: str, taken: Collection[str], *, readable: bool = False) -> str:
+        """The text where it is legal and not taken, else one made from it.
+
+        Args:
+            readable: try it with nothing but its illegal characters replaced first. It may then take the name of a
+                later one that is legal by itself.
+        """
+        candidates = self._candidates(text, readable=readable)
+        return next(one for one in candidates if one not in taken and self.legal.fullmatch(one))
+
+    def _candidates(self, text: str, *, readable: bool) -> Iterator[str]:
+        yield text
+        plain = self.illegal_character.sub("_", text)
+        if not self.legal.fullmatch(plain[:1]):
+            plain = self.start + plain
+        if readable:
+            yield plain
+        for repeat in count():
+            # A digest of the whole text: cutting or replacing alone would give "a.b" and "a:b" the same one.
+            digest = hashlib.sha256(f"{text}\0{repeat}".encode(errors="surrogatepass")).hexdigest()[:12]
+            yield f"{plain[: self.limit - 13]}_{digest}"
+
+
+class WireIds:
+    """Gives ids out for one request, call by call: one that was used before gets another."""
+
+    def __init__(self, pattern: WirePattern) -> None:
+        self._pattern = pattern
+        self._taken: set[str] = set()
+        self.originals: dict[str, str] = {}
+        """on the wire → in the log, where they differ"""
+
+    def take(self, call_id: str) -> str:
+        """The call's own id where that is legal and not taken yet, else one made from it."""
+        wire_id = self._pattern.made(call_id, self._taken)
+        self._taken.add(wire_id)
+        if wire_id != call_id:
+            self.originals[wire_id] = call_id
+        return wire_id
+
+
+class WireNames:
+    """Gives names to the tools of one request: a tool has the same one each time."""
+
+    def __init__(self, pattern: WirePattern, offered: Iterable[str] = ()) -> None:
+        """
+        Args:
+            offered: the tools of the request: those of legal names keep them, whatever the history calls.
+        """
+        self._pattern = pattern
+        self._names: dict[str, str] = {name: name for name in offered if pattern.legal.fullmatch(name)}
+
+    def of(self, name: str) -> str:
+        """The tool's own name where that is legal, else one made from it."""
+        known = self._names.get(name)
+        if known is None:
+            known = self._names[name] = self._pattern.made(name, self._names.values(), readable=True)
+        return known
+
+    @property
+    def originals(self) -> dict[str, str]:
+        """on the wire → the tool's own, where they differ"""
+        return {wire: name for name, wire in self._names.items() if wire != name}
