@@ -58,7 +58,7 @@ def rule_faults(body: object) -> list[str]:
     tools = [cast("Object", tool.get("function", {})).get("name") for tool in list_of(fields.get("tools"))]
     choice = fields.get("tool_choice")
     named = cast("Object", choice).get("function") if isinstance(choice, dict) else None
-    offer = offer_faults(tools, choice, cast("Object", named).get("name") if named else None)
+    offer = offer_faults(tools, fields.get("tool_choice"), cast("Object", named).get("name") if named else None)
     return [*faults, *offer, *_pairing_faults(messages)]
 
 

@@ -59,7 +59,12 @@ def rule_faults(body: object) -> list[str]:
     tools = [tool.get("name") for tool in list_of(fields.get("tools"))]
     choice = fields.get("tool_choice")
     named = cast("Object", choice).get("name") if isinstance(choice, dict) else None
-    return [*faults, *offer_faults(tools, choice, named), *_pairing_faults(items), *_order_faults(items)]
+    return [
+        *faults,
+        *offer_faults(tools, fields.get("tool_choice"), named),
+        *_pairing_faults(items),
+        *_order_faults(items),
+    ]
 
 
 def _item_faults(item: Object, *, stored: bool) -> Iterator[str]:

@@ -7,7 +7,17 @@ import re
 from collections.abc import Iterator
 from typing import cast
 
-__all__ = ("Object", "argument_faults", "base64_faults", "image_faults", "list_of", "name_faults", "offer_faults", "pdf_or_file_faults", "streams")  # fmt: skip
+__all__ = (
+    "Object",
+    "argument_faults",
+    "base64_faults",
+    "image_faults",
+    "list_of",
+    "name_faults",
+    "offer_faults",
+    "pdf_or_file_faults",
+    "streams",
+)
 
 Object = dict[str, object]
 
