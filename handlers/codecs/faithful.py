@@ -53,11 +53,14 @@ def faithful(dialect: Dialect) -> Codec:
 
     def write(messages: Sequence[Publishable], lossy: bool) -> Written:
         values, losses = list[JsonValue](), list[str]()
-        names = dict[str, str]()
+        names, batches = dict[str, str](), set[str | None]()
         for first, group in _grouped(messages):
             value, lost = _written(dialect, group, names)
             values += value
             losses += [f"{first + offset}{path}" for offset, path in lost]
+            if (batch := _batch(group[0])) is not None and batch in batches:
+                losses.append(f"{first}.batchId")  # other messages stand between this part of it and the other
+            batches.add(batch)
             names |= {call.id: call.name for message in group for call in _calls(message)}
         return written(dialect.name, values, losses, lossy=lossy)
 
@@ -137,9 +140,11 @@ def _left_out(message: Publishable, kept: tuple[int, ...]) -> list[tuple[int, Bl
 
 
 def _comparable(dialect: Dialect, message: Publishable, names: dict[str, str]) -> Object:
-    told = isinstance(message, ToolResultMessage) and message.tool_name == names.get(message.tool_call_id)
-    if told and not dialect.names_results:
-        message = message.model_copy(update={"tool_name": None})
+    if isinstance(message, ToolResultMessage):
+        # What belongs together stands together on both sides; how the batch is called says nothing.
+        message = message.model_copy(update={"batch_id": None})
+        if not dialect.names_results and message.tool_name == names.get(message.tool_call_id):
+            message = message.model_copy(update={"tool_name": None})
     native: Object = dialect.same(message).model_dump(mode="json", by_alias=True, exclude_none=True)
     return native
 

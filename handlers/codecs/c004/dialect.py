@@ -71,14 +71,15 @@ def _read(given: Given, provider: str | None, model: str | None) -> tuple[Publis
     if role in _SPOKEN:
         return (_SPOKEN[role](content=content, name=name),)
     calls = any(isinstance(block, ToolCallBlock) for block in content)
+    author = given.text("provider") or provider
     stop_reason, raw = finish_of(given, has_calls=calls)
     answer = AssistantMessage(
         content=content,
         name=name,
         stop_reason=stop_reason,
         raw_stop_reason=raw,
-        usage=usage_of(given),
-        provider=given.text("provider") or provider,
+        usage=usage_of(given, author),
+        provider=author,
         model=given.text("model") or model,
     )
     return (answer,)
@@ -143,7 +144,7 @@ def _told(answer: AssistantMessage, provider: str | None, model: str | None) -> 
     calls = any(isinstance(block, ToolCallBlock) for block in answer.content)
     told: Object = {
         "finish_reason": written_finish(answer, has_calls=calls),
-        "usage": None if answer.usage is None else written_usage(answer.usage),
+        "usage": None if answer.usage is None else written_usage(answer.usage, answer.provider),
         "provider": None if answer.provider == provider else answer.provider,
         "model": None if answer.model == model else answer.model,
     }
