@@ -76,4 +76,4 @@ def written_usage(usage: Usage) -> Object:
 
 
 def _number(amount: Decimal) -> float:
-    return float(amount)
+    return float(amount) if abs(amount) < 10**12 else 0.0

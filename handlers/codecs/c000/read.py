@@ -69,20 +69,11 @@ def _read_results(given: Given) -> tuple[Publishable, ...]:
         raise given.fault("contents", "a tool message holds at least one result")
     results = [read_result(content) for content in contents]
     own_id = given.text("id")
-    batch = None if len(results) == 1 else own_id or results[0].tool_call_id
+    messages = ToolResultMessage.from_results(results, batch_id=own_id or results[0].tool_call_id)
+    timestamp = given.milliseconds("timestamp")
     return tuple(
-        ToolResultMessage(
-            tool_call_id=result.tool_call_id,
-            content=result.content,
-            is_error=result.is_error,
-            metadata=result.metadata,
-            terminate=result.terminate,
-            terminate_message=result.terminate_message,
-            id=own_id if number == 0 else None,
-            timestamp=given.milliseconds("timestamp"),
-            batch_id=batch,
-        )
-        for number, result in enumerate(results)
+        message.model_copy(update={"id": own_id if number == 0 else None, "timestamp": timestamp})
+        for number, message in enumerate(messages)
     )
 
 

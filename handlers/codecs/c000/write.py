@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from bus.messages.content import Block, Blocks, ToolResultBlock
+from bus.messages.content import Block, Blocks
 from bus.messages.context_entry import BranchSummary, Compaction
 from bus.messages.extension import ExtensionMessage
 from bus.messages.message import (
@@ -23,6 +23,8 @@ from handlers.codecs.given import Object
 
 __all__ = ("same_message", "written_message")
 
+_FAR = 10**15  # milliseconds; what is later than that is no moment to them
+
 _blocks: TypeAdapter[tuple[Block, ...]] = TypeAdapter(Blocks)
 
 
@@ -31,7 +33,11 @@ def written_message(group: Sequence[Publishable]) -> JsonValue | None:
     match group[0]:
         case ToolResultMessage() as first:
             results = [message for message in group if isinstance(message, ToolResultMessage)]
-            return {"role": "tool", "contents": [_written_result(result) for result in results], **_stamp(first)}
+            return {
+                "role": "tool",
+                "contents": [written_result(result.as_block()) for result in results],
+                **_stamp(first),
+            }
         case AssistantMessage() as answer:
             return _written_answer(answer)
         case SystemMessage() | DeveloperMessage() as message:
@@ -61,35 +67,32 @@ def _written_answer(answer: AssistantMessage) -> Object:
     }
 
 
-def _written_result(result: ToolResultMessage) -> Object:
-    return written_result(
-        ToolResultBlock(
-            tool_call_id=result.tool_call_id,
-            content=result.content,
-            is_error=result.is_error,
-            metadata=result.metadata,
-            terminate=result.terminate,
-            terminate_message=result.terminate_message,
-        )
-    )
-
-
 def _written_custom(data: Object) -> JsonValue | None:
     try:
         blocks = _blocks.validate_json(json.dumps(data["contents"]))
     except ValidationError:
         return None
     rest: Object = {name: data[name] for name in ("display", "details", "id") if data.get(name) is not None}
-    timestamp = data.get("timestamp")
-    if isinstance(timestamp, int):
-        rest["timestamp"] = timestamp / 1000
-    return {"role": "custom", "custom_type": data["customType"], "contents": written_contents(blocks), **rest}
+    contents = written_contents(blocks)
+    return {
+        "role": "custom",
+        "custom_type": data["customType"],
+        "contents": contents,
+        **rest,
+        **_seconds(data.get("timestamp")),
+    }
 
 
 def _stamp(message: LlmMessage | BranchSummary | Compaction) -> Object:
     """What all their messages have; without it, they make up their own when they read it."""
     own_id: Object = {} if message.id is None else {"id": message.id}
-    return own_id if message.timestamp is None else {**own_id, "timestamp": message.timestamp / 1000}
+    return {**own_id, **_seconds(message.timestamp)}
+
+
+def _seconds(timestamp: JsonValue) -> Object:
+    if not isinstance(timestamp, int) or isinstance(timestamp, bool) or abs(timestamp) >= _FAR:
+        return {}
+    return {"timestamp": timestamp / 1000}
 
 
 def same_message(message: Publishable) -> Publishable:

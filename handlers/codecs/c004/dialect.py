@@ -98,18 +98,8 @@ def _results(given: Given) -> tuple[Publishable, ...]:
     for part, block in zip(parts, blocks, strict=True):
         if not isinstance(block, ToolResultBlock):
             raise part.fault("kind", f"{kind_of(part)} stands beside a result")
-    batch = results[0].tool_call_id if len(results) > 1 else None
-    return tuple(
-        ToolResultMessage(
-            tool_call_id=result.tool_call_id,
-            tool_name=name,
-            content=result.content,
-            structured=result.structured,
-            is_error=result.is_error,
-            batch_id=batch,
-        )
-        for result in results
-    )
+    messages = ToolResultMessage.from_results(results, batch_id=results[0].tool_call_id)
+    return tuple(message.model_copy(update={"tool_name": name, "timestamp": None}) for message in messages)
 
 
 def _content(given: Given) -> tuple[Block, ...]:
@@ -152,16 +142,7 @@ def _told(answer: AssistantMessage, provider: str | None, model: str | None) -> 
 
 
 def _written_results(results: Sequence[ToolResultMessage]) -> Object:
-    blocks: list[Block] = [
-        ToolResultBlock(
-            tool_call_id=result.tool_call_id,
-            content=result.content,
-            structured=result.structured,
-            is_error=result.is_error,
-        )
-        for result in results
-    ]
-    value: Object = {"role": "tool", "content": written_parts(tuple(blocks))}
+    value: Object = {"role": "tool", "content": written_parts(tuple(result.as_block() for result in results))}
     if len(results) == 1:
         value["tool_call_id"] = results[0].tool_call_id
     if results[0].tool_name is not None:
