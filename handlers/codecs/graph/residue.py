@@ -36,7 +36,8 @@ def differences(wanted: JsonValue, found: JsonValue, path: tuple[Key, ...] = ())
             for index, (one, other) in enumerate(zip(wanted, found, strict=True)):
                 yield from differences(one, other, (*path, index))
         case _:
-            if type(wanted) is not type(found) or wanted != found:
+            # As text too: -0.0 equals 0.0.
+            if type(wanted) is not type(found) or wanted != found or str(wanted) != str(found):
                 yield [[*path], _digest(found), wanted]
 
 
