@@ -28,7 +28,7 @@ def require_written_back(codec: Codec, messages: Sequence[Publishable]) -> None:
     """What is written without a loss is read as it was; what has a loss is refused, unless that is asked for."""
     lossy = codec.write(messages, True)
     again = codec.read_all(lossy.values)
-    values = codec.write(again, False).values
+    values = codec.write(again, True).values
     assert not any(differences([*values], [*lossy.values])), "what was written is not what is written of it"
     assert all(0 <= int(loss.split(".")[0].split(" ")[0]) < len(messages) for loss in lossy.losses)
     if lossy.losses:
@@ -36,13 +36,14 @@ def require_written_back(codec: Codec, messages: Sequence[Publishable]) -> None:
             codec.write(messages, False)
         assert caught.value.losses == lossy.losses
     else:
-        assert [_meaning(message) for message in again] == [_meaning(message) for message in messages]
+        named = codec.name != "000"  # its results have no names: those stand in the calls
+        assert [_meaning(message, named) for message in again] == [_meaning(message, named) for message in messages]
 
 
-def _meaning(message: Publishable) -> JsonValue:
+def _meaning(message: Publishable, named: bool) -> JsonValue:
     """The native JSON without what is only a name or empty."""
     if isinstance(message, ToolResultMessage):
-        message = message.model_copy(update={"batch_id": None})
+        message = message.model_copy(update={"batch_id": None, **({} if named else {"tool_name": None})})
     return _filled(parse_json(message.to_json()))
 
 
@@ -51,7 +52,7 @@ def _filled(value: JsonValue) -> JsonValue:
         return [_filled(item) for item in value]
     if not isinstance(value, dict):
         return value
-    filled = {key: _filled(item) for key, item in value.items() if key not in {"groupId", "toolName"}}
+    filled = {key: _filled(item) for key, item in value.items() if key != "groupId"}
     if filled.get("type") == "image" and "media" not in filled:
         filled = {"type": "image", "media": {"kind": "data", "data": filled["data"], "mimeType": filled["mimeType"]}}
     return {key: item for key, item in filled.items() if item not in (None, False, "", {})}

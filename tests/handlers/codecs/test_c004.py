@@ -296,7 +296,7 @@ def test_what_another_codec_kept_is_told_as_lost() -> None:
     assert C004.write([foreign], True).losses == ("0.metadata",)
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(histories())
 def test_nothing_of_ours_is_lost_in_silence(said: Sequence[Publishable]) -> None:
     require_written_back(C004, said)
@@ -363,7 +363,7 @@ _theirs = st.one_of(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(_theirs)
 def test_what_was_read_is_written_as_it_was(value: JsonValue) -> None:
     require_read_back(C004, value)
@@ -491,7 +491,7 @@ _odd = objects(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(json_values | _odd)
 def test_no_json_at_all_raises_anything_but_a_typed_error(value: JsonValue) -> None:
     try:
