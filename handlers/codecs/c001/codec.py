@@ -37,8 +37,10 @@ def _read_camel(value: JsonValue) -> tuple[Publishable, ...]:
     if not isinstance(value, dict) or value.get("role") != "assistant":
         return (read_message(value),)
     usage = value.get("usage")
-    snake = {**value, "usage": _snake(usage, "usage.") if isinstance(usage, dict) else usage}
-    return (read_message(_snake(snake, "")),)
+    snake = _snake(value, "")
+    if isinstance(usage, dict):
+        snake["usage"] = _snake(usage, "usage.")
+    return (read_message(snake),)
 
 
 def _snake(value: Object, path: str) -> Object:

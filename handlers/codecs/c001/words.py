@@ -6,7 +6,7 @@ from typing import Literal, TypeVar
 
 from bus.errors import DecodeError
 
-__all__ = ("CONTINUATION", "DELTA", "TRIGGER", "meaning", "word")
+__all__ = ("CONTINUATION", "DELTA", "SCOPE", "TRIGGER", "meaning", "word")
 
 T = TypeVar("T", bound=str)
 
@@ -31,6 +31,11 @@ DELTA: Mapping[str, Literal["text", "thinking", "toolCall"]] = MappingProxyType(
     {"Text": "text", "Thinking": "thinking", "ToolCallDelta": "toolCall"}
 )
 """What a piece of a message is a piece of."""
+
+SCOPE: Mapping[str, Literal["ephemeral", "persistent"]] = MappingProxyType(
+    {"Ephemeral": "ephemeral", "Persistent": "persistent"}
+)
+"""How long 001 keeps a session. Ours are all persistent, so nothing else here asks for it."""
 
 
 def meaning(words: Mapping[str, T], theirs: str, path: str) -> T:
