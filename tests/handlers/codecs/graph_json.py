@@ -113,22 +113,15 @@ def _result(blocks: Objects) -> Objects:
 
 
 _results = _result(st.one_of(_plain, _result(_plain)))
-_calls: Values = st.one_of(
-    st.none(),
-    st.lists(
+_function = _with({"name": _texts, "arguments": st.sampled_from(["{}", '{"a":1}', "{"])}, {})
+_calls = _maybe(
+    _list(
         st.one_of(
-            _with(
-                {
-                    "id": _ids,
-                    "function": _with({"name": _texts, "arguments": st.sampled_from(["{}", '{"a":1}', "{"])}, {}),
-                },
-                {},
-            ),
+            _with({"id": _ids, "function": _function}, {"type": st.just("function")}),
             _with({"id": _ids, "name": _texts}, {"arguments": _json}),
             _objects,
-        ),
-        max_size=2,
-    ),
+        )
+    )
 )
 _usage = _with(
     {"completion_tokens": _counts, "prompt_tokens": _counts, "total_tokens": _counts},
