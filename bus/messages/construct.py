@@ -97,22 +97,12 @@ def tool_message(
     """
     if not content:
         raise InvalidContent("a tool message needs a result")
-    id, moment = id or uuid_id(), now_ms()
-    return tuple(
-        ToolResultMessage(
-            tool_call_id=block.tool_call_id,
-            content=block.content,
-            structured=block.structured,
-            is_error=block.is_error,
-            status=block.status,
-            terminate=block.terminate,
-            terminate_message=block.terminate_message,
-            metadata=_joined(block.metadata, None if index else metadata),
-            id=f"{id}#{index + 1}" if index else id,
-            batch_id=id if len(content) > 1 else None,
-            timestamp=moment,
-        )
-        for index, block in enumerate(content)
+    id = id or uuid_id()
+    first, *others = ToolResultMessage.from_results(content, batch_id=id)
+    said = {**(first.metadata or {}), **(metadata or {})}
+    return (
+        first.model_copy(update={"id": id, "metadata": said or None}),
+        *(result.model_copy(update={"id": f"{id}#{number}"}) for number, result in enumerate(others, 2)),
     )
 
 
@@ -125,8 +115,3 @@ def attach_media(message: M, media: MediaRef, as_type: MediaType) -> M:
     if as_type not in _MEDIA:
         raise InvalidContent(f"Unsupported media type: {as_type}")
     return message.model_copy(update={"content": (*message.content, _MEDIA[as_type](media=media))})
-
-
-def _joined(*metadata: Mapping[str, JsonValue] | None) -> dict[str, JsonValue] | None:
-    joined = {key: value for one in metadata for key, value in (one or {}).items()}
-    return joined or None
