@@ -59,11 +59,11 @@ def read(value: JsonValue, dialect: Dialect) -> tuple[LlmMessage, ...]:
 
 def _require_room(value: JsonValue) -> None:
     """The origin puts a value some objects and lists deeper than it was, and what is kept must be readable."""
-    inner = value
-    for _ in range(_ROOM):
-        inner = [inner]
+    nested: list[JsonValue] = [value]
+    for _ in range(_ROOM - 1):
+        nested = [nested]
     try:
-        require_depth(inner)
+        require_depth(nested)
     except DecodeError:
         raise DecodeError("", f"nested deeper than {DEPTH_LIMIT - _ROOM}") from None
 
