@@ -2,13 +2,18 @@
 
 import base64
 import binascii
+import re
+from pathlib import Path
 from typing import Literal, Self
 from urllib.parse import urlsplit
 
 import filetype  # type: ignore[import-untyped]  # the package ships no types; sniff() gives it one
 from pydantic import field_validator, model_validator
 
+from bus.errors import DecodeError, MediaRefused
 from bus.messages.base import Wire
+from bus.messages.files import read_file
+from bus.messages.safety import FILE_LIMIT_BYTES, is_what_it_claims, sanitize_filename, text_type_of
 
 __all__ = ("INLINE_LIMIT_BYTES", "MediaKind", "MediaRef", "sniff")
 
@@ -18,6 +23,12 @@ INLINE_LIMIT_BYTES = 50_000
 MediaKind = Literal["url", "file_id", "data", "sha256"]
 
 _SCHEMES = frozenset({"http", "https", "gs", "s3", "agentflow"})
+
+# Some readers of URLs drop control characters and space around them, and take a backslash for a slash: they would not
+# see what we look at.
+_UNCLEAR = re.compile(r"[\x00-\x1f\x7f\\]|^\s|\s$")
+
+_OCTETS = "application/octet-stream"
 
 # filetype's names beside the ones that providers take
 _NAMES = {"audio/x-wav": "audio/wav", "audio/x-flac": "audio/flac", "audio/m4a": "audio/mp4"}
@@ -57,12 +68,55 @@ class MediaRef(Wire):
 
     @classmethod
     def from_bytes(cls, data: bytes, *, mime_type: str | None = None, filename: str | None = None) -> Self:
-        """Inline media. The type is what the bytes show; `mime_type` counts only where they show nothing."""
+        """Inline media. The type is what the bytes show; `mime_type` counts only where they show nothing.
+
+        Raises:
+            DecodeError: there are no bytes.
+        """
+        if not data:
+            raise DecodeError("data", "media of no bytes")
         return cls(
             kind="data",
             data=base64.b64encode(data).decode("ascii"),
-            mime_type=sniff(data) or mime_type or "application/octet-stream",
+            mime_type=sniff(data) or mime_type or _OCTETS,
             filename=filename,
+        )
+
+    @classmethod
+    def from_file(
+        cls,
+        path: Path | str,
+        *,
+        mime_type: str | None = None,
+        limit_bytes: int = FILE_LIMIT_BYTES,
+        within: Path | None = None,
+    ) -> Self:
+        """Inline media read from a file of this machine, once and now: nothing else here opens a path.
+
+        The type is what the bytes show. Where they show nothing it is `mime_type`, unless they cannot be of it, or the
+        kind of text that the name's end stands for. `bus.media.media_from_file` does the same off the event loop.
+
+        Args:
+            within: a folder that the file must be in, once links are followed. Give one where the name is not your own.
+
+        Raises:
+            MediaRefused: no regular file, empty, outside of `within`, or its bytes are not of the `mime_type` given.
+            MediaTooLarge: it is over `limit_bytes`.
+            OSError: it is not there or may not be read.
+        """
+        path = Path(path)
+        data = read_file(path, limit_bytes=limit_bytes, within=within)
+        media_type = sniff(data)
+        if media_type is None and mime_type is not None:
+            if not is_what_it_claims(data, mime_type):
+                raise MediaRefused(path.name, f"its bytes are not of {mime_type}")
+            media_type = mime_type
+        return cls(
+            kind="data",
+            data=base64.b64encode(data).decode("ascii"),
+            mime_type=media_type or text_type_of(path.name) or _OCTETS,
+            filename=sanitize_filename(path.name),
+            size_bytes=len(data),
         )
 
     @classmethod
@@ -76,6 +130,19 @@ class MediaRef(Wire):
         if comma and head.startswith("data:") and head.endswith(";base64"):
             return cls(kind="data", data=payload, mime_type=head[5:-7] or mime_type)
         return cls(kind="url", url=url, mime_type=mime_type)
+
+    @property
+    def address(self) -> str | None:
+        """Where a media store has it: its SHA-256, or an `agentflow:` URL; None if it is somewhere else."""
+        if self.kind == "sha256":
+            return self.sha256
+        return self.url if self.kind == "url" and urlsplit(self.url or "").scheme == "agentflow" else None
+
+    @property
+    def inline_size_bytes(self) -> int:
+        """The decoded size of inline media, to the byte; 0 if they are not inline."""
+        data = self.data or ""
+        return len(data) // 4 * 3 - data.endswith("=") - data.endswith("==")
 
     def decoded(self) -> bytes:
         """The bytes of inline media.
@@ -91,8 +158,15 @@ class MediaRef(Wire):
     @classmethod
     def _refuse_local_places(cls, url: str | None) -> str | None:
         # A stored message that is replayed later must not be able to name a file of the machine that replays it.
-        if url is not None and (scheme := urlsplit(url).scheme.lower()) not in _SCHEMES:
+        if url is None:
+            return url
+        parts = urlsplit(url)
+        if (scheme := parts.scheme.lower()) not in _SCHEMES:
             raise ValueError(f"scheme {scheme!r} is not one of {', '.join(sorted(_SCHEMES))}")
+        if not parts.netloc:
+            raise ValueError("a URL needs a host")  # "http:/etc/passwd" is a path to some readers
+        if _UNCLEAR.search(url):
+            raise ValueError("a URL holds no control character or backslash, and no space around it")
         return url
 
     @field_validator("data")
