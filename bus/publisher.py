@@ -89,7 +89,7 @@ class Publisher:
         bodies = [encode(message) for message in messages]
         offload = self._offload
         if len(max(bodies, key=len)) >= offload.body_bytes or offload.is_waited_for(session):
-            publish = await self._enqueue_lightened(session, messages, conditions, seconds)
+            publish = await self._enqueue_lightened(session, messages, bodies, conditions, seconds)
         else:
             publish = await self._enqueue(session, messages, bodies, conditions, seconds)
         return await publish.future
@@ -116,7 +116,12 @@ class Publisher:
         return publish
 
     async def _enqueue_lightened(
-        self, session: str, messages: Sequence[Publishable], conditions: Conditions, seconds: float
+        self,
+        session: str,
+        messages: Sequence[Publishable],
+        bodies: Sequence[bytes],
+        conditions: Conditions,
+        seconds: float,
     ) -> Publish:
         """Put large media away first. Whoever publishes to the session meanwhile comes behind, as it called later."""
         if self._queue.is_closed:
@@ -125,7 +130,8 @@ class Publisher:
         with anyio.move_on_after(seconds):
             async with self._offload.turn(session):
                 light = await self._offload.lightened(messages)
-                bodies = [encode(message) for message in light]
+                changed = zip(messages, light, bodies, strict=True)
+                bodies = [body if new is old else encode(new) for old, new, body in changed]
                 return await self._enqueue(session, light, bodies, conditions, deadline - self._loop.time())
         raise Unavailable(f"publish to session {session!r}: its media were not stored in {seconds:g} s")
 

@@ -34,7 +34,10 @@ class DirectoryMedia:
         """See `MediaStore`. The bytes are on disk, and so is their name, when it returns."""
         del mime_type  # the reference in the log has it
         sha256 = await sha256_of(data)
-        await self._run(lambda: self._write(sha256, data))
+        try:
+            await self._run(lambda: self._write(sha256, data))
+        except FileNotFoundError:
+            raise Unavailable(f"media directory {self._path}: somebody removed a folder of it") from None
         return sha256
 
     async def get(self, sha256: str) -> bytes:

@@ -141,8 +141,7 @@ class MediaRef(Wire):
     @property
     def inline_size_bytes(self) -> int:
         """The decoded size of inline media, to the byte; 0 if they are not inline."""
-        data = self.data or ""
-        return len(data) // 4 * 3 - data.endswith("=") - data.endswith("==")
+        return _decoded_size(self.data or "")
 
     def decoded(self) -> bytes:
         """The bytes of inline media.
@@ -174,9 +173,11 @@ class MediaRef(Wire):
     def _require_base64(cls, data: str | None) -> str | None:
         if data is not None:
             try:
-                binascii.a2b_base64(data, strict_mode=True)
+                size_bytes = len(binascii.a2b_base64(data, strict_mode=True))
             except binascii.Error as error:
                 raise ValueError(f"not base64: {error}") from error
+            if size_bytes != _decoded_size(data):  # which lets "QUJD=" pass
+                raise ValueError("not base64: excess padding")
         return data
 
     @field_validator("sha256")
@@ -191,3 +192,7 @@ class MediaRef(Wire):
         if not getattr(self, self.kind):
             raise ValueError(f"media of kind {self.kind!r} needs its field {self.kind!r}")
         return self
+
+
+def _decoded_size(data: str) -> int:
+    return len(data) // 4 * 3 - data.endswith("=") - data.endswith("==")
