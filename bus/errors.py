@@ -106,12 +106,12 @@ class MessageTooLarge(MessageError):
         self.size_bytes, self.limit_bytes = size_bytes, limit_bytes
 
 
-class MediaTooLarge(MessageError):
-    """Media, or the file it was to come from, is over a limit."""
+class MediaTooLarge(MessageTooLarge):
+    """Media of a message, or the file they were to come from, are over a limit."""
 
     def __init__(self, size_bytes: int, limit_bytes: int) -> None:
-        super().__init__(f"media of {size_bytes} bytes are over the limit of {limit_bytes} bytes")
-        self.size_bytes, self.limit_bytes = size_bytes, limit_bytes
+        super().__init__(size_bytes, limit_bytes)
+        self.args = (f"media of {size_bytes} bytes are over the limit of {limit_bytes} bytes",)
 
 
 class MediaRefused(MessageError):

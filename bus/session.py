@@ -63,7 +63,7 @@ class Session:
 
         Raises:
             MessageTooLarge, Conflict, Fenced, SessionClosed: refused; nothing was added.
-            MediaDamaged, MediaTooLarge: the same, for its media.
+            MediaDamaged, MediaTooLarge: the same, for the media of a message.
             LogRolledBack: the server lost its log's end; what was acknowledged before may be gone.
             OutcomeUnknown: no answer in time; it may be in the log. With the same `key` it is safe to repeat.
             Unavailable: the server could not be reached, or refused all that time; nothing was added.
