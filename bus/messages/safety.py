@@ -1,15 +1,18 @@
-"""What media from outside may be: their name, their size, and whether their bytes are what they claim. Pure.
+"""What media from outside may be: their place, name and size, and whether their bytes are what they claim. Pure.
 
 Source: seed 003's rules for names and sizes, and its table of first bytes with the sounds of seed 000 added. A file
 that is two things at once passes every look at first bytes: serve what is foreign as an attachment, never inline.
 """
 
+import re
 import unicodedata
+from urllib.parse import urlsplit
 
 from bus.errors import MediaTooLarge
 
 __all__ = (
     "FILE_LIMIT_BYTES",
+    "check_url",
     "extension_of",
     "is_what_it_claims",
     "require_size",
@@ -22,6 +25,13 @@ FILE_LIMIT_BYTES = 10 * 1_048_576
 
 NAME_LIMIT_BYTES = 255
 """Of a file's name, as file systems have it."""
+
+SCHEMES = frozenset({"http", "https", "gs", "s3", "agentflow"})
+"""Of URLs under which media may be."""
+
+# Some readers of URLs drop control characters and space around them, and take a backslash for a slash: they would not
+# see what we look at.
+_UNCLEAR = re.compile(r"[\x00-\x1f\x7f\\]|^\s|\s$")
 
 Signature = tuple[tuple[int, bytes], ...]
 """Bytes that stand at offsets, all of them."""
@@ -57,6 +67,22 @@ _TEXTS = {
     for mime_type, extension in _EXTENSIONS.items()
     if mime_type.startswith("text/") or mime_type.endswith(("json", "xml"))
 }
+
+
+def check_url(url: str) -> str:
+    """The URL, if it names a host of a scheme that is no place of this machine, and says the same to every reader.
+
+    Raises:
+        ValueError: it does not.
+    """
+    parts = urlsplit(url)
+    if (scheme := parts.scheme.lower()) not in SCHEMES:
+        raise ValueError(f"scheme {scheme!r} is not one of {', '.join(sorted(SCHEMES))}")
+    if not parts.netloc:
+        raise ValueError("a URL needs a host")  # "http:/etc/passwd" is a path to some readers
+    if _UNCLEAR.search(url):
+        raise ValueError("a URL holds no control character or backslash, and no space around it")
+    return url
 
 
 def is_what_it_claims(data: bytes, mime_type: str) -> bool:
