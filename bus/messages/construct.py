@@ -4,6 +4,7 @@ Each has an id, which is made here if none is given: they speak for whoever writ
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Literal, TypeVar
 
 from pydantic import JsonValue, ValidationError
@@ -22,7 +23,16 @@ from bus.messages.message import (
     now_ms,
 )
 
-__all__ = ("SpokenRole", "attach_media", "image_message", "multimodal_message", "text_message", "tool_message")
+__all__ = (
+    "SpokenRole",
+    "attach_media",
+    "file_message",
+    "image_message",
+    "media_block",
+    "multimodal_message",
+    "text_message",
+    "tool_message",
+)
 
 SpokenRole = Literal["system", "developer", "user", "assistant"]
 
@@ -83,6 +93,36 @@ def image_message(
     except ValidationError as error:
         raise InvalidContent(f"image: {error.errors(include_url=False)[0]['msg']}") from None
     return multimodal_message([*([] if text is None else [text]), ImageBlock(media=media)], role)
+
+
+def file_message(
+    path: Path | str,
+    text: str | None = None,
+    mime_type: str | None = None,
+    role: SpokenRole = "user",
+    *,
+    within: Path | None = None,
+) -> LlmMessage:
+    """A text, if there is one, and a file of this machine, read now: the one constructor that opens a path.
+
+    Raises:
+        MediaRefused, MediaTooLarge, OSError: as `MediaRef.from_file`.
+    """
+    media = MediaRef.from_file(path, mime_type=mime_type, within=within)
+    return multimodal_message([*([] if text is None else [text]), media_block(media)], role)
+
+
+def media_block(media: MediaRef) -> ImageBlock | AudioBlock | VideoBlock | DocumentBlock:
+    """The block for media of this type: a document, where it is no image, sound or video."""
+    match (media.mime_type or "").partition("/")[0]:
+        case "image":
+            return ImageBlock(media=media)
+        case "audio":
+            return AudioBlock(media=media)
+        case "video":
+            return VideoBlock(media=media)
+        case _:
+            return DocumentBlock(media=media)
 
 
 def tool_message(

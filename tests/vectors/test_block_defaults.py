@@ -21,10 +21,9 @@ GIVEN: dict[str, dict[str, JsonValue]] = {
 
 @cases("block_defaults")
 def test_what_is_left_out_has_its_default(case: Case) -> None:
-    match case:
-        case Case(given={"blocks": list() as names}, expect={"defaults": list() as defaults}):
-            blocks = [GIVEN[str(name)] for name in cast("list[object]", names)]
-            wanted = cast("list[dict[str, JsonValue]]", defaults)
+    match cast("dict[str, JsonValue]", case.given), cast("dict[str, JsonValue]", case.expect):
+        case {"blocks": [*names]}, {"defaults": [*wanted]}:
+            blocks = [GIVEN[str(name)] for name in names]
         case _:
             pytest.fail("no such case")
     (read,) = C003.read({"role": "assistant", "content": [*blocks]})
@@ -36,4 +35,5 @@ def test_what_is_left_out_has_its_default(case: Case) -> None:
     assert isinstance(written, list)
     for one, default in zip(written, wanted, strict=True):
         assert isinstance(one, dict)
+        assert isinstance(default, dict)
         assert {**one, **default} == one

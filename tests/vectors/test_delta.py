@@ -23,24 +23,24 @@ SAID: dict[str, LlmMessage] = {
 
 @cases("delta")
 def test_a_list_of_messages_becomes_what_theirs_does(case: Case) -> None:
-    match case.given:
-        case {"left": list() as left, "right": list() as right}:
-            added = add_messages(_messages(cast("list[object]", left)), _messages(cast("list[object]", right)))
+    match cast("dict[str, JsonValue]", case.given):
+        case {"left": [*left], "right": [*right]}:
+            added = add_messages(_messages(left), _messages(right))
             wanted = case.expect.get("recommended_ids", case.expect.get("docstring_says"))
             assert [message.id for message in added] == wanted
-        case {"roles": list() as roles}:
-            said = [SAID[role] for role in cast("list[str]", roles)]
+        case {"roles": [*roles]}:
+            said = [SAID[str(role)] for role in roles]
             kept = [SAID[role] for role in cast("list[str]", case.expect["kept"])]
             assert [*without_tools(said)] == kept
         case _:
             pytest.fail("no such case")
 
 
-def _messages(said: list[object]) -> list[LlmMessage]:
+def _messages(said: list[JsonValue]) -> list[LlmMessage]:
     """Messages by their ids, or by what is said of them."""
     result: list[LlmMessage] = []
     for one in said:
-        more = cast("dict[str, JsonValue]", one) if isinstance(one, dict) else {"message_id": str(one)}
+        more: dict[str, JsonValue] = one if isinstance(one, dict) else {"message_id": str(one)}
         result += [
             message for message in C003.read({"role": "user", "content": [], **more}) if isinstance(message, LlmMessage)
         ]

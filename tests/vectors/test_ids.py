@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import cast
 
 import pytest
+from pydantic import JsonValue
 
 from bus.messages.ids import (
     Id,
@@ -48,15 +49,15 @@ GENERATORS: dict[str, tuple[Callable[[], Id], str, Callable[[Id], bool]]] = {
 
 @cases("ids")
 async def test_an_id_is_chosen_and_made_as_theirs(case: Case) -> None:
-    match case.given:
-        case {"generators": list() as names}:
+    match cast("dict[str, JsonValue]", case.given):
+        case {"generators": [*names]}:
             shapes = cast("list[str]", case.expect["shapes"])
-            for name, shape in zip(cast("list[str]", names), shapes, strict=True):
+            for name, shape in zip(map(str, names), shapes, strict=True):
                 make, said, has_shape = GENERATORS[name]
                 assert said == shape
                 assert has_shape(make())
-        case {"calls": list() as defaults}:
-            first, second = (generate_id(cast("Id | None", default)) for default in cast("list[object]", defaults))
+        case {"calls": [*defaults]}:
+            first, second = (generate_id(cast("Id | None", default)) for default in defaults)
             wanted = cast("list[object]", case.expect["results"])
             assert first == wanted[0]
             assert "uuid4" in str(wanted[1])

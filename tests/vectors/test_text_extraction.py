@@ -24,29 +24,29 @@ CONTRADICTED: dict[str, str] = {
 
 @cases("text_extraction", contradicted=CONTRADICTED)
 def test_a_message_has_the_text_that_its_system_says(case: Case) -> None:
-    match case.given:
-        case {"cases": list() as given}:
+    match cast("dict[str, JsonValue]", case.given):
+        case {"cases": [*given]}:
             wanted = cast("list[object]", case.expect["results"])
-            found = [_structured(cast("Object", one)) for one in cast("list[object]", given)]
+            found = [_structured(one) for one in given]
             assert found == wanted
         case {"text": str() as text}:
             said = split_reasoning(text)
             assert {"text": said.text, "reasoning": said.reasoning} == case.expect
         case {"content": [{"kind": str()}, *_] as content}:
-            (part,) = C004.read({"role": "assistant", "content": cast("JsonValue", content)})
+            (part,) = C004.read({"role": "assistant", "content": content})
             assert isinstance(part, LlmMessage)
             assert part.text_content() == case.expect["text"]
         case {"content": content}:
-            (message,) = C003.read({"role": "assistant", "content": cast("JsonValue", content)})
+            (message,) = C003.read({"role": "assistant", "content": content})
             assert isinstance(message, LlmMessage)
             assert message.text_with_results() == case.expect["text"]
         case _:
             pytest.fail("no such case")
 
 
-def _structured(given: Object) -> object:
+def _structured(given: JsonValue) -> object:
     """The JSON that the message answers with, or the name that the cases have for there being none."""
-    message = read_message(json.dumps({"role": "assistant", "content": [], "stopReason": "stop", **given}))
+    message = read_message(json.dumps({"role": "assistant", "content": [], **cast("Object", given)}))
     if not isinstance(message, AssistantMessage):
         return "SchemaMismatch"
     try:

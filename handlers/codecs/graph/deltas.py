@@ -40,8 +40,16 @@ def read_deltas(value: JsonValue) -> tuple[Delta, ...]:
     if not id:
         raise DecodeError("message_id", "a delta needs the id of the message it is a piece of")
     reader = BlockReader(_ANY)
-    content = shape.content if isinstance(shape.content, list) else [{"type": "text", "text": shape.content or ""}]
-    blocks = [reader.block(block, f"content.{index}") for index, block in enumerate(content)]
+    blocks: list[Block] = []
+    match shape.content:
+        case list():
+            blocks += [reader.block(block, f"content.{index}") for index, block in enumerate(shape.content)]
+        case str():
+            blocks.append(TextBlock(text=shape.content))
+        case None:
+            pass
+        case _:
+            raise DecodeError("content", "want a list of blocks, or text")
     if shape.reasoning and not any(isinstance(block, ThinkingBlock) for block in blocks):
         blocks.insert(0, ThinkingBlock(text=shape.reasoning))
     return tuple(_pieces(id, blocks))
