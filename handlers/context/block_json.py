@@ -32,7 +32,7 @@ def read_block(value: JsonValue) -> ReadBlock:
     if not isinstance(value, dict):
         raise DecodeError("", "a compaction block is a JSON object")
     left_out: list[str] = []
-    fields = {key: item for key, item in value.items() if item is not None}
+    fields: dict[str, JsonValue] = {key: item for key, item in value.items() if item is not None}
     for name in _SECTIONS:
         if name in fields:
             fields[name] = _section(fields[name], name, left_out)

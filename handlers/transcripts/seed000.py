@@ -75,12 +75,7 @@ def _keep(line: Object) -> ExtensionMessage:
 
 
 def _message(line: Object) -> Sequence[Publishable]:
-    try:
-        first, *rest = C000.read(line.get("message"))
-    except DecodeError as error:
-        raise DecodeError(f"message.{error.path}" if error.path else "message", error.reason) from None
-    except ValueError:
-        raise DecodeError("message", "says nothing") from None
+    first, *rest = _decoded(line.get("message"), "message")
     return (_with_entry(first, line), *rest)
 
 
@@ -93,18 +88,17 @@ def _with_entry(message: Publishable, line: Object) -> Publishable:
 
 
 def _custom_message(line: Object) -> Sequence[Publishable]:
-    """What an extension said. It is shown to the user; no model sees it."""
-    rest: Object = {key: item for key, item in line.items() if key not in {"type", "parent_id", "content"}}
-    return (ExtensionMessage.of("custom", _custom(line, rest)),)
+    # The entry is the seed's custom message in all but its names, so its codec reads it.
+    said: Object = {key: item for key, item in line.items() if key not in {"type", "parent_id", "content"}}
+    return _decoded({"role": "custom", **said, "contents": line.get("content")}, "")
 
 
-def _custom(line: Object, rest: Object) -> Object:
-    content = line.get("content")
-    contents: JsonValue = [{"type": "text", "content": content}] if isinstance(content, str) else content
-    return {
-        **{"customType" if key == "custom_type" else key: item for key, item in rest.items()},
-        "contents": contents,
-    }
+def _decoded(message: JsonValue, path: str) -> Sequence[Publishable]:
+    try:
+        return C000.read(message)
+    except DecodeError as error:
+        inside = ".".join(part for part in (path, error.path) if part)
+        raise DecodeError(inside, error.reason) from None
 
 
 def _compaction(line: Object) -> Sequence[Unplaced]:
