@@ -20,9 +20,9 @@ from bus.messages.content import (
     ToolResultBlock,
 )
 from bus.messages.lanes import Lane
-from bus.messages.overflow import says_overflow
 from bus.messages.media import MediaRef, Picture
 from bus.messages.node import NodeId, NodeTag
+from bus.messages.overflow import says_overflow
 from bus.messages.text import blocks_text, result_text
 from bus.messages.turn import TurnId
 from bus.messages.usage import Usage
