@@ -39,6 +39,8 @@ class RequestOptions(TypedDict, total=False):
     """stored media that was looked up before: SHA-256 → the same inline or at a URL; none"""
     stream: bool
     """ask for server-sent events; False"""
+    cache: bool
+    """mark what the provider is to keep for the next request, where its API wants to be told; False"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +57,7 @@ class Target:
     error_prefix: str = ERROR_PREFIX
     media: Mapping[str, MediaRef] = field(default_factory=dict[str, MediaRef])
     stream: bool = False
+    cache: bool = False
 
     @classmethod
     def of(cls, provider: str, context: Context, options: RequestOptions) -> Self:
