@@ -6,6 +6,7 @@ Plain JSON on both sides: no SDK is imported.
 from handlers.providers.answer import Answer, ModelEvent, Piece
 from handlers.providers.anthropic import AnthropicAnswer, from_anthropic, to_anthropic
 from handlers.providers.errors import ContentRefused, NoModel
+from handlers.providers.gemini import GeminiAnswer, from_gemini, to_gemini
 from handlers.providers.request import ProviderRequest
 from handlers.providers.target import RequestOptions
 from handlers.providers.tools import ToolChoice, ToolSpec
@@ -14,6 +15,7 @@ __all__ = (
     "Answer",
     "AnthropicAnswer",
     "ContentRefused",
+    "GeminiAnswer",
     "ModelEvent",
     "NoModel",
     "Piece",
@@ -22,5 +24,7 @@ __all__ = (
     "ToolChoice",
     "ToolSpec",
     "from_anthropic",
+    "from_gemini",
     "to_anthropic",
+    "to_gemini",
 )
