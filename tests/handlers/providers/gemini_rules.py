@@ -85,7 +85,7 @@ def _faults(value: object, form: object, path: str) -> list[str]:
         return [fault for index, item in enumerate(items) for fault in _faults(item, args[0], f"{path}.{index}")]
     if origin is dict:
         return [] if isinstance(value, dict) else [f"{path}: not an object"]
-    if not isinstance(form, type):  # Any
+    if not isinstance(form, type) or form.__name__ == "Any":  # of JSON schemas and arguments
         return []
     if issubclass(form, BaseModel):
         return _object_faults(value, form, path)
@@ -122,15 +122,15 @@ def _part_faults(role: str, part: Object) -> Iterator[str]:
         yield f"a thought of {role}"
     if part.get("text") == "" and "thoughtSignature" not in part:
         yield "an empty text"
-    match part:
-        case {"functionCall": dict() as call}:
-            yield from _name_faults(cast("Object", call), "args")
-        case {"functionResponse": dict() as response}:
-            yield from _name_faults(cast("Object", response), "response")
-            for inner in cast("list[Object]", cast("Object", response).get("parts", [])):
-                yield from _media_faults(inner)
-        case _:
-            yield from _media_faults(part)
+    if "functionCall" in part:
+        yield from _name_faults(cast("Object", part["functionCall"]), "args")
+    elif "functionResponse" in part:
+        response = cast("Object", part["functionResponse"])
+        yield from _name_faults(response, "response")
+        for inner in cast("list[Object]", response.get("parts", [])):
+            yield from _media_faults(inner)
+    else:
+        yield from _media_faults(part)
 
 
 def _name_faults(call: Object, holds: str) -> Iterator[str]:
