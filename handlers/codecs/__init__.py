@@ -1,5 +1,6 @@
 """Codecs: the messages of other systems, in and out."""
 
+from handlers.codecs.c004 import C004, c004
 from handlers.codecs.codec import ORIGIN, Codec, Unsayable, Written
 
-__all__ = ("ORIGIN", "Codec", "Unsayable", "Written")
+__all__ = ("C004", "ORIGIN", "Codec", "Unsayable", "Written", "c004")
