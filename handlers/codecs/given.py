@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Self, TypeVar
 
 from pydantic import JsonValue, ValidationError
@@ -18,6 +19,7 @@ Object = dict[str, JsonValue]
 W = TypeVar("W", bound=Wire)
 
 _MOST = 2**63 - 1
+_FAR = 10**12  # in seconds, some thirty thousand years
 
 # What a codec keeps of a value stands deeper in our message than in theirs, by six at most. What is too deep to be
 # published afterwards is refused where its path can still be told apart: here.
@@ -96,6 +98,27 @@ class Given:
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MOST:
             raise self.fault(name, "wants a whole number from 0 to 2⁶³ - 1")
         return value
+
+    def milliseconds(self, name: str) -> int | None:
+        """A moment that stands there in seconds."""
+        value = self.fields.get(name)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) >= _FAR:
+            raise self.fault(name, "wants seconds since 1970")
+        return round(value * 1000)
+
+    def dollars(self, name: str) -> Decimal:
+        """An amount of money that stands there as a number; 0 if it does not.
+
+        Twelve decimals are finer than any price and coarser than a float's noise.
+        """
+        value = self.fields.get(name)
+        if value is None:
+            return Decimal(0)
+        if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) >= _FAR:
+            raise self.fault(name, "wants an amount of money")
+        return Decimal(format(round(Decimal(repr(value)), 12).normalize(), "f"))
 
     def object(self, name: str) -> "Given | None":
         value = self.fields.get(name)

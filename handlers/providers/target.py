@@ -41,6 +41,10 @@ class RequestOptions(TypedDict, total=False):
     """ask for server-sent events; False"""
     cache: bool
     """mark what the provider is to keep for the next request, where its API wants to be told; False"""
+    merge_developer: bool
+    """tell a developer's instructions as the system's, also where the wire has a role for them; False"""
+    store: bool | None
+    """whether OpenAI may keep the exchange; not said"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +62,8 @@ class Target:
     media: Mapping[str, MediaRef] = field(default_factory=dict[str, MediaRef])
     stream: bool = False
     cache: bool = False
+    merge_developer: bool = False
+    store: bool | None = None
 
     @classmethod
     def of(cls, provider: str, context: Context, options: RequestOptions) -> Self:

@@ -18,6 +18,7 @@ _OURS: dict[str, StopReason] = {
     "error": "error",
 }
 _THEIRS = {ours: theirs for theirs, ours in _OURS.items()}
+_INCLUSIVE = frozenset({"openai", "gemini", "google"})
 _USAGE = {
     "input": "input_tokens",
     "output": "output_tokens",
@@ -60,17 +61,21 @@ def written_finish(message: AssistantMessage, *, has_calls: bool) -> JsonValue:
     return {"reason": _THEIRS[reason]} if raw is None else {"reason": _THEIRS[reason], "raw": raw}
 
 
-def usage_of(answer: Given) -> Usage | None:
-    """The tokens as they stand there: whether `input_tokens` has the cached ones in it, only the provider knows."""
+def usage_of(answer: Given, provider: str | None) -> Usage | None:
+    """The tokens. That client passes on the provider's own count, and some count what was cached as input."""
     usage = answer.object("usage")
     if usage is None:
         return None
     counts = {ours: usage.count(theirs) or 0 for ours, theirs in _USAGE.items()}
+    if provider in _INCLUSIVE and counts["input"] >= counts["cache_read"]:
+        counts["input"] -= counts["cache_read"]
     return Usage.model_validate({**counts, "raw": usage.value("raw")})
 
 
-def written_usage(usage: Usage) -> Object:
+def written_usage(usage: Usage, provider: str | None) -> Object:
     """The tokens as they write them; counts that they may leave out are left out where they are 0."""
+    if provider in _INCLUSIVE:
+        usage = usage.model_copy(update={"input": usage.input + usage.cache_read})
     always = ("input", "output", "total_tokens")
     counts: Object = {
         theirs: getattr(usage, ours) for ours, theirs in _USAGE.items() if ours in always or getattr(usage, ours)

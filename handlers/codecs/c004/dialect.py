@@ -71,14 +71,15 @@ def _read(given: Given, provider: str | None, model: str | None) -> tuple[Publis
     if role in _SPOKEN:
         return (_SPOKEN[role](content=content, name=name),)
     calls = any(isinstance(block, ToolCallBlock) for block in content)
+    author = given.text("provider") or provider
     stop_reason, raw = finish_of(given, has_calls=calls)
     answer = AssistantMessage(
         content=content,
         name=name,
         stop_reason=stop_reason,
         raw_stop_reason=raw,
-        usage=usage_of(given),
-        provider=given.text("provider") or provider,
+        usage=usage_of(given, author),
+        provider=author,
         model=given.text("model") or model,
     )
     return (answer,)
@@ -97,18 +98,8 @@ def _results(given: Given) -> tuple[Publishable, ...]:
     for part, block in zip(parts, blocks, strict=True):
         if not isinstance(block, ToolResultBlock):
             raise part.fault("kind", f"{kind_of(part)} stands beside a result")
-    batch = results[0].tool_call_id if len(results) > 1 else None
-    return tuple(
-        ToolResultMessage(
-            tool_call_id=result.tool_call_id,
-            tool_name=name,
-            content=result.content,
-            structured=result.structured,
-            is_error=result.is_error,
-            batch_id=batch,
-        )
-        for result in results
-    )
+    messages = ToolResultMessage.from_results(results, batch_id=results[0].tool_call_id)
+    return tuple(message.model_copy(update={"tool_name": name, "timestamp": None}) for message in messages)
 
 
 def _content(given: Given) -> tuple[Block, ...]:
@@ -143,7 +134,7 @@ def _told(answer: AssistantMessage, provider: str | None, model: str | None) -> 
     calls = any(isinstance(block, ToolCallBlock) for block in answer.content)
     told: Object = {
         "finish_reason": written_finish(answer, has_calls=calls),
-        "usage": None if answer.usage is None else written_usage(answer.usage),
+        "usage": None if answer.usage is None else written_usage(answer.usage, answer.provider),
         "provider": None if answer.provider == provider else answer.provider,
         "model": None if answer.model == model else answer.model,
     }
@@ -151,16 +142,7 @@ def _told(answer: AssistantMessage, provider: str | None, model: str | None) -> 
 
 
 def _written_results(results: Sequence[ToolResultMessage]) -> Object:
-    blocks: list[Block] = [
-        ToolResultBlock(
-            tool_call_id=result.tool_call_id,
-            content=result.content,
-            structured=result.structured,
-            is_error=result.is_error,
-        )
-        for result in results
-    ]
-    value: Object = {"role": "tool", "content": written_parts(tuple(blocks))}
+    value: Object = {"role": "tool", "content": written_parts(tuple(result.as_block() for result in results))}
     if len(results) == 1:
         value["tool_call_id"] = results[0].tool_call_id
     if results[0].tool_name is not None:

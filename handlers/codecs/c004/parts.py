@@ -79,8 +79,10 @@ def read_part(part: Given, *, call_id: str | None = None) -> Block:
 def can_say(block: Block) -> bool:
     """Whether there is a part for it."""
     match block:
-        case TextBlock() | ThinkingBlock() | RedactedThinkingBlock() | ToolCallBlock() | ToolResultBlock():
+        case TextBlock() | ThinkingBlock() | ToolCallBlock() | ToolResultBlock():
             return True
+        case RedactedThinkingBlock(data=data):
+            return bool(data)
         case ImageBlock(media=media) | AudioBlock(media=media) | DocumentBlock(media=media):
             return media.kind in {"url", "data"}
         case UnknownBlock(raw={"kind": str(kind)}):
