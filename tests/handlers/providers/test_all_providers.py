@@ -27,9 +27,9 @@ Step = tuple[str, int]
 
 _TOOLS = (ToolSpec("read", "Reads.", {"type": "object"}), ToolSpec("fs.read", "Reads, too.", {"type": "object"}))
 _OPTIONS: list[RequestOptions] = [
-    {},
-    {"foreign_thinking": "text", "tools": _TOOLS, "cache": True},
-    {"stream": True, "max_tokens": 7, "error_prefix": ""},
+    {"model": "m"},
+    {"model": "m", "foreign_thinking": "text", "tools": _TOOLS, "cache": True},
+    {"model": "m", "stream": True, "max_tokens": 7, "error_prefix": ""},
 ]
 
 
@@ -39,7 +39,7 @@ _OPTIONS: list[RequestOptions] = [
 def test_every_context_is_a_legal_request_without_private_things(
     name: str, entries: list[Envelope], options: RequestOptions
 ) -> None:
-    request = FORMS[name].to(folded(entries), model="m", **options)
+    request = FORMS[name].to(folded(entries), **options)
     FORMS[name].require_legal(request.body)
     assert CANARY not in json.dumps([request.body, request.warnings])
     assert "terminate" not in json.dumps(request.body)
