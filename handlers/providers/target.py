@@ -76,7 +76,7 @@ class Target:
         if model is None:
             raise NoModel(context.session)
         rest = {name: value for name, value in options.items() if name != "model"}
-        return replace(cls(provider=provider, model=model), **rest)
+        return replace(cls(provider=provider, model=model), **rest)  # type: ignore[arg-type]  # as their names say
 
     def wrote(self, message: AssistantMessage) -> bool:
         """Whether the same model at the same provider wrote it; of one that names neither, nobody can say."""

@@ -65,8 +65,7 @@ def _body(case: Case, author: str | None = None) -> Object:
     context = history(case, author=author, first=[SYSTEM] if wire.get("systemInstruction") else [])
     most = cast("int | None", wire.get("generationConfig.maxOutputTokens"))
     body: Object = {**to_gemini(context, model=MODEL, max_tokens=most).body}
-    if author is None:  # the case's own signature is no base64
-        require_legal(body)
+    require_legal(body)
     return body
 
 

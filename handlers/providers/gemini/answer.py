@@ -133,8 +133,8 @@ class GeminiAnswer:
                 return []
             case TextBlock() | ThinkingBlock():
                 self._said(block, last)
-                kind = "text" if isinstance(block, TextBlock) else "thinking"
-                return [Piece(kind, block.text, len(self._blocks) - 1)] if block.text else []
+                piece = Piece("text" if block.type == "text" else "thinking", block.text, len(self._blocks) - 1)
+                return [piece] if block.text else []
             case ToolCallBlock():
                 self._blocks.append(block)
                 arguments = json.dumps(block.arguments, ensure_ascii=False)

@@ -47,6 +47,8 @@ _SERVER_SIDE = frozenset(
 )
 """What the provider's own tools left in an answer; its API takes it back."""
 
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]+={0,2}")
+
 _WITHOUT_MEDIA_IN_RESULTS = re.compile(r"(models/)?(gemini-[12]\b|gemma)")
 _IN_RESULTS = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"})
 """What a function response may hold itself. Source: the API's page on function calling, Gemini 3."""
@@ -93,19 +95,19 @@ def assistant_parts(
     for block in message.content:
         match block:
             case ThinkingBlock():
-                parts += _thinking(block, target, own=own)
+                parts += _thinking(block, target, own=own, losses=losses)
             case RedactedThinkingBlock():
                 pass
             case ToolCallBlock():
                 parts.append(_function_call(block, next(remaining), own=own, losses=losses))
             case TextBlock() if own and block.text + (block.signature or ""):
-                parts.append(_signed({"text": block.text}, block.signature))
+                parts.append(_signed({"text": block.text}, block.signature, losses))
             case UnknownBlock(raw=raw) if own and not _SERVER_SIDE.isdisjoint(raw):
                 parts.append({key: copied(value) for key, value in raw.items()})
             case _:
                 signature = block.signature if own and isinstance(block, ImageBlock) else None
                 rendered = _filled((block,), target, losses, taken, "assistants cannot send it")
-                parts += [_signed(part, signature) for part in rendered]
+                parts += [_signed(part, signature, losses) for part in rendered]
     return parts
 
 
@@ -176,10 +178,10 @@ def _rendered(block: Block, target: Target, losses: list[str]) -> Json | str | N
             return "there is no form for it"
 
 
-def _thinking(block: ThinkingBlock, target: Target, *, own: bool) -> list[Json]:
+def _thinking(block: ThinkingBlock, target: Target, *, own: bool, losses: list[str]) -> list[Json]:
     # The API signs thoughts seldom and mostly the part behind them: its own goes back signed or not.
     if own and (block.text or block.signature):
-        return [_signed({"text": block.text, "thought": True}, block.signature)]
+        return [_signed({"text": block.text, "thought": True}, block.signature, losses)]
     if not own and target.foreign_thinking == "text" and block.text.strip():
         return [{"text": reasoning_text(block.text)}]
     return []
@@ -189,8 +191,14 @@ def _function_call(block: ToolCallBlock, call: WireCall, *, own: bool, losses: l
     named: Json = {"name": call.name, "args": arguments_of(block, losses)}
     if call.id is not None:
         named["id"] = call.id
-    return _signed({"functionCall": named}, block.signature if own else None)
+    return _signed({"functionCall": named}, block.signature if own else None, losses)
 
 
-def _signed(part: Json, signature: str | None) -> Json:
-    return {**part, "thoughtSignature": signature} if signature else part
+def _signed(part: Json, signature: str | None, losses: list[str]) -> Json:
+    """The part with the signature it came with. The API reads base64 there, of either alphabet, padded or not."""
+    if not signature:
+        return part
+    if not _BASE64.fullmatch(signature):
+        losses.append("signature left out: it is no base64")
+        return part
+    return {**part, "thoughtSignature": signature}

@@ -205,7 +205,8 @@ def _is_base64(value: object) -> bool:
     if not isinstance(value, str) or not value:
         return False
     try:
-        base64.b64decode(value.replace("-", "+").replace("_", "/"), validate=True)
+        plain = value.replace("-", "+").replace("_", "/").rstrip("=")
+        base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
     except binascii.Error:
         return False
     return True

@@ -73,17 +73,20 @@ WHOLE: Json = {
 def streamed() -> list[Json]:
     """The same as events: each block begins empty and grows in pieces."""
     first: Json = {**WHOLE, "content": [], "stop_reason": None, "usage": {**USAGE, "output_tokens": 1}}
-    events: list[Json] = [{"type": "message_start", "message": first}]
-    events.append({"type": "ping"})
+    events: list[Json] = [{"type": "message_start", "message": first}, {"type": "ping"}]
     for index, block in enumerate(CONTENT):
         assert isinstance(block, dict)
         begun, deltas = _in_pieces(block)
-        events.append({"type": "content_block_start", "index": index, "content_block": begun})
-        events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
-        events.append({"type": "content_block_stop", "index": index})
+        events.append(_event("start", index, content_block=begun))
+        events += [_event("delta", index, delta=delta) for delta in deltas]
+        events.append(_event("stop", index))
     ending: Json = {"stop_reason": "tool_use", "stop_sequence": None}
     events.append({"type": "message_delta", "delta": ending, "usage": {"output_tokens": 40}})
     return [*events, {"type": "message_stop"}]
+
+
+def _event(kind: str, index: int, **fields: JsonValue) -> Json:
+    return {"type": f"content_block_{kind}", "index": index, **fields}
 
 
 def _in_pieces(block: Json) -> tuple[Json, list[Json]]:

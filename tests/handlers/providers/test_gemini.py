@@ -314,6 +314,12 @@ def test_another_model_s_signatures_go_nowhere_and_its_thoughts_as_text_if_at_al
     assert SIGNATURE not in json.dumps([dropped.body, told.body])
 
 
+def test_a_signature_that_cannot_be_one_is_left_out_with_a_warning() -> None:
+    request = request_for(asks("a"), says(ThinkingBlock(text="hm", signature='{"id": 1}'), "b"))
+    assert contents_of(request)[1][1] == [{"text": "hm", "thought": True}, {"text": "b"}]
+    assert request.warnings == ("messages.1: signature left out: it is no base64",)
+
+
 def test_redacted_thinking_goes_nowhere() -> None:
     assert contents(asks("a"), says(RedactedThinkingBlock(data="xx"), "b"))[1][1] == [{"text": "b"}]
 
