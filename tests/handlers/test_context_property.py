@@ -183,7 +183,12 @@ def _results_in(message: object) -> list[ToolResultMessage]:
         return []
     return [
         ToolResultMessage(
-            tool_call_id=block.tool_call_id, content=block.content, metadata=block.metadata, structured=block.structured
+            tool_call_id=block.tool_call_id,
+            content=block.content,
+            metadata=block.metadata,
+            structured=block.structured,
+            terminate=block.terminate,
+            terminate_message=block.terminate_message,
         )
         for block in message.content
         if isinstance(block, ToolResultBlock)
