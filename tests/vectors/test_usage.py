@@ -76,7 +76,7 @@ def read_as_graph_message(usages: Object, expect: Object) -> None:
 def answered_with(counts: Object) -> Usage:
     plain = {name: counts[name] for name in ("input_tokens", "output_tokens", "total_tokens")}
     usage = {**plain, "input_tokens_details": {"cached_tokens": counts["cached_tokens"]}}
-    response = {"object": "response", "status": "completed", "model": "m", "output": [], "usage": usage}
+    response: Object = {"object": "response", "status": "completed", "model": "m", "output": [], "usage": usage}
     answer = from_openai_responses(cast("dict[str, JsonValue]", response))
     assert answer.usage is not None
     return answer.usage
