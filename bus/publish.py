@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -168,8 +169,11 @@ class Flight:
         return gone
 
 
-def plan(messages: Sequence[Publishable], conditions: Conditions) -> tuple[Plan, int]:
-    """The publish as the script takes it, and its size in bytes.
+def plan(
+    messages: Sequence[Publishable], conditions: Conditions, heavy_bytes: int = sys.maxsize
+) -> tuple[Plan, int] | None:
+    """The publish as the script takes it, and its size in bytes; None if the JSON of a message has `heavy_bytes` or
+    more, as then media may have to leave it first.
 
     Raises:
         MessageTooLarge: one message is over the limit.
@@ -179,6 +183,8 @@ def plan(messages: Sequence[Publishable], conditions: Conditions) -> tuple[Plan,
     bodies: list[bytes] = []
     for message in messages:
         body = encode(message)
+        if len(body) >= heavy_bytes:
+            return None
         if len(body) > MESSAGE_LIMIT_BYTES:
             raise MessageTooLarge(len(body), MESSAGE_LIMIT_BYTES)
         size_bytes += len(body)

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from bus.connection import Link, Reply, Server
     from bus.keys import Keys
+    from bus.log import Plan
+    from bus.media.offload import Offload
     from bus.messages.reading import Publishable
     from bus.receipt import Receipt
 
@@ -53,9 +55,9 @@ ANSWER_SECONDS = 10.0
 class Publisher:
     """Appends for one process. `run` must be running while anything publishes."""
 
-    def __init__(self, server: Server, keys: Keys, log: Log) -> None:
+    def __init__(self, server: Server, keys: Keys, log: Log, offload: Offload) -> None:
         self.producer = token_urlsafe(9)
-        self._server, self._keys, self._log = server, keys, log
+        self._server, self._keys, self._log, self._offload = server, keys, log, offload
         self._queue = PublishQueue()
         self._deadlines = Deadlines(self._pending)
         self._air: deque[Flight] = deque()
@@ -72,29 +74,55 @@ class Publisher:
     async def publish(
         self, session: str, messages: Sequence[Publishable], conditions: Conditions, seconds: float
     ) -> Receipt:
-        """Append messages in one step and wait for their positions.
+        """Append messages in one step and wait for their positions. Their large media go into the store before.
 
-        Cancelling it before it was sent leaves nothing; afterwards the messages may be in the log.
+        Cancelling it before it was sent leaves nothing but such media; afterwards the messages may be in the log.
 
         Raises:
+            MediaDamaged, MediaTooLarge: the media of a message were refused; nothing was appended.
             MessageTooLarge, Conflict, Fenced, SessionClosed: refused; nothing was appended.
             LogRolledBack: the server came back from an older copy and lost what was acknowledged before.
             OutcomeUnknown: sent, and no answer within `seconds`.
             Unavailable: not sent within `seconds`, or refused by the server for all that time.
             Closed: the bus is closed.
         """
-        planned, size_bytes = plan(messages, conditions)
-        queue, loop = self._queue, self._loop
-        if queue.is_closed:
-            raise Closed("bus")
+        offload, loop = self._offload, self._loop
         deadline = loop.time() + seconds
-        if queue.is_full:
-            await queue.wait_room(session, seconds)
-        publish = Publish(session, planned, conditions, loop.create_future(), seconds, deadline, size_bytes)
-        queue.put(publish)
-        self._idle.clear()
-        self._deadlines.note(deadline)
+        planned = None if session in offload.turns else plan(messages, conditions, offload.body_bytes)
+        if planned is None:
+            publish = await self._put_in_turn(session, messages, conditions, seconds, deadline)
+        else:
+            queue = self._queue
+            if queue.is_closed:
+                raise Closed("bus")
+            if queue.is_full:
+                await queue.wait_room(session, seconds)
+            publish = Publish(session, planned[0], conditions, loop.create_future(), seconds, deadline, planned[1])
+            self._put(publish)
         return await publish.future
+
+    async def _put_in_turn(
+        self, session: str, messages: Sequence[Publishable], conditions: Conditions, seconds: float, deadline: float
+    ) -> Publish:
+        """Put large media away first. Whoever publishes to the session meanwhile comes behind, as it called later."""
+        if self._queue.is_closed:
+            raise Closed("bus")
+        with anyio.move_on_after(seconds):
+            async with self._offload.turn(session):
+                light = await self._offload.lightened(messages)
+                planned = cast("tuple[Plan, int]", plan(light, conditions))  # None only for what is heavy
+                if self._queue.is_full or self._queue.is_closed:
+                    await self._queue.wait_room(session, seconds)
+                future = self._loop.create_future()
+                publish = Publish(session, planned[0], conditions, future, seconds, deadline, planned[1])
+                self._put(publish)
+                return publish
+        raise Unavailable(f"publish to session {session!r}: its media were not stored in {seconds:g} s")
+
+    def _put(self, publish: Publish) -> None:
+        self._queue.put(publish)
+        self._idle.clear()
+        self._deadlines.note(publish.deadline)
 
     async def run(self) -> None:
         """Send what is queued, for as long as the bus is open."""
