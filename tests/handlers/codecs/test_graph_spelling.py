@@ -397,3 +397,55 @@ def test_with_losses_allowed_the_rest_is_written(codec: Codec) -> None:
     found = codec.write([ExtensionMessage.of("x"), message, UserMessage.text("b")], True)
     assert [len(_content(value)) for value in found.values if isinstance(value, dict)] == [1, 1]
     assert [loss.partition(":")[0] for loss in found.losses] == ["0", "1.content.0", "1.model"]
+
+
+MARK = "mark-5d1e"
+
+MARKED: dict[str, Object] = {
+    "text": {"type": "text", "text": MARK},
+    "reasoning, first": {"type": "reasoning", "summary": MARK},
+    "reasoning, second": {"type": "reasoning", "thinking": MARK, "signature": "s", "details": ["a"]},
+    "result, first": {"type": "tool_result", "call_id": "c", "output": MARK, "status": "completed"},
+    "result, second": {"type": "tool_result", "tool_call_id": "c", "content": MARK, "status": "completed"},
+    "result, blocks": {"type": "tool_result", "call_id": "c", "output": [{"type": "text", "text": MARK}]},
+    "result, JSON": {"type": "tool_result", "call_id": "c", "output": {"a": MARK}},
+    "result, media": {
+        "type": "tool_result",
+        "call_id": "c",
+        "output": {"kind": "file_id", "file_id": MARK, "mime_type": "image/png"},
+    },
+    "call": {"type": "tool_call", "id": "c", "name": "n", "args": {"a": MARK}},
+    "call, other name": {"type": "tool_call", "id": "c", "name": "n", "arguments": {"a": MARK}},
+    "remote call": {"type": "remote_tool_call", "id": "c", "name": "n", "args": {"a": MARK}},
+    "document": {"type": "document", "media": {"url": "https://a.b"}, "text": MARK},
+    "data": {"type": "data", "mime_type": "x/y", "data_base64": "bWFyay01ZDFl"},
+    "annotation, first": {"type": "annotation", "refs": [{"title": MARK}]},
+    "annotation, second": {"type": "annotation", "annotation": {"title": MARK}, "kind": "note"},
+    "error, first": {"type": "error", "message": MARK},
+    "error, second": {"type": "error", "error": MARK, "data": {"a": 1}},
+    "unknown": {"type": "new", "said": MARK},
+}
+
+
+@both
+@pytest.mark.parametrize("block", MARKED.values(), ids=MARKED)
+@pytest.mark.parametrize("role", ["user", "assistant", "tool"])
+def test_what_a_block_says_is_kept_once(codec: Codec, block: Object, role: str) -> None:
+    messages = codec.read({"role": role, "content": [block]})
+    kept = "".join(message.to_json() for message in messages)
+    assert kept.count(MARK) + kept.count("bWFyay01ZDFl") == 1
+
+
+@both
+def test_what_stands_beside_the_blocks_is_kept_once(codec: Codec) -> None:
+    calls: JsonValue = [{"id": "c", "type": "function", "function": {"name": MARK, "arguments": "{}"}}]
+    assert codec.read({"role": "assistant", "content": [], "tools_calls": calls})[0].to_json().count(MARK) == 1
+    assert codec.read({"role": "user", "content": MARK})[0].to_json().count(MARK) == 1
+    assert codec.read({"role": "user", "content": [], "reasoning": MARK})[0].to_json().count(MARK) == 1
+
+
+@both
+def test_a_result_beside_text_is_kept_as_json_and_said_to_the_model(codec: Codec) -> None:
+    content: list[JsonValue] = [MARKED["result, JSON"], {"type": "text", "text": "beside"}]
+    (message,) = codec.read({"role": "tool", "content": content})
+    assert message.to_json().count(MARK) == 2
