@@ -140,7 +140,10 @@ def test_a_call_in_the_users_client_is_the_later_year_s_alone() -> None:
         "args": {},
         "tool_type": "remote",
     }
-    assert lost(C002, AssistantMessage(content=(call,), stop_reason="toolUse")) == ("0.content.0.remote",)
+    calling = AssistantMessage(content=(call,), stop_reason="toolUse")
+    assert lost(C002, calling) == ("0.content.0.remote",)
+    # No provider made it, so it is not among the provider's calls.
+    assert write(C003, calling)[0]["tools_calls"] is None
 
 
 def test_a_documents_text_is_the_later_year_s_alone() -> None:
@@ -440,6 +443,9 @@ def test_what_a_block_says_is_kept_once(codec: Codec, block: Object, role: str) 
 def test_what_stands_beside_the_blocks_is_kept_once(codec: Codec) -> None:
     calls: JsonValue = [{"id": "c", "type": "function", "function": {"name": MARK, "arguments": "{}"}}]
     assert codec.read({"role": "assistant", "content": [], "tools_calls": calls})[0].to_json().count(MARK) == 1
+    said: JsonValue = [{"type": "text", "text": MARK}]
+    beside: JsonValue = [{"id": "c", "name": "n"}]
+    assert codec.read({"role": "assistant", "content": said, "tools_calls": beside})[0].to_json().count(MARK) == 1
     assert codec.read({"role": "user", "content": MARK})[0].to_json().count(MARK) == 1
     assert codec.read({"role": "user", "content": [], "reasoning": MARK})[0].to_json().count(MARK) == 1
 
