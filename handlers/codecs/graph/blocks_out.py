@@ -147,14 +147,11 @@ class BlockWriter:
         return self._object("document", {"media": self._media(block.media)}, optional)
 
     def _data(self, block: DataBlock) -> Object:
-        media, base64 = block.media, None
+        media = block.media
+        required: Object = {"mime_type": block.mime_type}
         if media and media == MediaRef(kind="data", data=media.data or "AA==", mime_type=block.mime_type):
-            media, base64 = None, media.data
-        return self._object(
-            "data",
-            {"mime_type": block.mime_type},
-            {"data_base64": base64, "media": None if media is None else self._media(media)},
-        )
+            return self._object("data", required, {"data_base64": media.data, "media": None})
+        return self._object("data", required, {"data_base64": None, "media": self._media(media) if media else None})
 
     def _call(self, block: ToolCallBlock, said: Words) -> Object:
         arguments: JsonValue = block.arguments if isinstance(block.arguments, dict) else {}

@@ -113,15 +113,15 @@ def _comparable(message: LlmMessage, names: dict[str, str], count: int) -> Objec
 
 def _without_empty(content: JsonValue) -> JsonValue:
     """No annotations are the same as an empty list of them."""
-    match content:
-        case list():
-            return [_without_empty(block) for block in content]
-        case {"type": "text", "annotations": []}:
-            return {key: item for key, item in content.items() if key != "annotations"}
-        case {"type": "toolResult", "content": inner}:
-            return {**content, "content": _without_empty(inner)}
-        case _:
-            return content
+    if isinstance(content, list):
+        return [_without_empty(block) for block in content]
+    if not isinstance(content, dict):
+        return content
+    if content.get("type") == "text" and content.get("annotations") == []:
+        return {key: item for key, item in content.items() if key != "annotations"}
+    if content.get("type") == "toolResult":
+        return {**content, "content": _without_empty(content["content"])}
+    return content
 
 
 def _what(message: Publishable) -> str:

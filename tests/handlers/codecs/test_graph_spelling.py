@@ -210,7 +210,7 @@ def test_results_of_one_message_are_messages_of_one_batch_and_one_message_again(
 
 @both
 def test_results_of_another_batch_are_another_message(codec: Codec) -> None:
-    results = [ToolResultMessage(tool_call_id=call, batch_id=batch) for call, batch in ["a1", "b1", "c2", "d2"]]
+    results = [ToolResultMessage(tool_call_id=call, batch_id=batch) for call, batch in zip("abcd", "1122", strict=True)]
     assert [len(_content(value)) for value in write(codec, *results)] == [2, 2]
     alone = [ToolResultMessage(tool_call_id=call) for call in "ab"]
     assert [len(_content(value)) for value in write(codec, *alone)] == [1, 1]
