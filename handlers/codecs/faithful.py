@@ -149,15 +149,16 @@ def _left_out(message: Publishable, kept: tuple[int, ...]) -> list[tuple[int, Bl
 
 
 def _comparable(dialect: Dialect, message: Publishable, names: dict[str, str]) -> Object:
-    if isinstance(message, ToolResultMessage):
-        # What belongs together stands together on both sides; how the batch is called says nothing.
-        message = message.model_copy(update={"batch_id": None})
-        if not dialect.names_results and message.tool_name == names.get(message.tool_call_id):
-            message = message.model_copy(update={"tool_name": None})
+    told = isinstance(message, ToolResultMessage) and message.tool_name == names.get(message.tool_call_id)
+    if told and not dialect.names_results:
+        message = message.model_copy(update={"tool_name": None})
     return _native(dialect.same(message))
 
 
 def _native(message: Publishable) -> Object:
+    """What the message says. Results of a batch stand together on both sides; how it is called says nothing."""
+    if isinstance(message, ToolResultMessage):
+        message = message.model_copy(update={"batch_id": None})
     native: Object = message.model_dump(mode="json", by_alias=True, exclude_none=True)
     return native
 

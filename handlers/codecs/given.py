@@ -1,5 +1,6 @@
 """Another system's JSON, read field by field: each fault is told with the path to it in that JSON."""
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -135,6 +136,11 @@ class Given:
         if not isinstance(value, list):
             raise self.fault(name, "wants a list")
         yield from ((item, f"{self.at(name)}.{index}") for index, item in enumerate(value))
+
+    def digest(self) -> str:
+        """A name for this very object, where it has none: the same each time, and hardly another's."""
+        text = json.dumps(self.fields, sort_keys=True, ensure_ascii=False)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def made(self, kind: type[W], fields: Object, names: Mapping[str, str] | None = None) -> W:
         """A value of ours made from what was found here.

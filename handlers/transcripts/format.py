@@ -28,12 +28,13 @@ class UnknownFormat(MessageError):
 class Unplaced:
     """A message that names an earlier entry, whose position only the import knows."""
 
-    kind: Literal["kept", "entry", "leaf"]
-    """kept: the first entry that stays before a compaction; entry: just that one; leaf: where the log stood before"""
+    kind: Literal["kept", "entry", "leaf", "stand"]
+    """kept: the first entry that stays before a compaction; entry: just that one; leaf: where the log stood before;
+    stand: where the log stands at that entry, or at the nearest before it that a model reads"""
     names: str | int | None = None
     """the entry's id, or its count in the transcript from 0"""
     place: Callable[[int | None], Publishable]
-    """gives the message, from the position; None where nothing of that name went in"""
+    """gives the message, from the position; None where nothing of that name went in, 0 is before the first entry"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +42,8 @@ class TranscriptEntry:
     """What one line says, and where it hangs in a tree of entries, if its format has one."""
 
     message: Publishable | Unplaced
+    also: tuple[Publishable, ...] = ()
+    """what the same line says besides: published in the same step, right behind the message"""
     id: str | None = None
     is_in_tree: bool = False
     """False: it follows the line before it"""

@@ -16,21 +16,21 @@ from anyio import Event, create_task_group
 from anyio.abc import TaskGroup
 
 from bus.errors import BusError, MessageError
-from bus.messages.context_entry import LeafMove
-from bus.messages.lanes import Lane
 from bus.messages.reading import Publishable, parse_json
 from bus.receipt import Receipt
 from bus.session import Session
-from handlers.transcripts.format import Format, TranscriptEntry, UnknownFormat, Unplaced
+from handlers.transcripts.format import Format, TranscriptEntry, UnknownFormat
 from handlers.transcripts.lines import LINE_LIMIT_BYTES, RawLine, stream_lines
 from handlers.transcripts.pi import PI
-from handlers.transcripts.places import Places
+from handlers.transcripts.places import Places, Put
 from handlers.transcripts.report import BadLine, ImportProgress, ImportReport
+from handlers.transcripts.seed000 import SEED000
 
 __all__ = ("FORMATS", "BadLine", "ImportProgress", "ImportReport", "import_transcript")
 
-FORMATS: tuple[Format, ...] = (PI,)
-"""What is recognised, tried in this order on each of the first lines."""
+FORMATS: tuple[Format, ...] = (SEED000, PI)
+"""What is recognised, tried in this order on each of the first lines. The headers of these two differ in their times
+alone, and seed 000's is the narrower."""
 
 _LINES_TO_DETECT = 100
 _UNDER_WAY = 64
@@ -44,8 +44,7 @@ class _Publish:
     number: int
     size_bytes: int
     ordinal: int
-    leaf_before: int | None
-    """None: an entry of the extension lane"""
+    put: Put
     outcome: Receipt | BusError | None = None
     is_done: Event = field(default_factory=Event)
 
@@ -150,31 +149,22 @@ class _Import:
         elif line.data.strip():
             try:
                 entry = found.read(parse_json(line.data))
+                ordinal = self._places.add(entry)
             except (MessageError, ValueError) as error:  # the latter from a number of thousands of digits
                 self._places.add(None)
                 self._bad.append(BadLine(line.number, str(error)))
             else:
-                await self._submit(tasks, line, entry, self._key(identity, line.data))
+                await self._submit(tasks, line, ordinal, entry, self._key(identity, line.data))
 
-    async def _submit(self, tasks: TaskGroup, line: RawLine, entry: TranscriptEntry, key: str) -> None:
-        places = self._places
-        ordinal = places.add(entry)
-        message = entry.message
-        if isinstance(message, Unplaced):
+    async def _submit(self, tasks: TaskGroup, line: RawLine, ordinal: int, entry: TranscriptEntry, key: str) -> None:
+        if self._places.needs_positions(ordinal, entry):
             await self._settle(0)
-            message = message.place(places.position_of(ordinal, message))
-        messages: tuple[Publishable, ...] = (message,)
-        leaf_before: int | None = None
-        if message.lane is Lane.LLM:
-            if not places.follows_leaf(ordinal):
-                await self._settle(0)
-                messages = (LeafMove(to=places.parent_position(ordinal)), message)
-            leaf_before = places.advance(ordinal)
-        publish = _Publish(line.number, line.size_bytes, ordinal, leaf_before)
+        put = self._places.put(ordinal, entry)
+        publish = _Publish(line.number, line.size_bytes, ordinal, put)
         self._under_way.append(publish)
         self._under_way_bytes += publish.size_bytes
         # Tasks begin in the order they are started, and a session's publishes are appended in the order they are made.
-        tasks.start_soon(self._publish, publish, messages, key)
+        tasks.start_soon(self._publish, publish, put.messages, key)
         await self._settle(_UNDER_WAY - 1)
 
     async def _publish(self, publish: _Publish, messages: tuple[Publishable, ...], key: str) -> None:
@@ -203,8 +193,8 @@ class _Import:
         outcome = publish.outcome
         if isinstance(outcome, MessageError):
             self._bad.append(BadLine(publish.number, str(outcome)))
-            if publish.leaf_before is not None:
-                self._places.failed(publish.ordinal, publish.leaf_before)
+            if publish.put.own:
+                self._places.failed(publish.ordinal, publish.put.before)
         elif isinstance(outcome, BusError):
             raise outcome
         elif outcome is not None:
@@ -215,8 +205,8 @@ class _Import:
                 self._added += len(positions)
             self._first = min(positions) if self._first is None else min(self._first, *positions)
             self._last = max(positions) if self._last is None else max(self._last, *positions)
-            if publish.leaf_before is not None:
-                self._places.placed(publish.ordinal, positions[-1])
+            if publish.put.own:
+                self._places.placed(publish.ordinal, [positions[at] for at in publish.put.own])
 
     def _key(self, identity: bytes, data: bytes) -> str:
         """The entry's name in its session: by content and how often that came before, not by line number.

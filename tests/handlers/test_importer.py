@@ -159,7 +159,7 @@ async def test_a_file_of_no_known_format_is_refused_and_says_what_was_looked_for
         session = bus.session("s1")
         with pytest.raises(UnknownFormat, match="pi: a JSON object with") as caught:
             await import_transcript(session, io.BytesIO(content))
-        assert list(caught.value.looked_for) == ["pi"]
+        assert list(caught.value.looked_for) == ["000", "pi"]
         assert (await session.head()).position == 0
 
 

@@ -68,7 +68,7 @@ def can_say(block: Block) -> bool:
         case ImageBlock(media=found) | AudioBlock(media=found):
             return media.can_say(found, kind=block.type)
         case UnknownBlock(raw={"type": str(kind), **rest}):
-            return kind not in _TYPES or (kind in _ITEMS and rest.get(_ITEMS[kind]) == [])
+            return kind not in _TYPES or (kind in _ITEMS and rest.get(_ITEMS[kind]) in (None, []))
         case _:
             return False
 

@@ -69,7 +69,7 @@ def _read_results(given: Given) -> tuple[Publishable, ...]:
         raise given.fault("contents", "a tool message holds at least one result")
     results = [read_result(content) for content in contents]
     own_id = given.text("id")
-    messages = ToolResultMessage.from_results(results, batch_id=own_id or results[0].tool_call_id)
+    messages = ToolResultMessage.from_results(results, batch_id=own_id or given.digest())
     timestamp = given.milliseconds("timestamp")
     return tuple(
         message.model_copy(update={"id": own_id if number == 0 else None, "timestamp": timestamp})

@@ -98,7 +98,7 @@ def _results(given: Given) -> tuple[Publishable, ...]:
     for part, block in zip(parts, blocks, strict=True):
         if not isinstance(block, ToolResultBlock):
             raise part.fault("kind", f"{kind_of(part)} stands beside a result")
-    messages = ToolResultMessage.from_results(results, batch_id=results[0].tool_call_id)
+    messages = ToolResultMessage.from_results(results, batch_id=given.digest())
     return tuple(message.model_copy(update={"tool_name": name, "timestamp": None}) for message in messages)
 
 

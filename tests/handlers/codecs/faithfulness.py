@@ -1,0 +1,58 @@
+"""What every codec has to hold to, checked without its tables: nothing is lost that it does not tell."""
+
+from collections.abc import Sequence
+
+import pytest
+from pydantic import JsonValue
+
+from bus.messages.message import ToolResultMessage
+from bus.messages.reading import Publishable, parse_json, read_message
+from handlers.codecs import Codec, Unsayable
+from handlers.codecs.edits import differences
+
+__all__ = ("logged", "require_read_back", "require_written_back")
+
+
+def logged(messages: Sequence[Publishable]) -> tuple[Publishable, ...]:
+    """The messages as they come out of a log."""
+    return tuple(read_message(message.to_json()) for message in messages)
+
+
+def require_read_back(codec: Codec, value: JsonValue) -> None:
+    """What was read of another system is written as it was, also after it was in a log."""
+    (back,) = codec.write(logged(codec.read(value)), False).values
+    assert list(differences(value, back)) == []
+
+
+def require_written_back(codec: Codec, messages: Sequence[Publishable]) -> None:
+    """What is written without a loss is read as it was; what has a loss is refused, unless that is asked for."""
+    lossy = codec.write(messages, True)
+    again = codec.read_all(lossy.values)
+    values = codec.write(again, True).values
+    assert not any(differences([*values], [*lossy.values])), "what was written is not what is written of it"
+    assert all(0 <= int(loss.split(".")[0].split(" ")[0]) < len(messages) for loss in lossy.losses)
+    if lossy.losses:
+        with pytest.raises(Unsayable) as caught:
+            codec.write(messages, False)
+        assert caught.value.losses == lossy.losses
+    else:
+        named = codec.name != "000"  # its results have no names: those stand in the calls
+        assert [_meaning(message, named) for message in again] == [_meaning(message, named) for message in messages]
+
+
+def _meaning(message: Publishable, named: bool) -> JsonValue:
+    """The native JSON without what is only a name or empty."""
+    if isinstance(message, ToolResultMessage):
+        message = message.model_copy(update={"batch_id": None, **({} if named else {"tool_name": None})})
+    return _filled(parse_json(message.to_json()))
+
+
+def _filled(value: JsonValue) -> JsonValue:
+    if isinstance(value, list):
+        return [_filled(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    filled = {key: _filled(item) for key, item in value.items() if key != "groupId"}
+    if filled.get("type") == "image" and "media" not in filled:
+        filled = {"type": "image", "media": {"kind": "data", "data": filled["data"], "mimeType": filled["mimeType"]}}
+    return {key: item for key, item in filled.items() if item not in (None, False, "", {})}
