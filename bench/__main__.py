@@ -15,6 +15,7 @@ from pathlib import Path
 
 import anyio
 
+from bench.codec import decoding, encoding, there_and_back
 from bench.material import take
 from bench.plain import Plain
 from bench.publish import against_pipelines, against_xadd, many_sessions, one_at_a_time
@@ -24,7 +25,17 @@ from bench.rounds import ROUNDS, Compared, Spread
 from bus import Bus
 from bus.server import open_server, stop_server
 
-SCENES = (against_xadd, against_pipelines, many_sessions, one_at_a_time, delivery, loading)
+SCENES = (
+    against_xadd,
+    against_pipelines,
+    many_sessions,
+    one_at_a_time,
+    delivery,
+    loading,
+    encoding,
+    decoding,
+    there_and_back,
+)
 
 
 async def main(policy: str) -> None:

@@ -22,6 +22,7 @@ from bus.messages.content import (
 from bus.messages.lanes import Lane
 from bus.messages.media import MediaRef, Picture
 from bus.messages.node import NodeId, NodeTag
+from bus.messages.nulls import has_null_arguments, with_null_arguments
 from bus.messages.overflow import says_overflow
 from bus.messages.text import blocks_text, result_text
 from bus.messages.turn import TurnId
@@ -102,6 +103,11 @@ class LlmMessage(Wire):
         first = {name: names[name] for name in _KEYS if name in names}
         cls.__pydantic_fields__ = {**first, **names}
         cls.model_rebuild(force=True)
+
+    def to_json_bytes(self) -> bytes:
+        """The message as it goes into the log; null arguments of a tool call stay null in it."""
+        data = self.__pydantic_serializer__.to_json(self, by_alias=True, exclude_none=True)
+        return with_null_arguments(data, self.content) if has_null_arguments(self.content) else data
 
     def text_content(self) -> str:
         """All text blocks joined, with nothing between them; "" if there are none."""

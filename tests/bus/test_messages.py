@@ -153,6 +153,19 @@ def test_the_native_json_is_exact(text: str) -> None:
     assert json.loads(read_message(text).to_json()) == json.loads(text)
 
 
+@pytest.mark.parametrize("text", EXAMPLES)
+def test_the_keys_stand_in_the_order_a_person_reads_them(text: str) -> None:
+    assert read_message(text).to_json() == text
+
+
+@pytest.mark.parametrize("arguments", [None, {}, [], "", 0, False])
+def test_arguments_come_back_as_they_were_null_too(arguments: JsonValue) -> None:
+    message = AssistantMessage.of(ToolCallBlock(id="c", name="n", arguments=arguments))
+    (call,) = json.loads(encode(message))["content"]
+    assert call["arguments"] == arguments
+    assert read_message(encode(message)) == message
+
+
 @pytest.mark.parametrize("text", ["\x00", "\x1b[31m", "\u2028\u2029", "🦀" * 9, "\ufeff", '"\\', "a\r\nb"])
 def test_any_text_comes_back_as_it_was(text: str) -> None:
     for message in (UserMessage.text(text), ExtensionMessage.of("k", {text: text})):
