@@ -67,7 +67,8 @@ def multimodal_message(content: Sequence[Block | str], role: SpokenRole = "user"
     if role not in _ROLES:
         raise InvalidContent(f"Unsupported role: {role}")
     blocks = tuple(TextBlock(text=part) if isinstance(part, str) else part for part in content)
-    return _ROLES[role](content=blocks, id=id or uuid_id(), timestamp=now_ms())
+    message: LlmMessage = _ROLES[role](content=blocks, id=id or uuid_id(), timestamp=now_ms())
+    return message
 
 
 def image_message(

@@ -225,7 +225,9 @@ def _annotation(value: Object, path: str, names: dict[str, str]) -> tuple[Block,
         refs = [shape.annotation]
     spans = None if shape.spans is None else tuple((start, end) for start, end in shape.spans)
     block = AnnotationBlock(kind=shape.kind, refs=_refs(refs), spans=spans)
-    return block, set() if shape.annotation is None else {"annotation"}
+    if shape.annotation is None:
+        return block, set()
+    return block, {"annotation"} if shape.kind == "citation" and spans is None else {"annotation", "more"}
 
 
 def _error(value: Object, path: str, names: dict[str, str]) -> tuple[Block, set[str]]:

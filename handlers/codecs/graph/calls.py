@@ -20,15 +20,11 @@ def calls_beside(values: Iterable[Object], known: Iterable[str]) -> tuple[ToolCa
     ids = set(known)
     found: list[ToolCallBlock] = []
     for value in values:
-        match value:
-            case {"id": str(id), "function": {"name": str(name), **function}}:
-                call = _call(id, name, function)
-            case {"id": str(id), "name": str(name)}:
-                call = _call(id, name, value)
-            case _:
-                continue
-        if id not in ids:
-            found.append(call)
+        function = value.get("function")
+        said = function if isinstance(function, dict) else value
+        id, name = value.get("id"), said.get("name")
+        if isinstance(id, str) and isinstance(name, str) and id not in ids:
+            found.append(_call(id, name, said))
             ids.add(id)
     return tuple(found)
 

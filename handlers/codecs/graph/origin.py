@@ -48,19 +48,18 @@ class Origin:
 
 def origin_of(message: LlmMessage, codec: str) -> Origin:
     """What the message remembers of this codec's JSON; nothing, where it came from elsewhere or that is damaged."""
-    match (message.metadata or {}).get(ORIGIN):
-        case {"codec": str(name), **said} if name == codec:
-            return Origin(
-                is_sparse=said.get("sparse") is True,
-                has_int_id=said.get("intId") is True,
-                words=_words(said.get("words")),
-                beside=_pairs(said.get("beside")),
-                is_bare=said.get("bare") is True,
-                added_calls=_count(said.get("calls")),
-                residue=tuple(patch for patch in _items(said.get("residue")) if isinstance(patch, list)),
-            )
-        case _:
-            return Origin()
+    said = (message.metadata or {}).get(ORIGIN)
+    if not isinstance(said, dict) or said.get("codec") != codec:
+        return Origin()
+    return Origin(
+        is_sparse=said.get("sparse") is True,
+        has_int_id=said.get("intId") is True,
+        words=_words(said.get("words")),
+        beside=_pairs(said.get("beside")),
+        is_bare=said.get("bare") is True,
+        added_calls=_count(said.get("calls")),
+        residue=tuple(patch for patch in _items(said.get("residue")) if isinstance(patch, list)),
+    )
 
 
 def without_origin(metadata: Mapping[str, JsonValue] | None) -> Object:

@@ -140,7 +140,10 @@ def test_a_call_in_the_users_client_is_the_later_year_s_alone() -> None:
         "args": {},
         "tool_type": "remote",
     }
-    assert lost(C002, AssistantMessage(content=(call,), stop_reason="toolUse")) == ("0.content.0.remote",)
+    calling = AssistantMessage(content=(call,), stop_reason="toolUse")
+    assert lost(C002, calling) == ("0.content.0.remote",)
+    # No provider made it, so it is not among the provider's calls.
+    assert write(C003, calling)[0]["tools_calls"] is None
 
 
 def test_a_documents_text_is_the_later_year_s_alone() -> None:
@@ -207,7 +210,7 @@ def test_results_of_one_message_are_messages_of_one_batch_and_one_message_again(
 
 @both
 def test_results_of_another_batch_are_another_message(codec: Codec) -> None:
-    results = [ToolResultMessage(tool_call_id=call, batch_id=batch) for call, batch in ["a1", "b1", "c2", "d2"]]
+    results = [ToolResultMessage(tool_call_id=call, batch_id=batch) for call, batch in zip("abcd", "1122", strict=True)]
     assert [len(_content(value)) for value in write(codec, *results)] == [2, 2]
     alone = [ToolResultMessage(tool_call_id=call) for call in "ab"]
     assert [len(_content(value)) for value in write(codec, *alone)] == [1, 1]
@@ -374,9 +377,9 @@ def test_a_damaged_memory_is_no_memory(codec: Codec, said: dict[str, JsonValue])
         (ToolResultMessage(tool_call_id="c", structured=1, content=(TextBlock(text="1"),)), "0.structured"),
         (
             ToolResultMessage(tool_call_id="c", content=(TextBlock(text="1"), RedactedThinkingBlock(data="x"))),
-            "0: in a result, content.0.",
+            "0: in a result, redacted_thinking",
         ),
-        (ExtensionMessage.of("progress"), "0: a ExtensionMessage"),
+        (ExtensionMessage.of("progress"), "0: they have no ExtensionMessage"),
     ],
 )
 def test_what_they_cannot_say_is_refused_by_its_path(codec: Codec, message: Publishable, path: str) -> None:
@@ -393,7 +396,63 @@ def test_the_name_of_a_tool_is_no_loss_where_its_call_says_it(codec: Codec) -> N
 
 @both
 def test_with_losses_allowed_the_rest_is_written(codec: Codec) -> None:
-    message = AssistantMessage(content=(RedactedThinkingBlock(data="x"), TextBlock(text="a")), model="m")
+    image = ImageBlock(media=MEDIA, detail="low")
+    message = AssistantMessage(content=(RedactedThinkingBlock(data="x"), image), model="m")
     found = codec.write([ExtensionMessage.of("x"), message, UserMessage.text("b")], True)
     assert [len(_content(value)) for value in found.values if isinstance(value, dict)] == [1, 1]
-    assert [loss.partition(":")[0] for loss in found.losses] == ["0", "1.content.0", "1.model"]
+    assert [loss.partition(":")[0] for loss in found.losses] == ["0", "1.content.0", "1.content.1.detail", "1.model"]
+
+
+MARK = "mark-5d1e"
+
+MARKED: dict[str, Object] = {
+    "text": {"type": "text", "text": MARK},
+    "reasoning, first": {"type": "reasoning", "summary": MARK},
+    "reasoning, second": {"type": "reasoning", "thinking": MARK, "signature": "s", "details": ["a"]},
+    "result, first": {"type": "tool_result", "call_id": "c", "output": MARK, "status": "completed"},
+    "result, second": {"type": "tool_result", "tool_call_id": "c", "content": MARK, "status": "completed"},
+    "result, blocks": {"type": "tool_result", "call_id": "c", "output": [{"type": "text", "text": MARK}]},
+    "result, JSON": {"type": "tool_result", "call_id": "c", "output": {"a": MARK}},
+    "result, media": {
+        "type": "tool_result",
+        "call_id": "c",
+        "output": {"kind": "file_id", "file_id": MARK, "mime_type": "image/png"},
+    },
+    "call": {"type": "tool_call", "id": "c", "name": "n", "args": {"a": MARK}},
+    "call, other name": {"type": "tool_call", "id": "c", "name": "n", "arguments": {"a": MARK}},
+    "remote call": {"type": "remote_tool_call", "id": "c", "name": "n", "args": {"a": MARK}},
+    "document": {"type": "document", "media": {"url": "https://a.b"}, "text": MARK},
+    "data": {"type": "data", "mime_type": "x/y", "data_base64": "bWFyay01ZDFl"},
+    "annotation, first": {"type": "annotation", "refs": [{"title": MARK}]},
+    "annotation, second": {"type": "annotation", "annotation": {"title": MARK}, "kind": "note"},
+    "error, first": {"type": "error", "message": MARK},
+    "error, second": {"type": "error", "error": MARK, "data": {"a": 1}},
+    "unknown": {"type": "new", "said": MARK},
+}
+
+
+@both
+@pytest.mark.parametrize("block", MARKED.values(), ids=MARKED)
+@pytest.mark.parametrize("role", ["user", "assistant", "tool"])
+def test_what_a_block_says_is_kept_once(codec: Codec, block: Object, role: str) -> None:
+    messages = codec.read({"role": role, "content": [block]})
+    kept = "".join(message.to_json() for message in messages)
+    assert kept.count(MARK) + kept.count("bWFyay01ZDFl") == 1
+
+
+@both
+def test_what_stands_beside_the_blocks_is_kept_once(codec: Codec) -> None:
+    calls: JsonValue = [{"id": "c", "type": "function", "function": {"name": MARK, "arguments": "{}"}}]
+    assert codec.read({"role": "assistant", "content": [], "tools_calls": calls})[0].to_json().count(MARK) == 1
+    said: JsonValue = [{"type": "text", "text": MARK}]
+    beside: JsonValue = [{"id": "c", "name": "n"}]
+    assert codec.read({"role": "assistant", "content": said, "tools_calls": beside})[0].to_json().count(MARK) == 1
+    assert codec.read({"role": "user", "content": MARK})[0].to_json().count(MARK) == 1
+    assert codec.read({"role": "user", "content": [], "reasoning": MARK})[0].to_json().count(MARK) == 1
+
+
+@both
+def test_a_result_beside_text_is_kept_as_json_and_said_to_the_model(codec: Codec) -> None:
+    content: list[JsonValue] = [MARKED["result, JSON"], {"type": "text", "text": "beside"}]
+    (message,) = codec.read({"role": "tool", "content": content})
+    assert message.to_json().count(MARK) == 2
