@@ -284,6 +284,112 @@ def test_blocks_behind_one_that_is_left_out_keep_their_places_in_what_is_told() 
     assert C004.write([ours], True).losses == ("0.content.0 (video)", "0.content.1.altText")
 
 
+CALL = ToolCallBlock(id="c", name="f", arguments={"a": 1})
+SHOWN = image(kind="data", data=PNG, mime_type="image/png")
+SIGNED = ThinkingBlock.model_validate({"text": "t", "signature": "s"})
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (SystemMessage(content=(TextBlock(text="a"),)), message("system", {"kind": "text", "text": "a"})),
+        (DeveloperMessage(name="ann"), message("developer", name="ann")),
+        (
+            UserMessage(content=(ImageBlock(media=PLACE, detail="low"), SHOWN)),
+            message(
+                "user",
+                part("image", url="https://x/y", detail="low"),
+                part("image", data=PNG, media_type="image/png"),
+            ),
+        ),
+        (UserMessage(content=(AudioBlock(media=PLACE),)), message("user", part("audio", url="https://x/y"))),
+        (
+            UserMessage(
+                content=(DocumentBlock(media=MediaRef(kind="data", data="AAAA", mime_type="a/b", filename="c")),)
+            ),
+            message("user", part("document", data="AAAA", media_type="a/b", file_name="c")),
+        ),
+        (
+            AssistantMessage(content=(SIGNED, RedactedThinkingBlock(data="x"), CALL), stop_reason="toolUse"),
+            message(
+                "assistant",
+                part("thinking", text="t", signature="s"),
+                {"kind": "redacted_thinking", "thinking": {"text": "x", "redacted": True}},
+                part("tool_call", id="c", name="f", arguments={"a": 1}),
+            ),
+        ),
+        (
+            AssistantMessage(
+                provider="openai",
+                model="m",
+                stop_reason="length",
+                raw_stop_reason="incomplete",
+                usage=Usage(input=20, output=5, total_tokens=105, cache_read=80, reasoning=1, raw={"x": 1}),
+            ),
+            message(
+                "assistant",
+                provider="openai",
+                model="m",
+                finish_reason={"reason": "length", "raw": "incomplete"},
+                usage={**USAGE, "reasoning_tokens": 1, "raw": {"x": 1}},
+            ),
+        ),
+        (
+            AssistantMessage(stop_reason="paused"),
+            message("assistant", finish_reason={"reason": "other", "raw": "paused"}),
+        ),
+        (
+            AssistantMessage(content=(CALL,)),
+            message(
+                "assistant",
+                part("tool_call", id="c", name="f", arguments={"a": 1}),
+                finish_reason={"reason": "stop"},
+            ),
+        ),
+        (
+            ToolResultMessage(tool_call_id="c", tool_name="f", is_error=True, structured={"a": 1}),
+            message(
+                "tool",
+                part("tool_result", tool_call_id="c", content={"a": 1}, is_error=True),
+                tool_call_id="c",
+                name="f",
+            ),
+        ),
+        (
+            ToolResultMessage(tool_call_id="c", content=(TextBlock(text="see"), SHOWN)),
+            message(
+                "tool",
+                part(
+                    "tool_result",
+                    tool_call_id="c",
+                    content="see",
+                    is_error=False,
+                    image_data=PNG,
+                    image_media_type="image/png",
+                ),
+                tool_call_id="c",
+            ),
+        ),
+        (
+            ToolResultMessage(tool_call_id="c", content=(TextBlock(text="a"), TextBlock(text="b"))),
+            message(
+                "tool",
+                part(
+                    "tool_result",
+                    tool_call_id="c",
+                    content=[{"kind": "text", "text": "a"}, {"kind": "text", "text": "b"}],
+                    is_error=False,
+                ),
+                tool_call_id="c",
+            ),
+        ),
+    ],
+)
+def test_ours_are_written_in_their_words_and_read_again_as_they_were(ours: Publishable, theirs: Object) -> None:
+    assert C004.write([ours], False).values == (theirs,)
+    assert C004.read(theirs) == (ours,)
+
+
 def test_a_message_that_was_changed_is_not_written_as_it_was_read() -> None:
     (found,) = C004.read({"role": "USER", "content": "before"})
     changed = found.model_copy(update={"content": (TextBlock(text="after"),)})
