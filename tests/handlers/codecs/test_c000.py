@@ -549,11 +549,11 @@ MALFORMED = [
     ('{"role":"custom","display":"no"}', "display"),
     ('{"role":"branch_summary","summary":1}', "summary"),
     ('{"role":"compaction_summary","tokens_before":"many"}', "tokens_before"),
-    ('{"role":"user","more":NaN}', ""),
-    ('{"role":"user","more":-Infinity}', ""),
+    ('{"role":"user","more":NaN}', "more"),
+    ('{"role":"user","more":-Infinity}', "more"),
     ('{"role":"user","id":"a","id":"b"}', "id"),
-    ('{"role":"user","id":"\\udc00"}', ""),
-    (user(f'{{"type":"new","x":{DEEP}}}'), ""),
+    ('{"role":"user","id":"\\udc00"}', "id"),
+    (user(f'{{"type":"new","x":{DEEP}}}'), "contents"),
 ]  # fmt: skip
 
 
