@@ -26,6 +26,7 @@ from bus.errors import (
     UnknownVersion,
 )
 from bus.log import Checkpoint, Lease, SessionHead
+from bus.messages.compaction_block import CompactionBlock
 from bus.messages.content import (
     AudioBlock,
     Block,
@@ -43,7 +44,9 @@ from bus.messages.context_entry import (
     ContextEntry,
     Label,
     LeafMove,
+    LoopCompaction,
     ModelChange,
+    Prune,
     ThinkingLevelChange,
 )
 from bus.messages.delta import Delta
@@ -90,6 +93,7 @@ __all__ = (
     "Block",
     "BranchSummary",
     "Compaction",
+    "CompactionBlock",
     "ContextEntry",
     "Cost",
     "Delta",
@@ -100,8 +104,10 @@ __all__ = (
     "Label",
     "LeafMove",
     "LlmMessage",
+    "LoopCompaction",
     "MediaRef",
     "ModelChange",
+    "Prune",
     "Publishable",
     "Rates",
     "SystemMessage",
