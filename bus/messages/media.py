@@ -2,15 +2,17 @@
 
 import base64
 import binascii
-from typing import Literal, Self
+import io
+from typing import IO, Literal, Protocol, Self, runtime_checkable
 from urllib.parse import urlsplit
 
 import filetype  # type: ignore[import-untyped]  # the package ships no types; sniff() gives it one
 from pydantic import field_validator, model_validator
 
+from bus.errors import DecodeError
 from bus.messages.base import Wire
 
-__all__ = ("INLINE_LIMIT_BYTES", "MediaKind", "MediaRef", "sniff")
+__all__ = ("INLINE_LIMIT_BYTES", "MediaKind", "MediaRef", "Picture", "sniff")
 
 INLINE_LIMIT_BYTES = 50_000
 """Media of this decoded size and more belongs into the media store, not into an entry."""
@@ -20,13 +22,32 @@ MediaKind = Literal["url", "file_id", "data", "sha256"]
 _SCHEMES = frozenset({"http", "https", "gs", "s3", "agentflow"})
 
 # filetype's names beside the ones that providers take
+# Of these, filetype looks at fewer bytes than tell them apart from other data. Source: seed 000
+_HEADS = {"image/png": (b"\x89PNG\r\n\x1a\n",), "image/gif": (b"GIF87a", b"GIF89a")}
+
 _NAMES = {"audio/x-wav": "audio/wav", "audio/x-flac": "audio/flac", "audio/m4a": "audio/mp4"}
 
 
 def sniff(data: bytes) -> str | None:
     """The media type that the first bytes show, such as "image/png"; None for text and for what is not known."""
     kind: str | None = filetype.guess_mime(data[:8192])  # pyright: ignore[reportUnknownMemberType]  # untyped, see above
-    return None if kind is None else _NAMES.get(kind, kind)
+    if kind is None or not data.startswith(_HEADS.get(kind, b"")):
+        return None
+    return _NAMES.get(kind, kind)
+
+
+@runtime_checkable
+class Picture(Protocol):
+    """An image in memory, as Pillow has it; nothing here needs Pillow."""
+
+    @property
+    def format(self) -> str | None:
+        """The format it was read from, such as "JPEG"; None if it was drawn."""
+        ...
+
+    def save(self, fp: IO[bytes], format: str | None = None) -> None:
+        """Write it to a file in a format."""
+        ...
 
 
 class MediaRef(Wire):
@@ -57,7 +78,13 @@ class MediaRef(Wire):
 
     @classmethod
     def from_bytes(cls, data: bytes, *, mime_type: str | None = None, filename: str | None = None) -> Self:
-        """Inline media. The type is what the bytes show; `mime_type` counts only where they show nothing."""
+        """Inline media. The type is what the bytes show; `mime_type` counts only where they show nothing.
+
+        Raises:
+            DecodeError: there are no bytes.
+        """
+        if not data:
+            raise DecodeError("data", "media of no bytes")
         return cls(
             kind="data",
             data=base64.b64encode(data).decode("ascii"),
@@ -76,6 +103,26 @@ class MediaRef(Wire):
         if comma and head.startswith("data:") and head.endswith(";base64"):
             return cls(kind="data", data=payload, mime_type=head[5:-7] or mime_type)
         return cls(kind="url", url=url, mime_type=mime_type)
+
+    @classmethod
+    def of(cls, source: "bytes | str | Picture") -> Self:
+        """Media from what a program has: bytes, a URL, base64, or a Pillow image, which is encoded in its own format,
+        one without a format as PNG.
+
+        Base64 whose bytes show no kind of media is not taken: a path, too, may be base64 by chance.
+
+        Raises:
+            DecodeError: there are no bytes.
+            pydantic.ValidationError: a text that is neither, such as a local path.
+        """
+        if isinstance(source, bytes):
+            return cls.from_bytes(source)
+        if isinstance(source, str):
+            data = _decoded(source)
+            return cls.from_url(source) if data is None or sniff(data) is None else cls.from_bytes(data)
+        file = io.BytesIO()
+        source.save(file, format=source.format or "PNG")
+        return cls.from_bytes(file.getvalue())
 
     def decoded(self) -> bytes:
         """The bytes of inline media.
@@ -117,3 +164,11 @@ class MediaRef(Wire):
         if not getattr(self, self.kind):
             raise ValueError(f"media of kind {self.kind!r} needs its field {self.kind!r}")
         return self
+
+
+def _decoded(text: str) -> bytes | None:
+    """The bytes of base64; None for other text."""
+    try:
+        return binascii.a2b_base64(text, strict_mode=True)
+    except (binascii.Error, ValueError):  # the latter for text beyond ASCII
+        return None

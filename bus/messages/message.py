@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable, Iterator
 from typing import Annotated, ClassVar, Literal, Self
+from uuid import uuid4
 
 from pydantic import Field, JsonValue
 
@@ -16,9 +17,10 @@ from bus.messages.content import (
     TextBlock,
     ThinkingBlock,
     ToolCallBlock,
+    ToolResultBlock,
 )
 from bus.messages.lanes import Lane
-from bus.messages.media import MediaRef
+from bus.messages.media import MediaRef, Picture
 from bus.messages.turn import TurnId
 from bus.messages.usage import Usage
 
@@ -121,22 +123,22 @@ class UserMessage(_Spoken):
     role: Literal["user"] = "user"
 
     @classmethod
-    def with_images(cls, text: str, images: Iterable[bytes | str]) -> Self:
-        """A text, then its images: bytes, or URLs.
+    def with_images(cls, text: str, images: Iterable[bytes | str | Picture]) -> Self:
+        """A text, then its images: bytes, URLs, base64 or Pillow images.
 
         Raises:
-            pydantic.ValidationError: a text that is no URL, such as a path.
+            DecodeError, pydantic.ValidationError: as `MediaRef.of`: one has no bytes, or is a path.
         """
-        return cls.of(text, *(ImageBlock(media=_media(image)) for image in images))
+        return cls.of(text, *(ImageBlock(media=MediaRef.of(image)) for image in images))
 
     @classmethod
     def with_audio(cls, text: str, clips: Iterable[bytes | str]) -> Self:
-        """A text, then its sounds: bytes, or URLs.
+        """A text, then its sounds: bytes, URLs or base64.
 
         Raises:
-            pydantic.ValidationError: a text that is no URL, such as a path.
+            DecodeError, pydantic.ValidationError: as `MediaRef.of`: one has no bytes, or is a path.
         """
-        return cls.of(text, *(AudioBlock(media=_media(clip)) for clip in clips))
+        return cls.of(text, *(AudioBlock(media=MediaRef.of(clip)) for clip in clips))
 
 
 class AssistantMessage(_Spoken):
@@ -192,6 +194,43 @@ class ToolResultMessage(LlmMessage):
             tool_call_id=call.id, tool_name=call.name, content=_blocks(content), is_error=is_error, timestamp=now_ms()
         )
 
+    @classmethod
+    def from_results(cls, results: Iterable[ToolResultBlock], *, batch_id: str | None = None) -> tuple[Self, ...]:
+        """A message for each result of a batch, stamped with the present time; several share a `batch_id`, a new one
+        where none is given."""
+        blocks = tuple(results)
+        shared = uuid4().hex if batch_id is None else batch_id
+        batch = shared if len(blocks) > 1 else None
+        now = now_ms()
+        return tuple(
+            cls(
+                tool_call_id=block.tool_call_id,
+                content=block.content,
+                structured=block.structured,
+                is_error=block.is_error,
+                status=block.status,
+                metadata=block.metadata,
+                terminate=block.terminate,
+                terminate_message=block.terminate_message,
+                batch_id=batch,
+                timestamp=now,
+            )
+            for block in blocks
+        )
+
+    def as_block(self) -> ToolResultBlock:
+        """The result as a block of another message, as some systems have it."""
+        return ToolResultBlock(
+            tool_call_id=self.tool_call_id,
+            content=self.content,
+            structured=self.structured,
+            is_error=self.is_error,
+            status=self.status,
+            metadata=self.metadata,
+            terminate=self.terminate,
+            terminate_message=self.terminate_message,
+        )
+
 
 Message = Annotated[
     SystemMessage | DeveloperMessage | UserMessage | AssistantMessage | ToolResultMessage, Field(discriminator="role")
@@ -200,7 +239,3 @@ Message = Annotated[
 
 def _blocks(content: Iterable[Block | str]) -> tuple[Block, ...]:
     return tuple(TextBlock(text=part) if isinstance(part, str) else part for part in content)
-
-
-def _media(source: bytes | str) -> MediaRef:
-    return MediaRef.from_bytes(source) if isinstance(source, bytes) else MediaRef.from_url(source)

@@ -1,5 +1,7 @@
 """Codecs: the messages of other systems, in and out."""
 
+from handlers.codecs.c000 import C000, c000
+from handlers.codecs.c004 import C004, c004
 from handlers.codecs.codec import ORIGIN, Codec, Unsayable, Written
 
-__all__ = ("ORIGIN", "Codec", "Unsayable", "Written")
+__all__ = ("C000", "C004", "ORIGIN", "Codec", "Unsayable", "Written", "c000", "c004")

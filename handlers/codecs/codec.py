@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from bus.errors import MessageError
+from bus.errors import DecodeError, MessageError
 from bus.messages.reading import Publishable
 
 __all__ = ("ORIGIN", "Codec", "Unsayable", "Written", "written")
@@ -50,6 +50,20 @@ class Codec:
     write: Callable[[Sequence[Publishable], bool], Written]
     """Our messages, in order, as theirs. The second argument is `lossy`: leave out what they cannot say, and tell it,
     rather than refuse. Raises Unsayable."""
+
+    def read_all(self, values: Sequence[JsonValue]) -> tuple[Publishable, ...]:
+        """A history of theirs as ours, message by message.
+
+        Raises:
+            DecodeError: one has not their shape; the path starts with its place among them, from 0.
+        """
+        messages = list[Publishable]()
+        for index, value in enumerate(values):
+            try:
+                messages += self.read(value)
+            except DecodeError as error:
+                raise DecodeError(f"{index}.{error.path}" if error.path else str(index), error.reason) from None
+        return tuple(messages)
 
 
 def written(codec: str, values: Sequence[JsonValue], losses: Sequence[str], *, lossy: bool) -> Written:

@@ -6,6 +6,8 @@ Plain JSON on both sides: no SDK is imported.
 from handlers.providers.answer import Answer, ModelEvent, Piece
 from handlers.providers.anthropic import AnthropicAnswer, from_anthropic, to_anthropic
 from handlers.providers.errors import ContentRefused, NoModel
+from handlers.providers.openai_chat import OpenAIChatAnswer, from_openai_chat, to_openai_chat
+from handlers.providers.openai_responses import OpenAIResponsesAnswer, from_openai_responses, to_openai_responses
 from handlers.providers.request import ProviderRequest
 from handlers.providers.target import RequestOptions
 from handlers.providers.tools import ToolChoice, ToolSpec
@@ -16,11 +18,17 @@ __all__ = (
     "ContentRefused",
     "ModelEvent",
     "NoModel",
+    "OpenAIChatAnswer",
+    "OpenAIResponsesAnswer",
     "Piece",
     "ProviderRequest",
     "RequestOptions",
     "ToolChoice",
     "ToolSpec",
     "from_anthropic",
+    "from_openai_chat",
+    "from_openai_responses",
     "to_anthropic",
+    "to_openai_chat",
+    "to_openai_responses",
 )

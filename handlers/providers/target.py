@@ -39,6 +39,10 @@ class RequestOptions(TypedDict, total=False):
     """stored media that was looked up before: SHA-256 → the same inline or at a URL; none"""
     stream: bool
     """ask for server-sent events; False"""
+    merge_developer: bool
+    """tell a developer's instructions as the system's, also where the wire has a role for them; False"""
+    store: bool | None
+    """whether OpenAI may keep the exchange; not said"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +59,8 @@ class Target:
     error_prefix: str = ERROR_PREFIX
     media: Mapping[str, MediaRef] = field(default_factory=dict[str, MediaRef])
     stream: bool = False
+    merge_developer: bool = False
+    store: bool | None = None
 
     @classmethod
     def of(cls, provider: str, context: Context, options: RequestOptions) -> Self:

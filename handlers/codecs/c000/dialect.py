@@ -1,0 +1,50 @@
+"""Seed 000's codec."""
+
+from pydantic import JsonValue
+
+from bus.messages.reading import Publishable
+from handlers.codecs.c000.contents import can_say
+from handlers.codecs.c000.media import Files, inlined
+from handlers.codecs.c000.read import read_message
+from handlers.codecs.c000.write import same_message, written_message
+from handlers.codecs.codec import Codec
+from handlers.codecs.faithful import Dialect, faithful
+from handlers.codecs.given import Given
+
+__all__ = ("C000", "c000")
+
+_ABOUT = "a coding agent: several images a block, several results a message"
+
+
+def c000(*, provider: str | None = None, model: str | None = None, files: Files | None = None) -> Codec:
+    """The codec of seed 000's messages, those of its sessions too.
+
+    A custom message is an extension message of kind `custom`, both summaries are context entries. A tool message with
+    several results is as many of ours, with one `batch_id`.
+
+    Args:
+        provider, model: who wrote the answers that do not say so themselves, which no answer of theirs has to.
+        files: reads the local file that a `file:` text names. None refuses such a message: nothing else opens files.
+    """
+
+    def prepare(value: JsonValue) -> JsonValue:
+        return inlined(value, files)
+
+    def read(value: JsonValue) -> tuple[Publishable, ...]:
+        return read_message(Given.of(value), provider, model)
+
+    return faithful(
+        Dialect(
+            name="000",
+            about=_ABOUT,
+            read=read,
+            write=written_message,
+            can_say=can_say,
+            same=same_message,
+            prepare=prepare,
+            names_results=False,
+        )
+    )
+
+
+C000 = c000()

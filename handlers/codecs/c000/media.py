@@ -1,0 +1,107 @@
+"""Seed 000's images and sounds: lists of texts, each a URL, base64 or, for sounds, `file:` and a path."""
+
+import base64
+import binascii
+from collections.abc import Callable, Iterable
+
+from pydantic import JsonValue
+
+from bus.errors import DecodeError
+from bus.messages.content import AudioBlock, Block, ImageBlock
+from bus.messages.media import MediaRef, sniff
+from handlers.codecs.given import Given
+
+__all__ = ("Files", "can_say", "inlined", "media_of", "to_base64", "written_media")
+
+Files = Callable[[str], MediaRef]
+"""Reads the file that a message names. Only who takes messages in may do that, and only for messages it trusts."""
+
+_UNKNOWN = {"image": "image/png", "audio": "audio/mpeg"}
+"""what seed 000 takes bytes for that show nothing of their kind"""
+
+_ITEMS = {"image": "images", "audio": "audio"}
+
+
+def to_base64(content: Iterable[Block]) -> list[tuple[str, str]]:
+    """What seed 000's method of that name gives for all images and sounds, in order: base64 and media type, for an
+    image at a URL the URL and ""; what is neither inline nor at a URL is left out."""
+    found = [block.media for block in content if isinstance(block, ImageBlock | AudioBlock)]
+    return [
+        (media.data, media.mime_type or "") if media.data is not None else (media.url or "", "")
+        for media in found
+        if media.data is not None or media.url is not None
+    ]
+
+
+def media_of(item: JsonValue, path: str, *, kind: str) -> MediaRef:
+    """The reference that one image or sound is. Its type is what the bytes show, as their JSON says none.
+
+    Raises:
+        DecodeError: a `file:` path, or a text that is neither a URL nor base64.
+    """
+    if not isinstance(item, str):
+        raise DecodeError(path, "wants text: base64 or a URL")
+    if _is_file(item):
+        raise DecodeError(path, "names a file, and nothing here opens one")
+    given = Given({}, path)
+    if kind == "image" and item.startswith(("http://", "https://")):
+        return given.made(MediaRef, {"kind": "url", "url": item}, {"url": ""})
+    if not item:
+        raise DecodeError(path, "holds no bytes")
+    media = given.made(MediaRef, {"kind": "data", "data": item}, {"data": ""})
+    return media.model_copy(update={"mime_type": _shown(item, kind)})
+
+
+def can_say(media: MediaRef, *, kind: str) -> bool:
+    """Whether it can be an item of theirs."""
+    if media.kind == "url":
+        return kind == "image" and (media.url or "").startswith(("http://", "https://"))
+    return media.kind == "data"
+
+
+def written_media(media: MediaRef) -> str:
+    """The item."""
+    return (media.url if media.kind == "url" else media.data) or ""
+
+
+def inlined(message: JsonValue, files: Files | None) -> JsonValue:
+    """The message with its `data:` URLs, and with `files` also the files it names, as the base64 they stand for."""
+    match message:
+        case {"contents": list(contents), **rest}:
+            return {**rest, "contents": [_block_inlined(block, files) for block in contents]}
+        case _:
+            return message
+
+
+def _block_inlined(block: JsonValue, files: Files | None) -> JsonValue:
+    match block:
+        case {"type": "image" | "audio" as kind}:
+            items = block.get(_ITEMS[kind])
+            if isinstance(items, list):
+                return {**block, _ITEMS[kind]: [_item_inlined(item, files) for item in items]}
+        case _:
+            pass
+    return block
+
+
+def _item_inlined(item: JsonValue, files: Files | None) -> JsonValue:
+    if not isinstance(item, str):
+        return item
+    head, comma, data = item.partition(",")
+    if comma and head.lower().startswith("data:") and head.endswith(";base64"):
+        return data
+    if files is not None and _is_file(item):
+        return files(item[5:]).data
+    return item
+
+
+def _is_file(item: str) -> bool:
+    return item[:5].lower() == "file:"
+
+
+def _shown(data: str, kind: str) -> str:
+    try:
+        found = sniff(base64.b64decode(data[:1024]))
+    except binascii.Error:
+        found = None
+    return found if found is not None and found.startswith(f"{kind}/") else _UNKNOWN[kind]

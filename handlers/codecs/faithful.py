@@ -1,0 +1,201 @@
+"""A codec out of a dialect: what was read is written back as it was, and what cannot be said is told.
+
+A dialect reads and writes one message, in one spelling and with our fields alone. What more there is to a message of
+theirs, its other spellings and the keys we have no field for, is kept as edits under `metadata[ORIGIN]`. What is lost
+in writing is not known from tables but seen: what was written is read again and compared.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from bus.errors import DecodeError
+from bus.messages.content import Block, ToolCallBlock
+from bus.messages.extension import ExtensionMessage
+from bus.messages.message import LlmMessage, ToolResultMessage
+from bus.messages.reading import Publishable
+from handlers.codecs.codec import ORIGIN, Codec, Written, written
+from handlers.codecs.edits import Place, differences, edited, edits_between
+from handlers.codecs.given import Object, plain
+
+__all__ = ("Dialect", "faithful")
+
+Group = tuple[Publishable, ...]
+"""Messages of ours that are one of theirs: a single one, or the results of one batch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """How one system says what our fields say."""
+
+    name: str
+    about: str
+    read: Callable[[JsonValue], Group]
+    """Their message; what it has beside is left alone. Raises DecodeError."""
+    write: Callable[[Group], JsonValue | None]
+    """The messages as one of theirs; None if they have none for it. Fields they have no word for are left alone."""
+    can_say: Callable[[Block], bool]
+    """Whether they have a block for it; of one that they have, fields may still be lost."""
+    same: Callable[[Publishable], Publishable] = lambda message: message
+    """The message with those fields alike in which nothing but the spelling differs"""
+    prepare: Callable[[JsonValue], JsonValue] = lambda value: value
+    """What is done to a message of theirs before anything else; it is not undone in writing."""
+    names_results: bool = True
+    """Whether a tool's result has the tool's name; where not, the name is told by the call it answers."""
+
+
+def faithful(dialect: Dialect) -> Codec:
+    """The codec of a dialect."""
+
+    def read(value: JsonValue) -> Group:
+        return _read(dialect, plain(dialect.prepare(plain(value))))
+
+    def write(messages: Sequence[Publishable], lossy: bool) -> Written:
+        values, losses = list[JsonValue](), list[str]()
+        names, batches = dict[str, str](), set[str | None]()
+        for first, group in _grouped(messages):
+            value, lost = _written(dialect, group, names)
+            values += value
+            losses += [f"{first + offset}{path}" for offset, path in lost]
+            if (batch := _batch(group[0])) is not None and batch in batches:
+                losses.append(f"{first}.batchId")  # other messages stand between this part of it and the other
+            batches.add(batch)
+            names |= {call.id: call.name for message in group for call in _calls(message)}
+        return written(dialect.name, values, losses, lossy=lossy)
+
+    return Codec(name=dialect.name, about=dialect.about, read=read, write=write)
+
+
+def _read(dialect: Dialect, value: JsonValue) -> Group:
+    group = dialect.read(value)
+    edits = edits_between(dialect.write(group), value)
+    if not edits:
+        return group
+    return _with_origin(group[0], {"codec": dialect.name, "edits": edits}), *group[1:]
+
+
+def _written(dialect: Dialect, group: Group, names: dict[str, str]) -> tuple[list[JsonValue], list[tuple[int, str]]]:
+    """The group's value, if there is one, and what it loses, each with the message's place in the group."""
+    ours = tuple(_without_origin(message, dialect.name) for message in group)
+    cut = tuple(_cut(message, dialect.can_say) for message in ours)
+    value = dialect.write(tuple(message for message, _ in cut))
+    if value is None:
+        return [], [(offset, f" ({_kind(message)})") for offset, message in enumerate(group)]
+    value = _as_it_was(dialect, group[0], ours, value)
+    try:
+        again = dialect.read(value)
+    except DecodeError as error:
+        # A number beyond what they count to, say. Half of such a message would say something else.
+        return [], [(0, f" ({_kind(group[0])}: {error})")]
+    losses = list[tuple[int, str]]()
+    for offset, (message, back) in enumerate(zip(ours, again, strict=True)):
+        kept = cut[offset][1]
+        losses += [(offset, f".content.{index} ({block.type})") for index, block in _left_out(message, kept)]
+        one, other = _comparable(dialect, cut[offset][0], names), _comparable(dialect, back, names)
+        losses += [(offset, _path(place, kept)) for place in differences(one, other)]
+    return [value], losses
+
+
+def _as_it_was(dialect: Dialect, first: Publishable, ours: Group, value: JsonValue) -> JsonValue:
+    """The value as it was once read, if the message is still the one that was read then."""
+    origin = _metadata(first).get(ORIGIN)
+    if not isinstance(origin, dict) or origin.get("codec") != dialect.name:
+        return value
+    try:
+        was = edited(value, origin.get("edits"))
+        again = dialect.read(was)
+        is_same = len(again) == len(ours) and not any(
+            any(differences(_native(one), _native(other))) for one, other in zip(ours, again, strict=True)
+        )
+        return was if is_same else value
+    except DecodeError:
+        return value
+
+
+def _grouped(messages: Sequence[Publishable]) -> Iterable[tuple[int, Group]]:
+    first = 0
+    while first < len(messages):
+        end = first + 1
+        batch = _batch(messages[first])
+        while batch is not None and end < len(messages) and _batch(messages[end]) == batch:
+            end += 1
+        yield first, tuple(messages[first:end])
+        first = end
+
+
+def _batch(message: Publishable) -> str | None:
+    return message.batch_id if isinstance(message, ToolResultMessage) else None
+
+
+def _calls(message: Publishable) -> list[ToolCallBlock]:
+    content = message.content if isinstance(message, LlmMessage) else ()
+    return [block for block in content if isinstance(block, ToolCallBlock)]
+
+
+def _cut(message: Publishable, can_say: Callable[[Block], bool]) -> tuple[Publishable, tuple[int, ...]]:
+    """The message with the blocks that can be said, and where those stood."""
+    if not isinstance(message, LlmMessage):
+        return message, ()
+    kept = tuple(index for index, block in enumerate(message.content) if can_say(block))
+    if len(kept) == len(message.content):
+        return message, kept
+    return message.model_copy(update={"content": tuple(message.content[index] for index in kept)}), kept
+
+
+def _left_out(message: Publishable, kept: tuple[int, ...]) -> list[tuple[int, Block]]:
+    content = message.content if isinstance(message, LlmMessage) else ()
+    return [(index, block) for index, block in enumerate(content) if index not in kept]
+
+
+def _comparable(dialect: Dialect, message: Publishable, names: dict[str, str]) -> Object:
+    if isinstance(message, ToolResultMessage):
+        # What belongs together stands together on both sides; how the batch is called says nothing.
+        message = message.model_copy(update={"batch_id": None})
+        if not dialect.names_results and message.tool_name == names.get(message.tool_call_id):
+            message = message.model_copy(update={"tool_name": None})
+    return _native(dialect.same(message))
+
+
+def _native(message: Publishable) -> Object:
+    native: Object = message.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return native
+
+
+def _path(place: Place, kept: tuple[int, ...]) -> str:
+    match place:
+        case ("content", int(index), *rest):
+            place = ("content", kept[index], *rest)
+        case _:
+            pass
+    return "".join(f".{key}" for key in place)
+
+
+def _kind(message: Publishable) -> str:
+    native = _native(message)
+    return " ".join(str(native[name]) for name in ("role", "kind") if name in native)
+
+
+def _metadata(message: Publishable) -> Object:
+    """Where the origin of a message is kept: an extension has only its data."""
+    if isinstance(message, ExtensionMessage):
+        return message.data if isinstance(message.data, dict) else {}
+    return message.metadata or {}
+
+
+def _with_origin(message: Publishable, origin: Object) -> Publishable:
+    return _with_metadata(message, {**_metadata(message), ORIGIN: origin})
+
+
+def _without_origin(message: Publishable, codec: str) -> Publishable:
+    metadata = _metadata(message)
+    origin = metadata.get(ORIGIN)
+    if not isinstance(origin, dict) or origin.get("codec") != codec:
+        return message
+    return _with_metadata(message, {key: item for key, item in metadata.items() if key != ORIGIN})
+
+
+def _with_metadata(message: Publishable, metadata: Object) -> Publishable:
+    if isinstance(message, ExtensionMessage):
+        return message.model_copy(update={"data": metadata})
+    return message.model_copy(update={"metadata": metadata or None})

@@ -1,0 +1,157 @@
+"""Another system's JSON, read field by field: each fault is told with the path to it in that JSON."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Self, TypeVar
+
+from pydantic import JsonValue, ValidationError
+
+from bus.errors import DecodeError
+from bus.messages.base import Wire
+from bus.messages.reading import parse_json
+
+__all__ = ("Given", "Object", "plain")
+
+Object = dict[str, JsonValue]
+
+W = TypeVar("W", bound=Wire)
+
+_MOST = 2**63 - 1
+_FAR = 10**12  # in seconds, some thirty thousand years
+
+# What a codec keeps of a value stands deeper in our message than in theirs, by six at most. What is too deep to be
+# published afterwards is refused where its path can still be told apart: here.
+_ROOM = 6
+
+
+def plain(value: JsonValue) -> JsonValue:
+    """The value as JSON that the bus can hold: what `parse_json` refuses is refused, wherever the value came from.
+
+    Raises:
+        DecodeError: NaN, a lone surrogate, too deep, or no JSON at all.
+    """
+    room = _ROOM
+    try:
+        text = json.dumps(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise DecodeError("", f"not JSON: {error}") from None
+    read = parse_json("[" * room + text + "]" * room)
+    while isinstance(read, list) and room:
+        read, room = read[0], room - 1
+    return read
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """An object of theirs and where it stands. A field that is null is absent.
+
+    Where several names are asked for at once they mean the same: two with different values are an error.
+    """
+
+    fields: Object
+    path: str = ""
+
+    @classmethod
+    def of(cls, value: JsonValue, path: str = "") -> Self:
+        """Raises DecodeError: it is no object."""
+        if not isinstance(value, dict):
+            raise DecodeError(path, "wants an object")
+        return cls(value, path)
+
+    def at(self, name: str | int) -> str:
+        """The path of one of its fields."""
+        return f"{self.path}.{name}" if self.path else str(name)
+
+    def fault(self, name: str, reason: str) -> DecodeError:
+        """The error that a field's value is."""
+        return DecodeError(self.at(name) if name else self.path, reason)
+
+    def value(self, *names: str) -> JsonValue:
+        """What stands under any of the names; None if nothing does."""
+        return self._found(names)[1]
+
+    def text(self, *names: str) -> str | None:
+        name, value = self._found(names)
+        if value is None or isinstance(value, str):
+            return value
+        raise self.fault(name, "wants text")
+
+    def required_text(self, *names: str) -> str:
+        value = self.text(*names)
+        if value is None:
+            raise self.fault(names[0], "is required")
+        return value
+
+    def flag(self, name: str) -> bool | None:
+        value = self.fields.get(name)
+        if value is None or isinstance(value, bool):
+            return value
+        raise self.fault(name, "wants true or false")
+
+    def count(self, name: str) -> int | None:
+        """A number of things, such as tokens."""
+        value = self.fields.get(name)
+        if value is None:
+            return None
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MOST:
+            raise self.fault(name, "wants a whole number from 0 to 2⁶³ - 1")
+        return value
+
+    def milliseconds(self, name: str) -> int | None:
+        """A moment that stands there in seconds."""
+        value = self.fields.get(name)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) >= _FAR:
+            raise self.fault(name, "wants seconds since 1970")
+        return round(value * 1000)
+
+    def dollars(self, name: str) -> Decimal:
+        """An amount of money that stands there as a number; 0 if it does not.
+
+        Twelve decimals are finer than any price and coarser than a float's noise.
+        """
+        value = self.fields.get(name)
+        if value is None:
+            return Decimal(0)
+        if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) >= _FAR:
+            raise self.fault(name, "wants an amount of money")
+        return Decimal(format(round(Decimal(repr(value)), 12).normalize(), "f"))
+
+    def object(self, name: str) -> "Given | None":
+        value = self.fields.get(name)
+        return None if value is None else Given.of(value, self.at(name))
+
+    def required_object(self, name: str) -> "Given":
+        return Given.of(self.fields.get(name), self.at(name))
+
+    def items(self, name: str) -> Iterator[tuple[JsonValue, str]]:
+        """Each item of a list with its path; none if the field is absent."""
+        value = self.fields.get(name)
+        if value is None:
+            return
+        if not isinstance(value, list):
+            raise self.fault(name, "wants a list")
+        yield from ((item, f"{self.at(name)}.{index}") for index, item in enumerate(value))
+
+    def made(self, kind: type[W], fields: Object, names: Mapping[str, str] | None = None) -> W:
+        """A value of ours made from what was found here.
+
+        Args:
+            names: our field → theirs, where they differ, for the path of a fault.
+        """
+        try:
+            return kind.model_validate({name: item for name, item in fields.items() if item is not None})
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            ours = str(first["loc"][0]) if first["loc"] else ""
+            raise self.fault((names or {}).get(ours, ours), first["msg"].removeprefix("Value error, ")) from None
+
+    def _found(self, names: tuple[str, ...]) -> tuple[str, JsonValue]:
+        found = [(name, self.fields[name]) for name in names if self.fields.get(name) is not None]
+        for name, value in found[1:]:
+            if value != found[0][1]:
+                raise self.fault(name, f"says another thing than {found[0][0]!r}, which means the same")
+        return found[0] if found else (names[0], None)
