@@ -43,6 +43,8 @@ class TextBlock(Wire):
     type: Literal["text"] = "text"
     text: str
     annotations: Annotated[tuple[AnnotationRef, ...] | None, Field(strict=False)] = None
+    signature: str | None = None
+    """of the thinking behind it, where the provider signs text: it goes back with it to the model that wrote it"""
 
 
 class ImageBlock(Wire):
@@ -57,6 +59,8 @@ class ImageBlock(Wire):
     """images that one block of seed 000 held share it"""
     detail: Literal["auto", "low", "high"] | None = None
     """how closely a model is to look"""
+    signature: str | None = None
+    """of the thinking behind an image that a model made, see `TextBlock`"""
 
     @model_validator(mode="before")
     @classmethod
@@ -146,6 +150,8 @@ class ToolCallBlock(Wire):
     """how the provider calls this kind of call, such as function"""
     remote: bool | None = None
     """runs in the user's client"""
+    signature: str | None = None
+    """of the thinking behind it, where the provider signs calls, see `TextBlock`"""
     metadata: Metadata | None = None
     """private: on no provider's wire"""
 
@@ -184,7 +190,10 @@ class ErrorBlock(Wire):
 
 
 class UnknownBlock(Wire):
-    """A block of a type we do not know, kept whole in the log and left out of every request."""
+    """A block of a type we do not know, kept whole in the log and left out of requests.
+
+    One that a provider's own tools made goes back to the model in whose answer it stood, as it came.
+    """
 
     type: Literal["unknown"] = "unknown"
     raw: Metadata

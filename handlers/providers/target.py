@@ -43,6 +43,8 @@ class RequestOptions(TypedDict, total=False):
     """tell a developer's instructions as the system's, also where the wire has a role for them; False"""
     store: bool | None
     """whether OpenAI may keep the exchange; not said"""
+    cache: bool
+    """mark what the provider is to keep for the next request, where its API wants to be told; False"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,7 @@ class Target:
     stream: bool = False
     merge_developer: bool = False
     store: bool | None = None
+    cache: bool = False
 
     @classmethod
     def of(cls, provider: str, context: Context, options: RequestOptions) -> Self:

@@ -63,7 +63,9 @@ _plain = st.one_of(
     _block("text", {"text": _texts}, {"annotations": st.lists(_ref, max_size=2), "own": _json}),
     _block("text", {"text": _texts}, {}),
     _block(
-        "image", {"media": _media}, {"alt_text": _maybe(_texts), "bbox": _maybe(st.lists(_floats, min_size=4, max_size=4))}
+        "image",
+        {"media": _media},
+        {"alt_text": _maybe(_texts), "bbox": _maybe(st.lists(_floats, min_size=4, max_size=4))},
     ),
     _block("audio", {"media": _media}, {"transcript": _maybe(_texts), "sample_rate": _maybe(_counts)}),
     _block("video", {"media": _media}, {"thumbnail": _maybe(_media)}),
@@ -74,7 +76,11 @@ _plain = st.one_of(
     ),
     _block("data", {"mime_type": _texts}, {"data_base64": _maybe(_data), "media": _maybe(_media)}),
     _block("reasoning", {"summary": _texts}, {"details": _maybe(st.lists(_texts, max_size=2))}),
-    _block("reasoning", {"thinking": _texts}, {"signature": _maybe(_texts), "details": _maybe(st.lists(_texts, max_size=2))}),
+    _block(
+        "reasoning",
+        {"thinking": _texts},
+        {"signature": _maybe(_texts), "details": _maybe(st.lists(_texts, max_size=2))},
+    ),
     _block(
         "annotation",
         {},
@@ -109,7 +115,13 @@ _calls: Values = st.one_of(
     st.none(),
     st.lists(
         st.one_of(
-            _with({"id": _ids, "function": _with({"name": _texts, "arguments": st.sampled_from(["{}", '{"a":1}', "{"])}, {})}, {}),
+            _with(
+                {
+                    "id": _ids,
+                    "function": _with({"name": _texts, "arguments": st.sampled_from(["{}", '{"a":1}', "{"])}, {}),
+                },
+                {},
+            ),
             _with({"id": _ids, "name": _texts}, {"arguments": _json}),
             _objects,
         ),
