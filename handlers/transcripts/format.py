@@ -101,5 +101,5 @@ class Format:
     split: Callable[[Sequence[JsonValue]], Sequence[JsonValue]] | None = None
     """Where a file is one JSON document rather than lines: its messages, from all the JSON values of the file. Raises
     MessageError: they are no one conversation; nothing goes in."""
-    origin: Callable[[JsonValue], float | None] | None = None
-    """when the session that it was exported from was made, from the first line that is recognised"""
+    origin: Callable[[JsonValue], tuple[str, float] | None] | None = None
+    """the session that it was exported from, and when that was made, from the first line that is recognised"""

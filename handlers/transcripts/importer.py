@@ -141,9 +141,9 @@ class _Import:
             unit="message" if found.split else "line",
         )
 
-    async def _require_another(self, origin: float | None) -> None:
+    async def _require_another(self, origin: tuple[str, float] | None) -> None:
         """An export put into the very session that it is of would say everything there twice."""
-        if origin is not None and (await self._session.head()).created == origin:
+        if origin and origin == (self._session.id, (await self._session.head()).created):
             raise OwnLog(self._session.id)
 
     async def _piece(self, tasks: TaskGroup, piece: Piece) -> None:

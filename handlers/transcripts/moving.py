@@ -31,7 +31,7 @@ POSITIONS: Mapping[str, tuple[str, ...]] = {
     ToolEnded.KIND: ("position",),
     CompactionEnded.KIND: ("position",),
     PruneApplied.KIND: ("pruned",),
-    RevertApplied.KIND: ("target",),
+    RevertApplied.KIND: ("target", "summary"),
 }
 """agent event → its fields that are positions, or lists of them"""
 

@@ -124,9 +124,12 @@ def _identity(line: JsonValue) -> bytes:
     return canonical_json(line.get("session")) if isinstance(line, dict) else b""
 
 
-def _origin(line: JsonValue) -> float | None:
-    created = line.get("created") if isinstance(line, dict) else None
-    return created if isinstance(created, float | int) and created else None
+def _origin(line: JsonValue) -> tuple[str, float] | None:
+    match line:
+        case {"type": "lanebus.export", "session": str(session), "created": float() | int() as created}:
+            return session, float(created)
+        case _:
+            return None
 
 
 def _is_shallow(text: str) -> bool:

@@ -51,8 +51,8 @@ class Source:
         """read so far"""
         self.read_bytes = 0
 
-    async def open(self) -> tuple[Format, bytes, float | None]:
-        """The format, the transcript's identity, and when the session was made that it is an export of.
+    async def open(self) -> tuple[Format, bytes, tuple[str, float] | None]:
+        """The format, the transcript's identity, and the session that it is an export of, with when that was made.
 
         The identity comes from the first line that the format recognises. A name would not do: a transcript that was
         moved or copied is the same one.

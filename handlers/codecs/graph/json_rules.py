@@ -5,7 +5,7 @@ import math
 from pydantic import JsonValue
 
 from bus.errors import DecodeError
-from bus.messages.reading import DEPTH_LIMIT
+from bus.messages.parsing import DEPTH_LIMIT
 
 __all__ = ("require_json",)
 
