@@ -14,6 +14,10 @@ from bus.errors import (
     InvalidCursor,
     InvalidSessionId,
     LogRolledBack,
+    MediaDamaged,
+    MediaMissing,
+    MediaRefused,
+    MediaTooLarge,
     MessageError,
     MessageTooLarge,
     OutcomeUnknown,
@@ -26,6 +30,14 @@ from bus.errors import (
     UnknownVersion,
 )
 from bus.log import Checkpoint, Lease, SessionHead
+from bus.media import (
+    DirectoryMedia,
+    MediaStore,
+    ObjectMedia,
+    SigningStore,
+    media_from_file,
+    resolve_media,
+)
 from bus.messages.content import (
     AudioBlock,
     Block,
@@ -68,11 +80,16 @@ __all__ = (
     # writing
     "Bus",
     "Consumer",
+    "DirectoryMedia",
     "DurabilityWarning",
     "Lease",
+    "MediaStore",
+    "ObjectMedia",
     "Receipt",
     "Session",
+    "SigningStore",
     "Work",
+    "media_from_file",
     "new_session_id",
     # reading
     "ALL_LANES",
@@ -83,6 +100,7 @@ __all__ = (
     "Lane",
     "SessionHead",
     "Unreadable",
+    "resolve_media",
     # messages
     "AgentMessage",
     "AssistantMessage",
@@ -127,6 +145,10 @@ __all__ = (
     "InvalidCursor",
     "InvalidSessionId",
     "LogRolledBack",
+    "MediaDamaged",
+    "MediaMissing",
+    "MediaRefused",
+    "MediaTooLarge",
     "MessageError",
     "MessageTooLarge",
     "OutcomeUnknown",

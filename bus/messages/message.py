@@ -22,6 +22,7 @@ from bus.messages.content import (
 from bus.messages.lanes import Lane
 from bus.messages.media import MediaRef, Picture
 from bus.messages.node import NodeId, NodeTag
+from bus.messages.text import blocks_text, result_text
 from bus.messages.turn import TurnId
 from bus.messages.usage import Usage
 
@@ -104,6 +105,10 @@ class LlmMessage(Wire):
     def text_content(self) -> str:
         """All text blocks joined, with nothing between them; "" if there are none."""
         return "".join(block.text for block in self.content if isinstance(block, TextBlock))
+
+    def text_with_results(self) -> str:
+        """All text, that of tool results too, with nothing between it; a result that is JSON alone as JSON."""
+        return blocks_text(self.content)
 
     def as_llm(self) -> "LlmMessage":
         """This message: it is one for the model. An extension answers None."""
@@ -205,6 +210,10 @@ class ToolResultMessage(LlmMessage):
     """what is said in the model's place then"""
     batch_id: str | None = None
     """results that one message of seed 000 held share it"""
+
+    def text_with_results(self) -> str:
+        """The result's text; its JSON where it has no text."""
+        return result_text(self.content, self.structured)
 
     @classmethod
     def of(cls, call: ToolCallBlock, *content: Block | str, is_error: bool = False) -> Self:

@@ -36,7 +36,7 @@ class RequestOptions(TypedDict, total=False):
     error_prefix: str
     """`ERROR_PREFIX`"""
     media: Mapping[str, MediaRef]
-    """stored media that was looked up before: SHA-256 → the same inline or at a URL; none"""
+    """stored media that was looked up before, by `resolve_media`: address → the same inline or at a URL; none"""
     stream: bool
     """ask for server-sent events; False"""
     merge_developer: bool
@@ -83,5 +83,10 @@ class Target:
         return message.provider == self.provider and message.model == self.model
 
     def resolved(self, media: MediaRef) -> MediaRef:
-        """The reference itself, or what it was resolved to where its content is in the media store."""
-        return media if media.kind != "sha256" else self.media.get(media.sha256 or "", media)
+        """The reference itself, or what it was resolved to where its content is in the media store. It keeps its own
+        name and type: the same content may be there under several."""
+        found = self.media.get(media.address or "")
+        if found is None:
+            return media
+        place = {"kind": found.kind, "data": found.data, "url": found.url, "file_id": found.file_id}
+        return media.model_copy(update={**place, "mime_type": media.mime_type or found.mime_type})

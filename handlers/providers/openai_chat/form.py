@@ -10,6 +10,7 @@ from typing import Unpack
 
 from pydantic import JsonValue
 
+from bus.messages.content import TextBlock
 from bus.messages.message import AssistantMessage, DeveloperMessage, LlmMessage, ToolResultMessage, UserMessage
 from handlers.context.fold import Context
 from handlers.providers.openai.content import parts_of, result_parts, texts_of
@@ -81,9 +82,10 @@ class _Form:
         match message:
             case UserMessage():
                 parts = parts_of(message.content, "chat", self._target, losses)
+                is_plain = all(isinstance(block, TextBlock) for block in message.content)
                 # An empty message is the empty text it is; one of which nothing is left is none.
                 if parts or not losses:
-                    self._messages.append({"role": "user", "content": content_of(parts)})
+                    self._messages.append({"role": "user", "content": content_of(parts, is_plain=is_plain)})
             case AssistantMessage():
                 self._answer(place, message, losses)
             case ToolResultMessage():

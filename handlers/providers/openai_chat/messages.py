@@ -18,12 +18,18 @@ from handlers.providers.wire_ids import WireNames
 __all__ = ("assistant_message", "content_of", "media_message", "result_message")
 
 
-def content_of(parts: Sequence[Part]) -> JsonValue:
-    """A bare string if it is one text or nothing, an array if it is more."""
+def content_of(parts: Sequence[Part], *, is_plain: bool = True) -> JsonValue:
+    """A bare string if it is one text or nothing, an array if it is more.
+
+    Args:
+        is_plain: False where a text stands for something else, such as a document: it is an array then, too.
+    """
     if not parts:
         return ""
     first = parts[0]
-    return first.text if len(parts) == 1 and isinstance(first, Text) else [_part(part) for part in parts]
+    if is_plain and len(parts) == 1 and isinstance(first, Text):
+        return first.text
+    return [_part(part) for part in parts]
 
 
 def assistant_message(
