@@ -36,6 +36,7 @@ from bus.media import (
     ObjectMedia,
     SigningStore,
     media_from_file,
+    media_store_at,
     resolve_media,
 )
 from bus.messages.content import (
@@ -90,6 +91,7 @@ __all__ = (
     "SigningStore",
     "Work",
     "media_from_file",
+    "media_store_at",
     "new_session_id",
     # reading
     "ALL_LANES",
