@@ -39,12 +39,12 @@ class RequestOptions(TypedDict, total=False):
     """stored media that was looked up before, by `resolve_media`: address → the same inline or at a URL; none"""
     stream: bool
     """ask for server-sent events; False"""
+    cache: bool
+    """mark what the provider is to keep for the next request, where its API wants to be told; False"""
     merge_developer: bool
     """tell a developer's instructions as the system's, also where the wire has a role for them; False"""
     store: bool | None
     """whether OpenAI may keep the exchange; not said"""
-    cache: bool
-    """mark what the provider is to keep for the next request, where its API wants to be told; False"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +61,9 @@ class Target:
     error_prefix: str = ERROR_PREFIX
     media: Mapping[str, MediaRef] = field(default_factory=dict[str, MediaRef])
     stream: bool = False
+    cache: bool = False
     merge_developer: bool = False
     store: bool | None = None
-    cache: bool = False
 
     @classmethod
     def of(cls, provider: str, context: Context, options: RequestOptions) -> Self:

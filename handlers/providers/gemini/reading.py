@@ -23,7 +23,7 @@ from handlers.providers.answer import minted_id
 from handlers.providers.gemini.fields import field_at, list_at, object_at, text_at
 from handlers.providers.request import Json
 
-__all__ = ("citations", "read_part", "signature_of")
+__all__ = ("citations", "read_part")
 
 
 def read_part(part: Json, path: str, names: Mapping[str, str]) -> Block | None:
@@ -36,7 +36,7 @@ def read_part(part: Json, path: str, names: Mapping[str, str]) -> Block | None:
     Raises:
         DecodeError: it is no part of this API.
     """
-    signature = signature_of(part)
+    signature = text_at(part, "thoughtSignature", f"{path}.")
     if (call := object_at(part, "functionCall", f"{path}.")) is not None:
         return _call(call, f"{path}.functionCall.", names, signature)
     thought = field_at(part, "thought") is True
@@ -51,15 +51,6 @@ def read_part(part: Json, path: str, names: Mapping[str, str]) -> Block | None:
     if said.keys() <= {"thoughtSignature", "thought_signature"}:
         return TextBlock(text="", signature=signature) if signature else None
     return UnknownBlock(raw=said)
-
-
-def signature_of(part: Json) -> str | None:
-    """The signature of the thinking behind a part.
-
-    Raises:
-        DecodeError: it is no text.
-    """
-    return text_at(part, "thoughtSignature")
 
 
 def citations(candidate: Json, path: str) -> list[AnnotationRef]:

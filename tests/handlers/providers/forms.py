@@ -4,8 +4,15 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol, Unpack
 
 from handlers.context import Context
-from handlers.providers import ProviderRequest, RequestOptions, to_anthropic, to_gemini
-from tests.handlers.providers import anthropic_rules, gemini_rules
+from handlers.providers import (
+    ProviderRequest,
+    RequestOptions,
+    to_anthropic,
+    to_gemini,
+    to_openai_chat,
+    to_openai_responses,
+)
+from tests.handlers.providers import anthropic_rules, gemini_rules, openai_chat_rules, openai_responses_rules
 
 __all__ = ("FORMS", "Form")
 
@@ -34,4 +41,10 @@ class Form(NamedTuple):
 FORMS = {
     "anthropic": Form("anthropic", to_anthropic, anthropic_rules.shape_faults, anthropic_rules.rule_faults, "messages"),
     "gemini": Form("google", to_gemini, gemini_rules.shape_faults, gemini_rules.rule_faults, "contents"),
+    "openai_chat": Form(
+        "openai", to_openai_chat, openai_chat_rules.shape_faults, openai_chat_rules.rule_faults, "messages"
+    ),
+    "openai_responses": Form(
+        "openai", to_openai_responses, openai_responses_rules.shape_faults, openai_responses_rules.rule_faults, "input"
+    ),
 }
