@@ -44,6 +44,8 @@ CANARY = "canary-7f3a"
 _PRIVATE: Metadata = {"secret": CANARY}
 
 _SIGNATURE = "c2ln"
+_REASONING = '{"id":"rs_1","encrypted_content":"x"}'
+"""a signature such as thinking of OpenAI's Responses has"""
 
 Status = Literal["completed", "failed"] | None
 # Few, and one of them often, so that ids are used again and results are late, doubled and orphaned.
@@ -119,8 +121,8 @@ def _contents(blocks: st.SearchStrategy[Block], most: int) -> st.SearchStrategy[
 
 _result_blocks = st.builds(_result_block, _ids, _contents(_plain_blocks, 2))
 _thinking: st.SearchStrategy[Block] = st.one_of(
-    st.builds(_thinking_block, _texts, st.sampled_from([None, "", _SIGNATURE])),
-    st.just(RedactedThinkingBlock(data="xx")),
+    st.builds(_thinking_block, _texts, st.sampled_from([None, "", _SIGNATURE, _REASONING])),
+    st.builds(RedactedThinkingBlock, data=st.sampled_from(["xx", _REASONING])),
     st.builds(TextBlock, text=_texts, signature=st.just(_SIGNATURE)),
     st.just(UnknownBlock(raw={"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}})),
     st.just(UnknownBlock(raw={"executableCode": {"language": "PYTHON", "code": "1"}})),
