@@ -118,6 +118,10 @@ class LlmMessage(Wire):
         """The same message stamped with another turn; None clears the stamp."""
         return self.model_copy(update={"turn_id": turn_id})
 
+    def with_node(self, node_id: NodeId | None, parent_id: NodeId | None) -> Self:
+        """The same message as another node of its author's tree."""
+        return self.model_copy(update={"node_id": node_id, "parent_id": parent_id})
+
 
 class _Spoken(LlmMessage):
     """The constructors of the roles that need nothing but what was said."""
