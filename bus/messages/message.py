@@ -22,6 +22,7 @@ from bus.messages.content import (
 from bus.messages.lanes import Lane
 from bus.messages.media import MediaRef, Picture
 from bus.messages.node import NodeId, NodeTag
+from bus.messages.overflow import says_overflow
 from bus.messages.text import blocks_text, result_text
 from bus.messages.turn import TurnId
 from bus.messages.usage import Usage
@@ -114,6 +115,11 @@ class LlmMessage(Wire):
         """This message: it is one for the model. An extension answers None."""
         return self
 
+    def is_context_overflow(self, *, window: int | None = None, exact_001: bool = False) -> bool:
+        """False: only a model's answer tells that."""
+        del window, exact_001
+        return False
+
     def with_turn_id(self, turn_id: TurnId | None) -> Self:
         """The same message stamped with another turn; None clears the stamp."""
         return self.model_copy(update={"turn_id": turn_id})
@@ -191,6 +197,22 @@ class AssistantMessage(_Spoken):
     def thinking(self) -> Iterator[ThinkingBlock]:
         """Its readable thinking, in order."""
         return (block for block in self.content if isinstance(block, ThinkingBlock))
+
+    def is_context_overflow(self, *, window: int | None = None, exact_001: bool = False) -> bool:
+        """The model was asked for more than it can hold: it failed, and the provider's error says so.
+
+        Args:
+            window: the model's context window in tokens. With it, an answer that ended well counts too if more went in
+                than fits: some providers cut the request and say nothing.
+            exact_001: seed 001's own answer, see `says_overflow`.
+
+        Source: seed 001; the silent overflow is pi's.
+        """
+        if self.stop_reason == "error" and self.error_message is not None:
+            return says_overflow(self.error_message, exact_001=exact_001)
+        if window is None or exact_001 or self.stop_reason != "stop" or self.usage is None:
+            return False
+        return self.usage.input + self.usage.cache_read > window
 
     @property
     def is_failed(self) -> bool:
