@@ -14,7 +14,7 @@ from bus.errors import DecodeError
 from bus.messages.context_entry import Compaction
 from bus.messages.extension import ExtensionMessage
 from bus.messages.reading import Publishable
-from handlers.transcripts.claude_gather import Gathering
+from handlers.transcripts.claude_gather import LINE_BEFORE, Gathering
 from handlers.transcripts.claude_message import line_metadata, read_answer, read_user, text_of
 from handlers.transcripts.fields import Object, milliseconds, validated
 from handlers.transcripts.format import Format, TranscriptEntry, Unplaced
@@ -44,11 +44,12 @@ def _read(gathered: JsonValue) -> TranscriptEntry:
     messages = _messages(line, parent, lines, gathered.get("boundary"))
     uuid = line.get("uuid")
     message, also = messages[0], messages[1:]
-    in_tree = isinstance(uuid, str) and not isinstance(message, ExtensionMessage)
+    is_entry = isinstance(uuid, str) and not isinstance(message, ExtensionMessage)
+    in_tree = is_entry and parent != LINE_BEFORE
     return TranscriptEntry(
         message=message,
         also=tuple(each for each in also if not isinstance(each, Unplaced)),
-        id=uuid if isinstance(uuid, str) and in_tree else None,
+        id=uuid if isinstance(uuid, str) and is_entry else None,
         is_in_tree=in_tree,
         parent=parent if in_tree else None,
     )

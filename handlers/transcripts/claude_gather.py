@@ -16,7 +16,10 @@ from handlers.transcripts.claude_message import blocks_of
 from handlers.transcripts.fields import Object
 from handlers.transcripts.format import Line
 
-__all__ = ("Gathering",)
+__all__ = ("LINE_BEFORE", "Gathering")
+
+LINE_BEFORE = ""
+"""stands for the uuid of the line before, where a line does not say what it follows"""
 
 _HELD = 256
 _HELD_BYTES = 8 * 1024 * 1024
@@ -146,14 +149,14 @@ class Gathering:
         gathered: Object = {"line": value, "parent": parent, "lines": []}
         if value.get("isCompactSummary"):
             gathered["boundary"], self._boundary = self._head(self._boundary), None
-            gathered["parent"] = parent or _line_before(value)
+            gathered["parent"] = parent or LINE_BEFORE
         return line._replace(value=gathered)
 
     def _parent(self, line: Object) -> str | None:
-        """The uuid of the entry that a line follows, or one that nobody has: then it follows the line before."""
+        """The uuid of the entry that a line follows."""
         parent = line.get("parentUuid")
         if parent is not None and not isinstance(parent, str):
-            return _line_before(line)
+            return LINE_BEFORE
         at = self._stands.get(parent, parent) if parent is not None else None
         answer = self._member_of.get(at) if at is not None else None
         return self._clusters[answer].last if answer in self._clusters else at
@@ -172,7 +175,7 @@ class Gathering:
     def _before_boundary(self, line: Object) -> str:
         """A boundary begins a chain of its own, and says where the one before it ended."""
         logical = line.get("logicalParentUuid")
-        return (self._parent({"parentUuid": logical}) if isinstance(logical, str) else None) or _line_before(line)
+        return (self._parent({"parentUuid": logical}) if isinstance(logical, str) else None) or LINE_BEFORE
 
     def _head(self, boundary: JsonValue) -> JsonValue:
         """The boundary, with the uuid that its first kept line has in our tree."""
@@ -221,7 +224,3 @@ def _results(message: Object) -> list[Object]:
     content = message.get("content")
     blocks = content if isinstance(content, list) else []
     return [block for block in blocks if isinstance(block, dict) and block.get("type") == "tool_result"]
-
-
-def _line_before(line: Object) -> str:
-    return f"before {line.get('uuid')}"

@@ -29,12 +29,13 @@ class UnknownFormat(MessageError):
 class Unplaced:
     """A message that names an earlier entry, whose position only the import knows."""
 
-    kind: Literal["kept", "entry", "leaf"]
-    """kept: the first entry that stays before a compaction; entry: just that one; leaf: where the log stood before"""
+    kind: Literal["kept", "entry", "leaf", "stand"]
+    """kept: the first entry that stays before a compaction; entry: just that one; leaf: where the log stood before;
+    stand: where the log stands at that entry, or at the nearest before it that a model reads"""
     names: str | int | None = None
     """the entry's id, or its count in the transcript from 0"""
     place: Callable[[int | None], Publishable]
-    """gives the message, from the position; None where nothing of that name went in"""
+    """gives the message, from the position; None where nothing of that name went in, 0 is before the first entry"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +52,12 @@ class TranscriptEntry:
 
     message: Publishable | Unplaced | Moved
     also: tuple[Publishable, ...] = ()
-    """what the same line says besides: published in the same step, right behind the message and in its lane"""
+    """what the same line says besides: published in the same step, right behind the message"""
     position: int | None = None
     """where it stood in the log that it was exported from"""
     id: str | None = None
     is_in_tree: bool = False
-    """False: it follows the line before it"""
+    """False: it follows the line before it, and may still be the parent of others"""
     parent: str | None = None
     """id of the entry that it follows in the tree; None is the place before the first entry"""
 

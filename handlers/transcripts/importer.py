@@ -16,26 +16,25 @@ from anyio import Event, create_task_group
 from anyio.abc import TaskGroup
 
 from bus.errors import BusError, MessageError, StreamError
-from bus.messages.context_entry import LeafMove
-from bus.messages.lanes import Lane
 from bus.messages.reading import Publishable
 from bus.receipt import Receipt
 from bus.session import Session
 from handlers.transcripts.claude_code import CLAUDE_CODE
-from handlers.transcripts.format import Format, Moved, TranscriptEntry, Unplaced
+from handlers.transcripts.format import Format, TranscriptEntry
 from handlers.transcripts.lines import stream_lines
-from handlers.transcripts.moves import Moves
 from handlers.transcripts.openai_chat import OPENAI_CHAT
 from handlers.transcripts.own import OWN
 from handlers.transcripts.pi import PI
-from handlers.transcripts.places import Places
+from handlers.transcripts.places import Places, Put
 from handlers.transcripts.report import BadLine, ImportProgress, ImportReport
+from handlers.transcripts.seed000 import SEED000
 from handlers.transcripts.source import Piece, Source
 
 __all__ = ("FORMATS", "BadLine", "ImportProgress", "ImportReport", "OwnLog", "import_transcript")
 
-FORMATS: tuple[Format, ...] = (OWN, PI, CLAUDE_CODE, OPENAI_CHAT)
-"""What is recognised, tried in this order on each of the first lines."""
+FORMATS: tuple[Format, ...] = (OWN, SEED000, PI, CLAUDE_CODE, OPENAI_CHAT)
+"""What is recognised, tried in this order on each of the first lines. The headers of seed 000 and of pi differ in their
+times alone, and seed 000's is the narrower."""
 
 _UNDER_WAY = 64
 _UNDER_WAY_BYTES = 16 * 1024 * 1024
@@ -56,8 +55,7 @@ class _Publish:
     number: int
     size_bytes: int
     ordinal: int
-    leaf_before: int | None
-    """None: an entry of the extension lane"""
+    put: Put
     old_position: int | None
     """where it stood in the log that it was exported from"""
     outcome: Receipt | BusError | None = None
@@ -102,7 +100,7 @@ class _Import:
         self._session, self._formats, self._on_progress = session, formats, on_progress
         self._total_bytes = total_bytes
         self._identity = b""
-        self._places, self._moves = Places(), Moves()
+        self._places = Places()
         self._repeats: Counter[bytes] = Counter()
         self._under_way: deque[_Publish] = deque()
         self._under_way_bytes = 0
@@ -150,31 +148,24 @@ class _Import:
         if isinstance(piece.entry, str):
             self._places.add(None)
             self._bad.append(BadLine(piece.number, piece.entry))
+            return
+        try:
+            ordinal = self._places.add(piece.entry)
+        except MessageError as error:
+            self._places.add(None)
+            self._bad.append(BadLine(piece.number, str(error)))
         else:
-            await self._submit(tasks, piece, piece.entry, self._key(piece.content))
+            await self._submit(tasks, piece, ordinal, piece.entry, self._key(piece.content))
 
-    async def _submit(self, tasks: TaskGroup, piece: Piece, entry: TranscriptEntry, key: str) -> None:
-        places = self._places
-        ordinal = places.add(entry)
-        message = entry.message
-        if isinstance(message, Unplaced):
+    async def _submit(self, tasks: TaskGroup, piece: Piece, ordinal: int, entry: TranscriptEntry, key: str) -> None:
+        if self._places.needs_positions(ordinal, entry):
             await self._settle(0)
-            message = message.place(places.position_of(ordinal, message))
-        elif isinstance(message, Moved):
-            await self._settle(0)
-            message = message.place(self._moves)
-        messages: tuple[Publishable, ...] = (message, *entry.also)
-        leaf_before: int | None = None
-        if message.lane is Lane.LLM:
-            if not places.follows_leaf(ordinal):
-                await self._settle(0)
-                messages = (LeafMove(to=places.parent_position(ordinal)), *messages)
-            leaf_before = places.advance(ordinal)
-        publish = _Publish(piece.number, piece.size_bytes, ordinal, leaf_before, entry.position)
+        put = self._places.put(ordinal, entry)
+        publish = _Publish(piece.number, piece.size_bytes, ordinal, put, entry.position)
         self._under_way.append(publish)
         self._under_way_bytes += publish.size_bytes
         # Tasks begin in the order they are started, and a session's publishes are appended in the order they are made.
-        tasks.start_soon(self._publish, publish, messages, key)
+        tasks.start_soon(self._publish, publish, put.messages, key)
         await self._settle(_UNDER_WAY - 1)
 
     async def _publish(self, publish: _Publish, messages: tuple[Publishable, ...], key: str) -> None:
@@ -203,8 +194,8 @@ class _Import:
         outcome = publish.outcome
         if isinstance(outcome, MessageError):
             self._bad.append(BadLine(publish.number, str(outcome)))
-            if publish.leaf_before is not None:
-                self._places.failed(publish.ordinal, publish.leaf_before)
+            if publish.put.own:
+                self._places.failed(publish.ordinal, publish.put.before)
         elif isinstance(outcome, BusError):
             raise outcome
         elif outcome is not None:
@@ -215,10 +206,10 @@ class _Import:
                 self._added += len(positions)
             self._first = min(positions) if self._first is None else min(self._first, *positions)
             self._last = max(positions) if self._last is None else max(self._last, *positions)
-            if publish.leaf_before is not None:
-                self._places.placed(publish.ordinal, positions[-1])
+            if publish.put.own:
+                self._places.placed(publish.ordinal, [positions[at] for at in publish.put.own])
             if publish.old_position is not None:
-                self._moves.note(publish.old_position, positions[-1], is_llm=publish.leaf_before is not None)
+                self._places.moves.note(publish.old_position, positions[-1], is_llm=bool(publish.put.own))
 
     def _key(self, data: bytes) -> str:
         """The entry's name in its session: by content and how often that came before, not by line number.

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from bus.envelope import Envelope
+from bus.messages.compaction_block import CompactedSection, CompactionBlock, TurnRange
 from bus.messages.content import (
     AudioBlock,
     Block,
@@ -22,17 +23,28 @@ from bus.messages.content import (
     UnknownBlock,
     VideoBlock,
 )
-from bus.messages.context_entry import BranchSummary, Compaction, Label, LeafMove, ModelChange, ThinkingLevelChange
+from bus.messages.context_entry import (
+    BranchSummary,
+    Compaction,
+    Label,
+    LeafMove,
+    LoopCompaction,
+    ModelChange,
+    Prune,
+    ThinkingLevelChange,
+)
 from bus.messages.media import MediaRef
 from bus.messages.message import (
     AssistantMessage,
     DeveloperMessage,
+    LlmMessage,
     StopReason,
     SystemMessage,
     ToolResultMessage,
     UserMessage,
 )
 from bus.messages.reading import LlmLaneMessage
+from bus.messages.turn import TurnId
 from bus.messages.usage import Usage
 from tests.handlers.entries import entry
 
@@ -178,13 +190,58 @@ _users = st.builds(
     content=_contents(st.one_of(_plain_blocks, _plain_blocks, _result_blocks, _calls), 3),
     **_private,
 )
+
+
+def _stamp(loop: str, turn: int) -> TurnId:
+    return TurnId(loop_id=loop, turn_index=turn)
+
+
+def _range(first: int, last: int) -> TurnRange:
+    return TurnRange(start_turn=first, end_turn=last)
+
+
+def _section(of: TurnRange, messages: list[UserMessage | AssistantMessage | ToolResultMessage]) -> CompactedSection:
+    return CompactedSection(range=of, messages=tuple(messages))
+
+
+def _told_shorter(loop: str, block: CompactionBlock) -> LlmLaneMessage:
+    return LoopCompaction(loop_id=loop, block=block, metadata=_PRIVATE)
+
+
+def _block(
+    first: TurnRange | None, between: CompactedSection | None, recent: CompactedSection | None
+) -> CompactionBlock:
+    return CompactionBlock(
+        keep_first=first, keep_compacted=between, keep_recent=recent, created_at="2026-03-01T10:00:00Z"
+    )
+
+
 _instructions: st.SearchStrategy[LlmLaneMessage] = st.one_of(
     st.builds(SystemMessage, content=_contents(_plain_blocks, 2), **_private),
     st.builds(DeveloperMessage, content=_contents(_plain_blocks, 2), **_private),
 )
 _positions = st.sampled_from([None, None, 99, *range(1, 30)])
+_loops = st.sampled_from(["s.main.1", "s.main.2"])
+_stamps = st.none() | st.builds(_stamp, _loops, st.integers(0, 2))
+_ranges = st.sampled_from([(0, 0), (0, 1), (1, 2), (2, 2)]).map(lambda ends: _range(*ends))
+_told = st.sampled_from(
+    [
+        UserMessage(content=(TextBlock(text="told"),), metadata=_PRIVATE),
+        AssistantMessage(content=(ToolCallBlock(id="a", name="read"),), stop_reason="toolUse", raw=CANARY),
+        ToolResultMessage(tool_call_id="a", content=(TextBlock(text="told"),), metadata=_PRIVATE),
+        AssistantMessage(content=(TextBlock(text="half"),), stop_reason="aborted"),
+    ]
+)
+_sections = st.none() | st.builds(_section, _ranges, st.lists(_told, max_size=3))
 _steering: st.SearchStrategy[LlmLaneMessage] = st.one_of(
     st.builds(Compaction, summary=_texts, first_kept=_positions, metadata=st.just(_PRIVATE)),
+    st.builds(_told_shorter, _loops, st.builds(_block, st.none() | _ranges, _sections, _sections)),
+    st.builds(
+        Prune,
+        pruned=st.lists(st.integers(1, 30), max_size=4).map(tuple),
+        memo=st.none() | _texts,
+        metadata=st.just(_PRIVATE),
+    ),
     st.builds(LeafMove, to=_positions),
     st.builds(BranchSummary, summary=_texts, metadata=st.just(_PRIVATE)),
     st.just(ModelChange(provider="anthropic", model="m")),
@@ -196,7 +253,7 @@ _steering: st.SearchStrategy[LlmLaneMessage] = st.one_of(
 # `one_of` gives each kind the same chance, and a leaf move or compaction at every third entry leaves hardly a call
 # with its result.
 _kinds: list[st.SearchStrategy[LlmLaneMessage]] = [_answers] * 5 + [_results] * 5 + [_users] * 2
-_kinds += [_instructions, _steering, _steering]
+_kinds += [_instructions, _steering, _steering, _steering]
 
 
 @st.composite
@@ -208,5 +265,6 @@ def lane_logs(draw: st.DrawFn) -> list[Envelope]:
     position, entries = 0, list[Envelope]()
     for message in said:
         position += draw(st.integers(1, 2))
-        entries.append(entry(position, message))
+        stamped = message.with_turn_id(draw(_stamps)) if isinstance(message, LlmMessage) else message
+        entries.append(entry(position, stamped))
     return entries

@@ -8,8 +8,7 @@ from pydantic import JsonValue
 from bus.errors import InvalidContent
 from bus.messages.construct import SpokenRole, attach_media, image_message, text_message, tool_message
 from bus.messages.content import ImageBlock, ToolResultBlock
-from bus.messages.media import MediaRef
-from bus.messages.message import LlmMessage, UserMessage
+from bus.messages.message import LlmMessage
 from handlers.codecs.c003 import C003
 from tests.vectors.cases import Case, Object, cases
 
