@@ -14,6 +14,10 @@ from bus.errors import (
     InvalidCursor,
     InvalidSessionId,
     LogRolledBack,
+    MediaDamaged,
+    MediaMissing,
+    MediaRefused,
+    MediaTooLarge,
     MessageError,
     MessageTooLarge,
     OutcomeUnknown,
@@ -26,6 +30,15 @@ from bus.errors import (
     UnknownVersion,
 )
 from bus.log import Checkpoint, Lease, SessionHead
+from bus.media import (
+    DirectoryMedia,
+    MediaStore,
+    ObjectMedia,
+    SigningStore,
+    media_from_file,
+    media_store_at,
+    resolve_media,
+)
 from bus.messages.compaction_block import CompactionBlock
 from bus.messages.content import (
     AudioBlock,
@@ -71,11 +84,17 @@ __all__ = (
     # writing
     "Bus",
     "Consumer",
+    "DirectoryMedia",
     "DurabilityWarning",
     "Lease",
+    "MediaStore",
+    "ObjectMedia",
     "Receipt",
     "Session",
+    "SigningStore",
     "Work",
+    "media_from_file",
+    "media_store_at",
     "new_session_id",
     # reading
     "ALL_LANES",
@@ -86,6 +105,7 @@ __all__ = (
     "Lane",
     "SessionHead",
     "Unreadable",
+    "resolve_media",
     # messages
     "AgentMessage",
     "AssistantMessage",
@@ -133,6 +153,10 @@ __all__ = (
     "InvalidCursor",
     "InvalidSessionId",
     "LogRolledBack",
+    "MediaDamaged",
+    "MediaMissing",
+    "MediaRefused",
+    "MediaTooLarge",
     "MessageError",
     "MessageTooLarge",
     "OutcomeUnknown",

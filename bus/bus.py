@@ -15,6 +15,10 @@ from bus.errors import Refused, SetupError, UnsafeServer
 from bus.hub import Hub
 from bus.keys import BUCKETS, Keys
 from bus.log import Log, SessionHead
+from bus.media.offload import Offload
+from bus.media.redis_media import RedisMedia
+from bus.media.store import MediaStore
+from bus.messages.media import INLINE_LIMIT_BYTES
 from bus.publisher import Publisher
 from bus.server import open_server
 from bus.session import Session
@@ -27,6 +31,9 @@ __all__ = ("Bus", "DurabilityWarning")
 CLOSE_SECONDS = 5.0
 """How long closing waits for publishes that are on their way."""
 
+MEDIA_LINKS = 4
+"""How many media are on their way to or from the bus's own server at a time."""
+
 SCHEMA = 1
 
 _OLDEST = (7, 0)
@@ -37,18 +44,28 @@ class DurabilityWarning(UserWarning):
 
 
 class Bus:
-    """An open bus. All sessions of one process share its publisher and its reader."""
+    """An open bus. All sessions of one process share its publisher, its reader and its media store."""
 
-    def __init__(self, server: Server, pool: LinkPool, keys: Keys) -> None:
+    def __init__(
+        self, server: Server, pool: LinkPool, keys: Keys, media: MediaStore, inline_limit_bytes: int | None
+    ) -> None:
+        self.media = media
+        """where large media are"""
         self._server, self._pool, self._keys = server, pool, keys
         self._log = Log(pool, keys)
-        self._publisher = Publisher(server, keys, self._log)
+        self._publisher = Publisher(server, keys, self._log, Offload(media, inline_limit_bytes))
         self._hub = Hub(server, keys, self._log)
 
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, url: str | None = None, *, data_dir: Path | None = None, namespace: str = "lanebus"
+        cls,
+        url: str | None = None,
+        *,
+        data_dir: Path | None = None,
+        namespace: str = "lanebus",
+        media: MediaStore | None = None,
+        inline_limit_bytes: int | None = INLINE_LIMIT_BYTES,
     ) -> AsyncGenerator[Self, None]:
         """A bus for the length of the block.
 
@@ -56,6 +73,9 @@ class Bus:
             url: `redis://`, `rediss://` or `unix://` of a server of yours; None starts or joins the embedded one.
             data_dir: where the embedded server keeps its log; None is the user's own place.
             namespace: the beginning of every key; buses of different namespaces do not see each other.
+            media: where large media go; None is the server of the bus itself. All buses of a namespace need the same.
+            inline_limit_bytes: inline media of this decoded size and more go there as they are published; None leaves
+                all in their messages.
 
         Raises:
             SetupError: the settings cannot work: its subclasses say what to change.
@@ -74,7 +94,11 @@ class Bus:
             pool = LinkPool(server)
             stack.push_async_callback(pool.close)
             keys = Keys(namespace, await _prepare(pool, namespace))
-            bus = cls(server, pool, keys)
+            if media is None:
+                media_pool = LinkPool(server, limit=MEDIA_LINKS)
+                stack.push_async_callback(media_pool.close)
+                media = RedisMedia(media_pool, keys)
+            bus = cls(server, pool, keys, media, inline_limit_bytes)
             failure: BaseException | None = None
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(bus._publisher.run)
@@ -96,7 +120,7 @@ class Bus:
         Raises:
             InvalidSessionId: the id does not match `[A-Za-z0-9_-]{1,64}`.
         """
-        return Session(session_id, self._log, self._publisher, self._hub)
+        return Session(session_id, self._log, self._publisher, self._hub, self.media)
 
     async def sessions(self) -> list[SessionHead]:
         """The heads of all sessions, the one that changed last first.

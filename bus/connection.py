@@ -212,27 +212,32 @@ class LinkPool:
                 else:
                     self._idle.append(link)
 
-    async def call(self, *command: Argument) -> Reply:
+    async def call(self, *command: Argument, more_seconds: float = 0.0) -> Reply:
         """One command on a borrowed link; a pure read or an idempotent script, as it is sent again once.
+
+        Args:
+            more_seconds: how much longer than a short call it may take.
 
         Raises:
             Refused, Unavailable: as for `Link.call`.
         """
-        (reply,) = await self.call_many((command,))
+        (reply,) = await self.call_many((command,), more_seconds=more_seconds)
         if isinstance(reply, Refused):
             raise reply
         return reply
 
-    async def call_many(self, commands: Sequence[Sequence[Argument]]) -> list[Reply | Refused]:
+    async def call_many(
+        self, commands: Sequence[Sequence[Argument]], *, more_seconds: float = 0.0
+    ) -> list[Reply | Refused]:
         """Several commands on a borrowed link in one write; sent again once, as `call` says."""
         try:
             async with self.link() as link:
-                with answer_in_time():
+                with answer_in_time(more_seconds):
                     return await link.call_many(commands)
         except Unavailable:
             await self.drop_idle()
             async with self.link() as link:
-                with answer_in_time():
+                with answer_in_time(more_seconds):
                     return await link.call_many(commands)
 
     async def drop_idle(self) -> None:
@@ -247,13 +252,14 @@ class LinkPool:
 
 
 @contextmanager
-def answer_in_time() -> Generator[None, None, None]:
+def answer_in_time(more_seconds: float = 0.0) -> Generator[None, None, None]:
     """Raises Unavailable if the block takes longer than a live server does; its link is then broken."""
+    seconds = ANSWER_SECONDS + more_seconds
     try:
-        with anyio.fail_after(ANSWER_SECONDS):
+        with anyio.fail_after(seconds):
             yield
     except TimeoutError:
-        raise Unavailable(f"server: no answer within {ANSWER_SECONDS:g} s") from None
+        raise Unavailable(f"server: no answer within {seconds:g} s") from None
 
 
 def _packed(commands: Sequence[Sequence[Argument]]) -> Iterable[bytes]:

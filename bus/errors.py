@@ -22,12 +22,20 @@ __all__ = (
     "Fenced",
     "ForgedEntry",
     "GroupMissing",
+    "InvalidContent",
     "InvalidCursor",
+    "InvalidMediaKey",
     "InvalidSessionId",
     "LogRolledBack",
+    "MediaDamaged",
+    "MediaMissing",
+    "MediaRefused",
+    "MediaTooLarge",
     "MessageError",
     "MessageTooLarge",
+    "MissingExtra",
     "NoEmbeddedServer",
+    "NoMediaStore",
     "OutcomeUnknown",
     "Refused",
     "SequenceGap",
@@ -99,6 +107,56 @@ class MessageTooLarge(MessageError):
         self.size_bytes, self.limit_bytes = size_bytes, limit_bytes
 
 
+class InvalidContent(MessageError, ValueError):
+    """What a constructor was given makes no message. It is a ValueError too, as such mistakes are in other systems."""
+
+
+class MediaTooLarge(MessageTooLarge):
+    """Media of a message, or the file they were to come from, are over a limit."""
+
+    def __init__(self, size_bytes: int, limit_bytes: int) -> None:
+        super().__init__(size_bytes, limit_bytes)
+        self.args = (f"media of {size_bytes} bytes are over the limit of {limit_bytes} bytes",)
+
+
+class MediaRefused(MessageError):
+    """A file cannot become media: it is empty, no regular file, outside of the allowed folder, not what it claims.
+
+    Fields: `name`, of the file without its folders; `reason`.
+    """
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"file {name!r}: {reason}")
+        self.name, self.reason = name, reason
+
+
+class MediaMissing(MessageError):
+    """The media store holds nothing at this address."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"media not found: {key}")
+        self.key = key
+
+
+class MediaDamaged(MessageError):
+    """Media are not those that their SHA-256 names.
+
+    Fields: `sha256`, what they were to have; `found`, what they have.
+    """
+
+    def __init__(self, sha256: str, found: str) -> None:
+        super().__init__(f"media {sha256} are damaged: their SHA-256 is {found}")
+        self.sha256, self.found = sha256, found
+
+
+class InvalidMediaKey(MessageError):
+    """A text that is no address in a media store. It was not looked up, and no path was made of it."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"invalid storage key {key[:80]!r}")
+        self.key = key
+
+
 class InvalidSessionId(MessageError):
     """A session id that does not match `[A-Za-z0-9_-]{1,64}`."""
 
@@ -128,6 +186,22 @@ class ForgedEntry(MessageError):
 
 class SetupError(BusError):
     """The bus cannot start as it was asked to. Change the setting that the text names."""
+
+
+class MissingExtra(SetupError):
+    """A package is needed that is not installed by itself."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f"the package {package!r} is not installed: pip install 'lanebus[{extra}]'")
+        self.package, self.extra = package, extra
+
+
+class NoMediaStore(SetupError):
+    """Media are to be looked up, and there is no store to look into."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"no MediaStore configured, which {key!r} needs")
+        self.key = key
 
 
 class NoEmbeddedServer(SetupError):

@@ -11,6 +11,7 @@
 | ns:{b}:sessions | hash | session -> created, milliseconds | with its session |
 | ns:{b}:forged | stream | what others wrote into a lane: set aside, never read as a message | capped |
 | ns:{b}:index | stream | the doorbell: one pointer an append | trimmed |
+| ns:media:<sha256> | string | large media by their content, of all sessions | never by itself |
 
 The head: position, bytes, created, updated; state, trimmed; owner, epoch, lease_until; and `p:<producer>` with each
 producer's last number and what that append gave. One hash, as every append reads and writes all of it.
@@ -76,6 +77,10 @@ class Keys:
 
     def projection(self, session: str, name: str, version: int) -> str:
         return f"{self._session(session)}:p:{name}@{version}"
+
+    def media(self, sha256: str) -> str:
+        """Media by their content; in no bucket, as sessions share them."""
+        return f"{self.namespace}:media:{sha256}"
 
     def index(self, bucket: int) -> str:
         return f"{self.namespace}:{{{bucket}}}:index"

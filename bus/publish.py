@@ -6,7 +6,6 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from bus.codec import encode
 from bus.errors import BusError, Conflict, DecodeError, Fenced, MessageTooLarge, SessionClosed
 from bus.log import Append, Plan
 from bus.messages.lanes import Lane
@@ -168,22 +167,22 @@ class Flight:
         return gone
 
 
-def plan(messages: Sequence[Publishable], conditions: Conditions) -> tuple[Plan, int]:
+def plan(messages: Sequence[Publishable], bodies: Sequence[bytes], conditions: Conditions) -> tuple[Plan, int]:
     """The publish as the script takes it, and its size in bytes.
+
+    Args:
+        bodies: the messages' JSON, one each.
 
     Raises:
         MessageTooLarge: one message is over the limit.
         DecodeError: the key is no text that UTF-8 can write.
     """
     size_bytes, lanes, rings = 0, "", conditions.wake
-    bodies: list[bytes] = []
-    for message in messages:
-        body = encode(message)
+    for message, body in zip(messages, bodies, strict=True):
         if len(body) > MESSAGE_LIMIT_BYTES:
             raise MessageTooLarge(len(body), MESSAGE_LIMIT_BYTES)
         size_bytes += len(body)
         lanes += _LETTER[message.lane]
-        bodies.append(body)
         if rings is None and isinstance(message, UserMessage):
             rings = True
     if rings:

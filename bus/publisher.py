@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, cast
 
 import anyio
 
+from bus.codec import encode
 from bus.errors import Closed, ForgedEntry, LogRolledBack, OutcomeUnknown, Refused, Unavailable
 from bus.log import PUBLISH, Log, answered, publish_command
 from bus.publish import LANE_OF, Conditions, Flight, Publish, SessionAppend, plan
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from bus.connection import Link, Reply, Server
     from bus.keys import Keys
+    from bus.media.offload import Offload
     from bus.messages.reading import Publishable
     from bus.receipt import Receipt
 
@@ -53,9 +55,9 @@ ANSWER_SECONDS = 10.0
 class Publisher:
     """Appends for one process. `run` must be running while anything publishes."""
 
-    def __init__(self, server: Server, keys: Keys, log: Log) -> None:
+    def __init__(self, server: Server, keys: Keys, log: Log, offload: Offload) -> None:
         self.producer = token_urlsafe(9)
-        self._server, self._keys, self._log = server, keys, log
+        self._server, self._keys, self._log, self._offload = server, keys, log, offload
         self._queue = PublishQueue()
         self._deadlines = Deadlines(self._pending)
         self._air: deque[Flight] = deque()
@@ -72,18 +74,35 @@ class Publisher:
     async def publish(
         self, session: str, messages: Sequence[Publishable], conditions: Conditions, seconds: float
     ) -> Receipt:
-        """Append messages in one step and wait for their positions.
+        """Append messages in one step and wait for their positions. Their large media go into the store before.
 
-        Cancelling it before it was sent leaves nothing; afterwards the messages may be in the log.
+        Cancelling it before it was sent leaves nothing but such media; afterwards the messages may be in the log.
 
         Raises:
+            MediaDamaged, MediaTooLarge: the media of a message were refused; nothing was appended.
             MessageTooLarge, Conflict, Fenced, SessionClosed: refused; nothing was appended.
             LogRolledBack: the server came back from an older copy and lost what was acknowledged before.
             OutcomeUnknown: sent, and no answer within `seconds`.
             Unavailable: not sent within `seconds`, or refused by the server for all that time.
             Closed: the bus is closed.
         """
-        planned, size_bytes = plan(messages, conditions)
+        bodies = [encode(message) for message in messages]
+        offload = self._offload
+        if len(max(bodies, key=len)) >= offload.body_bytes or offload.is_waited_for(session):
+            publish = await self._enqueue_lightened(session, messages, bodies, conditions, seconds)
+        else:
+            publish = await self._enqueue(session, messages, bodies, conditions, seconds)
+        return await publish.future
+
+    async def _enqueue(
+        self,
+        session: str,
+        messages: Sequence[Publishable],
+        bodies: Sequence[bytes],
+        conditions: Conditions,
+        seconds: float,
+    ) -> Publish:
+        planned, size_bytes = plan(messages, bodies, conditions)
         queue, loop = self._queue, self._loop
         if queue.is_closed:
             raise Closed("bus")
@@ -94,7 +113,27 @@ class Publisher:
         queue.put(publish)
         self._idle.clear()
         self._deadlines.note(deadline)
-        return await publish.future
+        return publish
+
+    async def _enqueue_lightened(
+        self,
+        session: str,
+        messages: Sequence[Publishable],
+        bodies: Sequence[bytes],
+        conditions: Conditions,
+        seconds: float,
+    ) -> Publish:
+        """Put large media away first. Whoever publishes to the session meanwhile comes behind, as it called later."""
+        if self._queue.is_closed:
+            raise Closed("bus")
+        deadline = self._loop.time() + seconds
+        with anyio.move_on_after(seconds):
+            async with self._offload.turn(session):
+                light = await self._offload.lightened(messages)
+                changed = zip(messages, light, bodies, strict=True)
+                bodies = [body if new is old else encode(new) for old, new, body in changed]
+                return await self._enqueue(session, light, bodies, conditions, deadline - self._loop.time())
+        raise Unavailable(f"publish to session {session!r}: its media were not stored in {seconds:g} s")
 
     async def run(self) -> None:
         """Send what is queued, for as long as the bus is open."""

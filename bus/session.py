@@ -9,6 +9,7 @@ from bus.errors import DecodeError, LogRolledBack
 from bus.hub import Hub
 from bus.keys import check_session_id
 from bus.log import Checkpoint, Lease, Log, SessionHead
+from bus.media.store import MediaStore
 from bus.messages.delta import Delta
 from bus.messages.lanes import Lane
 from bus.messages.reading import Publishable
@@ -28,8 +29,10 @@ PUBLISH_SECONDS = 10.0
 class Session:
     """One session of the bus. Making it does no I/O, and a session exists once something was published to it."""
 
-    def __init__(self, session_id: str, log: Log, publisher: Publisher, hub: Hub) -> None:
+    def __init__(self, session_id: str, log: Log, publisher: Publisher, hub: Hub, media: MediaStore) -> None:
         self.id = check_session_id(session_id)
+        self.media = media
+        """where large media are, of all sessions; `resolve_media` looks up what messages refer to"""
         self._log, self._publisher, self._hub = log, publisher, hub
 
     # --- writing --------------------------------------------------------------------------------------------------
@@ -45,6 +48,9 @@ class Session:
     ) -> Receipt:
         """Append messages to both lanes in one step, all or none, and wait until the server has them on disk.
 
+        Inline media of 50,000 bytes and more (`Bus.open` may say otherwise) go into the media store first, and the
+        message that is appended refers to them. If it then is refused they stay there, which harms nobody.
+
         Args:
             key: your own name for this publish; remembered for the life of the session, a repeat adds nothing.
             expected: the session's last position; if it has moved on, nothing is added.
@@ -57,6 +63,7 @@ class Session:
 
         Raises:
             MessageTooLarge, Conflict, Fenced, SessionClosed: refused; nothing was added.
+            MediaDamaged, MediaTooLarge: the same, for the media of a message.
             LogRolledBack: the server lost its log's end; what was acknowledged before may be gone.
             OutcomeUnknown: no answer in time; it may be in the log. With the same `key` it is safe to repeat.
             Unavailable: the server could not be reached, or refused all that time; nothing was added.

@@ -4,6 +4,7 @@ pytest_plugins = (
     "tests.needs",
     "tests.servers",
     "tests.short_dir",
+    "tests.object_store",
     "tests.handlers.command_line",
     "pytester",
 )

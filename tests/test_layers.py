@@ -17,6 +17,7 @@ ORDER = [
         "connection",
         "scripts",
         "log",
+        "media",
         "receipt",
         "publish",
         "queue",

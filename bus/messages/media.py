@@ -3,14 +3,17 @@
 import base64
 import binascii
 import io
+from pathlib import Path
 from typing import IO, Literal, Protocol, Self, runtime_checkable
 from urllib.parse import urlsplit
 
 import filetype  # type: ignore[import-untyped]  # the package ships no types; sniff() gives it one
 from pydantic import field_validator, model_validator
 
-from bus.errors import DecodeError
+from bus.errors import DecodeError, MediaRefused
 from bus.messages.base import Wire
+from bus.messages.files import read_file
+from bus.messages.safety import FILE_LIMIT_BYTES, check_url, is_what_it_claims, sanitize_filename, text_type_of
 
 __all__ = ("INLINE_LIMIT_BYTES", "MediaKind", "MediaRef", "Picture", "sniff")
 
@@ -19,12 +22,12 @@ INLINE_LIMIT_BYTES = 50_000
 
 MediaKind = Literal["url", "file_id", "data", "sha256"]
 
-_SCHEMES = frozenset({"http", "https", "gs", "s3", "agentflow"})
+_OCTETS = "application/octet-stream"
 
-# filetype's names beside the ones that providers take
 # Of these, filetype looks at fewer bytes than tell them apart from other data. Source: seed 000
 _HEADS = {"image/png": (b"\x89PNG\r\n\x1a\n",), "image/gif": (b"GIF87a", b"GIF89a")}
 
+# filetype's names beside the ones that providers take
 _NAMES = {"audio/x-wav": "audio/wav", "audio/x-flac": "audio/flac", "audio/m4a": "audio/mp4"}
 
 
@@ -53,7 +56,7 @@ class Picture(Protocol):
 class MediaRef(Wire):
     """A reference to media. `kind` names the field that must be set: url, file_id, data or sha256.
 
-    Nothing here opens a path or fetches a URL: a reference is looked up only when a request is built.
+    Nothing but `from_file` opens a path and nothing fetches a URL: a reference is looked up when a request is built.
     """
 
     kind: MediaKind
@@ -88,8 +91,45 @@ class MediaRef(Wire):
         return cls(
             kind="data",
             data=base64.b64encode(data).decode("ascii"),
-            mime_type=sniff(data) or mime_type or "application/octet-stream",
+            mime_type=sniff(data) or mime_type or _OCTETS,
             filename=filename,
+        )
+
+    @classmethod
+    def from_file(
+        cls,
+        path: Path | str,
+        *,
+        mime_type: str | None = None,
+        limit_bytes: int = FILE_LIMIT_BYTES,
+        within: Path | None = None,
+    ) -> Self:
+        """Inline media read from a file of this machine, once and now: nothing else here opens a path.
+
+        The type is what the bytes show. Where they show nothing it is `mime_type`, unless they cannot be of it, or the
+        kind of text that the name's end stands for. `bus.media.media_from_file` does the same off the event loop.
+
+        Args:
+            within: a folder that the file must be in, once links are followed. Give one where the name is not your own.
+
+        Raises:
+            MediaRefused: no regular file, empty, outside of `within`, or its bytes are not of the `mime_type` given.
+            MediaTooLarge: it is over `limit_bytes`.
+            OSError: it is not there or may not be read.
+        """
+        path = Path(path)
+        data = read_file(path, limit_bytes=limit_bytes, within=within)
+        media_type = sniff(data)
+        if media_type is None and mime_type is not None:
+            if not is_what_it_claims(data, mime_type):
+                raise MediaRefused(path.name, f"its bytes are not of {mime_type}")
+            media_type = mime_type
+        return cls(
+            kind="data",
+            data=base64.b64encode(data).decode("ascii"),
+            mime_type=media_type or text_type_of(path.name) or _OCTETS,
+            filename=sanitize_filename(path.name),
+            size_bytes=len(data),
         )
 
     @classmethod
@@ -124,6 +164,18 @@ class MediaRef(Wire):
         source.save(file, format=source.format or "PNG")
         return cls.from_bytes(file.getvalue())
 
+    @property
+    def address(self) -> str | None:
+        """Where a media store has it: its SHA-256, or an `agentflow:` URL; None if it is somewhere else."""
+        if self.kind == "sha256":
+            return self.sha256
+        return self.url if self.kind == "url" and urlsplit(self.url or "").scheme == "agentflow" else None
+
+    @property
+    def inline_size_bytes(self) -> int:
+        """The decoded size of inline media, to the byte; 0 if they are not inline."""
+        return _decoded_size(self.data or "")
+
     def decoded(self) -> bytes:
         """The bytes of inline media.
 
@@ -138,18 +190,18 @@ class MediaRef(Wire):
     @classmethod
     def _refuse_local_places(cls, url: str | None) -> str | None:
         # A stored message that is replayed later must not be able to name a file of the machine that replays it.
-        if url is not None and (scheme := urlsplit(url).scheme.lower()) not in _SCHEMES:
-            raise ValueError(f"scheme {scheme!r} is not one of {', '.join(sorted(_SCHEMES))}")
-        return url
+        return url if url is None else check_url(url)
 
     @field_validator("data")
     @classmethod
     def _require_base64(cls, data: str | None) -> str | None:
         if data is not None:
             try:
-                binascii.a2b_base64(data, strict_mode=True)
+                size_bytes = len(binascii.a2b_base64(data, strict_mode=True))
             except binascii.Error as error:
                 raise ValueError(f"not base64: {error}") from error
+            if size_bytes != _decoded_size(data):  # which lets "QUJD=" pass
+                raise ValueError("not base64: excess padding")
         return data
 
     @field_validator("sha256")
@@ -164,6 +216,10 @@ class MediaRef(Wire):
         if not getattr(self, self.kind):
             raise ValueError(f"media of kind {self.kind!r} needs its field {self.kind!r}")
         return self
+
+
+def _decoded_size(data: str) -> int:
+    return len(data) // 4 * 3 - data.endswith("=") - data.endswith("==")
 
 
 def _decoded(text: str) -> bytes | None:

@@ -21,6 +21,9 @@ from bus.messages.content import (
 )
 from bus.messages.lanes import Lane
 from bus.messages.media import MediaRef, Picture
+from bus.messages.node import NodeId, NodeTag
+from bus.messages.overflow import says_overflow
+from bus.messages.text import blocks_text, result_text
 from bus.messages.turn import TurnId
 from bus.messages.usage import Usage
 
@@ -50,9 +53,11 @@ StopReason = Literal[
     "paused",
 ]
 
-
-# seed 001 writes this one key in snake_case
-_SnakeInJson = Field(validation_alias="error_message", serialization_alias="error_message")
+# The keys of the JSON in the order a person reads them: who speaks, what is said, what came of it, when.
+_KEYS = (
+    *("role", "tool_call_id", "tool_name", "content", "structured", "is_error", "status"),
+    *("stop_reason", "raw_stop_reason", "model", "provider", "usage", "timestamp", "error_message", "turn_id", "id"),
+)
 
 
 def now_ms() -> int:
@@ -81,18 +86,47 @@ class LlmMessage(Wire):
     """private: on no provider's wire"""
     raw: JsonValue = None
     """the provider's own object, where it was kept: on no provider's wire"""
+    node_id: NodeId | None = None
+    """its node in the author's own tree of the conversation, where it keeps one; ours is told by positions"""
+    parent_id: NodeId | None = None
+    """the node it follows there"""
+    tags: Annotated[tuple[NodeTag, ...] | None, Field(strict=False)] = None
+    """what was learnt on branches that the author went back from"""
+    provenance_hint: JsonValue = None
+    """where a request had it from, as its author's system says"""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: object) -> None:
+        """The JSON begins with `role`: a base's fields come first by themselves, and those hold what comes last."""
+        names = cls.__pydantic_fields__
+        first = {name: names[name] for name in _KEYS if name in names}
+        cls.__pydantic_fields__ = {**first, **names}
+        cls.model_rebuild(force=True)
 
     def text_content(self) -> str:
         """All text blocks joined, with nothing between them; "" if there are none."""
         return "".join(block.text for block in self.content if isinstance(block, TextBlock))
 
+    def text_with_results(self) -> str:
+        """All text, that of tool results too, with nothing between it; a result that is JSON alone as JSON."""
+        return blocks_text(self.content)
+
     def as_llm(self) -> "LlmMessage":
         """This message: it is one for the model. An extension answers None."""
         return self
 
+    def is_context_overflow(self, *, window: int | None = None, exact_001: bool = False) -> bool:
+        """False: only a model's answer tells that."""
+        del window, exact_001
+        return False
+
     def with_turn_id(self, turn_id: TurnId | None) -> Self:
         """The same message stamped with another turn; None clears the stamp."""
         return self.model_copy(update={"turn_id": turn_id})
+
+    def with_node(self, node_id: NodeId | None, parent_id: NodeId | None) -> Self:
+        """The same message as another node of its author's tree."""
+        return self.model_copy(update={"node_id": node_id, "parent_id": parent_id})
 
 
 class _Spoken(LlmMessage):
@@ -164,6 +198,22 @@ class AssistantMessage(_Spoken):
         """Its readable thinking, in order."""
         return (block for block in self.content if isinstance(block, ThinkingBlock))
 
+    def is_context_overflow(self, *, window: int | None = None, exact_001: bool = False) -> bool:
+        """The model was asked for more than it can hold: it failed, and the provider's error says so.
+
+        Args:
+            window: the model's context window in tokens. With it, an answer that ended well counts too if more went in
+                than fits: some providers cut the request and say nothing.
+            exact_001: seed 001's own answer, see `says_overflow`.
+
+        Source: seed 001; the silent overflow is pi's.
+        """
+        if self.stop_reason == "error" and self.error_message is not None:
+            return says_overflow(self.error_message, exact_001=exact_001)
+        if window is None or exact_001 or self.stop_reason != "stop" or self.usage is None:
+            return False
+        return self.usage.input + self.usage.cache_read > window
+
     @property
     def is_failed(self) -> bool:
         """It ended by an error or was aborted: it stays in the log and out of the context."""
@@ -186,6 +236,10 @@ class ToolResultMessage(LlmMessage):
     """what is said in the model's place then"""
     batch_id: str | None = None
     """results that one message of seed 000 held share it"""
+
+    def text_with_results(self) -> str:
+        """The result's text; its JSON where it has no text."""
+        return result_text(self.content, self.structured)
 
     @classmethod
     def of(cls, call: ToolCallBlock, *content: Block | str, is_error: bool = False) -> Self:

@@ -53,7 +53,7 @@ _BLOCK_TYPE = {
 }
 _MIME = {"mime_type": "mimeType", "media_type": "mimeType"}
 _BLOCK: dict[str, dict[str, str]] = {
-    "text": {"content": "text"},
+    "text": {"content": "text", "textSignature": "signature"},
     "image": {"alt_text": "altText", "group_id": "groupId", **_MIME, "data_base64": "data"},
     "audio": {"sample_rate": "sampleRate", "group_id": "groupId"},
     "video": {},
@@ -67,6 +67,7 @@ _BLOCK: dict[str, dict[str, str]] = {
         "tool_kind": "toolKind",
         "tool_type": "toolType",
         "call_type": "callType",
+        "thoughtSignature": "signature",
     },
     "toolResult": {
         "id": "toolCallId",
@@ -101,10 +102,10 @@ def canonical(message: Object) -> Object:
         result["usage"] = _rename(usage, _USAGE, "usage")
     if isinstance(number := result.get("id"), int) and not isinstance(number, bool):
         result["id"] = str(number)
-    if "turnId" in result and not _is_turn_id(result["turnId"]):
+    metadata = result.get("metadata")
+    if result.get("turnId") is not None and not _is_turn_id(result["turnId"]) and isinstance(metadata, dict | None):
         # Seed 001 reads a malformed turn id as none; the loss is recorded where no provider sees it.
-        metadata = result.get("metadata")
-        result["metadata"] = {**(metadata if isinstance(metadata, dict) else {}), "invalidTurnId": result.pop("turnId")}
+        result["metadata"] = {**(metadata or {}), "invalidTurnId": result.pop("turnId")}
     return result
 
 
@@ -122,7 +123,8 @@ def _block(block: JsonValue, path: str) -> JsonValue:
     kind = block.get("type", block.get("kind"))
     if not isinstance(kind, str):
         raise DecodeError(path, "a block needs a type")
-    known = _BLOCK_TYPE.get(kind, kind.lower() if kind.isupper() else kind)
+    kind = kind.lower() if kind.isupper() else kind
+    known = _BLOCK_TYPE.get(kind, kind)
     if known not in _BLOCK:
         return {"type": "unknown", "raw": block}
     result = _rename(block, _BLOCK[known], path)

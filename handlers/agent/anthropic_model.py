@@ -86,7 +86,12 @@ class AnthropicModel:
 
     def _form(self, request: ModelRequest) -> ProviderRequest:
         form = to_anthropic(
-            request.context, model=self.name, max_tokens=request.max_tokens, tools=request.tools, stream=True
+            request.context,
+            model=self.name,
+            max_tokens=request.max_tokens,
+            tools=request.tools,
+            media=request.media,
+            stream=True,
         )
         for warning in form.warnings:
             _log.warning("session %s: %s", request.context.session, warning)

@@ -1,6 +1,6 @@
 """What can be wrong with an agent before it runs."""
 
-from bus.errors import SetupError
+from bus.errors import MissingExtra, SetupError
 
 __all__ = ("AgentNotFound", "DuplicateTool", "MissingExtra")
 
@@ -14,14 +14,6 @@ class AgentNotFound(SetupError):
     def __init__(self, target: str, reason: str) -> None:
         super().__init__(f"no agent at {target!r}: {reason}")
         self.target, self.reason = target, reason
-
-
-class MissingExtra(SetupError):
-    """A package is needed that is not installed by itself."""
-
-    def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"the package {package!r} is not installed: pip install 'lanebus[{extra}]'")
-        self.package, self.extra = package, extra
 
 
 class DuplicateTool(SetupError):

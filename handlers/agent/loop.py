@@ -14,6 +14,7 @@ from pydantic import JsonValue
 
 from bus.envelope import Cursor
 from bus.errors import BusError, Fenced, MessageTooLarge
+from bus.media.resolve import resolve_media
 from bus.messages.events import (
     AgentEnded,
     AgentStarted,
@@ -126,9 +127,10 @@ class AgentLoop:
     async def _speak(self, run: Run, context: Context, standing: Standing, turn_id: TurnId) -> bool:
         """Let the model answer, and record it; gives whether the loop is over."""
         message_id = answer_id(run, turn_id)
+        media = await resolve_media(context.messages, run.session.media)
         await self._start_turn(run, standing, turn_id, message_id)
         specs = [tool.spec for tool in self.tools.values()]
-        request = ModelRequest(with_prompts_last(context, standing.prompts), specs, self.max_tokens)
+        request = ModelRequest(with_prompts_last(context, standing.prompts), specs, self.max_tokens, media)
         draft = Draft(self.model)
         try:
             async with open_preview(run.session, message_id, turn_id) as preview:

@@ -1,9 +1,10 @@
 """What an agent asks of a model: one method that streams."""
 
-from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from bus.messages.media import MediaRef
 from handlers.context.fold import Context
 from handlers.providers.answer import ModelEvent
 from handlers.providers.tools import ToolSpec
@@ -21,6 +22,8 @@ class ModelRequest:
     tools: Sequence[ToolSpec] = ()
     max_tokens: int = DEFAULT_MAX_TOKENS
     """most tokens of the answer"""
+    media: Mapping[str, MediaRef] = field(default_factory=dict[str, MediaRef])
+    """what the context's references into the media store stand for, as `resolve_media` gives it"""
 
 
 class Model(Protocol):

@@ -36,9 +36,15 @@ class RequestOptions(TypedDict, total=False):
     error_prefix: str
     """`ERROR_PREFIX`"""
     media: Mapping[str, MediaRef]
-    """stored media that was looked up before: SHA-256 → the same inline or at a URL; none"""
+    """stored media that was looked up before, by `resolve_media`: address → the same inline or at a URL; none"""
     stream: bool
     """ask for server-sent events; False"""
+    cache: bool
+    """mark what the provider is to keep for the next request, where its API wants to be told; False"""
+    merge_developer: bool
+    """tell a developer's instructions as the system's, also where the wire has a role for them; False"""
+    store: bool | None
+    """whether OpenAI may keep the exchange; not said"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +61,9 @@ class Target:
     error_prefix: str = ERROR_PREFIX
     media: Mapping[str, MediaRef] = field(default_factory=dict[str, MediaRef])
     stream: bool = False
+    cache: bool = False
+    merge_developer: bool = False
+    store: bool | None = None
 
     @classmethod
     def of(cls, provider: str, context: Context, options: RequestOptions) -> Self:
@@ -74,5 +83,10 @@ class Target:
         return message.provider == self.provider and message.model == self.model
 
     def resolved(self, media: MediaRef) -> MediaRef:
-        """The reference itself, or what it was resolved to where its content is in the media store."""
-        return media if media.kind != "sha256" else self.media.get(media.sha256 or "", media)
+        """The reference itself, or what it was resolved to where its content is in the media store. It keeps its own
+        name and type: the same content may be there under several."""
+        found = self.media.get(media.address or "")
+        if found is None:
+            return media
+        place = {"kind": found.kind, "data": found.data, "url": found.url, "file_id": found.file_id}
+        return media.model_copy(update={**place, "mime_type": media.mime_type or found.mime_type})

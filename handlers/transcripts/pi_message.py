@@ -48,7 +48,7 @@ _COST = {
 _BLOCKS: dict[str, dict[str, str]] = {
     "text": {"text": "text"},
     "thinking": {"thinking": "thinking", "thinkingSignature": "signature"},
-    "toolCall": {"id": "id", "name": "name", "arguments": "arguments"},
+    "toolCall": {"id": "id", "name": "name", "arguments": "arguments", "thoughtSignature": "signature"},
     "image": {"data": "data", "mimeType": "mimeType"},
 }
 

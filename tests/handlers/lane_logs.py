@@ -21,6 +21,7 @@ from bus.messages.content import (
     ToolCallBlock,
     ToolResultBlock,
     UnknownBlock,
+    VideoBlock,
 )
 from bus.messages.context_entry import (
     BranchSummary,
@@ -54,6 +55,10 @@ CANARY = "canary-7f3a"
 
 _PRIVATE: Metadata = {"secret": CANARY}
 
+_SIGNATURE = "c2ln"
+_REASONING = '{"id":"rs_1","encrypted_content":"x"}'
+"""a signature such as thinking of OpenAI's Responses has"""
+
 Status = Literal["completed", "failed"] | None
 # Few, and one of them often, so that ids are used again and results are late, doubled and orphaned.
 _ids = st.sampled_from([*"aaaaaaa", "a.b", "a_b", "a:b", "", "x" * 80])
@@ -64,7 +69,9 @@ _media = st.sampled_from(
         MediaRef.from_bytes(b"%PDF-1.7 x"),
         MediaRef.from_bytes(b"plain", mime_type="text/plain"),
         MediaRef.from_bytes(b"?", mime_type="image/png"),
+        MediaRef.from_bytes(b"ID3\x03"),
         MediaRef.from_url("https://example.com/a"),
+        MediaRef.from_url("https://example.com/a.png"),
         MediaRef.from_url("s3://bucket/a"),
         MediaRef(kind="file_id", file_id="file_1"),
         MediaRef(kind="sha256", sha256="0" * 64),
@@ -77,6 +84,7 @@ _plain_blocks: st.SearchStrategy[Block] = st.one_of(
     st.builds(ImageBlock, media=_media),
     st.builds(DocumentBlock, media=_media, text=st.none() | _texts),
     st.builds(AudioBlock, media=_media),
+    st.builds(VideoBlock, media=_media),
     st.just(DataBlock(mime_type="x/y")),
     st.just(ErrorBlock(message="e")),
     st.just(UnknownBlock(raw={"type": "new"})),
@@ -86,13 +94,16 @@ _calls = st.builds(
     id=_ids,
     name=st.sampled_from(["read", "fs.read", ""]),
     arguments=st.sampled_from([{}, {"path": "a"}, [1], "text", None]),
+    signature=st.sampled_from([None, _SIGNATURE]),
     metadata=st.just(_PRIVATE),
 )
 
 
 # Hypothesis reads a required field's alias as one more argument, so what has one is built by a function.
 def _result_block(call: str, content: tuple[Block, ...]) -> Block:
-    return ToolResultBlock(tool_call_id=call, content=content, metadata=_PRIVATE)
+    return ToolResultBlock(
+        tool_call_id=call, content=content, metadata=_PRIVATE, terminate=True, terminate_message=CANARY
+    )
 
 
 def _thinking_block(text: str, signature: str | None) -> Block:
@@ -108,6 +119,8 @@ def _result(
         structured=structured,
         is_error=is_error,
         status=status,
+        terminate=True,
+        terminate_message=CANARY,
         metadata=_PRIVATE,
         raw=CANARY,
         name=CANARY,
@@ -120,8 +133,11 @@ def _contents(blocks: st.SearchStrategy[Block], most: int) -> st.SearchStrategy[
 
 _result_blocks = st.builds(_result_block, _ids, _contents(_plain_blocks, 2))
 _thinking: st.SearchStrategy[Block] = st.one_of(
-    st.builds(_thinking_block, _texts, st.sampled_from([None, "", "sig"])),
-    st.just(RedactedThinkingBlock(data="xx")),
+    st.builds(_thinking_block, _texts, st.sampled_from([None, "", _SIGNATURE, _REASONING])),
+    st.builds(RedactedThinkingBlock, data=st.sampled_from(["xx", _REASONING])),
+    st.builds(TextBlock, text=_texts, signature=st.just(_SIGNATURE)),
+    st.just(UnknownBlock(raw={"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}})),
+    st.just(UnknownBlock(raw={"executableCode": {"language": "PYTHON", "code": "1"}})),
 )
 _assistant_blocks = st.one_of(_plain_blocks, _text_blocks, _calls, _calls, _thinking, _thinking, _result_blocks)
 _private = {"metadata": st.just(_PRIVATE), "raw": st.just(CANARY), "name": st.just(CANARY)}
@@ -145,7 +161,14 @@ def _answer(
 
 
 _stop_reasons: list[StopReason] = ["stop", "toolUse", "toolUse", "toolUse", "length", "error", "aborted"]
-_authors = [("anthropic", "m"), ("anthropic", "m"), ("anthropic", "other"), ("openai", "m"), (None, None)]
+_authors = [
+    ("anthropic", "m"),
+    ("anthropic", "m"),
+    ("anthropic", "other"),
+    ("openai", "m"),
+    ("google", "m"),
+    (None, None),
+]
 
 
 def _answers_of(blocks: st.SearchStrategy[Block]) -> st.SearchStrategy[LlmLaneMessage]:

@@ -1,6 +1,7 @@
 """A transcript goes in once, whole and in order, however often and however badly the import ends."""
 
 import asyncio
+import base64
 import io
 import json
 import sys
@@ -14,6 +15,7 @@ from pydantic import JsonValue
 
 from bus.bus import Bus
 from bus.errors import Unavailable
+from bus.messages.content import ImageBlock
 from bus.messages.context_entry import BranchSummary, Compaction, Label, LeafMove
 from bus.messages.extension import ExtensionMessage
 from bus.messages.lanes import Lane
@@ -24,7 +26,7 @@ from bus.session import Session
 from handlers.projections.projection import project
 from handlers.projections.usage import USAGE, summary
 from handlers.transcripts.format import UnknownFormat
-from handlers.transcripts.importer import BadLine, ImportProgress, import_transcript
+from handlers.transcripts.importer import FORMATS, BadLine, ImportProgress, import_transcript
 from handlers.transcripts.lines import read_lines
 
 __all__ = ()
@@ -145,7 +147,7 @@ async def test_bad_lines_are_named_and_the_rest_goes_in(tmp_path: Path) -> None:
         assert reasons[3] == "not UTF-8 at byte 0"
         assert reasons[5] == "unknown role 'narrator'"
         assert "over the limit of" in reasons[7]
-        assert reasons[8] == "NaN is not JSON"
+        assert reasons[8] == "n: NaN is not JSON"
         assert (report.lines, report.added) == (11, 3)
 
 
@@ -157,7 +159,7 @@ async def test_a_file_of_no_known_format_is_refused_and_says_what_was_looked_for
         session = bus.session("s1")
         with pytest.raises(UnknownFormat, match="pi: a JSON object with") as caught:
             await import_transcript(session, io.BytesIO(content))
-        assert list(caught.value.looked_for) == ["000", "pi"]
+        assert list(caught.value.looked_for) == [known.name for known in FORMATS]
         assert (await session.head()).position == 0
 
 
@@ -383,6 +385,32 @@ async def test_a_server_that_goes_away_ends_the_import_with_its_own_error(
         await import_transcript(session, file_of(*tree()))
         await import_transcript(bus.session("whole"), file_of(*tree()))
         assert await entries(session) == await entries(bus.session("whole"))
+
+
+async def test_large_images_go_into_the_media_store_and_every_line_stays_in_its_place(tmp_path: Path) -> None:
+    large = [b"\x89PNG\r\n\x1a\n" + bytes([number]) * 60_000 for number in range(4)]
+    lines: list[dict[str, JsonValue]] = [HEADER]
+    for number, data in enumerate(large):
+        image: JsonValue = {"type": "image", "data": base64.b64encode(data).decode(), "mimeType": "image/png"}
+        seen: JsonValue = {"role": "user", "content": [{"type": "text", "text": f"image {number}"}, image]}
+        lines.append(node(user("", message=seen), f"i{number}", f"a{number - 1}" if number else None))
+        lines.append(node(user(f"and {number}"), f"a{number}", f"i{number}"))
+    async with Bus.open(data_dir=tmp_path / "bus") as bus:
+        session = bus.session("s1")
+        for added in (9, 0):  # again: nothing is doubled
+            assert (await import_transcript(session, file_of(*lines))).added == added
+        log = await entries(session)
+        said = [text for number in range(4) for text in (f"image {number}", f"and {number}")]
+        assert texts(log) == ["import.header", *said]
+        found = [
+            block.media
+            for entry in log
+            if isinstance(entry, UserMessage)
+            for block in entry.content
+            if isinstance(block, ImageBlock)
+        ]
+        assert [await session.media.get(media.sha256 or "") for media in found] == large
+        assert (await session.head()).size_bytes < 10_000
 
 
 async def test_progress_ends_at_the_end_of_the_file(tmp_path: Path) -> None:

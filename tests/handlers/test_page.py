@@ -1,6 +1,7 @@
 """The page in Chromium, against a real bus and a real server."""
 
 import base64
+import hashlib
 import re
 from pathlib import Path
 
@@ -174,6 +175,17 @@ async def test_an_image_is_drawn_from_its_bytes_and_never_from_an_address(chromi
         await open_session(page, served, "s1")
         await expect(page.locator(".rows img")).to_have_js_property("naturalWidth", 1)
         await expect(page.locator(".media")).to_contain_text("https://pictures.example/cat.png")
+        assert (seen.off_origin(served.base), seen.errors) == ([], [])
+
+
+async def test_large_media_are_named_and_not_shown(chromium: Path) -> None:
+    large = PIXEL + b"<script>alert(1)</script>" * 3_000
+    async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, seen):
+        await bus.session("s1").publish(UserMessage.with_images("see", [large]))
+        await open_session(page, served, "s1")
+        await expect(page.locator(".media")).to_contain_text(hashlib.sha256(large).hexdigest())
+        await expect(page.locator(".media")).to_contain_text("image/png")
+        await expect(page.locator(".rows img")).to_have_count(0)
         assert (seen.off_origin(served.base), seen.errors) == ([], [])
 
 

@@ -55,6 +55,8 @@ def from_anthropic(
     answer = AnthropicAnswer(model, rates, names)
     answer.take({"type": "message_start", "message": response})
     for index, block in enumerate(content):
+        if not isinstance(block, dict) or not isinstance(block.get("type"), str):
+            raise DecodeError(f"content.{index}", "a block is a JSON object with a type")
         answer.take({"type": "content_block_start", "index": index, "content_block": block})
         answer.take({"type": "content_block_stop", "index": index})
     answer.take({"type": "message_delta", "delta": {"stop_reason": response.get("stop_reason")}, "usage": {}})
@@ -127,7 +129,7 @@ class AnthropicAnswer:
         )
 
     def _start(self, index: int, block: Json) -> list[ModelEvent]:
-        self._blocks[index] = block
+        self._blocks[index] = {**block}
         self._fragments[index] = []
         self._open.add(index)
         if block["type"] == "tool_use":
@@ -178,7 +180,10 @@ class AnthropicAnswer:
             case {"type": "tool_use"}:
                 return self._call(index, block)
             case _:
-                return UnknownBlock(raw=block)
+                # Its input comes in pieces, too. What does not parse is no input that its API would take back.
+                fragments = "".join(self._fragments[index])
+                call = read_call("", "", fragments, _NO_NAMES)
+                return UnknownBlock(raw={**block, "input": call.arguments} if fragments else block)
 
     def _call(self, index: int, block: Json) -> ToolCallBlock:
         call = read_call(text_of(block, "id"), text_of(block, "name"), "".join(self._fragments[index]), self._names)

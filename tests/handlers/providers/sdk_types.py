@@ -1,4 +1,4 @@
-"""Whether a value is what the anthropic SDK's own types say, with nothing coerced and nothing passed over.
+"""Whether a value is what an SDK's own types say, with nothing coerced and nothing passed over.
 
 pydantic's `TypeAdapter` over the same types is no check: it drops unknown keys of a TypedDict, leaves an `Iterable`
 unread, coerces numbers, and takes nearly anything for one of the response models that stand in the unions.
@@ -9,7 +9,9 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Annotated, Literal, NotRequired, Required, Union, cast, get_args, get_origin
 
-from anthropic._types import SequenceNotStr  # what the SDK calls an array of texts
+# What the SDKs call an array of texts.
+from anthropic._types import SequenceNotStr as AnthropicSequence
+from openai._types import SequenceNotStr as OpenAISequence
 from typing_extensions import get_type_hints, is_typeddict
 
 __all__ = ("type_faults",)
@@ -17,7 +19,7 @@ __all__ = ("type_faults",)
 _TAGS = ("type", "role")
 _UNIONS: tuple[object, ...] = (Union, types.UnionType)
 _OBJECTS: tuple[object, ...] = (dict, Mapping)
-_ARRAYS: tuple[object, ...] = (list, Iterable, SequenceNotStr)
+_ARRAYS: tuple[object, ...] = (list, Iterable, AnthropicSequence, OpenAISequence)
 _PLAIN: tuple[object, ...] = (str, int, bool, float, type(None))
 _WRAPPERS: tuple[object, ...] = (Required, NotRequired, Annotated)
 

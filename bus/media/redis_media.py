@@ -1,0 +1,59 @@
+"""Media on the bus's own server: one string each, `ns:media:<sha256>`, the bytes as they are.
+
+They are as safe as the log is: on a server that keeps its file with every write, they are on disk before the entry that
+names them. They also are in its memory, all of them, so give a bus with many or large media a store of another kind.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from bus.errors import MediaMissing
+from bus.media.store import MediaHead, check_sha256, sha256_of, verified
+from bus.messages.safety import require_size
+
+if TYPE_CHECKING:
+    from bus.connection import LinkPool
+    from bus.keys import Keys
+
+__all__ = ("REDIS_MEDIA_LIMIT_BYTES", "RedisMedia")
+
+REDIS_MEDIA_LIMIT_BYTES = 64 * 1_048_576
+"""The server does nothing else while it takes or gives a value, and takes none above 512 MiB."""
+
+SLOWEST_BYTES_A_SECOND = 1_048_576
+"""a link that is slower than this counts as dead"""
+
+
+class RedisMedia:
+    """See `MediaStore`. Its links are its own, so that large values hold up neither publishing nor reading."""
+
+    def __init__(self, pool: LinkPool, keys: Keys, *, limit_bytes: int = REDIS_MEDIA_LIMIT_BYTES) -> None:
+        self._pool, self._keys, self._limit_bytes = pool, keys, limit_bytes
+
+    async def put_if_absent(self, data: bytes, *, mime_type: str | None = None) -> str:
+        """See `MediaStore`. A refusal for want of memory is `Refused` with code OOM, which is an `Unavailable`."""
+        del mime_type  # the reference in the log has it
+        require_size(len(data), limit_bytes=self._limit_bytes)
+        sha256 = await sha256_of(data)
+        head = await self.head(sha256)
+        if head is None or head.size_bytes != len(data):
+            # Another writer has the same bytes. Where fewer or more are there they are damaged, and these are right.
+            condition = ("NX",) if head is None else ()
+            seconds = len(data) / SLOWEST_BYTES_A_SECOND
+            await self._pool.call("SET", self._keys.media(sha256), data, *condition, more_seconds=seconds)
+        return sha256
+
+    async def get(self, sha256: str) -> bytes:
+        """See `MediaStore`."""
+        key = self._keys.media(check_sha256(sha256))
+        seconds = self._limit_bytes / SLOWEST_BYTES_A_SECOND
+        data = cast("bytes | None", await self._pool.call("GET", key, more_seconds=seconds))
+        if data is None:
+            raise MediaMissing(sha256)
+        return await verified(sha256, data)
+
+    async def head(self, sha256: str) -> MediaHead | None:
+        """See `MediaStore`."""
+        size_bytes = cast("int", await self._pool.call("STRLEN", self._keys.media(check_sha256(sha256))))
+        return MediaHead(size_bytes) if size_bytes else None  # a key that does not exist has no length either

@@ -1,0 +1,257 @@
+"""Their blocks as ours."""
+
+from collections.abc import Callable
+
+from pydantic import JsonValue
+
+from bus.errors import DecodeError
+from bus.messages.content import (
+    AnnotationBlock,
+    AnnotationRef,
+    AudioBlock,
+    Block,
+    DataBlock,
+    DocumentBlock,
+    ErrorBlock,
+    ImageBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+    ToolResultBlock,
+    UnknownBlock,
+    VideoBlock,
+)
+from bus.messages.media import MediaRef
+from handlers.codecs.graph.dialect import ALIASES, Dialect
+from handlers.codecs.graph.media import looks_like_media, media_of
+from handlers.codecs.graph.shapes import (
+    AnnotationShape,
+    AudioShape,
+    CallShape,
+    DataShape,
+    DocumentShape,
+    ErrorShape,
+    ImageShape,
+    MediaShape,
+    Object,
+    ReasoningShape,
+    RefShape,
+    ResultShape,
+    TextShape,
+    VideoShape,
+    checked,
+)
+
+__all__ = ("BlockReader", "Output", "renamed")
+
+Output = tuple[tuple[Block, ...], JsonValue]
+"""A tool's result: what the model reads, or JSON."""
+
+
+def renamed(value: Object, aliases: dict[str, str], path: str) -> tuple[Object, frozenset[str]]:
+    """The object with the keys' own names, and the other names that it had.
+
+    Raises:
+        DecodeError: two names of one key say different things.
+    """
+    used = frozenset(name for name in aliases if name in value)
+    result = {key: item for key, item in value.items() if key not in used}
+    for name in used:
+        if (own := aliases[name]) in result and result[own] != value[name]:
+            raise DecodeError(f"{path}.{name}" if path else name, f"says another thing than {own!r}, the same by name")
+        result[own] = value[name]
+    return result, used
+
+
+class BlockReader:
+    """Reads the blocks of one message, and notes in `words` how each of them was spelled, if not as usual.
+
+    The words are the other names of its keys, and what it had besides: without them a block is written as its dialect
+    has it, with no word more than that.
+    """
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.words: dict[str, frozenset[str]] = {}
+        self._dialect = dialect
+        self._kinds: dict[str, Callable[[Object, str, dict[str, str]], tuple[Block, set[str]]]] = {
+            "text": _text,
+            "image": _image,
+            "audio": _audio,
+            "video": _video,
+            "document": self._document,
+            "data": _data,
+            "tool_call": _call,
+            "remote_tool_call": self._remote_call,
+            "tool_result": self._result,
+            "reasoning": _reasoning,
+            "annotation": _annotation,
+            "error": _error,
+        }
+
+    def block(self, value: JsonValue, path: str) -> Block:
+        """One block. One of a type that is not known stays whole.
+
+        Raises:
+            DecodeError: it has not the shape of its type.
+        """
+        if not isinstance(value, dict):
+            raise DecodeError(path, "a block is a JSON object")
+        kind = value.get("type")
+        if not isinstance(kind, str):
+            raise DecodeError(f"{path}.type", "a block needs a type")
+        if kind not in self._kinds:
+            self.words[path] = frozenset({"unknown"})
+            return UnknownBlock(raw=value)
+        spelled, used = renamed(value, dict(ALIASES.get(kind, {})), path)
+        names = {own: name for name, own in ALIASES.get(kind, {}).items() if name in used}
+        block, words = self._kinds[kind](spelled, path, names)
+        if (said := used | words) != self._dialect.spelling.get(kind, frozenset()):
+            self.words[path] = said
+        return block
+
+    def add(self, path: str, kind: str, word: str) -> None:
+        """Note one word more of how the block at this path is written."""
+        self.words[path] = self.words.get(path, self._dialect.spelling.get(kind, frozenset())) | {word}
+
+    def output(self, output: JsonValue, path: str) -> tuple[Output, set[str]]:
+        """A tool's result: text, blocks, one reference to media, or any other JSON."""
+        match output:
+            case str():
+                return ((TextBlock(text=output),), None), set()
+            case [_, *_] if all(self._is_block(item) for item in output):
+                blocks = tuple(self.block(item, f"{path}.{index}") for index, item in enumerate(output))
+                return (blocks, None), {"blocks"} if _is_plain_text(blocks) else set()
+            case dict() if looks_like_media(output):
+                media = media_of(checked(MediaShape, output, path, {}), path)
+                return ((_media_block(media),), None), {"media"}
+            case [] | None:
+                return ((), None), set()
+            case _:
+                return ((), output), set()
+
+    def _is_block(self, value: JsonValue) -> bool:
+        # Rows of a table may have a `type` of their own: only those we know make a list one of blocks.
+        return isinstance(value, dict) and isinstance(kind := value.get("type"), str) and kind in self._kinds
+
+    def _result(self, value: Object, path: str, names: dict[str, str]) -> tuple[Block, set[str]]:
+        shape = checked(ResultShape, value, path, names)
+        (content, structured), words = self.output(shape.output, f"{path}.{names.get('output', 'output')}")
+        if names and shape.status is not None:
+            words.add("status")
+        return ToolResultBlock(
+            tool_call_id=shape.call_id,
+            content=content,
+            structured=structured,
+            is_error=shape.is_error,
+            status=shape.status,
+        ), words
+
+    def _document(self, value: Object, path: str, names: dict[str, str]) -> tuple[Block, set[str]]:
+        shape = checked(DocumentShape, value, path, names)
+        block = DocumentBlock(
+            media=media_of(shape.media, f"{path}.media"),
+            text=shape.text,
+            pages=None if shape.pages is None else tuple(shape.pages),
+            excerpt=shape.excerpt,
+        )
+        return block, set() if shape.text is None or self._dialect.has_document_text else {"text"}
+
+    def _remote_call(self, value: Object, path: str, names: dict[str, str]) -> tuple[Block, set[str]]:
+        shape = checked(CallShape, value, path, names)
+        kind = None if shape.tool_type == "remote" else shape.tool_type
+        block = ToolCallBlock(id=shape.id, name=shape.name, arguments=shape.args, tool_type=kind, remote=True)
+        return block, set() if self._dialect.has_remote_calls else {"remote"}
+
+
+def _text(value: Object, path: str, names: dict[str, str]) -> tuple[Block, set[str]]:
+    shape = checked(TextShape, value, path, names)
+    return TextBlock(text=shape.text, annotations=_refs(shape.annotations) or None), set()
+
+
+def _image(value: Object, path: str, names: dict[str, str]) -> tuple[Block, set[str]]:
+    shape = checked(ImageShape, value, path, names)
+    box = None
+    if shape.bbox is not None:
+        left, top, right, bottom = shape.bbox
+        box = (left, top, right, bottom)
+    return ImageBlock(media=media_of(shape.media, f"{path}.media"), alt_text=shape.alt_text, bbox=box), set()
+
+
+def _audio(value: Object, path: str, names: dict[str, str]) -> tuple[Block, set[str]]:
+    shape = checked(AudioShape, value, path, names)
+    return AudioBlock(
+        media=media_of(shape.media, f"{path}.media"),
+        transcript=shape.transcript,
+        sample_rate=shape.sample_rate,
+        channels=shape.channels,
+    ), set()
+
+
+def _video(value: Object, path: str, names: dict[str, str]) -> tuple[Block, set[str]]:
+    shape = checked(VideoShape, value, path, names)
+    thumbnail = None if shape.thumbnail is None else media_of(shape.thumbnail, f"{path}.thumbnail")
+    return VideoBlock(media=media_of(shape.media, f"{path}.media"), thumbnail=thumbnail), set()
+
+
+def _data(value: Object, path: str, names: dict[str, str]) -> tuple[Block, set[str]]:
+    shape = checked(DataShape, value, path, names)
+    media = None
+    if shape.data_base64:
+        inline = MediaShape(kind="data", data_base64=shape.data_base64, mime_type=shape.mime_type)
+        media = media_of(inline, path)
+    if shape.media is not None:
+        media = media_of(shape.media, f"{path}.media")
+    return DataBlock(mime_type=shape.mime_type, media=media), set()
+
+
+def _call(value: Object, path: str, names: dict[str, str]) -> tuple[Block, set[str]]:
+    shape = checked(CallShape, value, path, names)
+    return ToolCallBlock(id=shape.id, name=shape.name, arguments=shape.args, tool_type=shape.tool_type), set()
+
+
+def _reasoning(value: Object, path: str, names: dict[str, str]) -> tuple[Block, set[str]]:
+    shape = checked(ReasoningShape, value, path, names)
+    details = None if shape.details is None else tuple(shape.details)
+    block = ThinkingBlock(text=shape.summary, signature=shape.signature, details=details)
+    return block, {"details"} if names and details is not None else set()
+
+
+def _annotation(value: Object, path: str, names: dict[str, str]) -> tuple[Block, set[str]]:
+    shape = checked(AnnotationShape, value, path, names)
+    refs = shape.refs
+    if shape.annotation is not None:
+        if refs and refs != [shape.annotation]:
+            raise DecodeError(f"{path}.annotation", "says another thing than 'refs'")
+        refs = [shape.annotation]
+    spans = None if shape.spans is None else tuple((start, end) for start, end in shape.spans)
+    block = AnnotationBlock(kind=shape.kind, refs=_refs(refs), spans=spans)
+    return block, set() if shape.annotation is None else {"annotation"}
+
+
+def _error(value: Object, path: str, names: dict[str, str]) -> tuple[Block, set[str]]:
+    shape = checked(ErrorShape, value, path, names)
+    block = ErrorBlock(message=shape.message, code=shape.code, data=shape.data)
+    return block, {"data"} if names and shape.data is not None else set()
+
+
+def _refs(shapes: list[RefShape] | None) -> tuple[AnnotationRef, ...]:
+    return tuple(
+        AnnotationRef(url=ref.url, file_id=ref.file_id, page=ref.page, index=ref.index, title=ref.title)
+        for ref in shapes or ()
+    )
+
+
+def _media_block(media: MediaRef) -> Block:
+    match (media.mime_type or "").partition("/")[0]:
+        case "image":
+            return ImageBlock(media=media)
+        case "audio":
+            return AudioBlock(media=media)
+        case "video":
+            return VideoBlock(media=media)
+        case _:
+            return DocumentBlock(media=media)
+
+
+def _is_plain_text(blocks: tuple[Block, ...]) -> bool:
+    return len(blocks) == 1 and isinstance(blocks[0], TextBlock) and not blocks[0].annotations

@@ -1,0 +1,244 @@
+"""Our blocks as theirs."""
+
+from collections.abc import Iterable, Mapping
+
+from pydantic import JsonValue
+
+from bus.messages.content import (
+    AnnotationBlock,
+    AnnotationRef,
+    AudioBlock,
+    Block,
+    DataBlock,
+    DocumentBlock,
+    ErrorBlock,
+    ImageBlock,
+    RedactedThinkingBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+    ToolResultBlock,
+    UnknownBlock,
+    VideoBlock,
+)
+from bus.messages.media import MediaRef
+from bus.messages.message import ToolResultMessage
+from handlers.codecs.graph.dialect import ALIASES, Dialect
+from handlers.codecs.graph.media import media_out
+from handlers.codecs.graph.shapes import Object
+
+__all__ = ("BlockWriter",)
+
+Words = frozenset[str]
+
+_USUAL: Words = frozenset()
+"""the keys' own names"""
+
+_STORED = "its bytes are in the media store: bring them back first"
+_NO_FORM = "there is no form for it"
+
+
+class _Stored(Exception):
+    """The block's media is in a store that the other system does not know."""
+
+
+class BlockWriter:
+    """Writes the blocks of one message of theirs; what has no form is left out, and noted in `dropped`."""
+
+    def __init__(self, dialect: Dialect, words: Mapping[str, Words], *, is_sparse: bool) -> None:
+        self.dropped: dict[str, str] = {}
+        """path in their JSON → why the block is not there"""
+        self._dialect, self._words, self._is_sparse = dialect, words, is_sparse
+
+    def block(self, block: Block, path: str) -> Object | None:
+        """One block, or None where there is no form for it."""
+        said = self._words.get(path)
+        try:
+            return self._written(block, path, said)
+        except _Stored:
+            self.dropped[path] = f"{block.type}: {_STORED}"
+            return None
+
+    def blocks(self, content: Iterable[Block], path: str) -> list[JsonValue]:
+        """Those of the blocks that have a form. Paths count the ones that are written."""
+        result: list[JsonValue] = []
+        for block in content:
+            written = self.block(block, f"{path}.{len(result)}")
+            if written is not None:
+                result.append(written)
+        return result
+
+    def result(self, result: ToolResultBlock | ToolResultMessage, content: tuple[Block, ...], path: str) -> Object:
+        """A tool's result: its content is given apart, as beside the result itself a message may hold more."""
+        said = self._words.get(path)
+        words = self._spelling("tool_result", said)
+        if said is None and result.status is not None:
+            words = _USUAL
+        name = "content" if "content" in words else "output"
+        output = self._output(content, result.structured, words, f"{path}.{name}")
+        own: Object = {"is_error": result.is_error}
+        more: Object = {"status": result.status}
+        if "tool_call_id" not in words:
+            own |= more
+        return self._object(
+            "tool_result", {"call_id": result.tool_call_id}, {"output": output, **own}, said, words, more=more
+        )
+
+    def _written(self, block: Block, path: str, said: Words | None) -> Object | None:
+        match block:
+            case TextBlock():
+                annotations: list[JsonValue] = [self._ref(ref) for ref in block.annotations or ()]
+                return self._object("text", {"text": block.text}, {"annotations": annotations})
+            case ImageBlock():
+                box: JsonValue = None if block.bbox is None else [*block.bbox]
+                return self._object(
+                    "image", {"media": self._media(block.media)}, {"alt_text": block.alt_text, "bbox": box}
+                )
+            case AudioBlock():
+                return self._object(
+                    "audio",
+                    {"media": self._media(block.media)},
+                    {"transcript": block.transcript, "sample_rate": block.sample_rate, "channels": block.channels},
+                )
+            case VideoBlock():
+                held = block.thumbnail is not None and block.thumbnail.kind != "sha256"
+                thumbnail = self._media(block.thumbnail) if held and block.thumbnail else None
+                return self._object("video", {"media": self._media(block.media)}, {"thumbnail": thumbnail})
+            case DocumentBlock():
+                return self._document(block, said or _USUAL)
+            case DataBlock():
+                return self._data(block)
+            case ThinkingBlock():
+                return self._reasoning(block, said)
+            case ToolCallBlock():
+                return self._call(block, said or _USUAL)
+            case ToolResultBlock():
+                return self.result(block, block.content, path)
+            case AnnotationBlock():
+                return self._annotation(block, said)
+            case ErrorBlock():
+                return self._error(block, said)
+            case UnknownBlock(raw=raw) if said and "unknown" in said:
+                return raw
+            case UnknownBlock() | RedactedThinkingBlock():
+                self.dropped[path] = f"{block.type}: {_NO_FORM}"
+                return None
+
+    def _output(self, content: tuple[Block, ...], structured: JsonValue, words: Words, path: str) -> JsonValue:
+        if "said" in words and structured is not None:
+            return structured
+        match content:
+            case ():
+                return structured
+            case (ImageBlock() | AudioBlock() | VideoBlock() | DocumentBlock() as block,) if (
+                "media" in words and block.media.kind != "sha256"
+            ):
+                return self._media(block.media)
+            case (TextBlock(text=text, annotations=None | ()),) if "blocks" not in words:
+                return text
+            case _:
+                return self.blocks(content, path)
+
+    def _document(self, block: DocumentBlock, said: Words) -> Object:
+        pages: JsonValue = None if block.pages is None else [*block.pages]
+        optional: Object = {"pages": pages, "excerpt": block.excerpt}
+        if self._dialect.has_document_text or "text" in said:
+            optional["text"] = block.text
+        return self._object("document", {"media": self._media(block.media)}, optional)
+
+    def _data(self, block: DataBlock) -> Object:
+        media, base64 = block.media, None
+        if media and media == MediaRef(kind="data", data=media.data or "AA==", mime_type=block.mime_type):
+            media, base64 = None, media.data
+        return self._object(
+            "data",
+            {"mime_type": block.mime_type},
+            {"data_base64": base64, "media": None if media is None else self._media(media)},
+        )
+
+    def _call(self, block: ToolCallBlock, said: Words) -> Object:
+        arguments: JsonValue = block.arguments if isinstance(block.arguments, dict) else {}
+        remote = bool(block.remote) and (self._dialect.has_remote_calls or "remote" in said)
+        required: Object = {"id": block.id, "name": block.name}
+        if remote:
+            required["tool_type"] = block.tool_type or "remote"
+            return self._object("remote_tool_call", required, {"args": arguments}, said, said)
+        return self._object("tool_call", required, {"args": arguments, "tool_type": block.tool_type}, said, said)
+
+    def _reasoning(self, block: ThinkingBlock, said: Words | None) -> Object:
+        words = self._spelling("reasoning", said)
+        if said is None and block.details is not None and block.signature is None:
+            words = _USUAL
+        own: Object = {"details": None if block.details is None else [*block.details]}
+        more: Object = {"signature": block.signature}
+        if "thinking" in words:
+            own, more = more, own
+        return self._object("reasoning", {"summary": block.text}, own, said, words, more=more)
+
+    def _annotation(self, block: AnnotationBlock, said: Words | None) -> Object:
+        words = self._spelling("annotation", said)
+        refs: list[JsonValue] = [self._ref(ref) for ref in block.refs]
+        spans: JsonValue = None if block.spans is None else [[start, end] for start, end in block.spans]
+        is_plain = block.kind == "citation" and spans is None
+        more: Object = {"kind": None if block.kind == "citation" else block.kind, "spans": spans}
+        if "annotation" in words and len(refs) == 1 and (said is not None or is_plain):
+            return self._object("annotation", {"annotation": refs[0]}, {}, said, words, more=more)
+        return self._object("annotation", {"kind": block.kind}, {"refs": refs, "spans": spans})
+
+    def _error(self, block: ErrorBlock, said: Words | None) -> Object:
+        words = self._spelling("error", said)
+        more: Object = {"data": block.data}
+        if said is None and block.data is not None:
+            words = _USUAL
+        own: Object = {"code": block.code}
+        if "error" not in words:
+            own |= more
+        return self._object("error", {"message": block.message}, own, said, words, more=more)
+
+    def _spelling(self, kind: str, said: Words | None) -> Words:
+        return self._dialect.spelling.get(kind, frozenset()) if said is None else said
+
+    def _media(self, media: MediaRef) -> Object:
+        out = media_out(media)
+        if out is None:
+            raise _Stored
+        return self._object(None, *out)
+
+    def _ref(self, ref: AnnotationRef) -> Object:
+        return self._object(
+            None,
+            {},
+            {"url": ref.url, "file_id": ref.file_id, "page": ref.page, "index": ref.index, "title": ref.title},
+        )
+
+    def _object(
+        self,
+        kind: str | None,
+        required: Object,
+        optional: Object,
+        said: Words | None = None,
+        words: Words = _USUAL,
+        *,
+        more: Object | None = None,
+    ) -> Object:
+        """An object of theirs.
+
+        Args:
+            optional: left out where it says nothing, if the message is sparse.
+            said: how the place was spelled where it was read, if it was.
+            words: which other names its keys have.
+            more: what this spelling does not have; it was there nevertheless if the place was read so and it says
+                something.
+        """
+        result: Object = {} if kind is None else {"type": kind}
+        result |= required
+        result |= {key: value for key, value in optional.items() if not self._is_sparse or _says(value)}
+        if said is not None:
+            result |= {key: value for key, value in (more or {}).items() if _says(value)}
+        names = {own: name for name, own in ALIASES.get(kind or "", {}).items() if name in words}
+        return {names.get(key, key): value for key, value in result.items()}
+
+
+def _says(value: JsonValue) -> bool:
+    """Whether a value is another one than what its key has where it is left out."""
+    return value is not None and value is not False and value not in ([], {})

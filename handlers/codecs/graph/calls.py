@@ -1,0 +1,62 @@
+"""`tools_calls`: the provider's own calls, which their messages repeat beside the blocks. For us the blocks count."""
+
+import json
+from collections.abc import Iterable
+
+from pydantic import JsonValue
+
+from bus.messages.content import ToolCallBlock
+from handlers.codecs.graph.shapes import Object
+
+__all__ = ("calls_beside", "calls_out")
+
+
+def calls_beside(values: Iterable[Object], known: Iterable[str]) -> tuple[ToolCallBlock, ...]:
+    """The calls that no block names, in the order they stand in.
+
+    Two shapes are read: the one of OpenAI's Chat Completions, and a flat one. What is neither is no call; it stays in
+    the origin alone.
+    """
+    ids = set(known)
+    found: list[ToolCallBlock] = []
+    for value in values:
+        match value:
+            case {"id": str(id), "function": {"name": str(name), **function}}:
+                call = _call(id, name, function)
+            case {"id": str(id), "name": str(name)}:
+                call = _call(id, name, value)
+            case _:
+                continue
+        if id not in ids:
+            found.append(call)
+            ids.add(id)
+    return tuple(found)
+
+
+def calls_out(blocks: Iterable[ToolCallBlock]) -> list[JsonValue] | None:
+    """The calls as OpenAI's Chat Completions has them; None where there are none. Remote ones are no provider's."""
+    calls: list[JsonValue] = [
+        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": _text(call)}}
+        for call in blocks
+        if not call.remote
+    ]
+    return calls or None
+
+
+def _call(id: str, name: str, said: dict[str, JsonValue]) -> ToolCallBlock:
+    arguments = said.get("arguments", said.get("args"))
+    if not isinstance(arguments, str):
+        return ToolCallBlock(id=id, name=name, arguments={} if arguments is None else arguments)
+    try:
+        parsed: JsonValue = json.loads(arguments)
+    except (ValueError, RecursionError):
+        parsed = None
+    if not isinstance(parsed, dict):
+        return ToolCallBlock(id=id, name=name, arguments={}, arguments_raw=arguments)
+    return ToolCallBlock(id=id, name=name, arguments=parsed)
+
+
+def _text(call: ToolCallBlock) -> str:
+    if call.arguments_raw is not None and not call.arguments:
+        return call.arguments_raw
+    return json.dumps(call.arguments, ensure_ascii=False)

@@ -1,0 +1,132 @@
+"""A codec of either seed: reading message by message, writing with every loss named.
+
+What is written is read back at once and compared with what was to be said: whatever is not the same is a loss, by its
+path, whether or not anybody thought of it.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from pydantic import JsonValue
+
+from bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
+from bus.messages.reading import Publishable
+from handlers.codecs.codec import Codec, Written, written
+from handlers.codecs.graph.dialect import Dialect
+from handlers.codecs.graph.message_in import read
+from handlers.codecs.graph.message_out import Plain, plain
+from handlers.codecs.graph.origin import origin_of, without_origin
+from handlers.codecs.graph.residue import differences, restored
+from handlers.codecs.graph.shapes import Object
+
+__all__ = ("graph_codec",)
+
+
+def graph_codec(dialect: Dialect, about: str) -> Codec:
+    """The codec of a dialect."""
+    return Codec(name=dialect.name, about=about, read=partial(read, dialect=dialect), write=partial(_write, dialect))
+
+
+def _write(dialect: Dialect, messages: Sequence[Publishable], lossy: bool) -> Written:
+    values: list[JsonValue] = []
+    losses: list[str] = []
+    names: dict[str, str] = {}
+    place = 0
+    for group in _grouped(messages):
+        said = [message for message in group if isinstance(message, LlmMessage)]
+        if said:
+            value, lost = _one(said, place, names, dialect)
+            values.append(value)
+            losses += lost
+        else:
+            losses += [f"{place}: {_what(message)}" for message in group]
+        place += len(group)
+    return written(dialect.name, values, losses, lossy=lossy)
+
+
+def _grouped(messages: Sequence[Publishable]) -> Iterator[list[Publishable]]:
+    """Each message alone, but results of one batch that follow each other together."""
+    group: list[Publishable] = []
+    for message in messages:
+        if group and not _goes_on(group[-1], message):
+            yield group
+            group = []
+        group.append(message)
+    if group:
+        yield group
+
+
+def _goes_on(last: Publishable, message: Publishable) -> bool:
+    """Whether it is of the batch of the one before it. The first of a batch that was read has the batch's id."""
+    match last, message:
+        case ToolResultMessage(batch_id=str(one)), ToolResultMessage(batch_id=str(other)):
+            return one == other != message.id
+        case _:
+            return False
+
+
+def _one(
+    messages: list[LlmMessage], place: int, names: dict[str, str], dialect: Dialect
+) -> tuple[JsonValue, list[str]]:
+    """A message of theirs, and what it does not say, each with its path.
+
+    Args:
+        names: call id → name of the tool, of all calls so far; those of these messages are added.
+    """
+    origin = origin_of(messages[0], dialect.name)
+    said = plain(messages, origin, dialect)
+    value = restored(said.value, origin.residue)
+    losses = [f"{place + index}.content.{block}: {why}" for (index, block), why in said.dropped.items()]
+    losses += [f"{place}: in a result, {what}" for what in said.inner]
+    wanted = [_comparable(message, names, len(messages)) for message in _without_dropped(messages, said)]
+    found = [_comparable(message, names, len(messages)) for message in read(value, dialect)]
+    for index, (one, other) in enumerate(zip(wanted, found, strict=True)):
+        # Only the path: what differs may be private or long.
+        losses += [".".join([str(place + index), *map(str, _path(patch[0]))]) for patch in differences(one, other)]
+    for message in messages:
+        if isinstance(message, AssistantMessage):
+            names.update((call.id, call.name) for call in message.tool_calls())
+    return value, losses
+
+
+def _without_dropped(messages: list[LlmMessage], said: Plain) -> Iterator[LlmMessage]:
+    for index, message in enumerate(messages):
+        kept = tuple(block for place, block in enumerate(message.content) if (index, place) not in said.dropped)
+        yield message if len(kept) == len(message.content) else message.model_copy(update={"content": kept})
+
+
+def _comparable(message: LlmMessage, names: dict[str, str], count: int) -> Object:
+    """The message as it is compared: without its origin, and without what their conversation says elsewhere."""
+    value: Object = message.model_dump(mode="json", by_alias=True, exclude_none=True)
+    value["content"] = _without_empty(value["content"])
+    if metadata := without_origin(message.metadata):
+        value["metadata"] = metadata
+    else:
+        value.pop("metadata", None)
+    if isinstance(message, ToolResultMessage):
+        if count > 1:  # that they are one batch is what counts, not its name
+            value.pop("batchId", None)
+        if message.tool_name == names.get(message.tool_call_id):  # its call says it
+            value.pop("toolName", None)
+    return value
+
+
+def _without_empty(content: JsonValue) -> JsonValue:
+    """No annotations are the same as an empty list of them."""
+    match content:
+        case list():
+            return [_without_empty(block) for block in content]
+        case {"type": "text", "annotations": []}:
+            return {key: item for key, item in content.items() if key != "annotations"}
+        case {"type": "toolResult", "content": inner}:
+            return {**content, "content": _without_empty(inner)}
+        case _:
+            return content
+
+
+def _what(message: Publishable) -> str:
+    return f"a {type(message).__name__} is no message of theirs"
+
+
+def _path(path: JsonValue) -> list[JsonValue]:
+    return path if isinstance(path, list) else []

@@ -1,0 +1,70 @@
+"""References to media, both ways. Nothing opens a path or fetches a URL."""
+
+from pydantic import JsonValue, ValidationError
+
+from bus.errors import DecodeError
+from bus.messages.media import MediaRef
+from handlers.codecs.graph.shapes import MediaShape, Object
+
+__all__ = ("looks_like_media", "media_of", "media_out")
+
+_NEEDS = {"url": "url", "file_id": "file_id", "data": "data_base64"}
+_THEIR_NAMES = {"data": "data_base64"}
+
+
+def media_of(shape: MediaShape, path: str) -> MediaRef:
+    """Their reference as ours.
+
+    Raises:
+        DecodeError: the field that its kind names is not set, a URL is a local place, or what is said to be base64 or
+            a digest is none.
+    """
+    needed = _NEEDS[shape.kind]
+    if not getattr(shape, needed):
+        raise DecodeError(f"{path}.{needed}", f"media of kind {shape.kind!r} needs it")
+    try:
+        return MediaRef(
+            kind=shape.kind,
+            url=shape.url,
+            file_id=shape.file_id,
+            data=shape.data_base64,
+            sha256=None if shape.sha256 is None else shape.sha256.lower(),
+            mime_type=shape.mime_type,
+            size_bytes=shape.size_bytes,
+            filename=shape.filename,
+            width=shape.width,
+            height=shape.height,
+            duration_ms=shape.duration_ms,
+            page=shape.page,
+        )
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        name = str(first["loc"][0]) if first["loc"] else shape.kind
+        raise DecodeError(f"{path}.{_THEIR_NAMES.get(name, name)}", first["msg"]) from None
+
+
+def media_out(media: MediaRef) -> tuple[Object, Object] | None:
+    """What must be said of the media, and what is left out where it is None; None for what lies in a media store."""
+    if media.kind == "sha256":
+        return None
+    return {"kind": media.kind}, {
+        "url": media.url,
+        "file_id": media.file_id,
+        "data_base64": media.data,
+        "mime_type": media.mime_type,
+        "size_bytes": media.size_bytes,
+        "sha256": media.sha256,
+        "filename": media.filename,
+        "width": media.width,
+        "height": media.height,
+        "duration_ms": media.duration_ms,
+        "page": media.page,
+    }
+
+
+def looks_like_media(value: JsonValue) -> bool:
+    """Whether a tool's result is one reference to media rather than JSON that happens to have such keys."""
+    if not isinstance(value, dict) or not value.keys() <= MediaShape.model_fields.keys():
+        return False
+    kind = value.get("kind")
+    return isinstance(kind, str) and kind in _NEEDS and bool(value.get(_NEEDS[kind])) and bool(value.get("mime_type"))

@@ -1,0 +1,187 @@
+"""A message of theirs as ours: several, where it holds several results of tools."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pydantic import JsonValue
+
+from bus.errors import DecodeError
+from bus.messages.content import Block, TextBlock, ToolCallBlock, ToolResultBlock
+from bus.messages.message import (
+    AssistantMessage,
+    LlmMessage,
+    SystemMessage,
+    ToolResultMessage,
+    UserMessage,
+)
+from bus.messages.parsing import DEPTH_LIMIT, require_depth, require_json
+from bus.messages.usage import Usage
+from handlers.codecs.codec import ORIGIN
+from handlers.codecs.graph.blocks_in import BlockReader, renamed
+from handlers.codecs.graph.calls import calls_beside
+from handlers.codecs.graph.dialect import MESSAGE_ALIASES, Dialect
+from handlers.codecs.graph.message_out import plain
+from handlers.codecs.graph.moment import read_moment
+from handlers.codecs.graph.origin import Origin
+from handlers.codecs.graph.residue import differences
+from handlers.codecs.graph.shapes import MessageShape, Object, UsageShape, checked
+
+__all__ = ("read",)
+
+_ROOM = 8
+
+
+def read(value: JsonValue, dialect: Dialect) -> tuple[LlmMessage, ...]:
+    """One message of theirs.
+
+    Raises:
+        DecodeError: it has not their shape, or it is a live delta, which no lane keeps.
+    """
+    if not isinstance(value, dict):
+        raise DecodeError("", "a message is a JSON object")
+    require_json(value)
+    _require_room(value)
+    spelled, used = renamed(value, dict(MESSAGE_ALIASES), "")
+    names = {own: name for name, own in MESSAGE_ALIASES.items() if name in used}
+    shape = checked(MessageShape, spelled, "", names)
+    if shape.delta:
+        raise DecodeError("delta", "a live delta is not kept: read it with read_deltas")
+    reader = BlockReader(dialect)
+    content = _content(shape.content, reader)
+    messages, origin = _messages(shape, content, reader)
+    if used:
+        reader.words[""] = used
+    has_int_id = isinstance(value.get("message_id"), int)
+    origin = replace(origin, words=reader.words, has_int_id=has_int_id)
+    return _remembering(messages, _least(value, messages, origin, dialect), dialect)
+
+
+def _require_room(value: JsonValue) -> None:
+    """The origin puts a value some objects and lists deeper than it was, and what is kept must be readable."""
+    nested: list[JsonValue] = [value]
+    for _ in range(_ROOM - 1):
+        nested = [nested]
+    try:
+        require_depth(nested)
+    except DecodeError:
+        raise DecodeError("", f"nested deeper than {DEPTH_LIMIT - _ROOM}") from None
+
+
+def _content(content: JsonValue, reader: BlockReader) -> tuple[Block, ...]:
+    match content:
+        case None:
+            return ()
+        case str():
+            reader.words["content"] = frozenset({"string"})
+            return (TextBlock(text=content),)
+        case list():
+            return tuple(reader.block(block, f"content.{index}") for index, block in enumerate(content))
+        case _:
+            raise DecodeError("content", "want a list of blocks, or text")
+
+
+def _messages(
+    shape: MessageShape, content: tuple[Block, ...], reader: BlockReader
+) -> tuple[tuple[LlmMessage, ...], Origin]:
+    moment = read_moment(shape.timestamp, "timestamp")
+    id = str(shape.message_id) if "message_id" in shape.model_fields_set else None
+    metadata = {key: value for key, value in (shape.metadata or {}).items() if key != ORIGIN} or None
+    match shape.role:
+        case "user":
+            user = UserMessage(content=content, timestamp=moment, id=id, metadata=metadata, raw=shape.raw)
+            return (user,), Origin()
+        case "system":
+            system = SystemMessage(content=content, timestamp=moment, id=id, metadata=metadata, raw=shape.raw)
+            return (system,), Origin()
+        case "assistant":
+            own = [block.id for block in content if isinstance(block, ToolCallBlock)]
+            more = calls_beside(shape.tools_calls or (), own)
+            assistant = AssistantMessage(
+                content=(*content, *more),
+                timestamp=moment,
+                id=id,
+                metadata=metadata,
+                raw=shape.raw,
+                usage=None if shape.usages is None else _usage(shape.usages),
+                stop_reason="toolUse" if own or more else "stop",
+            )
+            return (assistant,), Origin(added_calls=len(more))
+        case "tool":
+            results, origin = _results(content, reader)
+            first, *others = results
+            batch = None if not others else id or f"batch:{first.tool_call_id}"
+            head = first.model_copy(
+                update={"timestamp": moment, "id": id, "metadata": metadata, "raw": shape.raw, "batch_id": batch}
+            )
+            rest = (
+                result.model_copy(
+                    update={"timestamp": moment, "id": None if id is None else f"{id}#{number}", "batch_id": batch}
+                )
+                for number, result in enumerate(others, 2)
+            )
+            return (head, *rest), origin
+
+
+def _results(content: tuple[Block, ...], reader: BlockReader) -> tuple[list[ToolResultMessage], Origin]:
+    """One message a result. What stands beside the results goes to the one before it, or to the first."""
+    places = [index for index, block in enumerate(content) if isinstance(block, ToolResultBlock)]
+    if not places:
+        # There is no call that it answers: the log keeps it, and no request ever shows it.
+        return [ToolResultMessage(tool_call_id="", content=content)], Origin(is_bare=True)
+    results: list[ToolResultMessage] = []
+    beside: list[tuple[int, int]] = []
+    for place, end in zip(places, (*places[1:], len(content)), strict=True):
+        block = content[place]
+        assert isinstance(block, ToolResultBlock)  # noqa: S101  # by what `places` is
+        before = content[:place] if not results else ()
+        behind = content[place + 1 : end]
+        said = block.content
+        if block.structured is not None and (before or behind):
+            # A model that reads content reads no JSON beside it.
+            said = (TextBlock(text=json.dumps(block.structured, ensure_ascii=False)),)
+            reader.add(f"content.{place}", "tool_result", "said")
+        results.append(
+            ToolResultMessage(
+                tool_call_id=block.tool_call_id,
+                content=(*before, *said, *behind),
+                structured=block.structured,
+                is_error=block.is_error,
+                status=block.status,
+            )
+        )
+        beside.append((len(before), len(behind)))
+    return results, Origin(beside=tuple(beside) if any(map(any, beside)) else ())
+
+
+def _usage(shape: UsageShape) -> Usage:
+    cached = shape.cache_read_input_tokens + shape.cache_creation_input_tokens
+    # Prompt tokens count the cached ones, as OpenAI and Gemini do; where they cannot, they are what they say.
+    without = shape.prompt_tokens - cached if shape.prompt_tokens >= cached else shape.prompt_tokens
+    return Usage(
+        input=without,
+        output=shape.completion_tokens,
+        reasoning=shape.reasoning_tokens,
+        cache_read=shape.cache_read_input_tokens,
+        cache_write=shape.cache_creation_input_tokens,
+        total_tokens=shape.total_tokens,
+        image_tokens=shape.image_tokens,
+        audio_tokens=shape.audio_tokens,
+    )
+
+
+def _least(value: Object, messages: Sequence[LlmMessage], origin: Origin, dialect: Dialect) -> Origin:
+    """The origin with all else that is to be remembered; the keys that say nothing are there or not, as is shorter."""
+    found = [
+        replace(way, residue=tuple(differences(value, plain(messages, way, dialect).value)))
+        for way in (origin, replace(origin, is_sparse=True))
+    ]
+    return min(found, key=lambda way: len(way.residue))
+
+
+def _remembering(messages: tuple[LlmMessage, ...], origin: Origin, dialect: Dialect) -> tuple[LlmMessage, ...]:
+    said = origin.to_json(dialect.name)
+    if said is None:
+        return messages
+    first, *others = messages
+    return (first.model_copy(update={"metadata": {**(first.metadata or {}), ORIGIN: said}}), *others)

@@ -1,0 +1,158 @@
+"""Our messages as one of theirs: one, or the results of one batch."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue
+
+from bus.messages.content import Block, TextBlock, ToolCallBlock
+from bus.messages.message import (
+    AssistantMessage,
+    DeveloperMessage,
+    LlmMessage,
+    SystemMessage,
+    ToolResultMessage,
+    UserMessage,
+)
+from bus.messages.usage import Usage
+from handlers.codecs.graph.blocks_out import BlockWriter
+from handlers.codecs.graph.calls import calls_out
+from handlers.codecs.graph.dialect import MESSAGE_ALIASES, Dialect
+from handlers.codecs.graph.moment import iso_time, seconds
+from handlers.codecs.graph.origin import Origin, without_origin
+from handlers.codecs.graph.shapes import Object
+
+__all__ = ("Plain", "plain")
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """One message of theirs, before the residue of its origin is put back."""
+
+    value: Object
+    dropped: dict[tuple[int, int], str] = field(default_factory=dict[tuple[int, int], str])
+    """which of our messages and which of its blocks has no form → why"""
+    inner: tuple[str, ...] = ()
+    """the same for blocks inside results, which have no place of their own in ours"""
+
+
+def plain(messages: Sequence[LlmMessage], origin: Origin, dialect: Dialect) -> Plain:
+    """What is written for a message, or for the results of one batch, by their origin's spelling."""
+    writer = _Writer(messages, origin, dialect)
+    first = messages[0]
+    required: Object = {} if first.id is None else {"message_id": _id(first.id, origin)}
+    required |= {"role": _role(first), "content": writer.content()}
+    calls = [block for message in messages for block in message.content if isinstance(block, ToolCallBlock)]
+    usage = first.usage if isinstance(first, AssistantMessage) else None
+    optional: Object = {
+        "delta": False,
+        "tools_calls": calls_out(calls) if isinstance(first, AssistantMessage) else None,
+        "reasoning": None,
+        "timestamp": (iso_time if dialect.writes_iso_time else seconds)(first.timestamp),
+        "metadata": without_origin(first.metadata),
+        "usages": None if usage is None else _usage(usage, is_sparse=origin.is_sparse),
+        "raw": first.raw if isinstance(first.raw, dict) else None,
+    }
+    if origin.is_sparse:
+        optional = {key: value for key, value in optional.items() if value is not None and value is not False}
+        if not optional["metadata"]:
+            del optional["metadata"]
+    used = origin.words.get("", frozenset())
+    names = {own: name for name, own in MESSAGE_ALIASES.items() if name in used}
+    value: Object = {names.get(key, key): item for key, item in (required | optional).items()}
+    return Plain(value, writer.dropped, tuple(writer.inner))
+
+
+class _Writer:
+    """The content of one message of theirs in the making."""
+
+    def __init__(self, messages: Sequence[LlmMessage], origin: Origin, dialect: Dialect) -> None:
+        self.dropped: dict[tuple[int, int], str] = {}
+        self._messages, self._origin = messages, origin
+        self._blocks = BlockWriter(dialect, origin.words, is_sparse=origin.is_sparse)
+        self._written: list[JsonValue] = []
+
+    @property
+    def inner(self) -> Iterator[str]:
+        """What is left out inside results."""
+        return (f"{path}: {why}" for path, why in self._blocks.dropped.items())
+
+    def content(self) -> JsonValue:
+        """The blocks, or the text that stands for them."""
+        for index, message in enumerate(self._messages):
+            if isinstance(message, ToolResultMessage) and not (self._origin.is_bare and message.tool_call_id == ""):
+                self._result(index, message)
+            else:
+                self._said(index, 0, self._own(message))
+        match self._written, self._messages[0].content:
+            case [_], (TextBlock(text=text, annotations=None | ()),) if "string" in self._origin.words.get(
+                "content", frozenset()
+            ):
+                return text
+            case _:
+                return self._written
+
+    def _own(self, message: LlmMessage) -> tuple[Block, ...]:
+        """The content without the calls that were named beside it alone, if they are still there."""
+        count = self._origin.added_calls
+        if count and all(isinstance(block, ToolCallBlock) for block in message.content[-count:]):
+            return message.content[:-count]
+        return message.content
+
+    def _result(self, index: int, message: ToolResultMessage) -> None:
+        before, behind = self._origin.beside[index] if index < len(self._origin.beside) else (0, 0)
+        end = len(message.content) - behind
+        if before > end:
+            before, end = 0, len(message.content)
+        self._said(index, 0, message.content[:before])
+        path = f"content.{len(self._written)}"
+        self._written.append(self._blocks.result(message, message.content[before:end], path))
+        self._said(index, end, message.content[end:])
+
+    def _said(self, index: int, start: int, content: tuple[Block, ...]) -> None:
+        for place, block in enumerate(content, start):
+            path = f"content.{len(self._written)}"
+            written = self._blocks.block(block, path)
+            if written is None:
+                self.dropped[index, place] = self._blocks.dropped.pop(path)
+            else:
+                self._written.append(written)
+
+
+def _id(id: str, origin: Origin) -> JsonValue:
+    if origin.has_int_id:
+        try:
+            return int(id)
+        except ValueError:  # it was given another one since
+            return id
+    return id
+
+
+def _role(message: LlmMessage) -> str:
+    match message:
+        case UserMessage():
+            return "user"
+        case AssistantMessage():
+            return "assistant"
+        case ToolResultMessage():
+            return "tool"
+        case SystemMessage() | DeveloperMessage():
+            return "system"
+        case _:
+            raise TypeError(f"{type(message).__name__} has no role")
+
+
+def _usage(usage: Usage, *, is_sparse: bool) -> Object:
+    optional: Object = {
+        "reasoning_tokens": usage.reasoning,
+        "cache_creation_input_tokens": usage.cache_write,
+        "cache_read_input_tokens": usage.cache_read,
+        "image_tokens": usage.image_tokens,
+        "audio_tokens": usage.audio_tokens,
+    }
+    return {
+        "completion_tokens": usage.output,
+        "prompt_tokens": usage.input + usage.cache_read + usage.cache_write,
+        "total_tokens": usage.total_tokens,
+        **{key: value for key, value in optional.items() if not is_sparse or value != 0},
+    }

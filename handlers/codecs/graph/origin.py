@@ -1,0 +1,92 @@
+"""What a message remembers of the JSON it was read from, so that it is written as it was."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pydantic import JsonValue
+
+from bus.messages.message import LlmMessage
+from handlers.codecs.codec import ORIGIN
+from handlers.codecs.graph.residue import Patch
+from handlers.codecs.graph.shapes import Object
+
+__all__ = ("Origin", "origin_of", "without_origin")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """One message of theirs, as far as ours does not say it."""
+
+    is_sparse: bool = False
+    """keys that say nothing were left out"""
+    has_int_id: bool = False
+    """the id was a number; ours is its text"""
+    words: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    """path → how that place was spelled, where it is not spelled as usual"""
+    beside: tuple[tuple[int, int], ...] = ()
+    """of a message of tool results, one pair a result: how many blocks of its content stood before and behind it"""
+    is_bare: bool = False
+    """a message of role tool that held no result"""
+    added_calls: int = 0
+    """how many calls at the end of the content were named beside the blocks alone"""
+    residue: tuple[Patch, ...] = ()
+
+    def to_json(self, codec: str) -> Object | None:
+        """As it stands in the metadata; None where there is nothing to remember."""
+        flags: Object = {
+            "sparse": self.is_sparse,
+            "intId": self.has_int_id,
+            "words": {path: [*sorted(words)] for path, words in self.words.items()},
+            "beside": [[*pair] for pair in self.beside],
+            "bare": self.is_bare,
+            "calls": self.added_calls,
+            "residue": [*self.residue],
+        }
+        said = {key: value for key, value in flags.items() if value}
+        return {"codec": codec, **said} if said else None
+
+
+def origin_of(message: LlmMessage, codec: str) -> Origin:
+    """What the message remembers of this codec's JSON; nothing, where it came from elsewhere or that is damaged."""
+    match (message.metadata or {}).get(ORIGIN):
+        case {"codec": str(name), **said} if name == codec:
+            return Origin(
+                is_sparse=said.get("sparse") is True,
+                has_int_id=said.get("intId") is True,
+                words=_words(said.get("words")),
+                beside=_pairs(said.get("beside")),
+                is_bare=said.get("bare") is True,
+                added_calls=_count(said.get("calls")),
+                residue=tuple(patch for patch in _items(said.get("residue")) if isinstance(patch, list)),
+            )
+        case _:
+            return Origin()
+
+
+def without_origin(metadata: Mapping[str, JsonValue] | None) -> Object:
+    """The metadata that its author gave; what any codec remembers is left out."""
+    said = dict(metadata or {})
+    match said.get(ORIGIN):
+        case {"codec": str()}:
+            del said[ORIGIN]
+        case _:
+            pass
+    return said
+
+
+def _words(value: JsonValue) -> dict[str, frozenset[str]]:
+    if not isinstance(value, dict):
+        return {}
+    return {path: frozenset(word for word in _items(words) if isinstance(word, str)) for path, words in value.items()}
+
+
+def _pairs(value: JsonValue) -> tuple[tuple[int, int], ...]:
+    return tuple((_count(pair[0]), _count(pair[1])) for pair in map(_items, _items(value)) if len(pair) == 2)
+
+
+def _items(value: JsonValue) -> list[JsonValue]:
+    return value if isinstance(value, list) else []
+
+
+def _count(value: JsonValue) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0

@@ -1,0 +1,184 @@
+"""The shape of their JSON: what is checked before anything is made of it. One class an object, with their names.
+
+Keys that are not here are not checked; the origin keeps them. Source: seeds 002 and 003; the defaults of both.
+"""
+
+from typing import Annotated, ClassVar, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
+from bus.errors import DecodeError
+
+__all__ = (
+    "AnnotationShape",
+    "AudioShape",
+    "CallShape",
+    "DataShape",
+    "DocumentShape",
+    "ErrorShape",
+    "ImageShape",
+    "MediaShape",
+    "MessageShape",
+    "Object",
+    "ReasoningShape",
+    "RefShape",
+    "ResultShape",
+    "Shape",
+    "TextShape",
+    "UsageShape",
+    "VideoShape",
+    "checked",
+)
+
+Object = dict[str, JsonValue]
+
+Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+"""Larger ones are no counts but faults, and other languages read them as something else."""
+
+
+class Shape(BaseModel):
+    """An object of their JSON. Nothing is turned from one type into another."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(frozen=True, strict=True, extra="ignore", allow_inf_nan=False)
+
+
+S = TypeVar("S", bound=Shape)
+
+
+class RefShape(Shape):
+    url: str | None = None
+    file_id: str | None = None
+    page: Whole | None = None
+    index: Whole | None = None
+    title: str | None = None
+
+
+class MediaShape(Shape):
+    kind: Literal["url", "file_id", "data"] = "url"
+    url: str | None = None
+    file_id: str | None = None
+    data_base64: str | None = None
+    mime_type: str | None = None
+    size_bytes: Whole | None = None
+    sha256: str | None = None
+    filename: str | None = None
+    width: Whole | None = None
+    height: Whole | None = None
+    duration_ms: Whole | None = None
+    page: Whole | None = None
+
+
+class TextShape(Shape):
+    text: str = ""
+    annotations: list[RefShape] | None = None
+
+
+class ImageShape(Shape):
+    media: MediaShape
+    alt_text: str | None = None
+    bbox: Annotated[list[float], Field(min_length=4, max_length=4)] | None = None
+
+
+class AudioShape(Shape):
+    media: MediaShape
+    transcript: str | None = None
+    sample_rate: Whole | None = None
+    channels: Whole | None = None
+
+
+class VideoShape(Shape):
+    media: MediaShape
+    thumbnail: MediaShape | None = None
+
+
+class DocumentShape(Shape):
+    media: MediaShape
+    text: str | None = None
+    pages: list[Whole] | None = None
+    excerpt: str | None = None
+
+
+class DataShape(Shape):
+    mime_type: str
+    data_base64: str | None = None
+    media: MediaShape | None = None
+
+
+class CallShape(Shape):
+    """A tool call, a remote one too."""
+
+    id: str
+    name: str
+    args: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
+    tool_type: str | None = None
+
+
+class ResultShape(Shape):
+    call_id: str
+    output: JsonValue = None
+    is_error: bool = False
+    status: Literal["completed", "failed"] | None = None
+
+
+class ReasoningShape(Shape):
+    summary: str
+    details: list[str] | None = None
+    signature: str | None = None
+
+
+class AnnotationShape(Shape):
+    kind: Literal["citation", "note"] = "citation"
+    refs: list[RefShape] = Field(default_factory=list[RefShape])
+    spans: list[Annotated[list[Whole], Field(min_length=2, max_length=2)]] | None = None
+    annotation: RefShape | None = None
+
+
+class ErrorShape(Shape):
+    message: str
+    code: str | None = None
+    data: dict[str, JsonValue] | None = None
+
+
+class UsageShape(Shape):
+    completion_tokens: Whole
+    prompt_tokens: Whole
+    total_tokens: Whole
+    reasoning_tokens: Whole = 0
+    cache_creation_input_tokens: Whole = 0
+    cache_read_input_tokens: Whole = 0
+    image_tokens: Whole | None = 0
+    audio_tokens: Whole | None = 0
+
+
+class MessageShape(Shape):
+    """A message. Its blocks are looked at one by one, each by its type."""
+
+    message_id: str | int = ""
+    role: Literal["user", "assistant", "system", "tool"]
+    content: JsonValue = None
+    delta: bool = False
+    tools_calls: list[dict[str, JsonValue]] | None = None
+    reasoning: str | None = None
+    timestamp: JsonValue = None
+    metadata: dict[str, JsonValue] | None = None
+    usages: UsageShape | None = None
+    raw: dict[str, JsonValue] | None = None
+
+
+def checked(shape: type[S], value: JsonValue, path: str, names: dict[str, str]) -> S:
+    """The value, if it has this shape.
+
+    Args:
+        path: where the value is; it stands before the path to the fault.
+        names: key → the name it has in the data, where that is another one.
+
+    Raises:
+        DecodeError: names the first field that does not fit, as the data calls it.
+    """
+    try:
+        return shape.model_validate(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        known = [str(part) for part in first["loc"] if part not in {"str", "int", "dict", "list"}]
+        known[:1] = [names.get(name, name) for name in known[:1]]
+        raise DecodeError(".".join([*([path] if path else []), *known]), first["msg"]) from None

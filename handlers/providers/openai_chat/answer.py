@@ -1,0 +1,199 @@
+"""What OpenAI's Chat Completions API answers, whole or as a stream of chunks, as a message."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pydantic import JsonValue
+
+from bus.errors import DecodeError
+from bus.messages.content import AnnotationRef, Block, TextBlock, ThinkingBlock, UnknownBlock
+from bus.messages.message import AssistantMessage, StopReason, now_ms
+from bus.messages.usage import Rates, Usage
+from handlers.providers.answer import ModelEvent, Piece, read_call, text_of
+from handlers.providers.openai.fields import index_at, list_at, object_at, refs_of, text_at
+from handlers.providers.openai.usage import usage_of
+from handlers.providers.openai.wire import NO_NAMES, PROVIDER
+from handlers.providers.request import Json
+
+__all__ = ("OpenAIChatAnswer", "from_openai_chat")
+
+_STOP_REASONS: Mapping[str, StopReason] = {
+    "stop": "stop",
+    "length": "length",
+    "tool_calls": "toolUse",
+    "function_call": "toolUse",
+    "content_filter": "guardRail",
+}
+_REFUSAL = "refusal"
+
+_TEXTS: Mapping[str, Literal["text", "thinking"]] = {"thinking": "thinking", "content": "text", _REFUSAL: "text"}
+_THINKING = ("reasoning_content", "reasoning")
+"""Not OpenAI's own: servers that speak its language tell their model's thinking by one of these, or by both."""
+
+
+def from_openai_chat(
+    response: Json, *, model: str | None = None, rates: Rates | None = None, names: Mapping[str, str] = NO_NAMES
+) -> AssistantMessage:
+    """The message that a whole response of Chat Completions is: its first choice.
+
+    Args:
+        model: what was asked for; the response's own name for it if None.
+        rates: what a million tokens cost you; None leaves the cost unknown.
+        names: `ProviderRequest.tool_names` of the request.
+
+    Raises:
+        DecodeError: it is no response of this API.
+    """
+    choices = list_at(response, "choices", "")
+    if not choices:
+        raise DecodeError("choices", "a response of Chat Completions has a choice")
+    choice = object_at(choices[0], "choices.0")
+    message = object_at(choice.get("message"), "choices.0.message")
+    text_at(choice, "finish_reason", "choices.0", required=True)
+    calls = list_at(message, "tool_calls", "choices.0.message")
+    numbered: list[JsonValue] = [
+        {**object_at(call, f"choices.0.message.tool_calls.{index}"), "index": index} for index, call in enumerate(calls)
+    ]
+    answer = OpenAIChatAnswer(model, rates, names)
+    whole: Json = {**choice, "index": 0, "delta": {**message, "tool_calls": numbered}}
+    answer.take({**response, "object": _CHUNK, "choices": [whole]}, said="message")
+    return answer.message()
+
+
+_CHUNK = "chat.completion.chunk"
+
+
+@dataclass(slots=True)
+class _Part:
+    """A block in the making: a text under one of the names of `_TEXTS`, or a call."""
+
+    name: str
+    texts: list[str] = field(default_factory=list[str])
+    refs: tuple[AnnotationRef, ...] = ()
+    call_id: str = ""
+    tool_name: str = ""
+    raw: Json | None = None
+    """a call that is none of a function"""
+
+
+class OpenAIChatAnswer:
+    """The message that the stream's chunks build up; see `Answer`. Choices after the first say nothing."""
+
+    def __init__(
+        self, model: str | None = None, rates: Rates | None = None, names: Mapping[str, str] = NO_NAMES
+    ) -> None:
+        """See `from_openai_chat`."""
+        self._asked, self._rates, self._names = model, rates, names
+        self._parts: dict[str | int, _Part] = {}
+        """by the name of the text or the number of the call, in the order of their beginnings"""
+        self._usage: Usage | None = None
+        self._id: str | None = None
+        self._model: str | None = None
+        self._stop: str | None = None
+        self._error: str | None = None
+        self.is_complete = False
+
+    def take(self, event: Json, *, said: Literal["delta", "message"] = "delta") -> list[ModelEvent]:
+        """See `Answer.take`.
+
+        Args:
+            said: what the paths of errors call the place where the first choice says something.
+        """
+        if isinstance(error := event.get("error"), dict):
+            self._error, self.is_complete = text_of(error, "message") or "the provider failed", True
+            return []
+        if "choices" not in event and event.get("object") not in (None, _CHUNK):
+            return []
+        if not isinstance(choices := event.get("choices"), list):
+            raise DecodeError("choices", "a chunk of Chat Completions has a list of choices")
+        self._id, self._model = self._id or text_of(event, "id") or None, self._model or text_of(event, "model") or None
+        told: list[ModelEvent] = []
+        for at, value in enumerate(choices):
+            choice = object_at(value, f"choices.{at}")
+            if choice.get("index") in (None, 0):
+                told += self._choose(choice, f"choices.{at}", said)
+        usage = usage_of(event.get("usage"), self._rates)
+        self._usage = usage or self._usage
+        return [*told, usage] if usage else told
+
+    def message(self, fault: str | None = None) -> AssistantMessage:
+        """See `Answer.message`."""
+        fault = fault or self._error
+        model = self._asked or self._model
+        content = tuple(self._block(part) for key, part in self._parts.items() if not fault or self._is_whole(key))
+        stop, raw = self._stopped()
+        return AssistantMessage(
+            content=content,
+            stop_reason="error" if fault else stop,
+            raw_stop_reason=raw,
+            error_message=fault,
+            provider=PROVIDER,
+            # As it was asked for, not as the provider calls it in full.
+            model=model,
+            metadata={"responseModel": self._model} if self._model not in {None, model} else None,
+            usage=self._usage,
+            response_id=self._id,
+            timestamp=now_ms(),
+        )
+
+    def _choose(self, choice: Json, place: str, said: str) -> list[ModelEvent]:
+        path = f"{place}.{said}"
+        delta = object_at({} if (value := choice.get("delta")) is None else value, path)
+        told: list[ModelEvent] = []
+        for name, kind in _TEXTS.items():
+            if text := _thinking_of(delta) if kind == "thinking" else text_at(delta, name, path):
+                self._parts.setdefault(name, _Part(name)).texts.append(text)
+                told.append(Piece(kind, text, self._number(name)))
+        for at, call in enumerate(list_at(delta, "tool_calls", path)):
+            told += self._call(object_at(call, f"{path}.tool_calls.{at}"), f"{path}.tool_calls.{at}")
+        if refs := refs_of(list_at(delta, "annotations", path)):
+            self._parts.setdefault("content", _Part("content")).refs += refs
+        if stop := text_at(choice, "finish_reason", place):
+            self._stop, self.is_complete = stop, True
+        return told
+
+    def _call(self, call: Json, path: str) -> list[ModelEvent]:
+        index = index_at(call, "index", path)
+        if text_of(call, "type") not in {"", "function"}:
+            # A tool that is no function: not ours, and we never offer one.
+            self._parts[index] = _Part("call", raw={name: value for name, value in call.items() if name != "index"})
+            return []
+        function = object_at({} if (value := call.get("function")) is None else value, f"{path}.function")
+        fragment = text_at(function, "arguments", f"{path}.function")
+        if index in self._parts:
+            self._parts[index].texts.append(fragment)
+            return [Piece("toolCall", fragment, self._number(index))]
+        name = text_at(function, "name", f"{path}.function", required=True)
+        call_id = text_at(call, "id", path, required=True)
+        self._parts[index] = _Part("call", [fragment], call_id=call_id, tool_name=name)
+        return [Piece("toolCall", fragment, self._number(index), self._names.get(name, name))]
+
+    def _number(self, key: str | int) -> int:
+        return list(self._parts).index(key)
+
+    def _is_whole(self, key: str | int) -> bool:
+        """A call is told to its end once another one begins or the provider says why it stopped."""
+        return isinstance(key, str) or self._stop is not None or key != list(self._parts)[-1]
+
+    def _stopped(self) -> tuple[StopReason, str | None]:
+        stop = _STOP_REASONS.get(self._stop or "", "stop")
+        if stop == "stop" and _REFUSAL in self._parts:
+            return "guardRail", _REFUSAL
+        # A tool that it had to call: the provider says "stop" then.
+        called = any(part.name == "call" and part.raw is None for part in self._parts.values())
+        return "toolUse" if stop == "stop" and called else stop, self._stop
+
+    def _block(self, part: _Part) -> Block:
+        text = "".join(part.texts)
+        if part.raw is not None:
+            return UnknownBlock(raw=part.raw)
+        if part.name == "call":
+            return read_call(part.call_id, part.tool_name, text, self._names)
+        if _TEXTS[part.name] == "thinking":
+            return ThinkingBlock(text=text)
+        return TextBlock(text=text, annotations=part.refs or None)
+
+
+def _thinking_of(delta: Json) -> str:
+    return next((text for name in _THINKING if (text := text_of(delta, name))), "")

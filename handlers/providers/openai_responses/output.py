@@ -1,0 +1,53 @@
+"""The output items of a response as blocks of a message."""
+
+from collections.abc import Mapping
+
+from bus.messages.content import Block, TextBlock, UnknownBlock
+from handlers.providers.answer import read_call
+from handlers.providers.openai.fields import list_at, object_at, refs_of, text_at
+from handlers.providers.openai_responses.reasoning import thinking_block
+from handlers.providers.request import Json
+
+__all__ = ("output_blocks", "refuses")
+
+
+def output_blocks(item: Json, path: str, names: Mapping[str, str]) -> list[Block]:
+    """What one item says: a message's texts, thinking, or a call. Another is kept whole as it is.
+
+    Args:
+        names: see `ProviderRequest.tool_names`.
+
+    Raises:
+        DecodeError: it has not the shape of its type.
+    """
+    match item.get("type"):
+        case "message":
+            parts = enumerate(list_at(item, "content", path))
+            return [_said(object_at(part, f"{path}.content.{at}"), f"{path}.content.{at}") for at, part in parts]
+        case "reasoning":
+            return [thinking_block(item, path)]
+        case "function_call":
+            call, name = text_at(item, "call_id", path, required=True), text_at(item, "name", path, required=True)
+            return [read_call(call, name, text_at(item, "arguments", path), names)]
+        case _:
+            text_at(item, "type", path, required=True)
+            return [UnknownBlock(raw=item)]
+
+
+def refuses(item: Json) -> bool:
+    """Whether the model says in it that it will not answer."""
+    content = item.get("content")
+    parts = content if item.get("type") == "message" and isinstance(content, list) else []
+    return any(isinstance(part, dict) and part.get("type") == "refusal" for part in parts)
+
+
+def _said(part: Json, path: str) -> Block:
+    match part.get("type"):
+        case "output_text":
+            refs = refs_of(list_at(part, "annotations", path))
+            return TextBlock(text=text_at(part, "text", path, required=True), annotations=refs or None)
+        case "refusal":
+            return TextBlock(text=text_at(part, "refusal", path, required=True))
+        case _:
+            text_at(part, "type", path, required=True)
+            return UnknownBlock(raw=part)

@@ -1,0 +1,295 @@
+"""What a media store promises, on every one that there is."""
+
+import hashlib
+import os
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import anyio
+import anyio.lowlevel
+import httpx2
+import obstore
+import pytest
+from obstore.store import LocalStore, MemoryStore, ObjectStore, S3Store
+
+from bus import (
+    DirectoryMedia,
+    MediaDamaged,
+    MediaMissing,
+    MediaStore,
+    MediaTooLarge,
+    ObjectMedia,
+    SetupError,
+    SigningStore,
+    Unavailable,
+)
+from bus.connection import LinkPool, Server
+from bus.errors import InvalidMediaKey, MissingExtra
+from bus.keys import Keys
+from bus.launch import find_binary
+from bus.media import RedisMedia
+from bus.media.store import MediaHead
+from tests.needs import find
+from tests.object_store import bucket_at
+from tests.servers import RealServer, real_server, shortly
+
+DATA = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 300
+SHA256 = hashlib.sha256(DATA).hexdigest()
+ABSENT = "0" * 64
+
+
+class Place(NamedTuple):
+    """A store, and the way past it to what it keeps."""
+
+    store: MediaStore
+    overwrite: Callable[[str, bytes], Awaitable[None]]
+
+
+@asynccontextmanager
+async def on_redis(server: RealServer) -> AsyncGenerator[Place, None]:
+    pool = LinkPool(Server(server.url))
+
+    async def overwrite(sha256: str, data: bytes) -> None:
+        await pool.call("SET", f"lanebus:media:{sha256}", data)
+
+    try:
+        yield Place(RedisMedia(pool, Keys()), overwrite)
+    finally:
+        await pool.close()
+
+
+def in_objects(store: ObjectStore) -> Place:
+    async def overwrite(sha256: str, data: bytes) -> None:
+        await obstore.put_async(store, f"sha256/{sha256[:2]}/{sha256}", data)
+
+    return Place(ObjectMedia(store), overwrite)
+
+
+def in_directory(path: Path) -> Place:
+    async def overwrite(sha256: str, data: bytes) -> None:
+        await anyio.Path(path / sha256[:2] / sha256[2:4] / sha256).write_bytes(data)
+
+    return Place(DirectoryMedia(path), overwrite)
+
+
+STORES = [
+    *("valkey", pytest.param("redis", marks=pytest.mark.needs("redis-server"))),
+    *("directory", "memory", "local", "s3"),
+]
+
+
+@pytest.fixture(params=STORES)
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Place, None]:
+    match request.param:
+        case "directory":
+            yield in_directory(tmp_path / "media")
+        case "memory":
+            yield in_objects(MemoryStore())
+        case "local":
+            yield in_objects(LocalStore(tmp_path))
+        case "s3":
+            store = request.getfixturevalue("s3")
+            assert isinstance(store, S3Store)
+            yield in_objects(store)
+        case server:
+            binary = find_binary() if server == "valkey" else find("redis-server")
+            assert binary is not None
+            with real_server(binary) as started:
+                async with on_redis(started) as on_server:
+                    yield on_server
+
+
+async def test_what_was_put_is_got_back_under_its_sha256(place: Place) -> None:
+    assert await place.store.put_if_absent(DATA, mime_type="image/png") == SHA256
+    assert await place.store.get(SHA256) == DATA
+    head = await place.store.head(SHA256)
+    assert head is not None
+    assert head.size_bytes == len(DATA)
+
+
+async def test_what_was_never_put_is_missing(place: Place) -> None:
+    assert await place.store.head(ABSENT) is None
+    with pytest.raises(MediaMissing) as caught:
+        await place.store.get(ABSENT)
+    assert caught.value.key == ABSENT
+
+
+async def test_putting_twice_keeps_one(place: Place) -> None:
+    assert {await place.store.put_if_absent(DATA) for _ in range(2)} == {SHA256}
+    assert await place.store.get(SHA256) == DATA
+
+
+async def test_many_may_put_the_same_at_once(place: Place) -> None:
+    found: list[str] = []
+
+    async def put() -> None:
+        found.append(await place.store.put_if_absent(DATA))
+        assert await place.store.get(SHA256) == DATA
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(12):
+            tasks.start_soon(put)
+    assert found == [SHA256] * 12
+
+
+async def test_damage_is_seen_on_every_get(place: Place) -> None:
+    await place.store.put_if_absent(DATA)
+    await place.overwrite(SHA256, DATA[:-1] + b"?")
+    with pytest.raises(MediaDamaged):
+        await place.store.get(SHA256)
+    with pytest.raises(MediaDamaged) as caught:
+        await place.store.get(SHA256)
+    assert (caught.value.sha256, caught.value.found) == (SHA256, hashlib.sha256(DATA[:-1] + b"?").hexdigest())
+
+
+async def test_what_was_cut_short_is_mended_by_the_next_put(place: Place) -> None:
+    await place.store.put_if_absent(DATA)
+    await place.overwrite(SHA256, DATA[:100])
+    await place.store.put_if_absent(DATA)
+    assert await place.store.get(SHA256) == DATA
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "",
+        "../../etc/passwd",
+        "/etc/passwd",
+        "ab/../../x",
+        "0" * 63,
+        "0" * 65,
+        "A" * 64,
+        f"{'0' * 63}\n",
+        "~",
+        "*",
+        "é" * 64,
+    ],
+)
+async def test_what_is_no_sha256_is_never_looked_up(place: Place, key: str) -> None:
+    for look in (place.store.get, place.store.head):
+        with pytest.raises(InvalidMediaKey):
+            await look(key)
+
+
+async def test_large_media_go_through(place: Place) -> None:
+    data = os.urandom(1024) * 20_000
+    async with shortly(60):
+        sha256 = await place.store.put_if_absent(data)
+        assert await place.store.get(sha256) == data
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_put_that_is_cancelled_leaves_all_or_nothing(place: Place, turns: int) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(place.store.put_if_absent, DATA)
+        for _ in range(turns):
+            await anyio.lowlevel.checkpoint()
+        tasks.cancel_scope.cancel()
+    head = await place.store.head(SHA256)
+    assert head is None or head.size_bytes == len(DATA)
+    await place.store.put_if_absent(DATA)
+    assert await place.store.get(SHA256) == DATA
+
+
+# --- each by itself -----------------------------------------------------------------------------------------------
+
+
+async def test_a_server_that_is_gone_is_unavailable(valkey: RealServer) -> None:
+    async with on_redis(valkey) as place:
+        valkey.kill()
+        for look in (place.store.put_if_absent(DATA), place.store.get(SHA256), place.store.head(SHA256)):
+            with pytest.raises(Unavailable):
+                await look
+
+
+async def test_the_server_s_memory_is_not_asked_for_more_than_the_limit(valkey: RealServer) -> None:
+    async with on_redis(valkey) as place:
+        pool = LinkPool(Server(valkey.url))
+        small = RedisMedia(pool, Keys(), limit_bytes=len(DATA) - 1)
+        with pytest.raises(MediaTooLarge) as caught:
+            await small.put_if_absent(DATA)
+        assert (caught.value.size_bytes, caught.value.limit_bytes) == (len(DATA), len(DATA) - 1)
+        assert await place.store.head(SHA256) is None
+        await pool.close()
+
+
+async def test_a_server_that_is_full_says_so(valkey: RealServer) -> None:
+    async with on_redis(valkey) as place:
+        valkey.do("CONFIG", "SET", "maxmemory", "1")
+        with pytest.raises(Unavailable, match="OOM"):
+            await place.store.put_if_absent(DATA)
+
+
+async def test_files_are_for_their_owner_alone_and_nothing_else_is_left(tmp_path: Path) -> None:
+    root = tmp_path / "deep" / "media"
+    store = DirectoryMedia(root)
+    await store.put_if_absent(DATA)
+    file = root / SHA256[:2] / SHA256[2:4] / SHA256
+    assert [path for path in root.rglob("*") if path.is_file()] == [file]
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert {folder.stat().st_mode & 0o777 for folder in (root, file.parent, file.parent.parent)} == {0o700}
+    assert await store.head(SHA256) == MediaHead(len(DATA))
+
+
+async def test_a_directory_that_cannot_be_is_unavailable(tmp_path: Path) -> None:
+    (tmp_path / "media").write_text("a file")
+    store = DirectoryMedia(tmp_path / "media")
+    for look in (store.put_if_absent(DATA), store.get(SHA256), store.head(SHA256)):
+        with pytest.raises(Unavailable):
+            await look
+
+
+async def test_an_object_carries_its_type_and_is_an_attachment(s3: S3Store) -> None:
+    store = ObjectMedia(s3)
+    await store.put_if_absent(DATA, mime_type="image/png")
+    assert await store.head(SHA256) == MediaHead(len(DATA), "image/png")
+    answer = await obstore.get_async(s3, f"sha256/{SHA256[:2]}/{SHA256}")
+    assert answer.attributes["Content-Disposition"] == "attachment"
+
+
+async def test_a_signed_url_is_read_by_anybody(s3: S3Store) -> None:
+    store = ObjectMedia(s3)
+    assert isinstance(store, SigningStore)
+    await store.put_if_absent(DATA, mime_type="image/png")
+    url = await store.sign(SHA256, seconds=60)
+    assert url is not None
+    assert "X-Amz-Signature" in url
+    async with httpx2.AsyncClient() as client:
+        answer = await client.get(url)
+    assert (answer.content, answer.headers["content-type"]) == (DATA, "image/png")
+    with pytest.raises(InvalidMediaKey):
+        await store.sign("../x", seconds=60)
+
+
+async def test_a_store_in_memory_signs_nothing() -> None:
+    assert await ObjectMedia(MemoryStore()).sign(SHA256, seconds=60) is None
+
+
+async def test_an_object_store_that_is_gone_is_unavailable_and_is_not_quoted() -> None:
+    store = ObjectMedia(bucket_at(1, "media"))
+    for look in (store.put_if_absent(DATA), store.get(SHA256), store.head(SHA256)):
+        with pytest.raises(Unavailable) as caught:
+            await look
+        assert "127.0.0.1" not in str(caught.value)
+
+
+async def test_a_bucket_that_does_not_exist_is_a_wrong_setting(s3_port: int) -> None:
+    with pytest.raises(SetupError):
+        await ObjectMedia(bucket_at(s3_port, "nobody-made-it")).put_if_absent(DATA)
+
+
+async def test_an_object_store_may_be_given_by_url() -> None:
+    store = ObjectMedia.from_url("memory:///")
+    assert await store.get(await store.put_if_absent(DATA)) == DATA
+    for url in ("nothing", "ftp://host/x"):
+        with pytest.raises(SetupError):
+            ObjectMedia.from_url(url)
+
+
+def test_without_its_package_an_object_store_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore.store", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'lanebus\[s3\]'"):
+        ObjectMedia.from_url("memory:///")

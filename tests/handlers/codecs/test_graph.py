@@ -1,0 +1,81 @@
+"""What both codecs of the graph framework promise: nothing is lost, or it is named."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from pydantic import JsonValue
+
+from bus.envelope import Envelope
+from bus.messages.context_entry import ContextEntry
+from bus.messages.message import LlmMessage, ToolResultMessage
+from bus.messages.reading import Publishable, read_message
+from handlers.codecs.c002 import C002
+from handlers.codecs.c003 import C003
+from handlers.codecs.codec import ORIGIN, Codec, Unsayable
+from tests.handlers.codecs.graph_json import graph_messages
+from tests.handlers.lane_logs import lane_logs
+
+__all__ = ()
+
+both = pytest.mark.parametrize("codec", [C002, C003], ids=["002", "003"])
+
+
+def exactly(value: JsonValue) -> str:
+    """JSON to compare by: 1 is not 1.0, nor true."""
+    return json.dumps(value, sort_keys=True)
+
+
+@both
+@settings(max_examples=400, deadline=None)
+@given(value=graph_messages)
+def test_their_json_comes_back_as_it_was(codec: Codec, value: dict[str, JsonValue]) -> None:
+    messages = codec.read(value)
+    written = codec.write(messages, False)
+    assert [exactly(one) for one in written.values] == [exactly(value)]
+    assert written.losses == ()
+
+
+@both
+@settings(max_examples=200, deadline=None)
+@given(value=graph_messages)
+def test_what_was_read_can_be_kept_in_the_log(codec: Codec, value: dict[str, JsonValue]) -> None:
+    messages = codec.read(value)
+    assert [read_message(message.to_json()) for message in messages] == [*messages]
+
+
+def bare(message: Publishable) -> Publishable:
+    """The message without what a codec remembers, and without the name of its batch, which is nobody's word."""
+    assert isinstance(message, LlmMessage)
+    metadata = {key: value for key, value in (message.metadata or {}).items() if key != ORIGIN}
+    update: dict[str, object] = {"metadata": metadata or None}
+    if isinstance(message, ToolResultMessage):
+        update["batch_id"] = None
+    return message.model_copy(update=update)
+
+
+@both
+@settings(max_examples=300, deadline=None)
+@given(value=graph_messages)
+def test_without_its_origin_a_message_says_the_same_or_names_what_it_does_not(
+    codec: Codec, value: dict[str, JsonValue]
+) -> None:
+    messages = [bare(message) for message in codec.read(value)]
+    written = codec.write(messages, True)
+    back = [bare(message) for one in written.values for message in codec.read(one)]
+    assert (back == messages) == (written.losses == ())
+
+
+@both
+@settings(max_examples=300, deadline=None)
+@given(log=lane_logs())
+def test_any_log_is_written_or_each_loss_is_named_with_its_path(codec: Codec, log: list[Envelope]) -> None:
+    messages = [entry.message for entry in log if isinstance(entry.message, LlmMessage | ContextEntry)]
+    written = codec.write(messages, True)
+    assert all(int(loss.partition(".")[0].partition(":")[0]) < len(messages) for loss in written.losses)
+    if written.losses:
+        with pytest.raises(Unsayable) as caught:
+            codec.write(messages, False)
+        assert caught.value.losses == written.losses
+    for value in written.values:
+        codec.read(value)

@@ -1,0 +1,76 @@
+"""A server that speaks S3, as a process of its own.
+
+async def test_x(s3: S3Store): ...      an empty bucket of it, through the client that users have
+"""
+
+import http.client
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+from obstore.store import S3Store
+
+__all__ = ("bucket_at",)
+
+_buckets = count()
+
+
+@pytest.fixture(scope="session")
+def s3_port() -> Iterator[int]:
+    """The port of the server; it is started for the first test that asks, and ended with the last."""
+    with tempfile.TemporaryFile("w+") as said:
+        # Port 0: it takes a free one and says which.
+        command = [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
+        process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT)
+        try:
+            yield _port(process, said.fileno())
+        finally:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def s3(s3_port: int) -> S3Store:
+    """A new bucket."""
+    bucket = f"media-{next(_buckets)}"
+    connection = http.client.HTTPConnection("127.0.0.1", s3_port, timeout=20)
+    connection.request(
+        "PUT",
+        f"/{bucket}",
+        headers={"Authorization": "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request"},
+    )
+    assert connection.getresponse().status == 200
+    connection.close()
+    return bucket_at(s3_port, bucket)
+
+
+def bucket_at(port: int, bucket: str) -> S3Store:
+    """A bucket of the server on a port; nothing connects yet."""
+    return S3Store(
+        bucket,
+        endpoint=f"http://127.0.0.1:{port}",
+        region="us-east-1",
+        access_key_id="test",
+        secret_access_key="test",
+        virtual_hosted_style_request=False,
+        client_options={"allow_http": True},
+        retry_config={"max_retries": 0},
+    )
+
+
+def _port(process: "subprocess.Popen[bytes]", said: int) -> int:
+    deadline = time.monotonic() + 60
+    while True:
+        with open(said, closefd=False) as file:
+            file.seek(0)
+            text = file.read()
+        if found := re.search(r"Running on http://127\.0\.0\.1:(\d+)", text):
+            return int(found[1])
+        assert time.monotonic() < deadline, f"the object store did not start: {text}"
+        assert process.poll() is None, f"the object store ended by itself: {text}"
+        time.sleep(0.01)
