@@ -33,9 +33,9 @@ _LINES_WITH_HEADER = 100
 )
 @click.pass_context
 def command(ctx: click.Context, file: Path, session: str | None) -> int:
-    """Put a transcript FILE into a session; "-" is stdin. Its format is detected: session files of the agents pi and
-    Claude Code, a conversation as OpenAI's Chat Completions takes it (one JSON document), and what `lanebus export`
-    wrote.
+    """Put a transcript FILE into a session; "-" is stdin. Its format is detected: session files of the agents pi,
+    Claude Code and seed 000, a conversation as OpenAI's Chat Completions takes it (one JSON document), and what
+    `lanebus export` wrote.
 
     Imported again, also after an import that was cut, it adds only what is missing. A line that cannot be read is
     listed on stderr with its number and the reason, the others go in, and the exit code is 1.
