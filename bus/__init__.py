@@ -39,6 +39,7 @@ from bus.media import (
     media_store_at,
     resolve_media,
 )
+from bus.messages.compaction_block import CompactionBlock
 from bus.messages.content import (
     AudioBlock,
     Block,
@@ -56,7 +57,9 @@ from bus.messages.context_entry import (
     ContextEntry,
     Label,
     LeafMove,
+    LoopCompaction,
     ModelChange,
+    Prune,
     ThinkingLevelChange,
 )
 from bus.messages.delta import Delta
@@ -110,6 +113,7 @@ __all__ = (
     "Block",
     "BranchSummary",
     "Compaction",
+    "CompactionBlock",
     "ContextEntry",
     "Cost",
     "Delta",
@@ -120,8 +124,10 @@ __all__ = (
     "Label",
     "LeafMove",
     "LlmMessage",
+    "LoopCompaction",
     "MediaRef",
     "ModelChange",
+    "Prune",
     "Publishable",
     "Rates",
     "SystemMessage",

@@ -15,7 +15,7 @@ from handlers.cli.output import Output, tell
 from handlers.cli.run import run
 from handlers.context.build import build_context
 from handlers.context.fold import Context
-from handlers.providers.anthropic import to_anthropic
+from handlers.providers.registry import PROVIDERS
 from handlers.providers.tools import ToolSpec
 
 __all__ = ("command",)
@@ -24,7 +24,7 @@ __all__ = ("command",)
 @click.command("context", cls=BusCommand)
 @click.argument("session")
 @click.option(
-    "--provider", type=click.Choice(["anthropic"]), default="anthropic", help="In whose form.", show_default=True
+    "--provider", type=click.Choice(list(PROVIDERS)), default="anthropic", help="In whose form.", show_default=True
 )
 @click.option(
     "--at", type=click.IntRange(min=1), metavar="POSITION", help="As the model saw it at this entry; now if not given."
@@ -49,17 +49,16 @@ def command(
     max_tokens: int,
     tools: Path | None,
 ) -> None:
-    """Print the request that shows a model what a session holds: its whole JSON body, model and max_tokens too.
+    """Print the request that shows a model what a session holds: its whole JSON body.
 
     It is made from the LLM lane alone. What the provider cannot take is left out, with a warning on stderr.
 
     \b
     Example: lanebus context support-42 --provider anthropic --at 12
     """
-    del provider  # there is only one so far, and it is checked
     definitions = _read_tools(tools)
     context = run(partial(_context, Settings.of(ctx), session, at))
-    request = to_anthropic(context, model=model, max_tokens=max_tokens, tools=definitions)
+    request = PROVIDERS[provider].to_request(context, model=model, max_tokens=max_tokens, tools=definitions)
     for fault in context.faults:
         tell(f"warning: {fault}")
     for warning in request.warnings:

@@ -33,7 +33,9 @@ _LINES_WITH_HEADER = 100
 )
 @click.pass_context
 def command(ctx: click.Context, file: Path, session: str | None) -> int:
-    """Put a transcript FILE into a session; "-" is stdin. Its format is detected: session files of the agent pi.
+    """Put a transcript FILE into a session; "-" is stdin. Its format is detected: session files of the agents pi,
+    Claude Code and seed 000, a conversation as OpenAI's Chat Completions takes it (one JSON document), and what
+    `lanebus export` wrote.
 
     Imported again, also after an import that was cut, it adds only what is missing. A line that cannot be read is
     listed on stderr with its number and the reason, the others go in, and the exit code is 1.
@@ -44,7 +46,7 @@ def command(ctx: click.Context, file: Path, session: str | None) -> int:
     name = session if session is not None else _session_id(file)
     report = run(partial(_import, Settings.of(ctx), file, name))
     for bad in report.bad:
-        tell(f"line {bad.number}: {bad.reason}")
+        tell(f"{report.unit} {bad.number}: {bad.reason}")
     _show(Output.of(ctx), name, report)
     return 1 if report.bad else 0
 
@@ -86,12 +88,15 @@ def _id_in_header(file: Path) -> str:
                     value = parse_json(line.data or b"")
                 except MessageError:
                     continue
-                if (
-                    isinstance(value, dict)
-                    and value.get("type") == "session"
-                    and isinstance(found := value.get("id"), str)
-                ):
-                    return found
+                match value:
+                    case (
+                        {"type": "session", "id": str(found)}
+                        | {"type": "lanebus.export", "session": str(found)}
+                        | {"sessionId": str(found)}
+                    ):
+                        return found
+                    case _:
+                        pass
     except OSError as error:
         raise FileUnread(file, error.strerror or str(error)) from error
     return ""
@@ -106,13 +111,13 @@ def _show(output: Output, session: str, report: ImportReport) -> None:
                 "lines": report.lines,
                 "added": report.added,
                 "already_there": report.already_there,
-                "bad": [{"line": bad.number, "reason": bad.reason} for bad in report.bad],
+                "bad": [{report.unit: bad.number, "reason": bad.reason} for bad in report.bad],
                 "first": report.first,
                 "last": report.last,
             }
         )
         return
-    bad = f", {count(len(report.bad))} bad lines" if report.bad else ""
+    bad = f", {count(len(report.bad))} bad {report.unit}s" if report.bad else ""
     output.line(
         f"{session}: {count(report.added)} entries added, {count(report.already_there)} already there{bad}"
         f" ({report.format} transcript of {count(report.lines)} lines)"

@@ -6,7 +6,7 @@ from handlers.context.errors import Misplaced, UnknownLeaf, UnknownTarget
 from handlers.context.fold import Context, Fault, evolve
 from handlers.context.session_tree import SessionTree, read_tree
 from handlers.context.shortened import BlockSettings, block_of, blocks_of, loops_of
-from handlers.context.steering import branch, branch_with_summary, compact, compact_loops, label, prune
+from handlers.context.steering import branch, branch_with_summary, compact, compact_loops, label, prune, revert
 from handlers.context.tokens import BY_BYTES, BY_CHARACTERS, TokenEstimator, context_tokens, usage_tokens
 
 __all__ = (
@@ -37,5 +37,6 @@ __all__ = (
     "loops_of",
     "prune",
     "read_tree",
+    "revert",
     "usage_tokens",
 )

@@ -10,9 +10,10 @@ from bus.envelope import Cursor, Envelope
 from bus.messages.compaction_block import CompactionBlock
 from bus.messages.content import Metadata
 from bus.messages.context_entry import BranchSummary, Compaction, ContextEntry, Label, LeafMove, LoopCompaction, Prune
-from bus.messages.events import CompactionEnded
+from bus.messages.events import CompactionEnded, PruneApplied, RevertApplied
 from bus.messages.lanes import Lane
 from bus.messages.message import LlmMessage, now_ms
+from bus.messages.node import RevertCategory
 from bus.receipt import Receipt
 from bus.session import Session
 from handlers.context.build import build_context
@@ -21,7 +22,7 @@ from handlers.context.fold import Context, evolve
 from handlers.context.session_tree import SessionTree, read_tree
 from handlers.context.tokens import BY_BYTES, TokenEstimator, context_tokens
 
-__all__ = ("branch", "branch_with_summary", "compact", "compact_loops", "label", "prune")
+__all__ = ("branch", "branch_with_summary", "compact", "compact_loops", "label", "prune", "revert")
 
 
 async def branch(session: Session, to: int | None, *, epoch: int | None = None) -> Receipt:
@@ -49,11 +50,21 @@ async def branch_with_summary(
     Raises:
         UnknownLeaf, Conflict, BusError: as for `branch`.
     """
-    last, tree = await _tree(session)
-    if to is not None and (to < 1 or to not in tree.leaf_after):
-        raise UnknownLeaf(session.id, to)
-    told = BranchSummary(summary=summary, branch=tree.leaf or None, timestamp=now_ms(), metadata=metadata)
-    return await session.publish(LeafMove(to=to, timestamp=now_ms()), told, expected=last, epoch=epoch)
+    last, move, told = await _branching(session, to, summary, metadata)
+    return await session.publish(move, told, expected=last, epoch=epoch)
+
+
+async def revert(
+    session: Session, to: int | None, summary: str, category: RevertCategory, *, loop_id: str, epoch: int | None = None
+) -> Receipt:
+    """Branch with a summary of what was learnt, and tell the extension lane why: seed 001's revert of a loop.
+
+    Raises:
+        UnknownLeaf, Conflict, BusError: as for `branch`.
+    """
+    last, move, told = await _branching(session, to, summary, None)
+    event = RevertApplied(loop_id=loop_id, category=category, target=to, summary=last + 2, applied=True)
+    return await session.publish(move, told, event.as_extension(), expected=last, epoch=epoch)
 
 
 async def compact(
@@ -108,9 +119,19 @@ async def compact_loops(
 
 
 async def prune(
-    session: Session, positions: Collection[int], memo: str | None = None, *, epoch: int | None = None
+    session: Session,
+    positions: Collection[int],
+    memo: str | None = None,
+    *,
+    loop_id: str | None = None,
+    estimator: TokenEstimator = BY_BYTES,
+    epoch: int | None = None,
 ) -> Receipt:
     """From now on these entries are left out of the context; `memo` is read in their place, if there is one.
+
+    Args:
+        loop_id: tell the extension lane what was pruned, as that loop's `agent.prune.applied`; the memo is not for it.
+        estimator: what the size of what was pruned is told with.
 
     Raises:
         UnknownTarget: one of them is not in the LLM lane; nothing was published.
@@ -120,8 +141,14 @@ async def prune(
     for position in sorted(positions):
         if position not in tree.entries:
             raise UnknownTarget(position)
-    told = Prune(pruned=tuple(sorted(positions)), memo=memo, timestamp=now_ms())
-    return await session.publish(told, expected=last, epoch=epoch)
+    pruned = tuple(sorted(positions))
+    told = Prune(pruned=pruned, memo=memo, timestamp=now_ms())
+    if loop_id is None:
+        return await session.publish(told, expected=last, epoch=epoch)
+    said = [message for at in pruned if isinstance(message := tree.entries[at].message, LlmMessage)]
+    removed = sum(map(estimator.message, said))
+    event = PruneApplied(loop_id=loop_id, tokens_removed=removed, messages_removed=len(said), pruned=pruned)
+    return await session.publish(told, event.as_extension(), expected=last, epoch=epoch)
 
 
 async def label(session: Session, target: int, name: str | None) -> Receipt:
@@ -139,6 +166,17 @@ async def _tree(session: Session) -> tuple[int, SessionTree]:
     """The session's last position, and its tree as of that."""
     last = (await session.head()).position
     return last, await read_tree(session, at=last)
+
+
+async def _branching(
+    session: Session, to: int | None, summary: str, metadata: Metadata | None
+) -> tuple[int, LeafMove, BranchSummary]:
+    """The session's last position, and the two entries that lead away from its leaf."""
+    last, tree = await _tree(session)
+    if to is not None and (to < 1 or to not in tree.leaf_after):
+        raise UnknownLeaf(session.id, to)
+    told = BranchSummary(summary=summary, branch=tree.leaf or None, timestamp=now_ms(), metadata=metadata)
+    return last, LeafMove(to=to, timestamp=now_ms()), told
 
 
 async def _require_entry(session: Session, position: int, last: int) -> None:

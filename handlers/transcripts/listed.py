@@ -77,6 +77,8 @@ class ListedTranscript:
             )
         if put.own:
             self._places.placed(ordinal, [first + at for at in put.own])
+        if entry.position is not None:
+            self._places.moves.note(entry.position, len(self._entries), is_llm=bool(put.own))
 
 
 def _parents_first(entries: Iterable[TranscriptEntry | None]) -> Sequence[TranscriptEntry | None]:

@@ -12,7 +12,8 @@ from bus.messages.context_entry import LeafMove
 from bus.messages.lanes import Lane
 from bus.messages.reading import Publishable
 from handlers.transcripts.errors import CyclicTree, UnknownEntry
-from handlers.transcripts.format import TranscriptEntry, Unplaced
+from handlers.transcripts.format import Moved, TranscriptEntry, Unplaced
+from handlers.transcripts.moves import Moves
 
 __all__ = ("ROOT", "Places", "Put")
 
@@ -47,6 +48,8 @@ class Places:
         self._orphans: dict[str, list[int]] = {}
         self._leaf = ROOT
         self._has_bad = False
+        self.moves = Moves()
+        """of an export: from the positions that entries had to those that they have"""
 
     def add(self, entry: TranscriptEntry | None) -> int:
         """The ordinal of the next entry; None is a line that could not be read.
@@ -58,8 +61,9 @@ class Places:
         parent = ordinal - 1
         if entry is None:
             self._has_bad = True
-        elif entry.is_in_tree:
-            parent = self._parent_of(entry, ordinal)
+        else:
+            if entry.is_in_tree:
+                parent = self._parent_of(entry, ordinal)
             if entry.id is not None:
                 self._ordinals[entry.id] = ordinal
         self._firsts.append(0)
@@ -71,11 +75,13 @@ class Places:
     def needs_positions(self, ordinal: int, entry: TranscriptEntry) -> bool:
         """What the entry becomes depends on where others went."""
         message = entry.message
-        return isinstance(message, Unplaced) or (message.lane is Lane.LLM and not self._follows_leaf(ordinal))
+        return isinstance(message, Unplaced | Moved) or (message.lane is Lane.LLM and not self._follows_leaf(ordinal))
 
     def put(self, ordinal: int, entry: TranscriptEntry) -> Put:
         """What the entry becomes, as the log stands; with it in the LLM lane the log stands at it."""
         before, message = self._leaf, entry.message
+        if isinstance(message, Moved):
+            message = message.place(self.moves)
         if isinstance(message, Unplaced):
             names, message = message.names, message.place(self.position_of(ordinal, message))
             if isinstance(message, LeafMove):

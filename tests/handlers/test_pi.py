@@ -16,7 +16,7 @@ from bus.messages.message import AssistantMessage, ToolResultMessage, UserMessag
 from bus.messages.reading import parse_json
 from bus.messages.usage import Cost, Usage
 from handlers.transcripts.format import TranscriptEntry, Unplaced
-from handlers.transcripts.pi import PI
+from handlers.transcripts.pi import PI, pi
 
 __all__ = ()
 
@@ -252,6 +252,32 @@ def test_what_extensions_of_pi_say_never_reaches_a_model(value: Object) -> None:
     assert isinstance(message.data, dict)
     assert message.data.items() >= {"customType": "note", "display": True, "details": [1]}.items()
     assert message.data["contents"] == [{"type": "text", "text": "x"}]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        line("custom_message", customType="note", content="x", display=True, details=[1], id="b", parentId="a"),
+        line(
+            "message",
+            message={"role": "custom", "customType": "note", "content": "x", "details": [1]},
+            id="b",
+            parentId="a",
+        ),
+    ],
+)
+def test_what_extensions_of_pi_say_is_the_user_s_where_that_is_asked_for(value: Object) -> None:
+    entry = pi(custom_to_llm=True).read(value)
+    assert (entry.id, entry.parent) == ("b", "a")
+    message = entry.message
+    assert isinstance(message, UserMessage)
+    assert (message.text_content(), message.id) == ("x", "b")
+    assert message.metadata is not None
+    custom = message.metadata["custom"]
+    assert isinstance(custom, dict)
+    assert custom.items() >= {"customType": "note", "details": [1]}.items()
+    with pytest.raises(DecodeError):
+        pi(custom_to_llm=True).read({**line("custom_message", customType="note", content=5)})
 
 
 def test_the_header_and_unknown_lines_are_kept_in_the_extension_lane() -> None:

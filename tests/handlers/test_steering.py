@@ -8,7 +8,7 @@ import pytest
 
 from bus import Bus, Conflict
 from bus.messages.context_entry import BranchSummary, Compaction, LeafMove
-from bus.messages.events import CompactionEnded, parse_event
+from bus.messages.events import CompactionEnded, PruneApplied, RevertApplied, parse_event
 from bus.messages.extension import ExtensionMessage
 from bus.messages.reading import Publishable
 from bus.messages.turn import TurnId
@@ -28,6 +28,7 @@ from handlers.context import (
     loops_of,
     prune,
     read_tree,
+    revert,
 )
 from tests.handlers.entries import asks, calls, results, says, texts
 
@@ -85,6 +86,20 @@ async def test_a_summary_tells_the_new_branch_what_happened_on_the_one_that_was_
         assert "<summary>\nS</summary>" in told
 
 
+async def test_a_revert_tells_the_extension_lane_why_and_not_what(tmp_path: Path) -> None:
+    async with opened(tmp_path) as session:
+        await revert(session, 2, "a lesson", "failure", loop_id="s.main.1")
+        move, summary, event = (await messages(session))[-3:]
+        assert isinstance(move, LeafMove)
+        assert isinstance(summary, BranchSummary)
+        assert isinstance(event, ExtensionMessage)
+        assert parse_event(event) == RevertApplied(
+            loop_id="s.main.1", category="failure", target=2, summary=7, applied=True
+        )
+        assert (move.to, summary.summary) == (2, "a lesson")
+        assert "lesson" not in event.to_json()
+
+
 async def test_nothing_is_ever_taken_out_of_the_log(tmp_path: Path) -> None:
     async with opened(tmp_path) as session:
         before = await messages(session)
@@ -108,6 +123,7 @@ async def test_who_appends_meanwhile_makes_it_a_conflict(tmp_path: Path, monkeyp
         attempts = (
             branch(session, 2),
             branch_with_summary(session, 2, "S"),
+            revert(session, 2, "S", "tangent", loop_id="s.main.1"),
             compact(session, "S", 4),
             compact_loops(session, blocks_of({"s.main.1": [asks("q")]}, BlockSettings())),
             prune(session, [1]),
@@ -184,7 +200,12 @@ async def test_a_prune_of_what_is_not_there_is_refused(tmp_path: Path) -> None:
         with pytest.raises(UnknownTarget) as caught:
             await prune(session, [1, 3])
         assert caught.value.target == 3
-        await prune(session, [2, 1], "greeted")
+        await prune(session, [2, 1], "greeted", loop_id="s.main.1")
+        event = (await messages(session))[-1]
+        assert isinstance(event, ExtensionMessage)
+        assert parse_event(event) == PruneApplied(
+            loop_id="s.main.1", tokens_removed=10, messages_removed=2, pruned=(1, 2)
+        )
         assert texts(await build_context(session)) == ["u:[Pruned context summary: greeted]", "u:q2", "a:a2"]
 
 

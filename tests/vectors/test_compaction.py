@@ -41,8 +41,8 @@ def _bounds(of: TurnRange | None) -> list[int] | None:
 def _compare_block(block: CompactionBlock, expect: Object) -> None:
     found = {
         "keep_first": _bounds(block.keep_first),
-        "keep_compacted": _bounds(block.keep_compacted and block.keep_compacted.range),
-        "keep_recent": _bounds(block.keep_recent and block.keep_recent.range),
+        "keep_compacted": _bounds(block.keep_compacted.range if block.keep_compacted else None),
+        "keep_recent": _bounds(block.keep_recent.range if block.keep_recent else None),
     }
     for name, wanted in expect.items():
         assert found[name] is not None if wanted == "present" else found[name] == wanted
