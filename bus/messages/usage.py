@@ -104,10 +104,6 @@ class Usage(Frozen):
         }
         return Cost(**parts, total=sum(parts.values(), Decimal(0)), source=source)
 
-    def context_tokens(self) -> int:
-        """How much of the model's window the call took: all that went in, cached or not, and what came out."""
-        return self.input + self.output + self.cache_read + self.cache_write
-
     def cache_hit_rate(self) -> float:
         """The part of the input that came from the cache, 0.0 to 1.0; 0.0 where there was no input."""
         whole = self.input + self.cache_read + self.cache_write
