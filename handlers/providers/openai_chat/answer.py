@@ -11,7 +11,7 @@ from bus.messages.content import AnnotationRef, Block, TextBlock, ThinkingBlock,
 from bus.messages.message import AssistantMessage, StopReason, now_ms
 from bus.messages.usage import Rates, Usage
 from handlers.providers.answer import ModelEvent, Piece, read_call, text_of
-from handlers.providers.openai.fields import index_at, list_at, object_at, refs_of, text_at
+from handlers.providers.openai.fields import index_at, list_at, object_at, refs_of, require_json, text_at
 from handlers.providers.openai.usage import usage_of
 from handlers.providers.openai.wire import NO_NAMES, PROVIDER
 from handlers.providers.request import Json
@@ -100,6 +100,7 @@ class OpenAIChatAnswer:
         Args:
             said: what the paths of errors call the place where the first choice says something.
         """
+        require_json(event)
         if isinstance(error := event.get("error"), dict):
             self._error, self.is_complete = text_of(error, "message") or "the provider failed", True
             return []

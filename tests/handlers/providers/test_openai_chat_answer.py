@@ -1,5 +1,6 @@
 """What Chat Completions answers is the same message, whole or piece by piece."""
 
+import json
 from decimal import Decimal
 from typing import cast
 
@@ -284,3 +285,9 @@ def test_what_is_no_chunk_is_refused_by_the_path_to_its_fault(value: Json, path:
     with pytest.raises(DecodeError) as refused:
         OpenAIChatAnswer().take(value)
     assert refused.value.path == path
+
+
+@pytest.mark.parametrize("spoilt", ["\ud800", float("nan"), json.loads("[" * 70 + "]" * 70)])
+def test_what_the_log_could_not_hold_is_refused(spoilt: JsonValue) -> None:
+    with pytest.raises(DecodeError):
+        OpenAIChatAnswer().take(chunk({"content": spoilt}))

@@ -20,7 +20,11 @@ from tests.handlers.providers import openai_chat_rules, openai_responses_rules
 Wire = dict[str, JsonValue]
 
 _options = st.fixed_dictionaries(
-    {"foreign_thinking": st.sampled_from(["drop", "text"]), "store": st.sampled_from([None, False, True])},
+    {
+        "model": st.just("m"),
+        "foreign_thinking": st.sampled_from(["drop", "text"]),
+        "store": st.sampled_from([None, False, True]),
+    },
     optional={"merge_developer": st.booleans(), "stream": st.booleans(), "error_prefix": st.sampled_from(["", "E "])},
 ).map(lambda options: cast("RequestOptions", options))
 
@@ -31,7 +35,7 @@ def test_every_context_gives_a_legal_chat_request_that_keeps_what_is_said(
     entries: list[Envelope], options: RequestOptions
 ) -> None:
     context = folded(entries)
-    request = to_openai_chat(context, **{**options, "model": "m"})
+    request = to_openai_chat(context, **options)
     openai_chat_rules.require_legal(request.body)
     assert CANARY not in json.dumps([request.body, request.warnings])
     messages = cast("list[Wire]", request.body["messages"])
@@ -47,7 +51,7 @@ def test_every_context_gives_a_legal_responses_request_that_keeps_what_is_said(
     entries: list[Envelope], options: RequestOptions
 ) -> None:
     context = folded(entries)
-    request = to_openai_responses(context, **{**options, "model": "m"})
+    request = to_openai_responses(context, **options)
     openai_responses_rules.require_legal(request.body)
     assert CANARY not in json.dumps([request.body, request.warnings])
     items = cast("list[Wire]", request.body["input"])

@@ -421,3 +421,9 @@ def test_the_signature_of_thinking_is_json_that_anybody_may_keep() -> None:
     block = thinking_block(REASONED, "")
     assert isinstance(block, ThinkingBlock)
     assert json.loads(block.signature or "") == {"id": "rs_1", "encrypted_content": "gAAA"}
+
+
+@pytest.mark.parametrize("spoilt", ["\ud800", float("nan"), json.loads("[" * 70 + "]" * 70)])
+def test_what_the_log_could_not_hold_is_refused(spoilt: JsonValue) -> None:
+    with pytest.raises(DecodeError):
+        OpenAIResponsesAnswer().take({"type": "response.new_thing", "data": spoilt})
