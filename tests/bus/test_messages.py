@@ -404,3 +404,15 @@ def test_a_delta_is_no_message() -> None:
         read_message(encode(delta))
     with pytest.raises(DecodeError):
         read_delta(encode(UserMessage.text("x")))
+
+
+def test_signatures_of_the_thinking_behind_text_and_calls_are_read_in_pi_s_words_too() -> None:
+    text: dict[str, JsonValue] = {"type": "text", "text": "a", "textSignature": "c2ln"}
+    call: dict[str, JsonValue] = {"type": "toolCall", "id": "t", "name": "f", "thoughtSignature": "c2ln"}
+    message = read_message(json.dumps({"role": "assistant", "content": [text, call]}))
+    assert isinstance(message, AssistantMessage)
+    signed = (TextBlock(text="a", signature="c2ln"), ToolCallBlock(id="t", name="f", signature="c2ln"))
+    assert message.content == signed
+    assert read_message(message.to_json()) == message
+    with pytest.raises(DecodeError):
+        read_message(json.dumps({"role": "assistant", "content": [{**call, "signature": "eA=="}]}))

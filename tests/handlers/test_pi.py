@@ -105,6 +105,13 @@ def test_an_answer_keeps_everything_that_pi_wrote() -> None:
     )
 
 
+def test_a_call_keeps_the_signature_of_the_thinking_behind_it() -> None:
+    call: JsonValue = {"type": "toolCall", "id": "t1", "name": "f", "arguments": {}, "thoughtSignature": "c2ln"}
+    message = message_of(said("assistant", content=[call], provider="google", model="gemini", stopReason="toolUse"))
+    assert isinstance(message, AssistantMessage)
+    assert message.content == (ToolCallBlock(id="t1", name="f", signature="c2ln"),)
+
+
 @pytest.mark.parametrize(
     ("written", "meant"),
     [

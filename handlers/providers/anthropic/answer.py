@@ -13,6 +13,7 @@ from bus.messages.content import (
     UnknownBlock,
 )
 from bus.messages.message import AssistantMessage, StopReason, now_ms
+from bus.messages.parsing import require_json
 from bus.messages.usage import Rates, Usage
 from handlers.providers.answer import ModelEvent, Piece, count_of, priced, read_call, text_of
 from handlers.providers.anthropic.blocks import PROVIDER
@@ -83,6 +84,7 @@ class AnthropicAnswer:
 
     def take(self, event: Json) -> list[ModelEvent]:
         """See `Answer.take`."""
+        require_json(event)
         match event:
             case {"type": "message_start", "message": dict(message)} if isinstance(message.get("usage"), dict):
                 self._id, self._model = text_of(message, "id") or None, text_of(message, "model") or None

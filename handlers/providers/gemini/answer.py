@@ -8,6 +8,7 @@ from pydantic import JsonValue
 from bus.errors import DecodeError
 from bus.messages.content import AnnotationRef, Block, TextBlock, ThinkingBlock, ToolCallBlock
 from bus.messages.message import AssistantMessage, StopReason, now_ms
+from bus.messages.parsing import require_json
 from bus.messages.usage import Rates, Usage
 from handlers.providers.answer import ModelEvent, Piece, priced
 from handlers.providers.gemini.fields import field_at, list_at, object_at, text_at
@@ -76,6 +77,7 @@ class GeminiAnswer:
 
     def take(self, event: Json) -> list[ModelEvent]:
         """See `Answer.take`. Usage counts from the beginning each time: it replaces what was told before."""
+        require_json(event)
         if (error := object_at(event, "error")) is not None:
             raise DecodeError("error", text_at(error, "message", "error.") or "the API failed")
         if all(field_at(event, name) is None for name in _KNOWN):

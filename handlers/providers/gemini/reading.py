@@ -18,7 +18,6 @@ from bus.messages.content import (
     VideoBlock,
 )
 from bus.messages.media import MediaRef
-from bus.messages.reading import require_depth
 from handlers.providers.answer import minted_id
 from handlers.providers.gemini.fields import field_at, list_at, object_at, text_at
 from handlers.providers.request import Json
@@ -77,10 +76,6 @@ def _call(call: Json, path: str, names: Mapping[str, str], signature: str | None
     if name is None:
         raise DecodeError(f"{path}name", "a function call needs a name")
     arguments = object_at(call, "args", path)
-    try:
-        require_depth(arguments)
-    except DecodeError as error:
-        raise DecodeError(f"{path}args", error.reason) from None
     call_id = text_at(call, "id", path) or minted_id()
     return ToolCallBlock(id=call_id, name=names.get(name, name), arguments=arguments or {}, signature=signature)
 

@@ -364,10 +364,9 @@ def deep(levels: int) -> JsonValue:
         (response({"functionCall": {"name": 1}}), "candidates.0.content.parts.0.functionCall.name"),
         (response({"functionCall": {"name": "f", "args": [1]}}), "candidates.0.content.parts.0.functionCall.args"),
         (response({"functionCall": {"name": "f", "id": 1}}), "candidates.0.content.parts.0.functionCall.id"),
-        (
-            response({"functionCall": {"name": "f", "args": {"a": deep(200)}}}),
-            "candidates.0.content.parts.0.functionCall.args",
-        ),
+        (response({"functionCall": {"name": "f", "args": {"a": deep(200)}}}), ""),
+        (response({"text": "\ud800"}), "candidates.0.content.parts.0.text"),
+        (response(call("f", a=float("nan"))), "candidates.0.content.parts.0.functionCall.args.a"),
         (response({"text": "a", "thoughtSignature": 1}), "candidates.0.content.parts.0.thoughtSignature"),
         (response({"inlineData": "x"}), "candidates.0.content.parts.0.inlineData"),
         (response({"inlineData": {}}), "candidates.0.content.parts.0.inlineData"),
