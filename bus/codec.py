@@ -8,8 +8,10 @@ write them; this module reads them, and is where an older version would be lifte
 from collections.abc import Sequence
 from functools import lru_cache
 
+from pydantic_core import PydanticSerializationError
+
 from bus.envelope import Envelope, Unreadable
-from bus.errors import ForgedEntry, MessageError, UnknownRole, UnknownVersion
+from bus.errors import DecodeError, ForgedEntry, MessageError, UnknownRole, UnknownVersion
 from bus.messages.content import ToolCallBlock
 from bus.messages.delta import Delta
 from bus.messages.extension import ExtensionMessage
@@ -31,15 +33,19 @@ def encode(message: Publishable | Delta) -> bytes:
     """The message's JSON in UTF-8, as it goes into field `m`.
 
     Raises:
-        DecodeError: its data or a tool's arguments are nested deeper than the readers of the log follow.
+        DecodeError: its data or a tool's arguments are nested deeper than the readers of the log follow, or a text in
+            it is none: it holds a lone surrogate.
     """
     if isinstance(message, ExtensionMessage):
-        require_depth(message.data)
+        require_depth(message.data, "data")
     elif isinstance(message, AssistantMessage):
-        for block in message.content:
+        for index, block in enumerate(message.content):
             if isinstance(block, ToolCallBlock):
-                require_depth(block.arguments)
-    return message.__pydantic_serializer__.to_json(message, by_alias=True, exclude_none=True)
+                require_depth(block.arguments, f"content.{index}.arguments")
+    try:
+        return message.__pydantic_serializer__.to_json(message, by_alias=True, exclude_none=True)
+    except PydanticSerializationError:  # without its text, which quotes the message
+        raise DecodeError("", "a text holds a lone surrogate, or it is nested too deep") from None
 
 
 def decode(session: str, lane: Lane, entry: Entry) -> Envelope:

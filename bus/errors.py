@@ -22,6 +22,7 @@ __all__ = (
     "Fenced",
     "ForgedEntry",
     "GroupMissing",
+    "InvalidContent",
     "InvalidCursor",
     "InvalidMediaKey",
     "InvalidSessionId",
@@ -104,6 +105,10 @@ class MessageTooLarge(MessageError):
     def __init__(self, size_bytes: int, limit_bytes: int) -> None:
         super().__init__(f"message of {size_bytes} bytes is over the limit of {limit_bytes} bytes")
         self.size_bytes, self.limit_bytes = size_bytes, limit_bytes
+
+
+class InvalidContent(MessageError, ValueError):
+    """What a constructor was given makes no message. It is a ValueError too, as such mistakes are in other systems."""
 
 
 class MediaTooLarge(MessageTooLarge):

@@ -149,6 +149,19 @@ class ToolCallBlock(Wire):
     metadata: Metadata | None = None
     """private: on no provider's wire"""
 
+    @property
+    def effective_call_type(self) -> str:
+        """`call_type`, or "function" where nothing is said. Source: seed 004."""
+        return self.call_type or "function"
+
+    @model_serializer(mode="wrap")
+    def _keep_null_arguments(self, default: SerializerFunctionWrapHandler) -> JsonValue:
+        # null is an argument too; left out with the absent fields it would come back as no arguments.
+        plain: JsonValue = default(self)
+        if self.arguments is None and isinstance(plain, dict):
+            plain["arguments"] = None
+        return plain
+
 
 class ToolResultBlock(Wire):
     """A tool's result inside another message. In the log a result is its own message; this is one that came so."""

@@ -13,6 +13,7 @@ from bus.messages.base import Wire
 from bus.messages.context_entry import Position
 from bus.messages.extension import ExtensionMessage
 from bus.messages.message import StopReason
+from bus.messages.node import NodeId, RevertCategory
 from bus.messages.turn import TurnId
 from bus.messages.usage import Usage
 
@@ -47,6 +48,9 @@ class AgentEvent(Wire):
 
     KIND: ClassVar[str]
 
+    timestamp: int | None = None
+    """milliseconds UTC, where it is told later than it happened; else the entry's own time counts"""
+
     def as_extension(self) -> ExtensionMessage:
         """This event as it is published."""
         return ExtensionMessage(kind=self.KIND, data=self.model_dump(mode="json", by_alias=True, exclude_none=True))
@@ -73,7 +77,11 @@ class AgentStarted(AgentEvent):
     agent: str
     parent_loop_id: str | None = None
     continuation: Literal["initial", "default", "rerun", "branch", "compaction"] = "initial"
+    continuation_tag: str | None = None
+    """which rerun or branch it is"""
     config: JsonValue = None
+    metadata: JsonValue = None
+    """what the caller gave the loop to carry"""
 
 
 class AgentEnded(AgentEvent):
@@ -189,6 +197,7 @@ class CompactionEnded(AgentEvent):
     messages_after: int
     estimated_tokens_before: int
     estimated_tokens_after: int
+    loops_compacted: int | None = None
     position: Position | None = None
     """the `Compaction` entry"""
 
@@ -198,14 +207,23 @@ class PruneApplied(AgentEvent):
     loop_id: str
     tokens_removed: int
     pruned: Positions
+    messages_removed: int | None = None
+    """how many, where `pruned` does not name them all"""
+    pruned_timestamps: Annotated[tuple[int, ...] | None, Field(strict=False)] = None
+    """of the messages, in milliseconds, as seed 001 names them; several may have the same"""
     memo: str | None = None
 
 
 class RevertApplied(AgentEvent):
     KIND = "agent.revert.applied"
     loop_id: str
-    category: Literal["failure", "tangent", "finding", "completion", "step-summary"]
+    category: RevertCategory
     target: Position | None = None
+    target_node: NodeId | None = None
+    """the same in the author's own numbers"""
+    abandoned_nodes: Annotated[tuple[NodeId, ...], Field(strict=False)] = ()
+    summary: Position | None = None
+    """the entry that says what was learnt on the way"""
     applied: bool
     reason: str | None = None
 

@@ -21,7 +21,9 @@ from bus.messages.content import (
 )
 from bus.messages.lanes import Lane
 from bus.messages.media import MediaRef, Picture
+from bus.messages.node import NodeId, NodeTag
 from bus.messages.overflow import says_overflow
+from bus.messages.text import blocks_text, result_text
 from bus.messages.turn import TurnId
 from bus.messages.usage import Usage
 
@@ -51,9 +53,11 @@ StopReason = Literal[
     "paused",
 ]
 
-
-# seed 001 writes this one key in snake_case
-_SnakeInJson = Field(validation_alias="error_message", serialization_alias="error_message")
+# The keys of the JSON in the order a person reads them: who speaks, what is said, what came of it, when.
+_KEYS = (
+    *("role", "tool_call_id", "tool_name", "content", "structured", "is_error", "status"),
+    *("stop_reason", "raw_stop_reason", "model", "provider", "usage", "timestamp", "error_message", "turn_id", "id"),
+)
 
 
 def now_ms() -> int:
@@ -82,10 +86,30 @@ class LlmMessage(Wire):
     """private: on no provider's wire"""
     raw: JsonValue = None
     """the provider's own object, where it was kept: on no provider's wire"""
+    node_id: NodeId | None = None
+    """its node in the author's own tree of the conversation, where it keeps one; ours is told by positions"""
+    parent_id: NodeId | None = None
+    """the node it follows there"""
+    tags: Annotated[tuple[NodeTag, ...] | None, Field(strict=False)] = None
+    """what was learnt on branches that the author went back from"""
+    provenance_hint: JsonValue = None
+    """where a request had it from, as its author's system says"""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: object) -> None:
+        """The JSON begins with `role`: a base's fields come first by themselves, and those hold what comes last."""
+        names = cls.__pydantic_fields__
+        first = {name: names[name] for name in _KEYS if name in names}
+        cls.__pydantic_fields__ = {**first, **names}
+        cls.model_rebuild(force=True)
 
     def text_content(self) -> str:
         """All text blocks joined, with nothing between them; "" if there are none."""
         return "".join(block.text for block in self.content if isinstance(block, TextBlock))
+
+    def text_with_results(self) -> str:
+        """All text, that of tool results too, with nothing between it; a result that is JSON alone as JSON."""
+        return blocks_text(self.content)
 
     def as_llm(self) -> "LlmMessage":
         """This message: it is one for the model. An extension answers None."""
@@ -208,6 +232,10 @@ class ToolResultMessage(LlmMessage):
     """what is said in the model's place then"""
     batch_id: str | None = None
     """results that one message of seed 000 held share it"""
+
+    def text_with_results(self) -> str:
+        """The result's text; its JSON where it has no text."""
+        return result_text(self.content, self.structured)
 
     @classmethod
     def of(cls, call: ToolCallBlock, *content: Block | str, is_error: bool = False) -> Self:

@@ -101,10 +101,10 @@ def canonical(message: Object) -> Object:
         result["usage"] = _rename(usage, _USAGE, "usage")
     if isinstance(number := result.get("id"), int) and not isinstance(number, bool):
         result["id"] = str(number)
-    if "turnId" in result and not _is_turn_id(result["turnId"]):
+    metadata = result.get("metadata")
+    if result.get("turnId") is not None and not _is_turn_id(result["turnId"]) and isinstance(metadata, dict | None):
         # Seed 001 reads a malformed turn id as none; the loss is recorded where no provider sees it.
-        metadata = result.get("metadata")
-        result["metadata"] = {**(metadata if isinstance(metadata, dict) else {}), "invalidTurnId": result.pop("turnId")}
+        result["metadata"] = {**(metadata or {}), "invalidTurnId": result.pop("turnId")}
     return result
 
 
@@ -122,7 +122,8 @@ def _block(block: JsonValue, path: str) -> JsonValue:
     kind = block.get("type", block.get("kind"))
     if not isinstance(kind, str):
         raise DecodeError(path, "a block needs a type")
-    known = _BLOCK_TYPE.get(kind, kind.lower() if kind.isupper() else kind)
+    kind = kind.lower() if kind.isupper() else kind
+    known = _BLOCK_TYPE.get(kind, kind)
     if known not in _BLOCK:
         return {"type": "unknown", "raw": block}
     result = _rename(block, _BLOCK[known], path)

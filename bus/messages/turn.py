@@ -17,5 +17,16 @@ class TurnId(Wire):
     turn_index: Annotated[int, Field(ge=0)]
     """from 0 in each loop"""
 
+    @property
+    def session(self) -> str:
+        """The session that the loop's id names: what stands before its first dot, or all of it. Source: seed 001."""
+        return self.loop_id.partition(".")[0]
+
+    @property
+    def config_segment(self) -> str | None:
+        """The configuration that the loop's id names, between its first dot and its last; None where it has but one."""
+        parts = self.loop_id.split(".")
+        return ".".join(parts[1:-1]) if len(parts) > 2 else None
+
     def __str__(self) -> str:
         return f"{self.loop_id}#{self.turn_index}"

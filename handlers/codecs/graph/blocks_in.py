@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pydantic import JsonValue
 
 from bus.errors import DecodeError
+from bus.messages.construct import media_block
 from bus.messages.content import (
     AnnotationBlock,
     AnnotationRef,
@@ -21,7 +22,6 @@ from bus.messages.content import (
     UnknownBlock,
     VideoBlock,
 )
-from bus.messages.media import MediaRef
 from handlers.codecs.graph.dialect import ALIASES, Dialect
 from handlers.codecs.graph.media import looks_like_media, media_of
 from handlers.codecs.graph.shapes import (
@@ -123,7 +123,7 @@ class BlockReader:
                 return (blocks, None), {"blocks"} if _is_plain_text(blocks) else set()
             case dict() if looks_like_media(output):
                 media = media_of(checked(MediaShape, output, path, {}), path)
-                return ((_media_block(media),), None), {"media"}
+                return ((media_block(media),), None), {"media"}
             case [] | None:
                 return ((), None), set()
             case _:
@@ -225,7 +225,9 @@ def _annotation(value: Object, path: str, names: dict[str, str]) -> tuple[Block,
         refs = [shape.annotation]
     spans = None if shape.spans is None else tuple((start, end) for start, end in shape.spans)
     block = AnnotationBlock(kind=shape.kind, refs=_refs(refs), spans=spans)
-    return block, set() if shape.annotation is None else {"annotation"}
+    if shape.annotation is None:
+        return block, set()
+    return block, {"annotation"} if shape.kind == "citation" and spans is None else {"annotation", "more"}
 
 
 def _error(value: Object, path: str, names: dict[str, str]) -> tuple[Block, set[str]]:
@@ -239,18 +241,6 @@ def _refs(shapes: list[RefShape] | None) -> tuple[AnnotationRef, ...]:
         AnnotationRef(url=ref.url, file_id=ref.file_id, page=ref.page, index=ref.index, title=ref.title)
         for ref in shapes or ()
     )
-
-
-def _media_block(media: MediaRef) -> Block:
-    match (media.mime_type or "").partition("/")[0]:
-        case "image":
-            return ImageBlock(media=media)
-        case "audio":
-            return AudioBlock(media=media)
-        case "video":
-            return VideoBlock(media=media)
-        case _:
-            return DocumentBlock(media=media)
 
 
 def _is_plain_text(blocks: tuple[Block, ...]) -> bool:

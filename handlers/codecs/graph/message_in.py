@@ -15,12 +15,12 @@ from bus.messages.message import (
     ToolResultMessage,
     UserMessage,
 )
+from bus.messages.parsing import DEPTH_LIMIT, require_depth, require_json
 from bus.messages.usage import Usage
 from handlers.codecs.codec import ORIGIN
 from handlers.codecs.graph.blocks_in import BlockReader, renamed
 from handlers.codecs.graph.calls import calls_beside
 from handlers.codecs.graph.dialect import MESSAGE_ALIASES, Dialect
-from handlers.codecs.graph.json_rules import require_json
 from handlers.codecs.graph.message_out import plain
 from handlers.codecs.graph.moment import read_moment
 from handlers.codecs.graph.origin import Origin
@@ -28,6 +28,8 @@ from handlers.codecs.graph.residue import differences
 from handlers.codecs.graph.shapes import MessageShape, Object, UsageShape, checked
 
 __all__ = ("read",)
+
+_ROOM = 8
 
 
 def read(value: JsonValue, dialect: Dialect) -> tuple[LlmMessage, ...]:
@@ -39,6 +41,7 @@ def read(value: JsonValue, dialect: Dialect) -> tuple[LlmMessage, ...]:
     if not isinstance(value, dict):
         raise DecodeError("", "a message is a JSON object")
     require_json(value)
+    _require_room(value)
     spelled, used = renamed(value, dict(MESSAGE_ALIASES), "")
     names = {own: name for name, own in MESSAGE_ALIASES.items() if name in used}
     shape = checked(MessageShape, spelled, "", names)
@@ -52,6 +55,17 @@ def read(value: JsonValue, dialect: Dialect) -> tuple[LlmMessage, ...]:
     has_int_id = isinstance(value.get("message_id"), int)
     origin = replace(origin, words=reader.words, has_int_id=has_int_id)
     return _remembering(messages, _least(value, messages, origin, dialect), dialect)
+
+
+def _require_room(value: JsonValue) -> None:
+    """The origin puts a value some objects and lists deeper than it was, and what is kept must be readable."""
+    nested: list[JsonValue] = [value]
+    for _ in range(_ROOM - 1):
+        nested = [nested]
+    try:
+        require_depth(nested)
+    except DecodeError:
+        raise DecodeError("", f"nested deeper than {DEPTH_LIMIT - _ROOM}") from None
 
 
 def _content(content: JsonValue, reader: BlockReader) -> tuple[Block, ...]:

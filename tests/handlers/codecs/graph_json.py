@@ -1,6 +1,4 @@
-"""Hypothesis strategies for the JSON of seeds 002 and 003, in both spellings, with and without the keys that say nothing."""
-
-from collections.abc import Callable
+"""Hypothesis strategies for the JSON of seeds 002 and 003: both spellings, with and without keys that say nothing."""
 
 from hypothesis import strategies as st
 from pydantic import JsonValue
@@ -33,6 +31,10 @@ def _maybe(strategy: st.SearchStrategy[JsonValue]) -> Values:
     return st.one_of(st.none(), strategy)
 
 
+def _list(item: Values, least: int = 0, most: int = 2) -> Values:
+    return st.lists(item, min_size=least, max_size=most)
+
+
 def _with(required: dict[str, Values], optional: dict[str, Values]) -> Objects:
     return st.fixed_dictionaries(required, optional=optional)
 
@@ -60,34 +62,34 @@ def _block(kind: str, required: dict[str, Values], optional: dict[str, Values]) 
 
 
 _plain = st.one_of(
-    _block("text", {"text": _texts}, {"annotations": st.lists(_ref, max_size=2), "own": _json}),
+    _block("text", {"text": _texts}, {"annotations": _list(_ref), "own": _json}),
     _block("text", {"text": _texts}, {}),
     _block(
         "image",
         {"media": _media},
-        {"alt_text": _maybe(_texts), "bbox": _maybe(st.lists(_floats, min_size=4, max_size=4))},
+        {"alt_text": _maybe(_texts), "bbox": _maybe(_list(_floats, 4, 4))},
     ),
     _block("audio", {"media": _media}, {"transcript": _maybe(_texts), "sample_rate": _maybe(_counts)}),
     _block("video", {"media": _media}, {"thumbnail": _maybe(_media)}),
     _block(
         "document",
         {"media": _media},
-        {"text": _maybe(_texts), "pages": _maybe(st.lists(_counts, max_size=2)), "excerpt": _maybe(_texts)},
+        {"text": _maybe(_texts), "pages": _maybe(_list(_counts)), "excerpt": _maybe(_texts)},
     ),
     _block("data", {"mime_type": _texts}, {"data_base64": _maybe(_data), "media": _maybe(_media)}),
-    _block("reasoning", {"summary": _texts}, {"details": _maybe(st.lists(_texts, max_size=2))}),
+    _block("reasoning", {"summary": _texts}, {"details": _maybe(_list(_texts))}),
     _block(
         "reasoning",
         {"thinking": _texts},
-        {"signature": _maybe(_texts), "details": _maybe(st.lists(_texts, max_size=2))},
+        {"signature": _maybe(_texts), "details": _maybe(_list(_texts))},
     ),
     _block(
         "annotation",
         {},
         {
             "kind": st.sampled_from(["citation", "note"]),
-            "refs": st.lists(_ref, max_size=2),
-            "spans": _maybe(st.lists(st.lists(_counts, min_size=2, max_size=2), max_size=2)),
+            "refs": _list(_ref),
+            "spans": _maybe(_list(_list(_counts, 2, 2))),
         },
     ),
     _block("annotation", {"annotation": _ref}, {"spans": st.none()}),
@@ -103,7 +105,7 @@ _flags: dict[str, Values] = {"is_error": st.booleans(), "status": _maybe(st.samp
 
 def _result(blocks: Objects) -> Objects:
     known = blocks.filter(lambda block: block["type"] != "hologram")
-    output: Values = st.one_of(_texts, _json, st.lists(known, max_size=2), _media, st.just([]))
+    output: Values = st.one_of(_texts, _json, _list(known), _media, _list(_texts, 0, 0))
     return st.one_of(
         _block("tool_result", {"call_id": _ids}, {"output": output, **_flags}),
         _block("tool_result", {"tool_call_id": _ids}, {"content": output, **_flags}),
@@ -111,22 +113,15 @@ def _result(blocks: Objects) -> Objects:
 
 
 _results = _result(st.one_of(_plain, _result(_plain)))
-_calls: Values = st.one_of(
-    st.none(),
-    st.lists(
+_function = _with({"name": _texts, "arguments": st.sampled_from(["{}", '{"a":1}', "{"])}, {})
+_calls = _maybe(
+    _list(
         st.one_of(
-            _with(
-                {
-                    "id": _ids,
-                    "function": _with({"name": _texts, "arguments": st.sampled_from(["{}", '{"a":1}', "{"])}, {}),
-                },
-                {},
-            ),
+            _with({"id": _ids, "function": _function}, {"type": st.just("function")}),
             _with({"id": _ids, "name": _texts}, {"arguments": _json}),
             _objects,
-        ),
-        max_size=2,
-    ),
+        )
+    )
 )
 _usage = _with(
     {"completion_tokens": _counts, "prompt_tokens": _counts, "total_tokens": _counts},
@@ -156,12 +151,14 @@ def _message(role: str, content: Values) -> Objects:
     )
 
 
-_made: Callable[[Values], Values] = lambda blocks: st.one_of(st.lists(blocks, max_size=3), _texts, st.none())  # noqa: E731
+def _made(blocks: Values) -> Values:
+    return st.one_of(_list(blocks, 0, 3), _texts, st.none())
+
 
 graph_messages: Objects = st.one_of(
     _message("user", _made(st.one_of(_plain, _results))),
     _message("system", _made(_plain)),
     _message("assistant", _made(st.one_of(_plain, _results))),
-    _message("tool", st.one_of(st.lists(st.one_of(_results, _results, _plain), max_size=3), _texts)),
+    _message("tool", st.one_of(_list(st.one_of(_results, _results, _plain), 0, 3), _texts)),
 )
 """Any message that either page allows, and some that only the other year's code does."""

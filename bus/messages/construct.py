@@ -1,0 +1,157 @@
+"""Messages from what people have at hand: the constructors of seeds 002 and 003.
+
+Each has an id, which is made here if none is given: they speak for whoever writes the message.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from pydantic import JsonValue, ValidationError
+
+from bus.errors import InvalidContent
+from bus.messages.content import AudioBlock, Block, DocumentBlock, ImageBlock, TextBlock, ToolResultBlock, VideoBlock
+from bus.messages.ids import uuid_id
+from bus.messages.media import MediaRef
+from bus.messages.message import (
+    AssistantMessage,
+    DeveloperMessage,
+    LlmMessage,
+    SystemMessage,
+    ToolResultMessage,
+    UserMessage,
+    now_ms,
+)
+
+__all__ = (
+    "SpokenRole",
+    "attach_media",
+    "file_message",
+    "image_message",
+    "media_block",
+    "multimodal_message",
+    "text_message",
+    "tool_message",
+)
+
+SpokenRole = Literal["system", "developer", "user", "assistant"]
+
+MediaType = Literal["image", "audio", "video", "document"]
+
+M = TypeVar("M", bound=LlmMessage)
+
+_ROLES = {
+    "system": SystemMessage,
+    "developer": DeveloperMessage,
+    "user": UserMessage,
+    "assistant": AssistantMessage,
+}
+_MEDIA = {"image": ImageBlock, "audio": AudioBlock, "video": VideoBlock, "document": DocumentBlock}
+
+
+def text_message(content: str, role: SpokenRole = "user", id: str | None = None) -> LlmMessage:
+    """One text.
+
+    Raises:
+        InvalidContent: no such role speaks; a tool's result needs its call, see `tool_message`.
+    """
+    return multimodal_message([content], role, id)
+
+
+def multimodal_message(content: Sequence[Block | str], role: SpokenRole = "user", id: str | None = None) -> LlmMessage:
+    """Texts and blocks, in order.
+
+    Raises:
+        InvalidContent: no such role speaks.
+    """
+    if role not in _ROLES:
+        raise InvalidContent(f"Unsupported role: {role}")
+    blocks = tuple(TextBlock(text=part) if isinstance(part, str) else part for part in content)
+    return _ROLES[role](content=blocks, id=id or uuid_id(), timestamp=now_ms())
+
+
+def image_message(
+    image_url: str | None = None,
+    image_base64: str | None = None,
+    text: str | None = None,
+    role: SpokenRole = "user",
+    mime_type: str | None = None,
+) -> LlmMessage:
+    """A text, if there is one, and an image.
+
+    Raises:
+        InvalidContent: there is no image, or two; the URL is a local place, or the base64 is none.
+    """
+    if (image_url is None) == (image_base64 is None):
+        raise InvalidContent("needs image_url or image_base64, one of them")
+    try:
+        media = (
+            MediaRef(kind="data", data=image_base64, mime_type=mime_type)
+            if image_url is None
+            else MediaRef.from_url(image_url, mime_type=mime_type)
+        )
+    except ValidationError as error:
+        raise InvalidContent(f"image: {error.errors(include_url=False)[0]['msg']}") from None
+    return multimodal_message([*([] if text is None else [text]), ImageBlock(media=media)], role)
+
+
+def file_message(
+    path: Path | str,
+    text: str | None = None,
+    mime_type: str | None = None,
+    role: SpokenRole = "user",
+    *,
+    within: Path | None = None,
+) -> LlmMessage:
+    """A text, if there is one, and a file of this machine, read now: the one constructor that opens a path.
+
+    Raises:
+        MediaRefused, MediaTooLarge, OSError: as `MediaRef.from_file`.
+    """
+    media = MediaRef.from_file(path, mime_type=mime_type, within=within)
+    return multimodal_message([*([] if text is None else [text]), media_block(media)], role)
+
+
+def media_block(media: MediaRef) -> ImageBlock | AudioBlock | VideoBlock | DocumentBlock:
+    """The block for media of this type: a document, where it is no image, sound or video."""
+    match (media.mime_type or "").partition("/")[0]:
+        case "image":
+            return ImageBlock(media=media)
+        case "audio":
+            return AudioBlock(media=media)
+        case "video":
+            return VideoBlock(media=media)
+        case _:
+            return DocumentBlock(media=media)
+
+
+def tool_message(
+    content: Sequence[ToolResultBlock], id: str | None = None, metadata: Mapping[str, JsonValue] | None = None
+) -> tuple[ToolResultMessage, ...]:
+    """The results of one batch: a message each, as here a message is one result.
+
+    The first has the id and the metadata, the others number on from the id; they share it as their batch.
+
+    Raises:
+        InvalidContent: there are no results.
+    """
+    if not content:
+        raise InvalidContent("a tool message needs a result")
+    id = id or uuid_id()
+    first, *others = ToolResultMessage.from_results(content, batch_id=id)
+    said = {**(first.metadata or {}), **(metadata or {})}
+    return (
+        first.model_copy(update={"id": id, "metadata": said or None}),
+        *(result.model_copy(update={"id": f"{id}#{number}"}) for number, result in enumerate(others, 2)),
+    )
+
+
+def attach_media(message: M, media: MediaRef, as_type: MediaType) -> M:
+    """The message with the media behind its content; the one given stays as it is.
+
+    Raises:
+        InvalidContent: there is no such type of media.
+    """
+    if as_type not in _MEDIA:
+        raise InvalidContent(f"Unsupported media type: {as_type}")
+    return message.model_copy(update={"content": (*message.content, _MEDIA[as_type](media=media))})

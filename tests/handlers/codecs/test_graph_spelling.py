@@ -1,0 +1,457 @@
+"""How the two codecs spell what they write: each as its own page, unless the message was read otherwise."""
+
+import pytest
+from pydantic import JsonValue
+
+from bus.messages.content import (
+    AnnotationBlock,
+    AnnotationRef,
+    Block,
+    DataBlock,
+    DocumentBlock,
+    ErrorBlock,
+    ImageBlock,
+    RedactedThinkingBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+    ToolResultBlock,
+    UnknownBlock,
+)
+from bus.messages.extension import ExtensionMessage
+from bus.messages.media import MediaRef
+from bus.messages.message import (
+    AssistantMessage,
+    DeveloperMessage,
+    LlmMessage,
+    StopReason,
+    ToolResultMessage,
+    UserMessage,
+)
+from bus.messages.reading import Publishable
+from bus.messages.usage import Usage
+from handlers.codecs.c002 import C002
+from handlers.codecs.c003 import C003
+from handlers.codecs.codec import ORIGIN, Codec, Unsayable
+
+__all__ = ()
+
+both = pytest.mark.parametrize("codec", [C002, C003], ids=["002", "003"])
+
+MEDIA = MediaRef(kind="url", url="https://example.com/a")
+REF = AnnotationRef(url="https://example.com")
+
+Object = dict[str, JsonValue]
+
+
+def write(codec: Codec, *messages: Publishable) -> list[Object]:
+    """What a codec writes without a loss."""
+    values = codec.write(messages, False).values
+    assert all(isinstance(value, dict) for value in values)
+    return [value for value in values if isinstance(value, dict)]
+
+
+def written(codec: Codec, block: Block) -> Object:
+    """The block as the codec writes it; without the keys that say nothing."""
+    (value,) = write(codec, AssistantMessage(content=(block,), stop_reason=_stop(block)))
+    content = value["content"]
+    assert isinstance(content, list)
+    (found,) = content
+    assert isinstance(found, dict)
+    return {key: item for key, item in found.items() if item is not None}
+
+
+def _stop(block: Block) -> StopReason:
+    return "toolUse" if isinstance(block, ToolCallBlock) else "stop"
+
+
+def lost(codec: Codec, *messages: Publishable) -> tuple[str, ...]:
+    """What a codec refuses to leave out."""
+    with pytest.raises(Unsayable) as caught:
+        codec.write(messages, False)
+    assert codec.write(messages, True).losses == caught.value.losses
+    return caught.value.losses
+
+
+@pytest.mark.parametrize(
+    ("block", "first", "second"),
+    [
+        (
+            ThinkingBlock(text="hm"),
+            {"type": "reasoning", "summary": "hm"},
+            {"type": "reasoning", "thinking": "hm"},
+        ),
+        (
+            ThinkingBlock(text="hm", details=("a",)),
+            {"type": "reasoning", "summary": "hm", "details": ["a"]},
+            {"type": "reasoning", "summary": "hm", "details": ["a"]},
+        ),
+        (
+            ToolResultBlock(tool_call_id="c", content=(TextBlock(text="ok"),)),
+            {"type": "tool_result", "call_id": "c", "output": "ok", "is_error": False},
+            {"type": "tool_result", "tool_call_id": "c", "content": "ok", "is_error": False},
+        ),
+        (
+            ToolResultBlock(tool_call_id="c", structured=[1], status="failed", is_error=True),
+            {"type": "tool_result", "call_id": "c", "output": [1], "is_error": True, "status": "failed"},
+            {"type": "tool_result", "call_id": "c", "output": [1], "is_error": True, "status": "failed"},
+        ),
+        (
+            ErrorBlock(message="no", code="E"),
+            {"type": "error", "message": "no", "code": "E"},
+            {"type": "error", "error": "no", "code": "E"},
+        ),
+        (
+            ErrorBlock(message="no", data={"a": 1}),
+            {"type": "error", "message": "no", "data": {"a": 1}},
+            {"type": "error", "message": "no", "data": {"a": 1}},
+        ),
+        (
+            AnnotationBlock(kind="note", spans=((0, 1),)),
+            {"type": "annotation", "kind": "note", "refs": [], "spans": [[0, 1]]},
+            {"type": "annotation", "kind": "note", "refs": [], "spans": [[0, 1]]},
+        ),
+        (
+            DataBlock(mime_type="x/y", media=MediaRef(kind="data", data="AAAA", mime_type="x/y")),
+            {"type": "data", "mime_type": "x/y", "data_base64": "AAAA"},
+            {"type": "data", "mime_type": "x/y", "data_base64": "AAAA"},
+        ),
+    ],
+)
+def test_a_block_is_spelled_as_the_page_has_it_or_as_only_the_other_can_say_it(
+    block: Block, first: Object, second: Object
+) -> None:
+    assert written(C002, block) == first
+    assert written(C003, block) == second
+
+
+def test_one_citation_is_the_later_page_s_annotation() -> None:
+    block = AnnotationBlock(refs=(REF,))
+    assert written(C003, block).keys() == {"type", "annotation"}
+    assert written(C002, block).keys() == {"type", "kind", "refs"}
+
+
+def test_a_call_in_the_users_client_is_the_later_year_s_alone() -> None:
+    call = ToolCallBlock(id="c", name="n", remote=True)
+    assert written(C003, call) == {
+        "type": "remote_tool_call",
+        "id": "c",
+        "name": "n",
+        "args": {},
+        "tool_type": "remote",
+    }
+    calling = AssistantMessage(content=(call,), stop_reason="toolUse")
+    assert lost(C002, calling) == ("0.content.0.remote",)
+    # No provider made it, so it is not among the provider's calls.
+    assert write(C003, calling)[0]["tools_calls"] is None
+
+
+def test_a_documents_text_is_the_later_year_s_alone() -> None:
+    document = DocumentBlock(media=MEDIA, text="all of it")
+    assert written(C003, document)["text"] == "all of it"
+    assert lost(C002, UserMessage(content=(document,))) == ("0.content.0.text",)
+
+
+@both
+def test_calls_are_repeated_as_the_provider_has_them(codec: Codec) -> None:
+    call = ToolCallBlock(id="c", name="n", arguments={"ä": 1})
+    (value,) = write(codec, AssistantMessage(content=(call,), stop_reason="toolUse"))
+    assert value["tools_calls"] == [{"id": "c", "type": "function", "function": {"name": "n", "arguments": '{"ä": 1}'}}]
+
+
+@both
+def test_a_call_that_only_the_provider_s_list_names_is_a_call(codec: Codec) -> None:
+    value: Object = {
+        "role": "assistant",
+        "content": [],
+        "tools_calls": [
+            {"id": "c", "function": {"name": "read", "arguments": '{"path": "a"}'}},
+            {"id": "d", "name": "list", "args": {}},
+            {"id": "e", "function": {"name": "read", "arguments": "{broken"}},
+            {"neither": "shape"},
+        ],
+    }
+    (message,) = codec.read(value)
+    assert isinstance(message, AssistantMessage)
+    assert [*message.tool_calls()] == [
+        ToolCallBlock(id="c", name="read", arguments={"path": "a"}),
+        ToolCallBlock(id="d", name="list"),
+        ToolCallBlock(id="e", name="read", arguments_raw="{broken"),
+    ]
+    assert message.stop_reason == "toolUse"
+    assert write(codec, message) == [value]
+
+
+@both
+def test_results_of_one_message_are_messages_of_one_batch_and_one_message_again(codec: Codec) -> None:
+    value: Object = {
+        "message_id": "t",
+        "role": "tool",
+        "timestamp": 1.5,
+        "content": [
+            {"type": "text", "text": "before"},
+            {"type": "tool_result", "call_id": "a", "output": {"n": 1}, "is_error": False, "status": "completed"},
+            {"type": "text", "text": "between"},
+            {"type": "tool_result", "tool_call_id": "b", "content": "two", "is_error": True},
+        ],
+    }
+    messages = codec.read(value)
+    first, second = (message for message in messages if isinstance(message, ToolResultMessage))
+    assert (first.id, second.id) == ("t", "t#2")
+    assert first.batch_id == second.batch_id == "t"
+    assert (first.tool_call_id, first.structured, first.status) == ("a", {"n": 1}, "completed")
+    # A model that reads content would not see JSON beside it.
+    assert first.text_content() == 'before{"n": 1}between'
+    assert (second.tool_call_id, second.is_error, second.text_content()) == ("b", True, "two")
+    assert (first.timestamp, second.timestamp) == (1500, 1500)
+    assert write(codec, *messages) == [value]
+    assert write(codec, *messages, *messages) == [value, value]
+
+
+@both
+def test_results_of_another_batch_are_another_message(codec: Codec) -> None:
+    results = [ToolResultMessage(tool_call_id=call, batch_id=batch) for call, batch in ["a1", "b1", "c2", "d2"]]
+    assert [len(_content(value)) for value in write(codec, *results)] == [2, 2]
+    alone = [ToolResultMessage(tool_call_id=call) for call in "ab"]
+    assert [len(_content(value)) for value in write(codec, *alone)] == [1, 1]
+
+
+def _content(value: Object) -> list[JsonValue]:
+    content = value["content"]
+    assert isinstance(content, list)
+    return content
+
+
+@both
+def test_a_tool_s_message_without_a_result_is_kept_and_answers_no_call(codec: Codec) -> None:
+    value: Object = {"role": "tool", "content": [{"type": "text", "text": "?"}]}
+    (message,) = codec.read(value)
+    assert isinstance(message, ToolResultMessage)
+    assert (message.tool_call_id, message.text_content()) == ("", "?")
+    assert write(codec, message) == [value]
+
+
+@both
+@pytest.mark.parametrize(
+    ("moment", "milliseconds"),
+    [
+        (1_700_000_000, 1_700_000_000_000),
+        (1_700_000_000.1234567, 1_700_000_000_123),
+        (1_700_000_000_123, 1_700_000_000_123),
+        (99_999_999_999, 99_999_999_999_000),
+        (100_000_000_001, 100_000_000_001),
+        (-1.5, -1500),
+        ("2025-01-02T03:04:05Z", 1_735_787_045_000),
+        ("2025-01-02T03:04:05.123456", 1_735_787_045_123),
+        ("2025-01-02T05:04:05+02:00", 1_735_787_045_000),
+        (None, None),
+    ],
+)
+def test_a_moment_is_read_from_all_that_either_year_wrote_and_written_back(
+    codec: Codec, moment: JsonValue, milliseconds: int | None
+) -> None:
+    value: Object = {"role": "user", "content": [], "timestamp": moment}
+    (message,) = codec.read(value)
+    assert isinstance(message, LlmMessage)
+    assert message.timestamp == milliseconds
+    (back,) = write(codec, message)
+    assert back == value
+    assert type(back["timestamp"]) is type(moment)
+
+
+def test_a_moment_of_ours_is_text_for_the_one_and_seconds_for_the_other() -> None:
+    message = UserMessage(timestamp=1_735_787_045_123)
+    assert write(C002, message)[0]["timestamp"] == "2025-01-02T03:04:05.123000Z"
+    assert write(C003, message)[0]["timestamp"] == 1_735_787_045.123
+    assert lost(C002, UserMessage(timestamp=10**15)) == ("0.timestamp",)
+
+
+@both
+def test_a_number_is_an_id_of_ours_and_a_number_again(codec: Codec) -> None:
+    value: Object = {"message_id": 2**63, "role": "user", "content": []}
+    (message,) = codec.read(value)
+    assert isinstance(message, LlmMessage)
+    assert message.id == str(2**63)
+    assert write(codec, message) == [value]
+    (renamed,) = write(codec, message.model_copy(update={"id": "mine"}))
+    assert renamed["message_id"] == "mine"
+
+
+@both
+def test_cached_tokens_are_taken_out_of_the_prompt_and_put_back(codec: Codec) -> None:
+    usages: Object = {"completion_tokens": 5, "prompt_tokens": 100, "total_tokens": 105}
+    usages |= {"cache_read_input_tokens": 70, "cache_creation_input_tokens": 10, "reasoning_tokens": 2}
+    value: Object = {"role": "assistant", "content": [], "usages": usages}
+    (message,) = codec.read(value)
+    assert isinstance(message, AssistantMessage)
+    assert message.usage == Usage(
+        input=20,
+        output=5,
+        reasoning=2,
+        cache_read=70,
+        cache_write=10,
+        total_tokens=105,
+        image_tokens=0,
+        audio_tokens=0,
+    )
+    assert write(codec, message) == [value]
+
+
+@both
+def test_a_prompt_smaller_than_its_cache_is_what_it_says(codec: Codec) -> None:
+    usages: Object = {"completion_tokens": 5, "prompt_tokens": 3, "total_tokens": 8, "cache_read_input_tokens": 70}
+    value: Object = {"role": "assistant", "content": [], "usages": usages}
+    (message,) = codec.read(value)
+    assert isinstance(message, AssistantMessage)
+    assert message.usage is not None
+    assert message.usage.input == 3
+    assert write(codec, message) == [value]
+
+
+@both
+def test_what_was_changed_since_it_was_read_is_written_as_it_is_now(codec: Codec) -> None:
+    value: Object = {
+        "message_id": 7,
+        "role": "user",
+        "content": [{"type": "text", "text": "old", "note": 1}],
+        "timestamp": 5.00051,
+        "reasoning": "kept",
+    }
+    (message,) = codec.read(value)
+    assert isinstance(message, LlmMessage)
+    changed = message.model_copy(update={"content": (TextBlock(text="new"),), "timestamp": 6000})
+    (back,) = write(codec, changed)
+    assert back["content"] == [{"type": "text", "text": "new", "note": 1}]
+    assert back["reasoning"] == "kept"
+    (again,) = codec.read(back)
+    assert isinstance(again, LlmMessage)
+    assert (again.text_content(), again.timestamp) == ("new", 6000)
+
+
+@both
+def test_the_other_codec_s_memory_is_not_written(codec: Codec) -> None:
+    other = C003 if codec is C002 else C002
+    value: Object = {"message_id": 7, "role": "user", "content": [], "reasoning": "private", "metadata": {"a": 1}}
+    (message,) = other.read(value)
+    (back,) = write(codec, message)
+    assert back["message_id"] == "7"
+    assert back["reasoning"] is None
+    assert back["metadata"] == {"a": 1}
+
+
+DAMAGED: list[Object] = [
+    {"residue": "x"},
+    {"residue": [["x"], [[], None, 1], [["content", 5], None, 1], [["content", "a"], None, 1], 1, [[1, 2], "x"]]},
+    {"words": [], "beside": {}, "calls": -1},
+    {"words": {"content.0": "blocks"}, "beside": [[9, 9], [1], "x"], "calls": True, "sparse": "yes"},
+]
+
+
+@both
+@pytest.mark.parametrize("said", DAMAGED)
+def test_a_damaged_memory_is_no_memory(codec: Codec, said: dict[str, JsonValue]) -> None:
+    message = UserMessage(content=(TextBlock(text="a"),))
+    origin: JsonValue = {"codec": codec.name, **said}
+    remembering = message.model_copy(update={"metadata": {ORIGIN: origin}})
+    assert write(codec, remembering) == write(codec, message)
+
+
+@both
+@pytest.mark.parametrize(
+    ("message", "path"),
+    [
+        (AssistantMessage(model="m", provider="p"), "0.model"),
+        (AssistantMessage(stop_reason="length"), "0.stopReason"),
+        (AssistantMessage(usage=Usage(raw={"a": 1}, image_tokens=0, audio_tokens=0)), "0.usage.raw"),
+        (DeveloperMessage.text("x"), "0.role"),
+        (UserMessage(name="n"), "0.name"),
+        (UserMessage(raw=[1]), "0.raw"),
+        (UserMessage(content=(ImageBlock(media=MEDIA, detail="low"),)), "0.content.0.detail"),
+        (UserMessage(content=(ImageBlock(media=MediaRef(kind="sha256", sha256="0" * 64)),)), "0.content.0: image"),
+        (AssistantMessage(content=(RedactedThinkingBlock(data="x"),)), "0.content.0: redacted_thinking"),
+        (UserMessage(content=(UnknownBlock(raw={"type": "new"}),)), "0.content.0: unknown"),
+        (UserMessage(content=(ToolCallBlock(id="c", name="n", arguments=[1]),)), "0.content.0.arguments"),
+        (ToolResultMessage(tool_call_id="c", tool_name="n"), "0.toolName"),
+        (ToolResultMessage(tool_call_id="c", terminate=True), "0.terminate"),
+        (ToolResultMessage(tool_call_id="c", batch_id="alone"), "0.batchId"),
+        (ToolResultMessage(tool_call_id="c", structured=1, content=(TextBlock(text="1"),)), "0.structured"),
+        (
+            ToolResultMessage(tool_call_id="c", content=(TextBlock(text="1"), RedactedThinkingBlock(data="x"))),
+            "0: in a result, content.0.",
+        ),
+        (ExtensionMessage.of("progress"), "0: a ExtensionMessage"),
+    ],
+)
+def test_what_they_cannot_say_is_refused_by_its_path(codec: Codec, message: Publishable, path: str) -> None:
+    losses = lost(codec, message)
+    assert any(loss.startswith(path) for loss in losses), losses
+
+
+@both
+def test_the_name_of_a_tool_is_no_loss_where_its_call_says_it(codec: Codec) -> None:
+    call = AssistantMessage(content=(ToolCallBlock(id="c", name="n"),), stop_reason="toolUse")
+    assert len(write(codec, call, ToolResultMessage(tool_call_id="c", tool_name="n"))) == 2
+    assert lost(codec, call, ToolResultMessage(tool_call_id="c", tool_name="other")) == ("1.toolName",)
+
+
+@both
+def test_with_losses_allowed_the_rest_is_written(codec: Codec) -> None:
+    message = AssistantMessage(content=(RedactedThinkingBlock(data="x"), TextBlock(text="a")), model="m")
+    found = codec.write([ExtensionMessage.of("x"), message, UserMessage.text("b")], True)
+    assert [len(_content(value)) for value in found.values if isinstance(value, dict)] == [1, 1]
+    assert [loss.partition(":")[0] for loss in found.losses] == ["0", "1.content.0", "1.model"]
+
+
+MARK = "mark-5d1e"
+
+MARKED: dict[str, Object] = {
+    "text": {"type": "text", "text": MARK},
+    "reasoning, first": {"type": "reasoning", "summary": MARK},
+    "reasoning, second": {"type": "reasoning", "thinking": MARK, "signature": "s", "details": ["a"]},
+    "result, first": {"type": "tool_result", "call_id": "c", "output": MARK, "status": "completed"},
+    "result, second": {"type": "tool_result", "tool_call_id": "c", "content": MARK, "status": "completed"},
+    "result, blocks": {"type": "tool_result", "call_id": "c", "output": [{"type": "text", "text": MARK}]},
+    "result, JSON": {"type": "tool_result", "call_id": "c", "output": {"a": MARK}},
+    "result, media": {
+        "type": "tool_result",
+        "call_id": "c",
+        "output": {"kind": "file_id", "file_id": MARK, "mime_type": "image/png"},
+    },
+    "call": {"type": "tool_call", "id": "c", "name": "n", "args": {"a": MARK}},
+    "call, other name": {"type": "tool_call", "id": "c", "name": "n", "arguments": {"a": MARK}},
+    "remote call": {"type": "remote_tool_call", "id": "c", "name": "n", "args": {"a": MARK}},
+    "document": {"type": "document", "media": {"url": "https://a.b"}, "text": MARK},
+    "data": {"type": "data", "mime_type": "x/y", "data_base64": "bWFyay01ZDFl"},
+    "annotation, first": {"type": "annotation", "refs": [{"title": MARK}]},
+    "annotation, second": {"type": "annotation", "annotation": {"title": MARK}, "kind": "note"},
+    "error, first": {"type": "error", "message": MARK},
+    "error, second": {"type": "error", "error": MARK, "data": {"a": 1}},
+    "unknown": {"type": "new", "said": MARK},
+}
+
+
+@both
+@pytest.mark.parametrize("block", MARKED.values(), ids=MARKED)
+@pytest.mark.parametrize("role", ["user", "assistant", "tool"])
+def test_what_a_block_says_is_kept_once(codec: Codec, block: Object, role: str) -> None:
+    messages = codec.read({"role": role, "content": [block]})
+    kept = "".join(message.to_json() for message in messages)
+    assert kept.count(MARK) + kept.count("bWFyay01ZDFl") == 1
+
+
+@both
+def test_what_stands_beside_the_blocks_is_kept_once(codec: Codec) -> None:
+    calls: JsonValue = [{"id": "c", "type": "function", "function": {"name": MARK, "arguments": "{}"}}]
+    assert codec.read({"role": "assistant", "content": [], "tools_calls": calls})[0].to_json().count(MARK) == 1
+    said: JsonValue = [{"type": "text", "text": MARK}]
+    beside: JsonValue = [{"id": "c", "name": "n"}]
+    assert codec.read({"role": "assistant", "content": said, "tools_calls": beside})[0].to_json().count(MARK) == 1
+    assert codec.read({"role": "user", "content": MARK})[0].to_json().count(MARK) == 1
+    assert codec.read({"role": "user", "content": [], "reasoning": MARK})[0].to_json().count(MARK) == 1
+
+
+@both
+def test_a_result_beside_text_is_kept_as_json_and_said_to_the_model(codec: Codec) -> None:
+    content: list[JsonValue] = [MARKED["result, JSON"], {"type": "text", "text": "beside"}]
+    (message,) = codec.read({"role": "tool", "content": content})
+    assert message.to_json().count(MARK) == 2

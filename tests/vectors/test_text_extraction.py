@@ -1,0 +1,55 @@
+"""The text of a message, by each system's rule for it."""
+
+import json
+from typing import cast
+
+import pytest
+from pydantic import JsonValue
+
+from bus.errors import DecodeError
+from bus.messages.message import AssistantMessage, LlmMessage
+from bus.messages.reading import read_message
+from bus.messages.structured import extract_json
+from bus.messages.text import split_reasoning
+from handlers.codecs.c003 import C003
+from handlers.codecs.c004 import C004
+from tests.vectors.cases import Case, Object, cases
+
+__all__ = ()
+
+CONTRADICTED: dict[str, str] = {
+    "af.text.non_list": "content that is neither blocks nor text is refused, not shown as the text of a Python object",
+}
+
+
+@cases("text_extraction", contradicted=CONTRADICTED)
+def test_a_message_has_the_text_that_its_system_says(case: Case) -> None:
+    match cast("dict[str, JsonValue]", case.given):
+        case {"cases": [*given]}:
+            wanted = cast("list[object]", case.expect["results"])
+            found = [_structured(one) for one in given]
+            assert found == wanted
+        case {"text": str() as text}:
+            said = split_reasoning(text)
+            assert {"text": said.text, "reasoning": said.reasoning} == case.expect
+        case {"content": [{"kind": str()}, *_] as content}:
+            (part,) = C004.read({"role": "assistant", "content": content})
+            assert isinstance(part, LlmMessage)
+            assert part.text_content() == case.expect["text"]
+        case {"content": content}:
+            (message,) = C003.read({"role": "assistant", "content": content})
+            assert isinstance(message, LlmMessage)
+            assert message.text_with_results() == case.expect["text"]
+        case _:
+            pytest.fail("no such case")
+
+
+def _structured(given: JsonValue) -> object:
+    """The JSON that the message answers with, or the name that the cases have for there being none."""
+    message = read_message(json.dumps({"role": "assistant", "content": [], **cast("Object", given)}))
+    if not isinstance(message, AssistantMessage):
+        return "SchemaMismatch"
+    try:
+        return extract_json(message)
+    except DecodeError:
+        return "SchemaMismatch"
