@@ -42,6 +42,9 @@ CANARY = "canary-7f3a"
 
 _PRIVATE: Metadata = {"secret": CANARY}
 
+_REASONING = '{"id":"rs_1","encrypted_content":"x"}'
+"""a signature such as thinking of OpenAI's Responses has"""
+
 Status = Literal["completed", "failed"] | None
 # Few, and one of them often, so that ids are used again and results are late, doubled and orphaned.
 _ids = st.sampled_from([*"aaaaaaa", "a.b", "a_b", "a:b", "", "x" * 80])
@@ -108,8 +111,8 @@ def _contents(blocks: st.SearchStrategy[Block], most: int) -> st.SearchStrategy[
 
 _result_blocks = st.builds(_result_block, _ids, _contents(_plain_blocks, 2))
 _thinking: st.SearchStrategy[Block] = st.one_of(
-    st.builds(_thinking_block, _texts, st.sampled_from([None, "", "sig"])),
-    st.just(RedactedThinkingBlock(data="xx")),
+    st.builds(_thinking_block, _texts, st.sampled_from([None, "", "sig", _REASONING])),
+    st.builds(RedactedThinkingBlock, data=st.sampled_from(["xx", _REASONING])),
 )
 _assistant_blocks = st.one_of(_plain_blocks, _text_blocks, _calls, _calls, _thinking, _thinking, _result_blocks)
 _private = {"metadata": st.just(_PRIVATE), "raw": st.just(CANARY), "name": st.just(CANARY)}

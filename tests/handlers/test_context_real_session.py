@@ -1,20 +1,30 @@
 """A real coding-agent session, 1,002 entries long: what its model saw at every position is a legal request."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import cast
+from typing import Protocol, cast
+
+import pytest
 
 from bus.envelope import Envelope
 from bus.messages.context_entry import Compaction, ModelChange, ThinkingLevelChange
 from bus.messages.message import AssistantMessage
 from bus.messages.reading import LlmLaneMessage, read_llm
 from handlers.context import Context, evolve
-from handlers.providers import to_anthropic
+from handlers.providers import ProviderRequest, to_anthropic, to_openai_chat, to_openai_responses
 from tests.handlers.entries import entry
-from tests.handlers.providers.anthropic_rules import rule_faults, shape_faults
+from tests.handlers.providers import anthropic_rules, openai_chat_rules, openai_responses_rules
 
 Object = dict[str, object]
+
+
+class Rules(Protocol):
+    """A referee of one provider's requests."""
+
+    def shape_faults(self, body: object) -> list[str]: ...
+
+    def rule_faults(self, body: object) -> list[str]: ...
 
 
 def _log(seed_data: Path) -> Iterator[Envelope]:
@@ -77,18 +87,29 @@ def test_no_failed_answer_is_in_the_messages_and_every_good_one_is(seed_data: Pa
     assert [message for message in context.messages if isinstance(message, AssistantMessage)] == good
 
 
-def test_what_the_model_saw_is_a_legal_request_at_every_position(seed_data: Path) -> None:
+@pytest.mark.parametrize(
+    ("to_request", "rules", "said"),
+    [
+        (to_anthropic, anthropic_rules, "messages"),
+        (to_openai_chat, openai_chat_rules, "messages"),
+        (to_openai_responses, openai_responses_rules, "input"),
+    ],
+    ids=["anthropic", "openai-chat", "openai-responses"],
+)
+def test_what_the_model_saw_is_a_legal_request_at_every_position(
+    seed_data: Path, to_request: Callable[..., ProviderRequest], rules: Rules, said: str
+) -> None:
     context = Context("s")
     checked: list[object] = []
     positions = 0
     for envelope in _log(seed_data):
         context = evolve(context, envelope)
-        request = to_anthropic(context, model="claude-opus-4-5", strict=True)
-        messages = cast("list[object]", request.body["messages"])
+        request = to_request(context, model="claude-opus-4-5", strict=True)
+        messages = cast("list[object]", request.body[said])
         # The shape of a message does not depend on its neighbours: one that was checked as it is need not be again.
         new = [message for index, message in enumerate(messages) if checked[index : index + 1] != [message]]
-        assert not shape_faults({**request.body, "messages": new})
-        assert not rule_faults(request.body)
+        assert not rules.shape_faults({**request.body, said: new})
+        assert not rules.rule_faults(request.body)
         checked = messages
         positions += 1
     assert positions == 1002
