@@ -55,5 +55,7 @@ class RedisMedia:
 
     async def head(self, sha256: str) -> MediaHead | None:
         """See `MediaStore`."""
-        size_bytes = cast("int", await self._pool.call("STRLEN", self._keys.media(check_sha256(sha256))))
-        return MediaHead(size_bytes) if size_bytes else None  # a key that does not exist has no length either
+        key = self._keys.media(check_sha256(sha256))
+        size_bytes = cast("int", await self._pool.call("STRLEN", key))
+        # A key that does not exist has no length either.
+        return MediaHead(size_bytes) if size_bytes or await self._pool.call("EXISTS", key) else None
