@@ -44,7 +44,7 @@ def _id_in_header(file: Path) -> str:
                     continue
                 match value:
                     case (
-                        {"type": "session", "id": str(found)}
+                        {"type": "session" | "session_header", "id": str(found)}
                         | {"type": "lanebus.export", "session": str(found)}
                         | {"sessionId": str(found)}
                     ):
