@@ -91,7 +91,7 @@ def canonical(message: Object) -> Object:
         DecodeError: two spellings of one key disagree.
     """
     role = message.get("role")
-    if role in {"extension", "context", "delta"}:
+    if role in ("extension", "context", "delta"):  # a tuple, as a role may be anything, also what has no hash
         return message
     result = _rename(message, _MESSAGE, "")
     if isinstance(role, str):

@@ -1,12 +1,15 @@
 """`lanebus context`: what a model sees."""
 
 import json
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
 import click
 
 from bus.errors import DecodeError
+from bus.media.resolve import resolve_media
+from bus.messages.media import MediaRef
 from bus.messages.reading import parse_json
 from handlers.cli.errors import BeyondEnd
 from handlers.cli.opening import open_session
@@ -51,14 +54,16 @@ def command(
 ) -> None:
     """Print the request that shows a model what a session holds: its whole JSON body.
 
-    It is made from the LLM lane alone. What the provider cannot take is left out, with a warning on stderr.
+    It is made from the LLM lane alone, with media of the media store inline. What the provider cannot take is left
+    out, with a warning on stderr. Gemini's body names no model: that is in its URL.
 
     \b
     Example: lanebus context support-42 --provider anthropic --at 12
     """
     definitions = _read_tools(tools)
-    context = run(partial(_context, Settings.of(ctx), session, at))
-    request = PROVIDERS[provider].to_request(context, model=model, max_tokens=max_tokens, tools=definitions)
+    context, media = run(partial(_context, Settings.of(ctx), session, at))
+    form = PROVIDERS[provider].to_request
+    request = form(context, model=model, max_tokens=max_tokens, tools=definitions, media=media)
     for fault in context.faults:
         tell(f"warning: {fault}")
     for warning in request.warnings:
@@ -70,12 +75,14 @@ def command(
         output.json_text(json.dumps(request.body, ensure_ascii=False, indent=2))
 
 
-async def _context(settings: Settings, session_id: str, at: int | None) -> Context:
+async def _context(settings: Settings, session_id: str, at: int | None) -> tuple[Context, Mapping[str, MediaRef]]:
+    """The context, and the media that its messages only name."""
     async with open_session(settings, session_id) as session:
         last = (await session.head()).position
         if at is not None and at > last:
             raise BeyondEnd(session_id, at, last)
-        return await build_context(session, at=at)
+        context = await build_context(session, at=at)
+        return context, await resolve_media(context.messages, session.media)
 
 
 def _read_tools(path: Path | None) -> list[ToolSpec]:

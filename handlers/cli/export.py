@@ -8,9 +8,10 @@ from typing import cast
 
 import click
 
-from bus.envelope import Cursor
+from bus.envelope import Cursor, Envelope
 from bus.messages.lanes import Lane
-from bus.session import ALL_LANES
+from bus.messages.message import LlmMessage
+from bus.session import ALL_LANES, Session
 from handlers.cli.errors import FileUnwritten
 from handlers.cli.opening import open_session
 from handlers.cli.options import BusCommand, Settings
@@ -18,6 +19,7 @@ from handlers.cli.output import Output, tell
 from handlers.cli.run import run
 from handlers.cli.text import count
 from handlers.transcripts.atomic import atomic_file
+from handlers.transcripts.carrying import with_media
 from handlers.transcripts.own import entry_line, header_line
 
 __all__ = ("command",)
@@ -34,24 +36,28 @@ __all__ = ("command",)
     help="Where it goes; stdout if not given. The file appears once it is whole.",
 )
 @click.option("--lane", type=click.Choice([lane.value for lane in Lane]), help="Only this lane.")
+@click.option("--no-media", is_flag=True, help="Leave large media in the media store; only their names are written.")
 @click.pass_context
-def command(ctx: click.Context, session: str, *, file: Path | None, lane: str | None) -> None:
+def command(ctx: click.Context, session: str, *, file: Path | None, lane: str | None, no_media: bool) -> None:
     """Write a session as JSON, one object a line: a header, then each entry with its position, lane, time, producer and
     message. `lanebus import` puts it into another session, here or elsewhere.
 
-    An entry that cannot be read is written with its error and its bytes. Media in the media store stay there.
+    An entry that cannot be read is written with its error and its bytes. Media in the media store are written with the
+    messages that name them.
 
     \b
     Example: lanebus export support-42 -o support-42.jsonl
     """
     lanes = ALL_LANES if lane is None else frozenset({Lane(lane)})
     with _writing(file, Output.of(ctx)) as write:
-        entries = run(partial(_export, Settings.of(ctx), session, lanes, write))
+        entries = run(partial(_export, Settings.of(ctx), session, lanes, write, with_stored=not no_media))
     if file is not None:
         tell(f"{session}: {count(entries)} entries written to {file}")
 
 
-async def _export(settings: Settings, session_id: str, lanes: Collection[Lane], write: Callable[[str], None]) -> int:
+async def _export(
+    settings: Settings, session_id: str, lanes: Collection[Lane], write: Callable[[str], None], *, with_stored: bool
+) -> int:
     entries = 0
     async with open_session(settings, session_id) as session:
         head = await session.head()
@@ -60,9 +66,18 @@ async def _export(settings: Settings, session_id: str, lanes: Collection[Lane], 
         reading = session.read(lanes=lanes, after=Cursor(head.trimmed), until=head.position)
         async with aclosing(reading) as envelopes:
             async for envelope in envelopes:
-                write(entry_line(envelope))
+                write(entry_line(await _carried(envelope, session) if with_stored else envelope))
                 entries += 1
     return entries
+
+
+async def _carried(envelope: Envelope, session: Session) -> Envelope:
+    if not isinstance(envelope.message, LlmMessage):
+        return envelope
+    message, missing = await with_media(envelope.message, session.media)
+    for digest in missing:
+        tell(f"warning: entry {envelope.position}: media {digest} are missing, or too much for one line")
+    return envelope._replace(message=message)
 
 
 @contextmanager

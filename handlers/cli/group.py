@@ -26,7 +26,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Carry": {
         "export": ("export", "Write a session into a file, for another bus or for safety."),
-        "convert": ("convert", "Turn messages of one system into those of another, or into a request."),
+        "convert": ("convert", "Turn messages of one system into another's, or a request."),
     },
     "Run": {
         "worker": ("worker", "Run an agent of yours on the sessions that users speak in."),

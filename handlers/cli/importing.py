@@ -2,15 +2,12 @@
 
 import sys
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 import click
 
-from bus.errors import InvalidSessionId, MessageError
-from bus.keys import check_session_id
-from bus.messages.reading import parse_json
 from handlers.cli.errors import FileUnread
+from handlers.cli.naming import session_for
 from handlers.cli.opening import open_bus
 from handlers.cli.options import Settings, ViewCommand
 from handlers.cli.output import Output, tell
@@ -18,12 +15,8 @@ from handlers.cli.progress import ProgressBar
 from handlers.cli.run import run
 from handlers.cli.text import count
 from handlers.transcripts.importer import ImportReport, import_transcript
-from handlers.transcripts.lines import read_lines
 
 __all__ = ("command",)
-
-_LINES_WITH_HEADER = 100
-"""where a header may stand: damaged lines may come before it"""
 
 
 @click.command("import", cls=ViewCommand)
@@ -43,7 +36,7 @@ def command(ctx: click.Context, file: Path, session: str | None) -> int:
     \b
     Example: lanebus import session.jsonl --session pi
     """
-    name = session if session is not None else _session_id(file)
+    name = session if session is not None else session_for(file)
     report = run(partial(_import, Settings.of(ctx), file, name))
     for bad in report.bad:
         tell(f"{report.unit} {bad.number}: {bad.reason}")
@@ -61,45 +54,6 @@ async def _import(settings: Settings, file: Path, session_id: str) -> ImportRepo
         if isinstance(error, BrokenPipeError):
             raise
         raise FileUnread(file, error.strerror or str(error)) from error
-
-
-def _session_id(file: Path) -> str:
-    """Where a transcript goes by itself.
-
-    Raises:
-        click.UsageError: neither its header nor its name gives a session id.
-    """
-    if str(file) == "-":
-        raise click.UsageError("a transcript from stdin needs --session")
-    for candidate in (_id_in_header(file), file.stem):
-        try:
-            return check_session_id(candidate)
-        except InvalidSessionId:
-            continue
-    raise click.UsageError(f"{file.name!r} gives no session id: give one with --session")
-
-
-def _id_in_header(file: Path) -> str:
-    """The id that a transcript's header gives it; "" if none does."""
-    try:
-        with file.open("rb") as lines:
-            for line in islice(read_lines(lines), _LINES_WITH_HEADER):
-                try:
-                    value = parse_json(line.data or b"")
-                except MessageError:
-                    continue
-                match value:
-                    case (
-                        {"type": "session", "id": str(found)}
-                        | {"type": "lanebus.export", "session": str(found)}
-                        | {"sessionId": str(found)}
-                    ):
-                        return found
-                    case _:
-                        pass
-    except OSError as error:
-        raise FileUnread(file, error.strerror or str(error)) from error
-    return ""
 
 
 def _show(output: Output, session: str, report: ImportReport) -> None:

@@ -79,7 +79,7 @@ def _read(line: JsonValue) -> TranscriptEntry:
     position, lane = line.get("position"), line.get("lane")
     if not isinstance(position, int) or isinstance(position, bool) or position < 1:
         raise DecodeError("position", "wants a position, which is 1 or more")
-    if lane not in {each.value for each in Lane}:
+    if lane not in [each.value for each in Lane]:
         raise DecodeError("lane", "wants one of " + ", ".join(Lane))
     if "error" in line:
         # Its old position is nobody's any more: what named it is led to the entry before.

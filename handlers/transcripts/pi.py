@@ -32,7 +32,9 @@ def _recognizes(line: JsonValue) -> bool:
         return isinstance(line.get("id"), str) and "timestamp" in line
     if "parent_id" in line:  # an entry of seed 000, which writes everything in snake_case
         return False
-    return kind in _KNOWN and "timestamp" in line and (kind != "message" or isinstance(line.get("message"), dict))
+    if not isinstance(kind, str) or kind not in _KNOWN:
+        return False
+    return "timestamp" in line and (kind != "message" or isinstance(line.get("message"), dict))
 
 
 def _read(line: JsonValue, *, custom_to_llm: bool = False) -> TranscriptEntry:
@@ -67,7 +69,7 @@ def _message(line: Object) -> Publishable:
 
 def _is_custom(line: Object) -> bool:
     said = line.get("message")
-    return line.get("type") == "custom_message" or (isinstance(said, dict) and said.get("role") in CUSTOM_ROLES)
+    return line.get("type") == "custom_message" or (isinstance(said, dict) and said.get("role") in tuple(CUSTOM_ROLES))
 
 
 def _custom_as_user(line: Object) -> Publishable:

@@ -41,7 +41,7 @@ def _recognizes(line: JsonValue) -> bool:
 def _is_header(line: Object) -> bool:
     moment = line.get("timestamp")
     return (
-        line.get("type") in {"session", "session_header"}
+        line.get("type") in ("session", "session_header")
         and isinstance(line.get("id"), str)
         and isinstance(moment, int | float)
         and not isinstance(moment, bool)

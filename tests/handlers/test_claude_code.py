@@ -116,6 +116,14 @@ async def test_the_results_of_parallel_calls_are_no_branches(tmp_path: Path) -> 
     assert [turn["role"] for turn in turns if isinstance(turn, dict)] == ["user", "assistant", "user", "assistant"]
 
 
+async def test_what_follows_any_result_of_an_answer_follows_all_of_them(tmp_path: Path) -> None:
+    last = answer("a4", "r1", "msg_2", text("done"))
+    async with imported(tmp_path, *PARALLEL[:-1], last) as made:
+        context = await build_context(made.session)
+    assert not any(isinstance(message, LeafMove) for message in made.log)
+    assert [message.text_content() for message in context.messages][-3:] == ["result of t1", "result of t2", "done"]
+
+
 async def test_nothing_of_a_line_is_lost(tmp_path: Path) -> None:
     async with imported(tmp_path, *PARALLEL) as made:
         said = {message.id: message for message in made.log if isinstance(message, UserMessage | AssistantMessage)}
@@ -208,6 +216,21 @@ async def test_a_compaction_keeps_its_summary_and_the_tree(tmp_path: Path) -> No
     assert (compaction.summary, compaction.tokens_before, compaction.first_kept) == ("what happened", 999, None)
     assert not any(isinstance(message, LeafMove) for message in made.log)
     assert [message.text_content().count("what happened") for message in context.messages] == [1, 0]
+
+
+@pytest.mark.parametrize("has_boundary", [True, False])
+async def test_a_compaction_that_names_no_line_before_it_follows_that_line(tmp_path: Path, has_boundary: bool) -> None:
+    boundary = line("system", "c1", None, subtype="compact_boundary")
+    async with imported(
+        tmp_path,
+        user("u1", None, "a"),
+        *([boundary] if has_boundary else []),
+        user("c2", "c1" if has_boundary else None, "sum", isCompactSummary=True),
+        user("u2", "c2", "b"),
+    ) as made:
+        context = await build_context(made.session)
+    assert not any(isinstance(message, LeafMove) for message in made.log)
+    assert len(context.messages) == 2
 
 
 async def test_a_compaction_may_keep_the_last_messages(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """`lanebus export`, and its way back by `lanebus import`; transcripts of other programs at the command line."""
 
+import base64
 import json
 import signal
 from pathlib import Path
@@ -46,6 +47,26 @@ def test_stdout_and_a_file_have_the_same(lanebus: CommandLine, tmp_path: Path) -
     lanebus("import", file, "--session", "t")
     answer = lanebus("import", "-", "--session", "t", stdin=lanebus("export", "s").out)
     assert (answer.object["added"], answer.object["already_there"]) == (0, 1)
+
+
+def test_large_media_go_along_and_stand_in_the_context(lanebus: CommandLine, tmp_path: Path) -> None:
+    png = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(60_000)).decode()
+    said = {"role": "user", "content": [{"type": "image", "data": png, "mimeType": "image/png"}]}
+    lanebus("publish", "s", "--json", stdin=json.dumps(said))
+    [named] = entries(lanebus, "s")
+    assert png in json.dumps(named)
+    [header, only] = objects(lanebus("export", "s", "--no-media").out)
+    del header
+    assert png not in json.dumps(only)
+    assert "sha256" in json.dumps(only)
+    assert png in lanebus("context", "s", "--model", "m").out
+    file = tmp_path / "s.jsonl"
+    lanebus("export", "s", "-o", file)
+    elsewhere = {"LANEBUS_NAMESPACE": "elsewhere"}
+    assert lanebus("import", file, env=elsewhere).object["added"] == 1
+    [_, back] = objects(lanebus("export", "s", "--no-media", env=elsewhere).out)
+    assert back["message"] == only["message"]
+    assert png in lanebus("context", "s", "--model", "m", env=elsewhere).out
 
 
 def test_one_lane_is_exported_by_itself(lanebus: CommandLine) -> None:

@@ -10,7 +10,7 @@ from bus.bus import Bus
 from bus.errors import DecodeError, MessageError
 from bus.messages.content import AudioBlock, DocumentBlock, ImageBlock, TextBlock, ThinkingBlock, UnknownBlock
 from bus.messages.extension import ExtensionMessage
-from bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage, UserMessage
+from bus.messages.message import AssistantMessage, DeveloperMessage, SystemMessage, ToolResultMessage, UserMessage
 from handlers.context.build import build_context
 from handlers.transcripts import source
 from handlers.transcripts.format import UnknownFormat
@@ -50,8 +50,9 @@ async def test_a_document_goes_in_however_it_is_laid_out(tmp_path: Path, indent:
     async with imported(tmp_path, json.dumps(document, indent=indent).encode()) as made:
         assert (made.report.format, made.report.added, made.report.bad) == ("openai-chat", len(TALK), ())
         context = await build_context(made.session)
-    assert [message.role for message in made.log if isinstance(message, LlmMessage)] == [
-        *("system", "developer", "user", "assistant", "toolResult", "toolResult", "toolResult", "assistant")
+    assert [type(message) for message in made.log] == [
+        *(SystemMessage, DeveloperMessage, UserMessage, AssistantMessage),
+        *(ToolResultMessage, ToolResultMessage, ToolResultMessage, AssistantMessage),
     ]
     assert [message.text_content() for message in context.messages if isinstance(message, ToolResultMessage)] == [
         *("noon", "bad arguments", "noon")

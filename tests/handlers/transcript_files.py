@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -40,7 +40,7 @@ async def messages_of(session: Session) -> list[Publishable]:
 
 
 @asynccontextmanager
-async def imported(data_dir: Path, *lines: JsonValue | bytes) -> AsyncIterator[Imported]:
+async def imported(data_dir: Path, *lines: JsonValue | bytes) -> AsyncGenerator[Imported]:
     """The lines in a session of their own."""
     async with Bus.open(data_dir=data_dir) as bus:
         session = bus.session("s1")
