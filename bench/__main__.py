@@ -15,15 +15,27 @@ from pathlib import Path
 
 import anyio
 
+from bench.codec import decoding, encoding, there_and_back
 from bench.material import take
 from bench.plain import Plain
 from bench.publish import against_pipelines, against_xadd, many_sessions, one_at_a_time
 from bench.reading import HISTORY, delivery, loading, next_context
-from bench.rounds import ROUNDS, Compared
+from bench.request import CONTEXT, requests
+from bench.rounds import ROUNDS, Compared, Spread
 from bus import Bus
 from bus.server import open_server, stop_server
 
-SCENES = (against_xadd, against_pipelines, many_sessions, one_at_a_time, delivery, loading)
+SCENES = (
+    against_xadd,
+    against_pipelines,
+    many_sessions,
+    one_at_a_time,
+    delivery,
+    loading,
+    encoding,
+    decoding,
+    there_and_back,
+)
 
 
 async def main(policy: str) -> None:
@@ -42,8 +54,9 @@ async def main(policy: str) -> None:
             _print(await scene(bus, plain, messages))
     async with _fresh(policy) as (bus, _):
         context = await next_context(bus, messages)
-    ms = f"{context.low:.2f} / {context.middle:.2f} / {context.high:.2f} ms"
-    print(f"\nnext turn's context at {HISTORY:,} messages, goal < 2 ms: {ms}")
+    print(f"\nnext turn's context at {HISTORY:,} messages, goal < 2 ms: {_ms(context)}")
+    for form, taken in requests(messages).items():
+        print(f"{form} of a warm context of {CONTEXT} messages, goal < 5 ms: {_ms(taken)}")
 
 
 @asynccontextmanager
@@ -65,6 +78,10 @@ def _print(row: Compared) -> None:
     plain, ours = (f"{s.low:,.0f} {s.middle:,.0f} {s.high:,.0f} {row.unit}" for s in (row.plain, row.ours))
     ratio = f"{row.ratio.low:.2f} {row.ratio.middle:.2f} {row.ratio.high:.2f}"
     print(f"{row.what:58} {plain:>24} {ours:>24} {ratio:>20}  {row.goal}")
+
+
+def _ms(taken: Spread) -> str:
+    return f"{taken.low:.2f} / {taken.middle:.2f} / {taken.high:.2f} ms"
 
 
 if __name__ == "__main__":

@@ -36,8 +36,10 @@ from bus.media import (
     ObjectMedia,
     SigningStore,
     media_from_file,
+    media_store_at,
     resolve_media,
 )
+from bus.messages.compaction_block import CompactionBlock
 from bus.messages.content import (
     AudioBlock,
     Block,
@@ -55,7 +57,9 @@ from bus.messages.context_entry import (
     ContextEntry,
     Label,
     LeafMove,
+    LoopCompaction,
     ModelChange,
+    Prune,
     ThinkingLevelChange,
 )
 from bus.messages.delta import Delta
@@ -90,6 +94,7 @@ __all__ = (
     "SigningStore",
     "Work",
     "media_from_file",
+    "media_store_at",
     "new_session_id",
     # reading
     "ALL_LANES",
@@ -108,6 +113,7 @@ __all__ = (
     "Block",
     "BranchSummary",
     "Compaction",
+    "CompactionBlock",
     "ContextEntry",
     "Cost",
     "Delta",
@@ -118,8 +124,10 @@ __all__ = (
     "Label",
     "LeafMove",
     "LlmMessage",
+    "LoopCompaction",
     "MediaRef",
     "ModelChange",
+    "Prune",
     "Publishable",
     "Rates",
     "SystemMessage",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from bus.codec import encode
 from bus.errors import BusError, Conflict, DecodeError, Fenced, MessageTooLarge, SessionClosed
 from bus.log import Append, Plan
 from bus.messages.lanes import Lane
@@ -167,22 +169,27 @@ class Flight:
         return gone
 
 
-def plan(messages: Sequence[Publishable], bodies: Sequence[bytes], conditions: Conditions) -> tuple[Plan, int]:
-    """The publish as the script takes it, and its size in bytes.
-
-    Args:
-        bodies: the messages' JSON, one each.
+def plan(
+    messages: Sequence[Publishable], conditions: Conditions, heavy_bytes: int = sys.maxsize
+) -> tuple[Plan, int] | None:
+    """The publish as the script takes it, and its size in bytes; None if the JSON of a message has `heavy_bytes` or
+    more, as then media may have to leave it first.
 
     Raises:
         MessageTooLarge: one message is over the limit.
         DecodeError: the key is no text that UTF-8 can write.
     """
     size_bytes, lanes, rings = 0, "", conditions.wake
-    for message, body in zip(messages, bodies, strict=True):
+    bodies: list[bytes] = []
+    for message in messages:
+        body = encode(message)
+        if len(body) >= heavy_bytes:
+            return None
         if len(body) > MESSAGE_LIMIT_BYTES:
             raise MessageTooLarge(len(body), MESSAGE_LIMIT_BYTES)
         size_bytes += len(body)
         lanes += _LETTER[message.lane]
+        bodies.append(body)
         if rings is None and isinstance(message, UserMessage):
             rings = True
     if rings:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, cast
 
 import anyio
 
-from bus.codec import encode
 from bus.errors import Closed, ForgedEntry, LogRolledBack, OutcomeUnknown, Refused, Unavailable
 from bus.log import PUBLISH, Log, answered, publish_command
 from bus.publish import LANE_OF, Conditions, Flight, Publish, SessionAppend, plan
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
     from bus.connection import Link, Reply, Server
     from bus.keys import Keys
+    from bus.log import Plan
     from bus.media.offload import Offload
     from bus.messages.reading import Publishable
     from bus.receipt import Receipt
@@ -86,54 +86,43 @@ class Publisher:
             Unavailable: not sent within `seconds`, or refused by the server for all that time.
             Closed: the bus is closed.
         """
-        bodies = [encode(message) for message in messages]
-        offload = self._offload
-        if len(max(bodies, key=len)) >= offload.body_bytes or offload.is_waited_for(session):
-            publish = await self._enqueue_lightened(session, messages, bodies, conditions, seconds)
+        offload, loop = self._offload, self._loop
+        deadline = loop.time() + seconds
+        planned = None if session in offload.turns else plan(messages, conditions, offload.body_bytes)
+        if planned is None:
+            publish = await self._put_in_turn(session, messages, conditions, seconds, deadline)
         else:
-            publish = await self._enqueue(session, messages, bodies, conditions, seconds)
+            queue = self._queue
+            if queue.is_closed:
+                raise Closed("bus")
+            if queue.is_full:
+                await queue.wait_room(session, seconds)
+            publish = Publish(session, planned[0], conditions, loop.create_future(), seconds, deadline, planned[1])
+            self._put(publish)
         return await publish.future
 
-    async def _enqueue(
-        self,
-        session: str,
-        messages: Sequence[Publishable],
-        bodies: Sequence[bytes],
-        conditions: Conditions,
-        seconds: float,
-    ) -> Publish:
-        planned, size_bytes = plan(messages, bodies, conditions)
-        queue, loop = self._queue, self._loop
-        if queue.is_closed:
-            raise Closed("bus")
-        deadline = loop.time() + seconds
-        if queue.is_full:
-            await queue.wait_room(session, seconds)
-        publish = Publish(session, planned, conditions, loop.create_future(), seconds, deadline, size_bytes)
-        queue.put(publish)
-        self._idle.clear()
-        self._deadlines.note(deadline)
-        return publish
-
-    async def _enqueue_lightened(
-        self,
-        session: str,
-        messages: Sequence[Publishable],
-        bodies: Sequence[bytes],
-        conditions: Conditions,
-        seconds: float,
+    async def _put_in_turn(
+        self, session: str, messages: Sequence[Publishable], conditions: Conditions, seconds: float, deadline: float
     ) -> Publish:
         """Put large media away first. Whoever publishes to the session meanwhile comes behind, as it called later."""
         if self._queue.is_closed:
             raise Closed("bus")
-        deadline = self._loop.time() + seconds
         with anyio.move_on_after(seconds):
             async with self._offload.turn(session):
                 light = await self._offload.lightened(messages)
-                changed = zip(messages, light, bodies, strict=True)
-                bodies = [body if new is old else encode(new) for old, new, body in changed]
-                return await self._enqueue(session, light, bodies, conditions, deadline - self._loop.time())
+                planned = cast("tuple[Plan, int]", plan(light, conditions))  # None only for what is heavy
+                if self._queue.is_full or self._queue.is_closed:
+                    await self._queue.wait_room(session, seconds)
+                future = self._loop.create_future()
+                publish = Publish(session, planned[0], conditions, future, seconds, deadline, planned[1])
+                self._put(publish)
+                return publish
         raise Unavailable(f"publish to session {session!r}: its media were not stored in {seconds:g} s")
+
+    def _put(self, publish: Publish) -> None:
+        self._queue.put(publish)
+        self._idle.clear()
+        self._deadlines.note(publish.deadline)
 
     async def run(self) -> None:
         """Send what is queued, for as long as the bus is open."""

@@ -31,7 +31,18 @@ ORDER = [
     ),
 ]
 REDIS = {Path("bus/connection.py"), Path("bus/log.py")}
-HTTP = {"starlette", "uvicorn", "http.server", "http.client", "httpx", "httpx2", "httpcore2", "h11", "anthropic"}
+HTTP = {
+    "starlette",
+    "uvicorn",
+    "http.server",
+    "http.client",
+    "httpx",
+    "httpx2",
+    "httpcore2",
+    "h11",
+    "anthropic",
+    "obstore",
+}
 
 
 def sources(folder: str) -> list[Path]:

@@ -16,6 +16,7 @@ from bus.media.directory import DirectoryMedia
 from bus.media.files import media_from_file
 from bus.media.object_media import ObjectMedia
 from bus.media.offload import offloaded
+from bus.media.place import media_store_at
 from bus.media.redis_media import RedisMedia
 from bus.media.resolve import media_of, resolve_media
 from bus.media.store import MediaHead, MediaStore, SigningStore
@@ -31,6 +32,7 @@ __all__ = (
     "as_agentflow",
     "media_from_file",
     "media_of",
+    "media_store_at",
     "offloaded",
     "resolve_media",
 )

@@ -49,8 +49,8 @@ class ObjectMedia:
             raise MissingExtra("obstore", "s3") from None
         try:
             return cls(from_url(url))
-        except (BaseError, ValueError) as error:
-            raise SetupError(f"media store: {type(error).__name__}: want a URL such as s3://bucket/prefix") from None
+        except (BaseError, ValueError):
+            raise SetupError("media store: not a URL that it knows; want one such as s3://bucket/prefix") from None
 
     async def put_if_absent(self, data: bytes, *, mime_type: str | None = None) -> str:
         """See `MediaStore`. Sent in one piece, which a server takes whole or not at all."""

@@ -39,22 +39,19 @@ class Offload:
         self._limit_bytes = sys.maxsize if limit_bytes is None else limit_bytes
         self.body_bytes = -(-self._limit_bytes // 3) * 4
         """a message's JSON of fewer bytes holds no media of that size: base64 alone would take more"""
-        self._turns: dict[str, anyio.Lock] = {}
-
-    def is_waited_for(self, session: str) -> bool:
-        """Whether a publish to the session is still putting its media away: the next has to come behind it."""
-        return session in self._turns
+        self.turns: dict[str, anyio.Lock] = {}
+        """sessions to which a publish is still putting its media away: the next has to take a turn behind it"""
 
     @asynccontextmanager
     async def turn(self, session: str) -> AsyncGenerator[None, None]:
         """Be the only one that publishes to a session, in the order that callers came."""
-        lock = self._turns.setdefault(session, anyio.Lock(fast_acquire=True))
+        lock = self.turns.setdefault(session, anyio.Lock(fast_acquire=True))
         try:
             async with lock:
                 yield
         finally:
             if not lock.locked():  # else another one waits for it, or has it
-                self._turns.pop(session, None)
+                self.turns.pop(session, None)
 
     async def lightened(self, messages: Sequence[T]) -> list[T]:
         """The messages with references in place of their large media.

@@ -46,14 +46,16 @@ class RedisMedia:
 
     async def get(self, sha256: str) -> bytes:
         """See `MediaStore`."""
-        key = self._keys.media(check_sha256(sha256))
-        seconds = self._limit_bytes / SLOWEST_BYTES_A_SECOND
-        data = cast("bytes | None", await self._pool.call("GET", key, more_seconds=seconds))
-        if data is None:
+        head = await self.head(sha256)
+        if head is None:
             raise MediaMissing(sha256)
-        return await verified(sha256, data)
+        seconds = head.size_bytes / SLOWEST_BYTES_A_SECOND
+        data = cast("bytes | None", await self._pool.call("GET", self._keys.media(sha256), more_seconds=seconds))
+        return await verified(sha256, data or b"")
 
     async def head(self, sha256: str) -> MediaHead | None:
         """See `MediaStore`."""
-        size_bytes = cast("int", await self._pool.call("STRLEN", self._keys.media(check_sha256(sha256))))
-        return MediaHead(size_bytes) if size_bytes else None  # a key that does not exist has no length either
+        key = self._keys.media(check_sha256(sha256))
+        size_bytes = cast("int", await self._pool.call("STRLEN", key))
+        # A key that does not exist has no length either.
+        return MediaHead(size_bytes) if size_bytes or await self._pool.call("EXISTS", key) else None

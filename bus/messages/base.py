@@ -27,7 +27,15 @@ class Frozen(BaseModel):
 
     def to_json(self) -> str:
         """This value as one line of JSON: no spaces, absent fields left out, text not escaped to ASCII."""
-        return self.__pydantic_serializer__.to_json(self, by_alias=True, exclude_none=True).decode()
+        return self.to_json_bytes().decode()
+
+    def to_json_bytes(self) -> bytes:
+        """The same in UTF-8, as it goes into the log.
+
+        Raises:
+            pydantic_core.PydanticSerializationError: a text holds a lone surrogate, or free JSON is nested too deep.
+        """
+        return self.__pydantic_serializer__.to_json(self, by_alias=True, exclude_none=True)
 
 
 class Wire(Frozen):

@@ -43,6 +43,8 @@ class TextBlock(Wire):
     type: Literal["text"] = "text"
     text: str
     annotations: Annotated[tuple[AnnotationRef, ...] | None, Field(strict=False)] = None
+    signature: str | None = None
+    """of the thinking behind it, where the provider signs text: it goes back with it to the model that wrote it"""
 
 
 class ImageBlock(Wire):
@@ -57,6 +59,8 @@ class ImageBlock(Wire):
     """images that one block of seed 000 held share it"""
     detail: Literal["auto", "low", "high"] | None = None
     """how closely a model is to look"""
+    signature: str | None = None
+    """of the thinking behind an image that a model made, see `TextBlock`"""
 
     @model_validator(mode="before")
     @classmethod
@@ -146,6 +150,8 @@ class ToolCallBlock(Wire):
     """how the provider calls this kind of call, such as function"""
     remote: bool | None = None
     """runs in the user's client"""
+    signature: str | None = None
+    """of the thinking behind it, where the provider signs calls, see `TextBlock`"""
     metadata: Metadata | None = None
     """private: on no provider's wire"""
 
@@ -153,14 +159,6 @@ class ToolCallBlock(Wire):
     def effective_call_type(self) -> str:
         """`call_type`, or "function" where nothing is said. Source: seed 004."""
         return self.call_type or "function"
-
-    @model_serializer(mode="wrap")
-    def _keep_null_arguments(self, default: SerializerFunctionWrapHandler) -> JsonValue:
-        # null is an argument too; left out with the absent fields it would come back as no arguments.
-        plain: JsonValue = default(self)
-        if self.arguments is None and isinstance(plain, dict):
-            plain["arguments"] = None
-        return plain
 
 
 class ToolResultBlock(Wire):
@@ -197,7 +195,10 @@ class ErrorBlock(Wire):
 
 
 class UnknownBlock(Wire):
-    """A block of a type we do not know, kept whole in the log and left out of every request."""
+    """A block of a type we do not know, kept whole in the log and left out of requests.
+
+    One that a provider's own tools made goes back to the model in whose answer it stood, as it came.
+    """
 
     type: Literal["unknown"] = "unknown"
     raw: Metadata

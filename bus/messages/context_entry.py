@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from bus.messages.base import Wire
+from bus.messages.compaction_block import CompactionBlock
 from bus.messages.content import Metadata
 from bus.messages.lanes import Lane
 
@@ -19,8 +20,10 @@ __all__ = (
     "ContextEntry",
     "Label",
     "LeafMove",
+    "LoopCompaction",
     "ModelChange",
     "Position",
+    "Prune",
     "ThinkingLevelChange",
 )
 
@@ -48,6 +51,23 @@ class Compaction(ContextEntry):
     first_kept: Position | None = None
     """the first entry before this one that stays in the context; None keeps nothing"""
     tokens_before: int | None = None
+
+
+class LoopCompaction(ContextEntry):
+    """From here on one loop is read as `block` says. The last one of a loop counts, for what came before it."""
+
+    kind: Literal["loopCompaction"] = "loopCompaction"
+    loop_id: str
+    block: CompactionBlock
+
+
+class Prune(ContextEntry):
+    """From here on these entries are left out of the context; a memo is read in their place. They stay in the log."""
+
+    kind: Literal["prune"] = "prune"
+    pruned: Annotated[tuple[Position, ...], Field(strict=False)]
+    memo: str | None = None
+    """None: nothing tells that something was there"""
 
 
 class BranchSummary(ContextEntry):
@@ -87,5 +107,6 @@ class Label(ContextEntry):
 
 
 AnyContextEntry = Annotated[
-    Compaction | BranchSummary | LeafMove | ModelChange | ThinkingLevelChange | Label, Field(discriminator="kind")
+    Compaction | LoopCompaction | Prune | BranchSummary | LeafMove | ModelChange | ThinkingLevelChange | Label,
+    Field(discriminator="kind"),
 ]

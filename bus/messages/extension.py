@@ -36,6 +36,11 @@ class ExtensionMessage(Wire):
         """None: an extension message carries no turn of its own; an agent event names its turn in `data`."""
         return
 
+    @property
+    def timestamp(self) -> None:
+        """None: its envelope has the time."""
+        return
+
     def with_turn_id(self, turn_id: object) -> Self:
         """This message, unchanged."""
         del turn_id

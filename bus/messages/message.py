@@ -22,6 +22,8 @@ from bus.messages.content import (
 from bus.messages.lanes import Lane
 from bus.messages.media import MediaRef, Picture
 from bus.messages.node import NodeId, NodeTag
+from bus.messages.nulls import has_null_arguments, with_null_arguments
+from bus.messages.overflow import says_overflow
 from bus.messages.text import blocks_text, result_text
 from bus.messages.turn import TurnId
 from bus.messages.usage import Usage
@@ -102,6 +104,11 @@ class LlmMessage(Wire):
         cls.__pydantic_fields__ = {**first, **names}
         cls.model_rebuild(force=True)
 
+    def to_json_bytes(self) -> bytes:
+        """The message as it goes into the log; null arguments of a tool call stay null in it."""
+        data = self.__pydantic_serializer__.to_json(self, by_alias=True, exclude_none=True)
+        return with_null_arguments(data, self.content) if has_null_arguments(self.content) else data
+
     def text_content(self) -> str:
         """All text blocks joined, with nothing between them; "" if there are none."""
         return "".join(block.text for block in self.content if isinstance(block, TextBlock))
@@ -114,9 +121,18 @@ class LlmMessage(Wire):
         """This message: it is one for the model. An extension answers None."""
         return self
 
+    def is_context_overflow(self, *, window: int | None = None, exact_001: bool = False) -> bool:
+        """False: only a model's answer tells that."""
+        del window, exact_001
+        return False
+
     def with_turn_id(self, turn_id: TurnId | None) -> Self:
         """The same message stamped with another turn; None clears the stamp."""
         return self.model_copy(update={"turn_id": turn_id})
+
+    def with_node(self, node_id: NodeId | None, parent_id: NodeId | None) -> Self:
+        """The same message as another node of its author's tree."""
+        return self.model_copy(update={"node_id": node_id, "parent_id": parent_id})
 
 
 class _Spoken(LlmMessage):
@@ -187,6 +203,22 @@ class AssistantMessage(_Spoken):
     def thinking(self) -> Iterator[ThinkingBlock]:
         """Its readable thinking, in order."""
         return (block for block in self.content if isinstance(block, ThinkingBlock))
+
+    def is_context_overflow(self, *, window: int | None = None, exact_001: bool = False) -> bool:
+        """The model was asked for more than it can hold: it failed, and the provider's error says so.
+
+        Args:
+            window: the model's context window in tokens. With it, an answer that ended well counts too if more went in
+                than fits: some providers cut the request and say nothing.
+            exact_001: seed 001's own answer, see `says_overflow`.
+
+        Source: seed 001; the silent overflow is pi's.
+        """
+        if self.stop_reason == "error" and self.error_message is not None:
+            return says_overflow(self.error_message, exact_001=exact_001)
+        if window is None or exact_001 or self.stop_reason != "stop" or self.usage is None:
+            return False
+        return self.usage.input + self.usage.cache_read > window
 
     @property
     def is_failed(self) -> bool:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NoReturn, cast
 
 from pydantic import JsonValue
@@ -67,12 +67,18 @@ def require_json(value: JsonValue) -> None:
 
 
 def _is_deeper(value: JsonValue, limit: int) -> bool:
-    level: list[JsonValue] = [value]
-    for _ in range(limit):
-        level = [item for node in level for item in _items(node)]
+    # Every entry with free JSON goes through here, most of them flat: only what holds something is looked into.
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(limit - 1):
         if not level:
             return False
-    return True
+        level = [
+            item
+            for node in level
+            for item in (node.values() if isinstance(node, dict) else node)
+            if isinstance(item, dict | list)
+        ]
+    return bool(level)
 
 
 class _Fault(ValueError):
@@ -162,12 +168,6 @@ def _is_text(text: str) -> bool:
 
 def _joined(path: str, key: str) -> str:
     return f"{path}.{key}" if path and key else path or key
-
-
-def _items(node: JsonValue) -> Iterable[JsonValue]:
-    if isinstance(node, dict):
-        return node.values()
-    return node if isinstance(node, list) else ()
 
 
 def _children(node: JsonValue) -> Iterator[tuple[str, JsonValue]]:

@@ -53,7 +53,7 @@ _BLOCK_TYPE = {
 }
 _MIME = {"mime_type": "mimeType", "media_type": "mimeType"}
 _BLOCK: dict[str, dict[str, str]] = {
-    "text": {"content": "text"},
+    "text": {"content": "text", "textSignature": "signature"},
     "image": {"alt_text": "altText", "group_id": "groupId", **_MIME, "data_base64": "data"},
     "audio": {"sample_rate": "sampleRate", "group_id": "groupId"},
     "video": {},
@@ -67,6 +67,7 @@ _BLOCK: dict[str, dict[str, str]] = {
         "tool_kind": "toolKind",
         "tool_type": "toolType",
         "call_type": "callType",
+        "thoughtSignature": "signature",
     },
     "toolResult": {
         "id": "toolCallId",
@@ -90,7 +91,7 @@ def canonical(message: Object) -> Object:
         DecodeError: two spellings of one key disagree.
     """
     role = message.get("role")
-    if role in {"extension", "context", "delta"}:
+    if role in ("extension", "context", "delta"):  # a tuple, as a role may be anything, also what has no hash
         return message
     result = _rename(message, _MESSAGE, "")
     if isinstance(role, str):

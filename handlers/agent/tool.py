@@ -49,6 +49,8 @@ class ToolReply:
     is_error: bool = False
     terminate: bool = False
     """no model call has to follow, if all results of the batch say so"""
+    terminate_message: str | None = None
+    """what is said in the model's place then"""
 
 
 class Tool:
@@ -178,6 +180,7 @@ def _result(call: ToolCallBlock, output: object) -> ToolResultMessage:
         structured=reply.structured,
         is_error=reply.is_error,
         terminate=reply.terminate or None,
+        terminate_message=reply.terminate_message,
         timestamp=now_ms(),
     )
 

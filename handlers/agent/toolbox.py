@@ -8,9 +8,10 @@ import anyio
 from bus.errors import BusError, MessageTooLarge
 from bus.messages.content import ToolCallBlock
 from bus.messages.events import AgentEnded, Progress, ToolEnded, TurnEnded
-from bus.messages.message import ToolResultMessage
+from bus.messages.message import AssistantMessage, ToolResultMessage
 from bus.messages.reading import Publishable
 from bus.messages.usage import Usage
+from handlers.agent.closing import closing_message
 from handlers.agent.run import Run
 from handlers.agent.standing import Answer
 from handlers.agent.tool import Tool, ToolContext, failed
@@ -55,6 +56,7 @@ class _Batch:
         self._run, self._tools, self._answer, self._usage = run, tools, answer, usage
         self._positions = {result.tool_call_id: position for position, result in answer.results}
         self._terminates = {result.tool_call_id: bool(result.terminate) for _, result in answer.results}
+        self._told = {result.tool_call_id: result for _, result in answer.results}
         self._results: dict[str, ToolResultMessage] = {}
         self._done = {call.id: anyio.Event() for call in answer.open_calls}
 
@@ -86,6 +88,7 @@ class _Batch:
     async def _append(self, call: ToolCallBlock, result: ToolResultMessage, *, is_last: bool) -> None:
         turn_id, message = self._answer.turn_id, self._answer.message
         self._terminates[call.id] = bool(result.terminate)
+        self._told[call.id] = result
 
         def build(position: int) -> list[Publishable]:
             ended = ToolEnded(
@@ -96,6 +99,9 @@ class _Batch:
                 position=position,
             )
             batch: list[Publishable] = [result, ended.as_extension()]
+            closing = self._closing() if is_last and self.is_final else None
+            if closing is not None:
+                batch.append(closing)
             if is_last:
                 positions = {**self._positions, call.id: position}
                 turn = TurnEnded(
@@ -116,6 +122,9 @@ class _Batch:
         place = [each.id for each in self._answer.calls].index(call.id)
         receipt = await self._run.publish_at(build, key=f"{turn_id}.result.{place}")
         self._positions[call.id] = receipt.positions[0]
+
+    def _closing(self) -> AssistantMessage | None:
+        return closing_message(self._answer, [self._told[each.id] for each in self._answer.calls])
 
     def _too_large(self, call: ToolCallBlock, error: MessageTooLarge) -> ToolResultMessage:
         text = f"The result of {error.size_bytes} bytes is over the limit of {error.limit_bytes} bytes"

@@ -1,12 +1,15 @@
 """`lanebus context`: what a model sees."""
 
 import json
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
 import click
 
 from bus.errors import DecodeError
+from bus.media.resolve import resolve_media
+from bus.messages.media import MediaRef
 from bus.messages.reading import parse_json
 from handlers.cli.errors import BeyondEnd
 from handlers.cli.opening import open_session
@@ -15,7 +18,7 @@ from handlers.cli.output import Output, tell
 from handlers.cli.run import run
 from handlers.context.build import build_context
 from handlers.context.fold import Context
-from handlers.providers.anthropic import to_anthropic
+from handlers.providers.registry import PROVIDERS
 from handlers.providers.tools import ToolSpec
 
 __all__ = ("command",)
@@ -24,7 +27,7 @@ __all__ = ("command",)
 @click.command("context", cls=BusCommand)
 @click.argument("session")
 @click.option(
-    "--provider", type=click.Choice(["anthropic"]), default="anthropic", help="In whose form.", show_default=True
+    "--provider", type=click.Choice(list(PROVIDERS)), default="anthropic", help="In whose form.", show_default=True
 )
 @click.option(
     "--at", type=click.IntRange(min=1), metavar="POSITION", help="As the model saw it at this entry; now if not given."
@@ -49,17 +52,18 @@ def command(
     max_tokens: int,
     tools: Path | None,
 ) -> None:
-    """Print the request that shows a model what a session holds: its whole JSON body, model and max_tokens too.
+    """Print the request that shows a model what a session holds: its whole JSON body.
 
-    It is made from the LLM lane alone. What the provider cannot take is left out, with a warning on stderr.
+    It is made from the LLM lane alone, with media of the media store inline. What the provider cannot take is left
+    out, with a warning on stderr. Gemini's body names no model: that is in its URL.
 
     \b
     Example: lanebus context support-42 --provider anthropic --at 12
     """
-    del provider  # there is only one so far, and it is checked
     definitions = _read_tools(tools)
-    context = run(partial(_context, Settings.of(ctx), session, at))
-    request = to_anthropic(context, model=model, max_tokens=max_tokens, tools=definitions)
+    context, media = run(partial(_context, Settings.of(ctx), session, at))
+    form = PROVIDERS[provider].to_request
+    request = form(context, model=model, max_tokens=max_tokens, tools=definitions, media=media)
     for fault in context.faults:
         tell(f"warning: {fault}")
     for warning in request.warnings:
@@ -71,12 +75,14 @@ def command(
         output.json_text(json.dumps(request.body, ensure_ascii=False, indent=2))
 
 
-async def _context(settings: Settings, session_id: str, at: int | None) -> Context:
+async def _context(settings: Settings, session_id: str, at: int | None) -> tuple[Context, Mapping[str, MediaRef]]:
+    """The context, and the media that its messages only name."""
     async with open_session(settings, session_id) as session:
         last = (await session.head()).position
         if at is not None and at > last:
             raise BeyondEnd(session_id, at, last)
-        return await build_context(session, at=at)
+        context = await build_context(session, at=at)
+        return context, await resolve_media(context.messages, session.media)
 
 
 def _read_tools(path: Path | None) -> list[ToolSpec]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from bus.errors import MessageError, StreamError, Unavailable
 
-__all__ = ("BadLine", "BeyondEnd", "FileUnread", "ServerSilent", "SessionEmpty")
+__all__ = ("BadLine", "BeyondEnd", "FileUnread", "FileUnwritten", "ServerSilent", "SessionEmpty")
 
 
 class SessionEmpty(StreamError):
@@ -33,6 +33,14 @@ class BadLine(MessageError):
 
 class FileUnread(MessageError):
     """A file that was named could not be read."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path, self.reason = path, reason
+
+
+class FileUnwritten(Unavailable):
+    """A file that was named could not be written; what was there before is untouched."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path}: {reason}")

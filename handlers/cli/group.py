@@ -24,6 +24,10 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "publish": ("publish", "Append a message to a session."),
         "import": ("importing", "Put a transcript file into a session."),
     },
+    "Carry": {
+        "export": ("export", "Write a session into a file, for another bus or for safety."),
+        "convert": ("convert", "Turn messages of one system into another's, or a request."),
+    },
     "Run": {
         "worker": ("worker", "Run an agent of yours on the sessions that users speak in."),
         "serve": ("serve", "Serve the page that shows sessions live."),

@@ -2,15 +2,12 @@
 
 import sys
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 import click
 
-from bus.errors import InvalidSessionId, MessageError
-from bus.keys import check_session_id
-from bus.messages.reading import parse_json
 from handlers.cli.errors import FileUnread
+from handlers.cli.naming import session_for
 from handlers.cli.opening import open_bus
 from handlers.cli.options import Settings, ViewCommand
 from handlers.cli.output import Output, tell
@@ -18,12 +15,8 @@ from handlers.cli.progress import ProgressBar
 from handlers.cli.run import run
 from handlers.cli.text import count
 from handlers.transcripts.importer import ImportReport, import_transcript
-from handlers.transcripts.lines import read_lines
 
 __all__ = ("command",)
-
-_LINES_WITH_HEADER = 100
-"""where a header may stand: damaged lines may come before it"""
 
 
 @click.command("import", cls=ViewCommand)
@@ -33,7 +26,9 @@ _LINES_WITH_HEADER = 100
 )
 @click.pass_context
 def command(ctx: click.Context, file: Path, session: str | None) -> int:
-    """Put a transcript FILE into a session; "-" is stdin. Its format is detected: session files of the agent pi.
+    """Put a transcript FILE into a session; "-" is stdin. Its format is detected: session files of the agents pi,
+    Claude Code and seed 000, a conversation as OpenAI's Chat Completions takes it (one JSON document), and what
+    `lanebus export` wrote.
 
     Imported again, also after an import that was cut, it adds only what is missing. A line that cannot be read is
     listed on stderr with its number and the reason, the others go in, and the exit code is 1.
@@ -41,10 +36,10 @@ def command(ctx: click.Context, file: Path, session: str | None) -> int:
     \b
     Example: lanebus import session.jsonl --session pi
     """
-    name = session if session is not None else _session_id(file)
+    name = session if session is not None else session_for(file)
     report = run(partial(_import, Settings.of(ctx), file, name))
     for bad in report.bad:
-        tell(f"line {bad.number}: {bad.reason}")
+        tell(f"{report.unit} {bad.number}: {bad.reason}")
     _show(Output.of(ctx), name, report)
     return 1 if report.bad else 0
 
@@ -61,42 +56,6 @@ async def _import(settings: Settings, file: Path, session_id: str) -> ImportRepo
         raise FileUnread(file, error.strerror or str(error)) from error
 
 
-def _session_id(file: Path) -> str:
-    """Where a transcript goes by itself.
-
-    Raises:
-        click.UsageError: neither its header nor its name gives a session id.
-    """
-    if str(file) == "-":
-        raise click.UsageError("a transcript from stdin needs --session")
-    for candidate in (_id_in_header(file), file.stem):
-        try:
-            return check_session_id(candidate)
-        except InvalidSessionId:
-            continue
-    raise click.UsageError(f"{file.name!r} gives no session id: give one with --session")
-
-
-def _id_in_header(file: Path) -> str:
-    """The id that a transcript's header gives it; "" if none does."""
-    try:
-        with file.open("rb") as lines:
-            for line in islice(read_lines(lines), _LINES_WITH_HEADER):
-                try:
-                    value = parse_json(line.data or b"")
-                except MessageError:
-                    continue
-                if (
-                    isinstance(value, dict)
-                    and value.get("type") == "session"
-                    and isinstance(found := value.get("id"), str)
-                ):
-                    return found
-    except OSError as error:
-        raise FileUnread(file, error.strerror or str(error)) from error
-    return ""
-
-
 def _show(output: Output, session: str, report: ImportReport) -> None:
     if output.is_json:
         output.json(
@@ -106,13 +65,13 @@ def _show(output: Output, session: str, report: ImportReport) -> None:
                 "lines": report.lines,
                 "added": report.added,
                 "already_there": report.already_there,
-                "bad": [{"line": bad.number, "reason": bad.reason} for bad in report.bad],
+                "bad": [{report.unit: bad.number, "reason": bad.reason} for bad in report.bad],
                 "first": report.first,
                 "last": report.last,
             }
         )
         return
-    bad = f", {count(len(report.bad))} bad lines" if report.bad else ""
+    bad = f", {count(len(report.bad))} bad {report.unit}s" if report.bad else ""
     output.line(
         f"{session}: {count(report.added)} entries added, {count(report.already_there)} already there{bad}"
         f" ({report.format} transcript of {count(report.lines)} lines)"

@@ -8,6 +8,7 @@ from math import inf
 import anyio
 
 from bus.bus import Bus
+from bus.media.place import media_store_at
 from bus.session import Session
 from handlers.cli.errors import ServerSilent, SessionEmpty
 from handlers.cli.options import Settings
@@ -34,7 +35,12 @@ async def open_bus(settings: Settings) -> AsyncGenerator[Bus]:
     """
     hint = None if settings.url else asyncio.get_running_loop().call_later(HINT_SECONDS, tell, WAITING)
     with anyio.move_on_after(OPEN_SECONDS if settings.url else inf) as patience:
-        async with Bus.open(settings.url, data_dir=settings.data_dir, namespace=settings.namespace) as bus:
+        async with Bus.open(
+            settings.url,
+            data_dir=settings.data_dir,
+            namespace=settings.namespace,
+            media=media_store_at(settings.media) if settings.media else None,
+        ) as bus:
             patience.deadline = inf
             if hint is not None:
                 hint.cancel()

@@ -34,6 +34,7 @@ def _bus_options(*, with_environment: bool) -> list[click.Parameter]:
         "url": ("URL", "A Redis or Valkey server of yours, as redis://localhost:6379."),
         "data_dir": ("DIRECTORY", "Where the embedded server keeps its log."),
         "namespace": ("NAME", "The beginning of every key; 'lanebus' if not given."),
+        "media": ("PLACE", "Where large media are: a directory, or s3://bucket; with the log if not given."),
     }
     return [
         click.Option(
@@ -54,6 +55,8 @@ class Settings(NamedTuple):
     url: str | None
     data_dir: Path | None
     namespace: str
+    media: str | None = None
+    """a directory or a URL; None is the bus's own server"""
 
     @classmethod
     def of(cls, ctx: click.Context) -> "Settings":
@@ -67,6 +70,7 @@ class Settings(NamedTuple):
         """
         given = _given(ctx)
         url, data_dir, namespace = given.get("url"), given.get("data_dir"), given.get("namespace")
+        media = given.get("media")
         if url and data_dir and data_dir.is_typed:
             if url.is_typed:
                 raise click.UsageError(
@@ -77,11 +81,12 @@ class Settings(NamedTuple):
             url.value if url else None,
             Path(data_dir.value) if data_dir and not url else None,
             namespace.value if namespace else "lanebus",
+            media.value if media else None,
         )
 
 
 class WithBusOptions(click.Command):
-    """A command or group with `--url`, `--data-dir` and `--namespace`, for `Settings.of`."""
+    """A command or group with `--url`, `--data-dir`, `--namespace` and `--media`, for `Settings.of`."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         params = super().get_params(ctx)

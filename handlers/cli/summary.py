@@ -18,7 +18,9 @@ from bus.messages.context_entry import (
     ContextEntry,
     Label,
     LeafMove,
+    LoopCompaction,
     ModelChange,
+    Prune,
     ThinkingLevelChange,
 )
 from bus.messages.delta import Delta
@@ -86,6 +88,11 @@ def _steer(entry: ContextEntry) -> tuple[str, str]:
     match entry:
         case Compaction(first_kept=kept, summary=summary):
             return "compaction", f"{f'keeps from {kept}' if kept else 'keeps nothing'}: {plain(summary)}"
+        case LoopCompaction(loop_id=loop, block=block):
+            return "compaction", f"tells {loop} in {len(block.messages)} messages"
+        case Prune(pruned=pruned, memo=memo):
+            told = f": {plain(memo)}" if memo is not None else ""
+            return "prune", f"leaves out {', '.join(map(str, pruned)) or 'nothing'}{told}"
         case BranchSummary(summary=summary):
             return "branch", plain(summary)
         case LeafMove(to=to):

@@ -7,6 +7,7 @@ import anyio
 
 from bus.envelope import START, Cursor, Envelope
 from bus.messages.lanes import Lane
+from handlers.context.errors import UnknownLeaf
 from handlers.context.fold import Context, evolve
 
 __all__ = ("LaneReader", "WarmContext", "build_context")
@@ -27,15 +28,26 @@ class LaneReader(Protocol):
         ...
 
 
-async def build_context(session: LaneReader, *, at: int | None = None) -> Context:
-    """What the model sees now, or what it saw once the entry at position `at` was there.
+async def build_context(session: LaneReader, *, at: int | None = None, leaf: int | None = None) -> Context:
+    """What the model sees now, or what it saw once the entry at position `at` was there. Nothing is written.
+
+    Args:
+        leaf: stand at this entry of the LLM lane, whichever branch it is on; 0 is the place before the first. What an
+            entry continues is settled when it is appended, so nothing behind it in the log is read.
 
     Raises:
+        UnknownLeaf: there is no entry `leaf`, or it is of the extension lane, or only comes after `at`.
         StreamError, Unavailable: as reading the session does.
     """
     context = Context(session.id)
-    async for envelope in session.read(lanes=_LLM, until=at):
+    if leaf == 0:
+        return context
+    if leaf is not None and (leaf < 0 or (at is not None and leaf > at)):
+        raise UnknownLeaf(session.id, leaf)
+    async for envelope in session.read(lanes=_LLM, until=at if leaf is None else leaf):
         context = evolve(context, envelope)
+    if leaf is not None and context.position != leaf:
+        raise UnknownLeaf(session.id, leaf)
     return context
 
 

@@ -2,7 +2,7 @@
 
 from bus.errors import MessageError
 
-__all__ = ("Misplaced", "UnknownTarget")
+__all__ = ("Misplaced", "UnknownLeaf", "UnknownTarget")
 
 
 class Misplaced(MessageError):
@@ -19,3 +19,14 @@ class UnknownTarget(MessageError):
     def __init__(self, target: int) -> None:
         super().__init__(f"names entry {target}, which is not there before it")
         self.target = target
+
+
+class UnknownLeaf(MessageError):
+    """Somebody wants to stand at an entry that the session's LLM lane does not have. Nothing was done.
+
+    Fields: `session`; `leaf`, the position that was named.
+    """
+
+    def __init__(self, session: str, leaf: int) -> None:
+        super().__init__(f"session {session!r} has no entry {leaf} in its LLM lane")
+        self.session, self.leaf = session, leaf

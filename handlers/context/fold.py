@@ -1,7 +1,7 @@
 """The context: what a model will see, folded from the LLM lane alone. Pure: the same entries give the same context.
 
-An entry that only adds is folded in by itself, at a cost that does not grow with the history. A leaf move or a
-compaction changes what stands, and derives it again from the entries.
+An entry that only adds is folded in by itself, at a cost that does not grow with the history. A leaf move, a
+compaction or a prune changes what stands, and derives it again from the entries.
 """
 
 from dataclasses import dataclass, field, replace
@@ -9,13 +9,22 @@ from typing import NamedTuple
 
 from bus.envelope import Envelope, Unreadable
 from bus.errors import ForgedEntry, MessageError
-from bus.messages.context_entry import BranchSummary, Compaction, LeafMove, ModelChange, ThinkingLevelChange
+from bus.messages.context_entry import (
+    BranchSummary,
+    Compaction,
+    LeafMove,
+    LoopCompaction,
+    ModelChange,
+    Prune,
+    ThinkingLevelChange,
+)
 from bus.messages.delta import Delta
 from bus.messages.extension import ExtensionMessage
 from bus.messages.lanes import Lane
 from bus.messages.message import AssistantMessage, DeveloperMessage, LlmMessage, SystemMessage
 from handlers.context.chunked import Chunked
 from handlers.context.errors import Misplaced, UnknownTarget
+from handlers.context.overlay import Stands, overlaid
 from handlers.context.pairing import Pairing
 from handlers.context.summaries import branch_message, compaction_message
 from handlers.context.tree import find, path_to_leaf
@@ -41,7 +50,8 @@ class Context:
     """of the last entry of the LLM lane that was folded in; 0 before the first"""
     path: Chunked[Envelope] = field(default_factory=Chunked[Envelope])
     """what stands from root to leaf, in the order of the log: the last compaction first if there is one, then every
-    message and branch summary, failed answers too; settings and labels are not in it, as they say nothing"""
+    message and branch summary, failed answers too; a loop's compaction or a prune where the first stood that it covers.
+    Settings and labels are not in it, as they say nothing"""
     system: Chunked[Instruction] = field(default_factory=Chunked[Instruction])
     """all instructions from root to leaf. Also those before a compaction: a summary tells what happened, and cannot
     stand for what the model was told to do"""
@@ -82,10 +92,14 @@ def evolve(context: Context, envelope: Envelope) -> Context:
             return _faulty(known, UnknownTarget(to))
         case Unreadable(error=error):
             return _faulty(known, error)
-        case Compaction():
+        case Compaction() | LoopCompaction():
             return _derived(known)
+        case Prune(pruned=pruned):
+            missing = [position for position in pruned if find(context.entries, position) is None]
+            pruning = _derived(known)
+            return _faulty(pruning, UnknownTarget(missing[0])) if missing else pruning
         case _:
-            return _with_said(_with_settings(known, envelope), envelope)
+            return _with_said(_with_settings(known, envelope), Stands(envelope))
 
 
 def _require_own(context: Context, envelope: Envelope) -> None:
@@ -119,8 +133,8 @@ def _derived(known: Context) -> Context:
     for envelope in path:
         context = _with_settings(context, envelope)
     standing, fault = _standing(path)
-    for envelope in standing:
-        context = _with_said(context, envelope)
+    for stands in overlaid(standing):
+        context = _with_said(context, stands)
     # An older compaction's fault was recorded when it came.
     return _faulty(context, fault) if fault and standing[0].position == known.position else context
 
@@ -164,18 +178,28 @@ def _with_settings(context: Context, envelope: Envelope) -> Context:
     return context
 
 
-def _with_said(context: Context, envelope: Envelope) -> Context:
-    """What the entry says, put where it stands."""
+def _with_said(context: Context, stands: Stands) -> Context:
+    """What the entry says, or what is said in its place, put where it stands."""
+    said = _said(stands.envelope) if stands.instead is None else stands.instead
+    if said is None:
+        return context
+    pairing = context.pairing
+    for message in said:
+        pairing = pairing.joined_by(message)
+    return replace(context, path=context.path.appended(stands.envelope), pairing=pairing)
+
+
+def _said(envelope: Envelope) -> tuple[LlmMessage, ...] | None:
+    """What an entry gives the model to read; None if it does not even stand in the path."""
     match envelope.message:
         case Compaction() as compaction:
-            said: LlmMessage | None = compaction_message(compaction)
+            return (compaction_message(compaction),)
         case BranchSummary() as summary:
             said = branch_message(summary)
+            return (said,) if said else ()
         case SystemMessage() | DeveloperMessage():
-            said = None
+            return ()
         case LlmMessage() as message:
-            said = message
+            return (message,)
         case _:
-            return context
-    pairing = context.pairing if said is None else context.pairing.joined_by(said)
-    return replace(context, path=context.path.appended(envelope), pairing=pairing)
+            return None

@@ -1,13 +1,16 @@
 """Summaries as the model reads them: user messages that are made for a context and never written back."""
 
 from bus.messages.content import TextBlock
-from bus.messages.context_entry import BranchSummary, Compaction
+from bus.messages.context_entry import BranchSummary, Compaction, Prune
 from bus.messages.message import UserMessage
 
-__all__ = ("branch_message", "compaction_message")
+__all__ = ("EXPLORED", "branch_message", "compaction_message", "prune_message")
 
 _COMPACTION = "The conversation history before this point was compacted into the following summary:\n\n<summary>\n"
 _BRANCH = "The following is a summary of a branch that this conversation came back from:\n\n<summary>\n"
+
+EXPLORED = "The user explored a different conversation branch before returning here.\nSummary of that exploration:\n\n"
+"""how the text of a branch summary begins that a model was asked to write. Source: pi"""
 
 
 def compaction_message(compaction: Compaction) -> UserMessage:
@@ -21,6 +24,13 @@ def branch_message(summary: BranchSummary) -> UserMessage | None:
     Source: pi, whose text it is: unlike a compaction's, it has no newline before the closing tag.
     """
     return _user(f"{_BRANCH}{summary.summary}</summary>", summary.timestamp) if summary.summary else None
+
+
+def prune_message(prune: Prune) -> UserMessage | None:
+    """What the model reads in place of pruned entries; None where nothing is to tell of them. Source: seed 001."""
+    if prune.memo is None:
+        return None
+    return _user(f"[Pruned context summary: {prune.memo}]", prune.timestamp)
 
 
 def _user(text: str, timestamp: int | None) -> UserMessage:

@@ -15,6 +15,7 @@ from bus.messages.events import (
     AgentEnded,
     AgentEvent,
     AgentStarted,
+    ParallelLoopsEnded,
     ParallelLoopsStarted,
     ToolEnded,
     ToolStarted,
@@ -42,7 +43,7 @@ from handlers.projections.turns_state import (
 )
 from handlers.projections.vector import at, pushed, size
 
-__all__ = ("TURNS", "Loop", "Status", "ToolRun", "Turn", "TurnsState")
+__all__ = ("TURNS", "Loop", "Status", "ToolRun", "Turn", "TurnsState", "abandoned")
 
 
 def _evolve(state: TurnsState, envelope: Envelope) -> TurnsState:
@@ -80,6 +81,8 @@ def _on_event(state: TurnsState, event: AgentEvent, time: float) -> TurnsState:
             return _end_loop(state, event, time)
         case ParallelLoopsStarted():
             return changed(state, parallel=event.loop_ids)
+        case ParallelLoopsEnded():
+            return _select(state, event)
         case TurnStarted():
             return _start_turn(state, event, time)
         case TurnEnded():
@@ -110,15 +113,42 @@ def _start_loop(state: TurnsState, event: AgentStarted, time: float) -> TurnsSta
             state = _close_loop(state, loop_id, time, status="aborted")
     state, index = ensure_loop(state, event.loop_id, time)
     return change_loop(
-        state, index, agent=event.agent, parent=event.parent_loop_id, is_beside=is_beside, status="running", ended=None
+        state,
+        index,
+        agent=event.agent,
+        parent=event.parent_loop_id,
+        continuation=event.continuation,
+        group=state.parallel if event.loop_id in state.parallel else (),
+        is_beside=is_beside,
+        status="running",
+        ended=None,
     )
+
+
+def _select(state: TurnsState, event: ParallelLoopsEnded) -> TurnsState:
+    """Of the loops that ran side by side one was taken."""
+    for loop in state.loops:
+        if event.selected_loop_id in loop.group:
+            place = state.loop_places[loop.loop_id]
+            state = change_loop(state, place, is_selected=loop.loop_id == event.selected_loop_id)
+    return state
 
 
 def _end_loop(state: TurnsState, event: AgentEnded, time: float) -> TurnsState:
     status = "rejected" if event.rejection is not None else _status(event.stop_reason)
-    return _close_loop(
-        state, event.loop_id, time, status=status, stop_reason=event.stop_reason, rejection=event.rejection
-    )
+    said = Usage().combine(event.usage)  # which leaves the provider's own object out
+    changes = {"stop_reason": event.stop_reason, "rejection": event.rejection, "said_usage": said}
+    return _close_loop(state, event.loop_id, time, status=status, **changes)
+
+
+def abandoned(state: TurnsState, time: float) -> TurnsState:
+    """The state where nobody goes on with what is open: such loops were aborted, and keep what they have.
+
+    `time`: seconds UTC, their end.
+    """
+    for loop_id in state.running:
+        state = _close_loop(state, loop_id, time, status="aborted")
+    return state
 
 
 def _close_loop(state: TurnsState, loop_id: str, time: float, **changes: object) -> TurnsState:
@@ -254,4 +284,4 @@ def _united(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted({*one, *other}))
 
 
-TURNS = Projection(name="turns", version=1, state=TypeAdapter(TurnsState), initial=TurnsState(), evolve=_evolve)
+TURNS = Projection(name="turns", version=2, state=TypeAdapter(TurnsState), initial=TurnsState(), evolve=_evolve)

@@ -74,6 +74,16 @@ class Turn(Frozen):
         """US dollars; None is unknown."""
         return None if self.usage is None else self.usage.cost
 
+    @property
+    def has_tool_calls(self) -> bool:
+        """Its answer called a tool, or an event says that one ran."""
+        return bool(self.tools)
+
+    @property
+    def results(self) -> Positions:
+        """Positions of its tools' results, in the order of the calls."""
+        return tuple(run.result for run in self.tools if run.result is not None)
+
 
 class Loop(Frozen):
     """One run of an agent in the session."""
@@ -82,6 +92,12 @@ class Loop(Frozen):
     agent: str | None = None
     parent: str | None = None
     """the loop that this one goes on from, or that called it as a tool"""
+    continuation: str | None = None
+    """how it goes on from another; None until it is told"""
+    group: tuple[str, ...] = ()
+    """the loops that were announced to run side by side with it, itself among them"""
+    is_selected: bool | None = None
+    """of such a group, whether its answer was taken; None until that is told"""
     status: Literal["running", "completed", "failed", "aborted", "rejected"] = "running"
     stop_reason: StopReason | None = None
     rejection: str | None = None
@@ -89,6 +105,8 @@ class Loop(Frozen):
     """it runs beside another loop, as a tool of it or in parallel, and so does not end it by beginning"""
     turns: int = 0
     """highest turn index seen, and one"""
+    said_usage: Usage | None = None
+    """the sum that its end repeats"""
     started: float
     ended: float | None = None
 

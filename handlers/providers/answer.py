@@ -1,5 +1,7 @@
 """A provider's answer on its way to a message: what all providers' readers share."""
 
+import re
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -13,7 +15,9 @@ from bus.messages.reading import parse_json
 from bus.messages.usage import Rates, Usage
 from handlers.providers.request import Json
 
-__all__ = ("Answer", "ModelEvent", "Piece", "count_of", "priced", "read_call", "text_of")
+__all__ = ("Answer", "ModelEvent", "Piece", "count_of", "is_minted", "minted_id", "priced", "read_call", "text_of")
+
+_MINTED = re.compile(r"call_[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,16 @@ def read_call(call_id: str, wire_name: str, arguments: str, names: Mapping[str, 
     except DecodeError:
         return ToolCallBlock(id=call_id, name=name, arguments_raw=arguments)
     return ToolCallBlock(id=call_id, name=name, arguments=value)
+
+
+def minted_id() -> str:
+    """A tool call's id, where the provider gives none: unlike all others, in this log and in any. Source: seed 004."""
+    return f"call_{uuid.uuid4().hex}"
+
+
+def is_minted(call_id: str) -> bool:
+    """Whether an id is of the kind that `minted_id` gives: no provider knows it."""
+    return _MINTED.fullmatch(call_id) is not None
 
 
 def priced(usage: Usage, rates: Rates | None) -> Usage:

@@ -39,6 +39,8 @@ class RequestOptions(TypedDict, total=False):
     """stored media that was looked up before, by `resolve_media`: address → the same inline or at a URL; none"""
     stream: bool
     """ask for server-sent events; False"""
+    cache: bool
+    """mark what the provider is to keep for the next request, where its API wants to be told; False"""
     merge_developer: bool
     """tell a developer's instructions as the system's, also where the wire has a role for them; False"""
     store: bool | None
@@ -59,6 +61,7 @@ class Target:
     error_prefix: str = ERROR_PREFIX
     media: Mapping[str, MediaRef] = field(default_factory=dict[str, MediaRef])
     stream: bool = False
+    cache: bool = False
     merge_developer: bool = False
     store: bool | None = None
 
@@ -73,7 +76,7 @@ class Target:
         if model is None:
             raise NoModel(context.session)
         rest = {name: value for name, value in options.items() if name != "model"}
-        return replace(cls(provider=provider, model=model), **rest)
+        return replace(cls(provider=provider, model=model), **rest)  # type: ignore[arg-type]  # as their names say
 
     def wrote(self, message: AssistantMessage) -> bool:
         """Whether the same model at the same provider wrote it; of one that names neither, nobody can say."""

@@ -1,15 +1,16 @@
 """What a transcript format is: how one of its lines is known and what the line says."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple, Protocol
 
 from pydantic import JsonValue
 
 from bus.errors import MessageError
 from bus.messages.reading import Publishable
+from handlers.transcripts.moves import Moves
 
-__all__ = ("Format", "TranscriptEntry", "UnknownFormat", "Unplaced")
+__all__ = ("Format", "Gatherer", "Line", "Moved", "TranscriptEntry", "UnknownFormat", "Unplaced")
 
 
 class UnknownFormat(MessageError):
@@ -28,29 +29,65 @@ class UnknownFormat(MessageError):
 class Unplaced:
     """A message that names an earlier entry, whose position only the import knows."""
 
-    kind: Literal["kept", "entry", "leaf"]
-    """kept: the first entry that stays before a compaction; entry: just that one; leaf: where the log stood before"""
+    kind: Literal["kept", "entry", "leaf", "stand"]
+    """kept: the first entry that stays before a compaction; entry: just that one; leaf: where the log stood before;
+    stand: where the log stands at that entry, or at the nearest before it that a model reads"""
     names: str | int | None = None
     """the entry's id, or its count in the transcript from 0"""
     place: Callable[[int | None], Publishable]
-    """gives the message, from the position; None where nothing of that name went in"""
+    """gives the message, from the position; None where nothing of that name went in, 0 is before the first entry"""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A message that names entries by the positions they had in the log that it was exported from."""
+
+    place: Callable[[Moves], Publishable]
+    """gives the message, from where those entries went"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptEntry:
     """What one line says, and where it hangs in a tree of entries, if its format has one."""
 
-    message: Publishable | Unplaced
+    message: Publishable | Unplaced | Moved
+    also: tuple[Publishable, ...] = ()
+    """what the same line says besides: published in the same step, right behind the message"""
+    position: int | None = None
+    """where it stood in the log that it was exported from"""
     id: str | None = None
     is_in_tree: bool = False
-    """False: it follows the line before it"""
+    """False: it follows the line before it, and may still be the parent of others"""
     parent: str | None = None
     """id of the entry that it follows in the tree; None is the place before the first entry"""
 
 
+class Line(NamedTuple):
+    """A line that was read, or several that say one thing together."""
+
+    number: int
+    """of the first, from 1; in a document the count of the message"""
+    size_bytes: int
+    value: JsonValue
+    content: bytes
+    """what makes it the same line again, wherever it stands"""
+
+
+class Gatherer(Protocol):
+    """Brings together what a format spreads over several lines. It may hold lines back, within bounds of its own."""
+
+    def take(self, line: Line) -> Iterable[Line]:
+        """The lines that are complete with this one, in the order in which they are to go in."""
+        ...
+
+    def end(self) -> Iterable[Line]:
+        """What is still held back at the end of the file."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """One transcript format. Both functions are pure and see one parsed line."""
+    """One transcript format. All functions are pure and see parsed JSON."""
 
     name: str
     sign: str
@@ -58,3 +95,12 @@ class Format:
     recognizes: Callable[[JsonValue], bool]
     read: Callable[[JsonValue], TranscriptEntry]
     """raises MessageError for a line that says nothing sensible"""
+    identity: Callable[[JsonValue], bytes] | None = None
+    """what tells one transcript from another, from the first line that is recognised; None: that line's bytes"""
+    gather: Callable[[], Gatherer] | None = None
+    """a new one for each transcript; None where each line stands for itself"""
+    split: Callable[[Sequence[JsonValue]], Sequence[JsonValue]] | None = None
+    """Where a file is one JSON document rather than lines: its messages, from all the JSON values of the file. Raises
+    MessageError: they are no one conversation; nothing goes in."""
+    origin: Callable[[JsonValue], tuple[str, float] | None] | None = None
+    """the session that it was exported from, and when that was made, from the first line that is recognised"""

@@ -6,7 +6,7 @@ only what is missing and is told the positions of the rest.
 
 import hashlib
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,26 +15,37 @@ from typing import BinaryIO
 from anyio import Event, create_task_group
 from anyio.abc import TaskGroup
 
-from bus.errors import BusError, MessageError
-from bus.messages.context_entry import LeafMove
-from bus.messages.lanes import Lane
-from bus.messages.reading import Publishable, parse_json
+from bus.errors import BusError, MessageError, StreamError
+from bus.messages.reading import Publishable
 from bus.receipt import Receipt
 from bus.session import Session
-from handlers.transcripts.format import Format, TranscriptEntry, UnknownFormat, Unplaced
-from handlers.transcripts.lines import LINE_LIMIT_BYTES, RawLine, stream_lines
+from handlers.transcripts.claude_code import CLAUDE_CODE
+from handlers.transcripts.format import Format, TranscriptEntry
+from handlers.transcripts.lines import stream_lines
+from handlers.transcripts.openai_chat import OPENAI_CHAT
+from handlers.transcripts.own import OWN
 from handlers.transcripts.pi import PI
-from handlers.transcripts.places import Places
+from handlers.transcripts.places import Places, Put
 from handlers.transcripts.report import BadLine, ImportProgress, ImportReport
+from handlers.transcripts.seed000 import SEED000
+from handlers.transcripts.source import Piece, Source
 
-__all__ = ("FORMATS", "BadLine", "ImportProgress", "ImportReport", "import_transcript")
+__all__ = ("FORMATS", "BadLine", "ImportProgress", "ImportReport", "OwnLog", "import_transcript")
 
-FORMATS: tuple[Format, ...] = (PI,)
-"""What is recognised, tried in this order on each of the first lines."""
+FORMATS: tuple[Format, ...] = (OWN, SEED000, PI, CLAUDE_CODE, OPENAI_CHAT)
+"""What is recognised, tried in this order on each of the first lines. The headers of seed 000 and of pi differ in their
+times alone, and seed 000's is the narrower."""
 
-_LINES_TO_DETECT = 100
 _UNDER_WAY = 64
 _UNDER_WAY_BYTES = 16 * 1024 * 1024
+
+
+class OwnLog(StreamError):
+    """An export was to be put into the very session that it is of; nothing was published."""
+
+    def __init__(self, session: str) -> None:
+        super().__init__(f"session {session!r} is what this was exported from: put it into another one")
+        self.session = session
 
 
 @dataclass(slots=True)
@@ -44,8 +55,9 @@ class _Publish:
     number: int
     size_bytes: int
     ordinal: int
-    leaf_before: int | None
-    """None: an entry of the extension lane"""
+    put: Put
+    old_position: int | None
+    """where it stood in the log that it was exported from"""
     outcome: Receipt | BusError | None = None
     is_done: Event = field(default_factory=Event)
 
@@ -64,6 +76,8 @@ async def import_transcript(
 
     Raises:
         UnknownFormat: none of `formats` recognises any of the first lines; nothing was published.
+        MessageError: the file is one JSON document that is too large, or no single conversation; nothing was published.
+        OwnLog: the file is an export of this very session; nothing was published.
         OSError: the file could not be read.
         BusError: the session refused, or could not be reached; the import may be run again.
     """
@@ -84,7 +98,8 @@ class _Import:
         total_bytes: int | None,
     ) -> None:
         self._session, self._formats, self._on_progress = session, formats, on_progress
-        self._total_bytes, self._read_bytes, self._lines = total_bytes, 0, 0
+        self._total_bytes = total_bytes
+        self._identity = b""
         self._places = Places()
         self._repeats: Counter[bytes] = Counter()
         self._under_way: deque[_Publish] = deque()
@@ -93,17 +108,18 @@ class _Import:
         self._first: int | None = None
         self._last: int | None = None
         self._bad: list[BadLine] = []
+        self._source: Source
 
     async def run(self, file: BinaryIO) -> ImportReport:
         async with aclosing(stream_lines(file)) as lines:
-            ahead, found, identity = await self._detect(lines)
+            source = self._source = Source(lines, self._formats)
+            found, self._identity, origin = await source.open()
+            await self._require_another(origin)
             failure: BusError | OSError | None = None
-            async with create_task_group() as tasks:
+            async with create_task_group() as tasks, aclosing(source.pieces(found)) as pieces:
                 try:
-                    for line in ahead:
-                        await self._line(tasks, found, identity, line)
-                    async for line in lines:
-                        await self._line(tasks, found, identity, line)
+                    async for piece in pieces:
+                        await self._piece(tasks, piece)
                     await self._settle(0)
                 except (BusError, OSError) as error:
                     # Raised outside, as a task group would wrap it in a group of its own.
@@ -114,67 +130,42 @@ class _Import:
         self._tell()
         return ImportReport(
             format=found.name,
-            lines=self._lines,
+            lines=source.lines,
             added=self._added,
             already_there=self._already_there,
             bad=tuple(sorted(self._bad)),
             first=self._first,
             last=self._last,
+            unit="message" if found.split else "line",
         )
 
-    async def _detect(self, lines: AsyncIterator[RawLine]) -> tuple[list[RawLine], Format, bytes]:
-        """The lines looked at, the format, and the transcript's identity: the first line that its format recognises.
+    async def _require_another(self, origin: tuple[str, float] | None) -> None:
+        """An export put into the very session that it is of would say everything there twice."""
+        if origin and origin == (self._session.id, (await self._session.head()).created):
+            raise OwnLog(self._session.id)
 
-        A name would not do: a transcript that was moved or copied is the same one.
-        """
-        ahead: list[RawLine] = []
-        looked_at, size = 0, 0
-        async for line in lines:
-            ahead.append(line)
-            looked_at += bool(line.data)
-            size += line.size_bytes
-            for candidate in self._formats if line.data else ():
-                if _recognizes(candidate, line.data or b""):
-                    identity = hashlib.sha256(candidate.name.encode() + b"\0" + (line.data or b"")).digest()
-                    return ahead, candidate, identity
-            if looked_at == _LINES_TO_DETECT or size > LINE_LIMIT_BYTES:
-                break
-        raise UnknownFormat({known.name: known.sign for known in self._formats}, len(ahead))
-
-    async def _line(self, tasks: TaskGroup, found: Format, identity: bytes, line: RawLine) -> None:
-        self._lines += 1
-        self._read_bytes += line.size_bytes
-        if line.data is None:
+    async def _piece(self, tasks: TaskGroup, piece: Piece) -> None:
+        if isinstance(piece.entry, str):
             self._places.add(None)
-            self._bad.append(BadLine(line.number, f"line of {line.size_bytes} bytes is over {LINE_LIMIT_BYTES} bytes"))
-        elif line.data.strip():
-            try:
-                entry = found.read(parse_json(line.data))
-            except (MessageError, ValueError) as error:  # the latter from a number of thousands of digits
-                self._places.add(None)
-                self._bad.append(BadLine(line.number, str(error)))
-            else:
-                await self._submit(tasks, line, entry, self._key(identity, line.data))
+            self._bad.append(BadLine(piece.number, piece.entry))
+            return
+        try:
+            ordinal = self._places.add(piece.entry)
+        except MessageError as error:
+            self._places.add(None)
+            self._bad.append(BadLine(piece.number, str(error)))
+        else:
+            await self._submit(tasks, piece, ordinal, piece.entry, self._key(piece.content))
 
-    async def _submit(self, tasks: TaskGroup, line: RawLine, entry: TranscriptEntry, key: str) -> None:
-        places = self._places
-        ordinal = places.add(entry)
-        message = entry.message
-        if isinstance(message, Unplaced):
+    async def _submit(self, tasks: TaskGroup, piece: Piece, ordinal: int, entry: TranscriptEntry, key: str) -> None:
+        if self._places.needs_positions(ordinal, entry):
             await self._settle(0)
-            message = message.place(places.position_of(ordinal, message))
-        messages: tuple[Publishable, ...] = (message,)
-        leaf_before: int | None = None
-        if message.lane is Lane.LLM:
-            if not places.follows_leaf(ordinal):
-                await self._settle(0)
-                messages = (LeafMove(to=places.parent_position(ordinal)), message)
-            leaf_before = places.advance(ordinal)
-        publish = _Publish(line.number, line.size_bytes, ordinal, leaf_before)
+        put = self._places.put(ordinal, entry)
+        publish = _Publish(piece.number, piece.size_bytes, ordinal, put, entry.position)
         self._under_way.append(publish)
         self._under_way_bytes += publish.size_bytes
         # Tasks begin in the order they are started, and a session's publishes are appended in the order they are made.
-        tasks.start_soon(self._publish, publish, messages, key)
+        tasks.start_soon(self._publish, publish, put.messages, key)
         await self._settle(_UNDER_WAY - 1)
 
     async def _publish(self, publish: _Publish, messages: tuple[Publishable, ...], key: str) -> None:
@@ -203,8 +194,8 @@ class _Import:
         outcome = publish.outcome
         if isinstance(outcome, MessageError):
             self._bad.append(BadLine(publish.number, str(outcome)))
-            if publish.leaf_before is not None:
-                self._places.failed(publish.ordinal, publish.leaf_before)
+            if publish.put.own:
+                self._places.failed(publish.ordinal, publish.put.before)
         elif isinstance(outcome, BusError):
             raise outcome
         elif outcome is not None:
@@ -215,10 +206,12 @@ class _Import:
                 self._added += len(positions)
             self._first = min(positions) if self._first is None else min(self._first, *positions)
             self._last = max(positions) if self._last is None else max(self._last, *positions)
-            if publish.leaf_before is not None:
-                self._places.placed(publish.ordinal, positions[-1])
+            if publish.put.own:
+                self._places.placed(publish.ordinal, [positions[at] for at in publish.put.own])
+            if publish.old_position is not None:
+                self._places.moves.note(publish.old_position, positions[-1], is_llm=bool(publish.put.own))
 
-    def _key(self, identity: bytes, data: bytes) -> str:
+    def _key(self, data: bytes) -> str:
         """The entry's name in its session: by content and how often that came before, not by line number.
 
         So a blank or damaged line more in the file gives no other key to those behind it.
@@ -226,16 +219,9 @@ class _Import:
         content = hashlib.sha256(data).digest()
         self._repeats[content] += 1
         count = self._repeats[content].to_bytes(8, "big")
-        return f"import:{hashlib.sha256(identity + content + count).hexdigest()[:32]}"
+        return f"import:{hashlib.sha256(self._identity + content + count).hexdigest()[:32]}"
 
     def _tell(self) -> None:
         if self._on_progress is not None:
             entries = self._added + self._already_there
-            self._on_progress(ImportProgress(self._lines, self._read_bytes, self._total_bytes, entries))
-
-
-def _recognizes(candidate: Format, data: bytes) -> bool:
-    try:
-        return candidate.recognizes(parse_json(data))
-    except (MessageError, ValueError):
-        return False
+            self._on_progress(ImportProgress(self._source.lines, self._source.read_bytes, self._total_bytes, entries))

@@ -6,6 +6,7 @@ line is lost. Source: pi's session manager.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from pydantic import JsonValue
 
@@ -15,9 +16,9 @@ from bus.messages.extension import ExtensionMessage
 from bus.messages.reading import Publishable
 from handlers.transcripts.fields import Object, milliseconds, validated
 from handlers.transcripts.format import Format, TranscriptEntry, Unplaced
-from handlers.transcripts.pi_message import read_custom, read_pi_message
+from handlers.transcripts.pi_message import CUSTOM_ROLES, read_custom, read_custom_as_user, read_pi_message
 
-__all__ = ("PI",)
+__all__ = ("PI", "pi")
 
 _KNOWN = frozenset({"message", "compaction", "model_change", "thinking_level_change", "branch_summary"})
 
@@ -29,10 +30,14 @@ def _recognizes(line: JsonValue) -> bool:
     kind = line.get("type")
     if kind == "session":
         return isinstance(line.get("id"), str) and "timestamp" in line
-    return kind in _KNOWN and "timestamp" in line and (kind != "message" or isinstance(line.get("message"), dict))
+    if "parent_id" in line:  # an entry of seed 000, which writes everything in snake_case
+        return False
+    if not isinstance(kind, str) or kind not in _KNOWN:
+        return False
+    return "timestamp" in line and (kind != "message" or isinstance(line.get("message"), dict))
 
 
-def _read(line: JsonValue) -> TranscriptEntry:
+def _read(line: JsonValue, *, custom_to_llm: bool = False) -> TranscriptEntry:
     if not isinstance(line, dict):
         raise DecodeError("", "a line is a JSON object")
     kind = line.get("type")
@@ -40,7 +45,7 @@ def _read(line: JsonValue) -> TranscriptEntry:
         raise DecodeError("type", "a line needs a type")
     if kind == "session":
         return TranscriptEntry(message=ExtensionMessage.of("import.header", {"format": "pi", "header": line}))
-    message = _READERS.get(kind, _keep)(line)
+    message = _custom_as_user(line) if custom_to_llm and _is_custom(line) else _READERS.get(kind, _keep)(line)
     entry_id, parent = line.get("id"), line.get("parentId")
     if not isinstance(entry_id, str) or "parentId" not in line:
         return TranscriptEntry(message=message)
@@ -60,6 +65,18 @@ def _message(line: Object) -> Publishable:
     rest = {key: item for key, item in line.items() if key not in {"type", "id", "parentId", "timestamp", "message"}}
     written = milliseconds(line.get("timestamp"), "timestamp")
     return read_pi_message(message, entry_id=line.get("id"), written=written, rest=rest)
+
+
+def _is_custom(line: Object) -> bool:
+    said = line.get("message")
+    return line.get("type") == "custom_message" or (isinstance(said, dict) and said.get("role") in tuple(CUSTOM_ROLES))
+
+
+def _custom_as_user(line: Object) -> Publishable:
+    said = line.get("message")
+    rest = {key: item for key, item in line.items() if key not in {"type", "id", "parentId", "timestamp", "message"}}
+    custom = said if isinstance(said, dict) else {**rest, "timestamp": line.get("timestamp")}
+    return read_custom_as_user(custom, entry_id=line.get("id"), rest=rest if isinstance(said, dict) else {})
 
 
 def _compaction(line: Object) -> Unplaced:
@@ -130,9 +147,19 @@ def _context(line: Object, names: dict[str, str], *consumed: str) -> Object:
     }
 
 
-PI = Format(
-    name="pi",
-    sign='a JSON object with "type":"session", "id" and "timestamp", or another entry of pi\'s session files',
-    recognizes=_recognizes,
-    read=_read,
-)
+def pi(*, custom_to_llm: bool = False) -> Format:
+    """pi's session files.
+
+    Args:
+        custom_to_llm: what extensions of pi said is read as the user's, as pi itself sends it to the model. Else it
+            goes into the extension lane and no model sees it, as seed 000 wants it.
+    """
+    return Format(
+        name="pi",
+        sign='a JSON object with "type":"session", "id" and "timestamp", or another entry of pi\'s session files',
+        recognizes=_recognizes,
+        read=partial(_read, custom_to_llm=custom_to_llm),
+    )
+
+
+PI = pi()

@@ -12,10 +12,13 @@ from bus.messages.message import LlmMessage, StopReason
 from bus.messages.reading import read_llm
 from handlers.transcripts.fields import Object, milliseconds
 
-__all__ = ("bash_text", "read_custom", "read_pi_message")
+__all__ = ("CUSTOM_ROLES", "bash_text", "read_custom", "read_custom_as_user", "read_pi_message")
 
 SOURCE = "pi-session"
 """Where an imported cost came from: pi worked it out and wrote it down."""
+
+CUSTOM_ROLES = frozenset({"custom", "hookMessage"})
+"""roles of what extensions of pi say; the second is the older name"""
 
 _NAMES: dict[str, dict[str, str]] = {
     "user": {},
@@ -45,7 +48,7 @@ _COST = {
 _BLOCKS: dict[str, dict[str, str]] = {
     "text": {"text": "text"},
     "thinking": {"thinking": "thinking", "thinkingSignature": "signature"},
-    "toolCall": {"id": "id", "name": "name", "arguments": "arguments"},
+    "toolCall": {"id": "id", "name": "name", "arguments": "arguments", "thoughtSignature": "signature"},
     "image": {"data": "data", "mimeType": "mimeType"},
 }
 
@@ -67,7 +70,7 @@ def read_pi_message(
     role = message.get("role")
     if not isinstance(role, str):
         raise DecodeError("message.role", "a message needs a role")
-    if role in {"custom", "hookMessage"}:
+    if role in CUSTOM_ROLES:
         return read_custom({**message, **({"id": entry_id} if entry_id else {}), **rest})
     if role == "bashExecution" and message.get("excludeFromContext"):
         return ExtensionMessage.of(
@@ -104,6 +107,24 @@ def read_custom(line: Object) -> ExtensionMessage:
     contents: JsonValue = [{"type": "text", "text": content}] if isinstance(content, str) else content
     rest = {key: item for key, item in line.items() if key not in {"type", "role", "parentId", "content"}}
     return ExtensionMessage.of("custom", {**rest, "contents": contents})
+
+
+def read_custom_as_user(message: Object, *, entry_id: JsonValue, rest: Object) -> LlmMessage:
+    """What an extension of pi said, as pi sends it to the model: as the user's. Its facts go into the metadata.
+
+    Raises:
+        DecodeError: the content is neither text nor blocks.
+    """
+    extras: Object = {}
+    facts: Object = {key: item for key, item in message.items() if key not in {"role", "content", "timestamp"}}
+    fields: Object = {
+        "role": "user",
+        "content": _content(message.get("content"), extras),
+        "timestamp": milliseconds(message.get("timestamp"), "timestamp"),
+        "id": entry_id if isinstance(entry_id, str) else None,
+        "metadata": {**rest, "custom": facts, **({"blocks": extras} if extras else {})},
+    }
+    return _read({key: item for key, item in fields.items() if item is not None})
 
 
 def bash_text(message: Object) -> str:

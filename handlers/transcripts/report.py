@@ -1,14 +1,14 @@
 """What an import tells: how far it is, and what it did."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 __all__ = ("BadLine", "ImportProgress", "ImportReport")
 
 
 class BadLine(NamedTuple):
     number: int
-    """from 1, as editors count"""
+    """of the line, or of the message in a JSON document; from 1, as editors count"""
     reason: str
 
 
@@ -35,3 +35,5 @@ class ImportReport:
     first: int | None
     """lowest position of the transcript's entries; None where none went in"""
     last: int | None
+    unit: Literal["line", "message"] = "line"
+    """what the numbers of `bad` count: a file that is one JSON document has no lines"""

@@ -28,6 +28,10 @@ def test_two_sessions_share_no_key_of_their_own(one: str, two: str) -> None:
     assert one == two or not ours & theirs
 
 
+def test_media_are_of_no_session_and_no_bucket() -> None:
+    assert Keys("ns").media("0" * 64) == "ns:media:" + "0" * 64
+
+
 def test_the_bucket_of_a_session_never_changes() -> None:
     assert [bucket_of(name, 64) for name in ("s1", "support-42", "pi")] == [
         bucket_of(n, 64) for n in ("s1", "support-42", "pi")

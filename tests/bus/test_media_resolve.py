@@ -8,13 +8,19 @@ import anyio
 import anyio.lowlevel
 import obstore
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from obstore.store import MemoryStore, S3Store
 
 from bus import (
+    AudioBlock,
+    Block,
+    DocumentBlock,
     ImageBlock,
     MediaMissing,
     MediaRef,
     ObjectMedia,
+    TextBlock,
     ToolResultBlock,
     ToolResultMessage,
     Unavailable,
@@ -23,9 +29,10 @@ from bus import (
     resolve_media,
 )
 from bus.errors import InvalidMediaKey, NoMediaStore
-from bus.media import KeyedMedia, as_agentflow, media_of
+from bus.media import KeyedMedia, as_agentflow, media_of, offloaded
 from bus.media.resolve import TOGETHER
 from bus.messages.content import DataBlock
+from handlers.providers.target import Target
 from tests.servers import shortly
 
 PNG = b"\x89PNG\r\n\x1a\ncat"
@@ -172,6 +179,39 @@ async def test_a_store_that_can_gives_urls_and_nothing_is_read(s3: S3Store) -> N
 async def test_a_store_that_cannot_sign_gives_all_inline() -> None:
     found = await resolve_media([UserMessage.of(image(reference(PNG)))], await stored(PNG), sign_seconds=60)
     assert [media.data for media in found.values()] == [inline(PNG)]
+
+
+# --- there and back -----------------------------------------------------------------------------------------------
+
+references = st.binary(min_size=1, max_size=30).map(MediaRef.from_bytes) | st.just(MediaRef.from_url("https://host/a"))
+leaves = st.one_of(
+    st.builds(ImageBlock, media=references),
+    st.builds(AudioBlock, media=references),
+    st.builds(DocumentBlock, media=references),
+    st.builds(VideoBlock, media=references, thumbnail=st.none() | references),
+    (st.none() | references).map(lambda media: DataBlock(mime_type="x/y", media=media)),
+    st.builds(TextBlock, text=st.text(max_size=5)),
+)
+blocks = st.recursive(
+    leaves,
+    lambda inner: st.lists(inner, max_size=3).map(
+        lambda content: ToolResultBlock(tool_call_id="a", content=tuple(content))
+    ),
+    max_leaves=6,
+)
+
+
+@given(st.lists(blocks, max_size=4), st.integers(0, 31))
+async def test_what_was_put_away_is_what_a_request_is_given(content: list[Block], limit: int) -> None:
+    store = ObjectMedia(MemoryStore())
+    before = UserMessage(content=tuple(content))
+    after = await offloaded(before, store, limit_bytes=limit)
+    target = Target(provider="p", model="m", media=await resolve_media([after], store))
+    for old, new in zip(media_of(before), media_of(after), strict=True):
+        assert new.kind == ("sha256" if old.kind == "data" and old.inline_size_bytes >= limit else old.kind)
+        shown = target.resolved(new)
+        assert (shown.kind, shown.url, shown.data, shown.mime_type) == (old.kind, old.url, old.data, old.mime_type)
+    assert await offloaded(after, store, limit_bytes=limit) is after
 
 
 # --- keys of seed 003 ---------------------------------------------------------------------------------------------

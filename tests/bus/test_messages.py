@@ -26,8 +26,10 @@ from bus import (
     Label,
     LeafMove,
     LlmMessage,
+    LoopCompaction,
     MediaRef,
     ModelChange,
+    Prune,
     Publishable,
     Rates,
     SystemMessage,
@@ -43,6 +45,7 @@ from bus import (
     read_message,
 )
 from bus.codec import encode
+from bus.messages.compaction_block import CompactedSection, CompactionBlock, TurnRange
 from bus.messages.content import UnknownBlock
 from bus.messages.delta import Delta
 from bus.messages.events import AgentEvent, TurnEnded, parse_event
@@ -78,7 +81,7 @@ values: st.SearchStrategy[JsonValue] = st.recursive(
 )
 CLASSES: tuple[type[Publishable], ...] = (
     *(SystemMessage, DeveloperMessage, UserMessage, AssistantMessage, ToolResultMessage, ExtensionMessage),
-    *(Compaction, BranchSummary, LeafMove, ModelChange, ThinkingLevelChange, Label),
+    *(Compaction, LoopCompaction, Prune, BranchSummary, LeafMove, ModelChange, ThinkingLevelChange, Label),
 )
 media = st.binary(min_size=1, max_size=40).map(MediaRef.from_bytes) | st.just(
     MediaRef(kind="url", url="https://x/y", page=2)
@@ -120,6 +123,19 @@ common = {
     "raw": values,
 }
 places = st.none() | st.integers(1, 2**53)
+ranges = st.integers(0, 9).map(lambda turn: TurnRange(start_turn=turn, end_turn=turn + 1))
+sections = made(
+    CompactedSection,
+    range=ranges,
+    messages=st.lists(made(UserMessage, **common) | made(AssistantMessage, **common), max_size=2).map(tuple),
+)
+compaction_blocks = made(
+    CompactionBlock,
+    keep_first=st.none() | ranges,
+    keep_recent=st.none() | sections,
+    keep_compacted=st.none() | sections,
+    created_at=st.just("2026-03-01T10:00:00.123456789Z"),
+)
 messages: st.SearchStrategy[Publishable] = st.one_of(
     made(SystemMessage, **common),
     made(DeveloperMessage, **common),
@@ -128,6 +144,8 @@ messages: st.SearchStrategy[Publishable] = st.one_of(
     made(ToolResultMessage, **common, tool_call_id=words, structured=values, is_error=st.booleans()),
     made(ExtensionMessage, kind=words, data=values),
     made(Compaction, summary=words, first_kept=places),
+    made(LoopCompaction, loop_id=words, block=compaction_blocks),
+    made(Prune, pruned=st.lists(st.integers(1, 2**53), max_size=3).map(tuple), memo=st.none() | words),
     made(BranchSummary, summary=words, branch=places),
     made(LeafMove, to=places, id=st.none() | words),
     made(ModelChange, provider=words, model=words),
@@ -151,6 +169,19 @@ def test_every_message_comes_back_as_it_was(message: Publishable) -> None:
 @pytest.mark.parametrize("text", EXAMPLES)
 def test_the_native_json_is_exact(text: str) -> None:
     assert json.loads(read_message(text).to_json()) == json.loads(text)
+
+
+@pytest.mark.parametrize("text", EXAMPLES)
+def test_the_keys_stand_in_the_order_a_person_reads_them(text: str) -> None:
+    assert read_message(text).to_json() == text
+
+
+@pytest.mark.parametrize("arguments", [None, {}, [], "", 0, False])
+def test_arguments_come_back_as_they_were_null_too(arguments: JsonValue) -> None:
+    message = AssistantMessage.of(ToolCallBlock(id="c", name="n", arguments=arguments))
+    (call,) = json.loads(encode(message))["content"]
+    assert call["arguments"] == arguments
+    assert read_message(encode(message)) == message
 
 
 @pytest.mark.parametrize("text", ["\x00", "\x1b[31m", "\u2028\u2029", "🦀" * 9, "\ufeff", '"\\', "a\r\nb"])
@@ -373,3 +404,15 @@ def test_a_delta_is_no_message() -> None:
         read_message(encode(delta))
     with pytest.raises(DecodeError):
         read_delta(encode(UserMessage.text("x")))
+
+
+def test_signatures_of_the_thinking_behind_text_and_calls_are_read_in_pi_s_words_too() -> None:
+    text: dict[str, JsonValue] = {"type": "text", "text": "a", "textSignature": "c2ln"}
+    call: dict[str, JsonValue] = {"type": "toolCall", "id": "t", "name": "f", "thoughtSignature": "c2ln"}
+    message = read_message(json.dumps({"role": "assistant", "content": [text, call]}))
+    assert isinstance(message, AssistantMessage)
+    signed = (TextBlock(text="a", signature="c2ln"), ToolCallBlock(id="t", name="f", signature="c2ln"))
+    assert message.content == signed
+    assert read_message(message.to_json()) == message
+    with pytest.raises(DecodeError):
+        read_message(json.dumps({"role": "assistant", "content": [{**call, "signature": "eA=="}]}))

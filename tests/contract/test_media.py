@@ -117,6 +117,12 @@ async def test_what_was_never_put_is_missing(place: Place) -> None:
     assert caught.value.key == ABSENT
 
 
+async def test_no_bytes_are_media_too(place: Place) -> None:
+    sha256 = await place.store.put_if_absent(b"")
+    assert await place.store.get(sha256) == b""
+    assert await place.store.put_if_absent(b"") == sha256
+
+
 async def test_putting_twice_keeps_one(place: Place) -> None:
     assert {await place.store.put_if_absent(DATA) for _ in range(2)} == {SHA256}
     assert await place.store.get(SHA256) == DATA

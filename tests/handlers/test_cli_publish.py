@@ -1,5 +1,10 @@
 """`lanebus publish`: what goes in, and what is refused with nothing written."""
 
+import base64
+import hashlib
+import json
+from pathlib import Path
+
 import pytest
 
 from tests.handlers.command_line import CommandLine, objects
@@ -91,3 +96,18 @@ def test_a_wrong_usage_is_told_before_anything_is_opened(lanebus: CommandLine, w
 
 def test_a_terminal_is_told_in_words(lanebus: CommandLine) -> None:
     assert lanebus.at_terminal("publish", "s", "a").out == "s: published at position 1\n"
+
+
+def test_large_media_go_where_the_user_says(lanebus: CommandLine, tmp_path: Path) -> None:
+    data = b"\x89PNG\r\n\x1a\n" + b"a" * 60_000
+    image = {"type": "image", "data": base64.b64encode(data).decode(), "mimeType": "image/png"}
+    line = json.dumps({"role": "user", "content": [image]})
+    assert lanebus("publish", "s", "--json", "--media", str(tmp_path / "media"), stdin=line).code == 0
+    assert lanebus("publish", "s", "--json", stdin=line, env={"LANEBUS_MEDIA": str(tmp_path / "other")}).code == 0
+    sha256 = hashlib.sha256(data).hexdigest()
+    for folder in ("media", "other"):
+        assert (tmp_path / folder / sha256[:2] / sha256[2:4] / sha256).read_bytes() == data
+    assert sha256 in lanebus("tail", "s").out
+    answer = lanebus("publish", "s", "a", "--media", "nowhere://x")
+    assert answer.code == 2
+    assert "s3://bucket" in answer.err

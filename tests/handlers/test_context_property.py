@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 
 from bus.envelope import Envelope
 from bus.messages.content import TextBlock, ToolResultBlock
-from bus.messages.context_entry import BranchSummary, Compaction, LeafMove, ModelChange, ThinkingLevelChange
+from bus.messages.context_entry import (
+    BranchSummary,
+    Compaction,
+    LeafMove,
+    LoopCompaction,
+    ModelChange,
+    Prune,
+    ThinkingLevelChange,
+)
 from bus.messages.message import (
     AssistantMessage,
     DeveloperMessage,
@@ -23,10 +31,12 @@ from bus.messages.message import (
     UserMessage,
 )
 from handlers.context import Context, evolve
-from handlers.context.summaries import branch_message, compaction_message
+from handlers.context.summaries import branch_message, compaction_message, prune_message
 from handlers.providers import to_anthropic
 from tests.handlers.lane_logs import CANARY, lane_logs
 from tests.handlers.providers.anthropic_rules import require_legal
+
+_Stands = tuple[int, bool, list[object]]
 
 
 @dataclass
@@ -64,14 +74,10 @@ def _expected(entries: list[Envelope]) -> _Expected:
         if isinstance(message, ModelChange) or (isinstance(message, AssistantMessage) and message.model)
     ]
     levels = [message.level for message in said if isinstance(message, ThinkingLevelChange)]
-    standing = _standing(path)
+    standing = _overlaid(_standing(path))
     return _Expected(
-        messages=_paired([envelope.message for envelope in standing]),
-        path=[
-            envelope.position
-            for envelope in standing
-            if isinstance(envelope.message, LlmMessage | Compaction | BranchSummary)
-        ],
+        messages=_paired([message for _, _, messages in standing for message in messages]),
+        path=[position for position, is_standing, _ in standing if is_standing],
         system=[message.text_content() for message in said if isinstance(message, SystemMessage | DeveloperMessage)],
         model=models[-1] if models else None,
         thinking_level=levels[-1] if levels else None,
@@ -87,6 +93,44 @@ def _standing(path: list[Envelope]) -> list[Envelope]:
     starts = [index for index in range(last) if path[index].position == first_kept]
     kept = path[starts[0] : last] if starts else []
     return [path[last], *(e for e in kept if not isinstance(e.message, Compaction)), *path[last + 1 :]]
+
+
+def _overlaid(standing: list[Envelope]) -> list[_Stands]:
+    """Position, whether it is in the path, and what is said there; each overlay where the first is that it covers."""
+    items: list[_Stands] = [
+        (e.position, isinstance(e.message, LlmMessage | Compaction | BranchSummary), [e.message]) for e in standing
+    ]
+    by_position = {envelope.position: envelope.message for envelope in standing}
+    for overlay in standing:
+        match overlay.message:
+            case Prune(pruned=pruned) as prune:
+                covered = {position for position in pruned if position < overlay.position}
+                memo = prune_message(prune)
+                said: list[object] = [memo] if memo else []
+            case LoopCompaction(loop_id=loop, block=block):
+                if any(
+                    isinstance(e.message, LoopCompaction)
+                    and e.message.loop_id == loop
+                    and e.position > overlay.position
+                    for e in standing
+                ):
+                    continue
+                covered = {
+                    position
+                    for position, message in by_position.items()
+                    if position < overlay.position and isinstance(message, LlmMessage) and message.turn_id
+                    if message.turn_id.loop_id == loop
+                    if not (block.keep_first and message.turn_id.turn_index in block.keep_first)
+                }
+                said = [*block.messages]
+            case _:
+                continue
+        covered -= {at for at, message in by_position.items() if isinstance(message, SystemMessage | DeveloperMessage)}
+        places = [index for index, (position, _, _) in enumerate(items) if position in covered]
+        if places:
+            items[places[0]] = (overlay.position, True, said)
+            items = [item for index, item in enumerate(items) if index not in places[1:]]
+    return items
 
 
 def _paired(said: list[object]) -> list[LlmMessage]:
@@ -139,7 +183,12 @@ def _results_in(message: object) -> list[ToolResultMessage]:
         return []
     return [
         ToolResultMessage(
-            tool_call_id=block.tool_call_id, content=block.content, metadata=block.metadata, structured=block.structured
+            tool_call_id=block.tool_call_id,
+            content=block.content,
+            metadata=block.metadata,
+            structured=block.structured,
+            terminate=block.terminate,
+            terminate_message=block.terminate_message,
         )
         for block in message.content
         if isinstance(block, ToolResultBlock)

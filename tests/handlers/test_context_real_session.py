@@ -1,59 +1,23 @@
-"""A real coding-agent session, 1,002 entries long: what its model saw at every position is a legal request."""
+"""A real coding-agent session, 1,002 entries long: its context is its last summary and what followed.
 
-import json
-from collections.abc import Iterator
+That what its model saw at every position is a legal request: `providers/test_all_providers.py`.
+"""
+
 from pathlib import Path
 from typing import cast
 
-from bus.envelope import Envelope
-from bus.messages.context_entry import Compaction, ModelChange, ThinkingLevelChange
+from bus.messages.context_entry import Compaction
 from bus.messages.message import AssistantMessage
-from bus.messages.reading import LlmLaneMessage, read_llm
 from handlers.context import Context, evolve
 from handlers.providers import to_anthropic
-from tests.handlers.entries import entry
-from tests.handlers.providers.anthropic_rules import rule_faults, shape_faults
+from tests.handlers.real_session import real_log
 
 Object = dict[str, object]
 
 
-def _log(seed_data: Path) -> Iterator[Envelope]:
-    """Each line after the header at the position of its number, which the compactions count by too."""
-    with (seed_data / "data" / "pi-session.jsonl").open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines):
-            if number:
-                yield entry(number, _read(json.loads(line)))
-
-
-def _read(line: Object) -> LlmLaneMessage:
-    match line["type"]:
-        case "model_change":
-            return ModelChange(provider=str(line["provider"]), model=str(line["modelId"]))
-        case "thinking_level_change":
-            return ThinkingLevelChange(level=str(line["thinkingLevel"]))
-        case "compaction":
-            return Compaction(summary=str(line["summary"]), first_kept=cast("int", line["firstKeptEntryIndex"]))
-        case _:
-            return _read_message(cast("Object", line["message"]))
-
-
-def _read_message(message: Object) -> LlmLaneMessage:
-    if message["role"] == "bashExecution":
-        text = f"Ran `{message['command']}`\n```\n{message['output']}\n```"
-        return read_llm(json.dumps({"role": "user", "content": text}))
-    kept = {"role", "content", "toolCallId", "toolName", "isError", "stopReason", "model", "provider", "timestamp"}
-    plain = {key: value for key, value in message.items() if key in kept}
-    if isinstance(blocks := plain["content"], list):
-        plain["content"] = [
-            {key: value for key, value in block.items() if key != "partialJson"}
-            for block in cast("list[Object]", blocks)
-        ]
-    return read_llm(json.dumps(plain))
-
-
 def _at_end(seed_data: Path) -> Context:
     context = Context("s")
-    for envelope in _log(seed_data):
+    for envelope in real_log(seed_data):
         context = evolve(context, envelope)
     return context
 
@@ -75,20 +39,3 @@ def test_no_failed_answer_is_in_the_messages_and_every_good_one_is(seed_data: Pa
     good = [message for message in said if not message.is_failed]
     assert len(said) - len(good) == 7
     assert [message for message in context.messages if isinstance(message, AssistantMessage)] == good
-
-
-def test_what_the_model_saw_is_a_legal_request_at_every_position(seed_data: Path) -> None:
-    context = Context("s")
-    checked: list[object] = []
-    positions = 0
-    for envelope in _log(seed_data):
-        context = evolve(context, envelope)
-        request = to_anthropic(context, model="claude-opus-4-5", strict=True)
-        messages = cast("list[object]", request.body["messages"])
-        # The shape of a message does not depend on its neighbours: one that was checked as it is need not be again.
-        new = [message for index, message in enumerate(messages) if checked[index : index + 1] != [message]]
-        assert not shape_faults({**request.body, "messages": new})
-        assert not rule_faults(request.body)
-        checked = messages
-        positions += 1
-    assert positions == 1002

@@ -26,7 +26,7 @@ from bus.session import Session
 from handlers.projections.projection import project
 from handlers.projections.usage import USAGE, summary
 from handlers.transcripts.format import UnknownFormat
-from handlers.transcripts.importer import BadLine, ImportProgress, import_transcript
+from handlers.transcripts.importer import FORMATS, BadLine, ImportProgress, import_transcript
 from handlers.transcripts.lines import read_lines
 
 __all__ = ()
@@ -159,7 +159,7 @@ async def test_a_file_of_no_known_format_is_refused_and_says_what_was_looked_for
         session = bus.session("s1")
         with pytest.raises(UnknownFormat, match="pi: a JSON object with") as caught:
             await import_transcript(session, io.BytesIO(content))
-        assert list(caught.value.looked_for) == ["pi"]
+        assert list(caught.value.looked_for) == [known.name for known in FORMATS]
         assert (await session.head()).position == 0
 
 

@@ -197,6 +197,36 @@ async def test_a_loop_ends_without_another_model_call_if_every_result_says_so(
         assert await said(session) == before
 
 
+async def test_a_tool_that_ends_the_loop_may_leave_the_last_word_and_a_question_meanwhile_is_still_answered() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+
+        @tool
+        async def leave() -> ToolReply:
+            """Says goodbye."""
+            await ask(session, "and?")
+            return ToolReply("left", terminate=True, terminate_message="Bye.")
+
+        @tool
+        def look() -> ToolReply:
+            """Looks."""
+            return ToolReply("seen", terminate=True)
+
+        await ask(session)
+        wants = (ToolCallBlock(id="c1", name="leave"), ToolCallBlock(id="c2", name="look"))
+        model = ScriptedModel(calls(*wants), answer("More."))
+        loop = AgentLoop(model, [leave, look])
+        await loop(await take_run(session))
+        closing = (await messages(session))[-1]
+        assert isinstance(closing, AssistantMessage)
+        assert (closing.text_content(), closing.model, closing.usage) == ("Bye.\nseen", None, None)
+        assert len(model.requests) == 1
+        assert (await said(session))[-1] == "agent.ended"
+        await loop(await take_run(session))
+        assert len(model.requests) == 2, "nobody had read the question when the tools ended the loop"
+        assert (await messages(session))[-1].text_content() == "More."
+
+
 async def test_a_loop_stops_at_its_limit_of_turns() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")

@@ -16,7 +16,7 @@ from bus.messages.message import AssistantMessage, ToolResultMessage, UserMessag
 from bus.messages.reading import parse_json
 from bus.messages.usage import Cost, Usage
 from handlers.transcripts.format import TranscriptEntry, Unplaced
-from handlers.transcripts.pi import PI
+from handlers.transcripts.pi import PI, pi
 
 __all__ = ()
 
@@ -103,6 +103,13 @@ def test_an_answer_keeps_everything_that_pi_wrote() -> None:
         timestamp=MILLISECONDS,
         metadata={"api": "anthropic-messages", "blocks": {"1": {"textSignature": "msg_1"}}},
     )
+
+
+def test_a_call_keeps_the_signature_of_the_thinking_behind_it() -> None:
+    call: JsonValue = {"type": "toolCall", "id": "t1", "name": "f", "arguments": {}, "thoughtSignature": "c2ln"}
+    message = message_of(said("assistant", content=[call], provider="google", model="gemini", stopReason="toolUse"))
+    assert isinstance(message, AssistantMessage)
+    assert message.content == (ToolCallBlock(id="t1", name="f", signature="c2ln"),)
 
 
 @pytest.mark.parametrize(
@@ -252,6 +259,32 @@ def test_what_extensions_of_pi_say_never_reaches_a_model(value: Object) -> None:
     assert isinstance(message.data, dict)
     assert message.data.items() >= {"customType": "note", "display": True, "details": [1]}.items()
     assert message.data["contents"] == [{"type": "text", "text": "x"}]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        line("custom_message", customType="note", content="x", display=True, details=[1], id="b", parentId="a"),
+        line(
+            "message",
+            message={"role": "custom", "customType": "note", "content": "x", "details": [1]},
+            id="b",
+            parentId="a",
+        ),
+    ],
+)
+def test_what_extensions_of_pi_say_is_the_user_s_where_that_is_asked_for(value: Object) -> None:
+    entry = pi(custom_to_llm=True).read(value)
+    assert (entry.id, entry.parent) == ("b", "a")
+    message = entry.message
+    assert isinstance(message, UserMessage)
+    assert (message.text_content(), message.id) == ("x", "b")
+    assert message.metadata is not None
+    custom = message.metadata["custom"]
+    assert isinstance(custom, dict)
+    assert custom.items() >= {"customType": "note", "details": [1]}.items()
+    with pytest.raises(DecodeError):
+        pi(custom_to_llm=True).read({**line("custom_message", customType="note", content=5)})
 
 
 def test_the_header_and_unknown_lines_are_kept_in_the_extension_lane() -> None:

@@ -9,11 +9,15 @@ import pytest
 
 from tests.needs import SHARED
 
-__all__ = ("Case", "Object", "all_cases", "cases")
+__all__ = ("CLAIMED", "Case", "Object", "all_cases", "cases")
 
 Object = dict[str, object]
 
 _FILE = SHARED / "vectors" / "seed_vectors.json"
+
+
+CLAIMED: set[str] = set()
+"""The areas that a test was written for, as far as its module was imported."""
 
 
 class Case(NamedTuple):
@@ -43,6 +47,7 @@ def cases(*areas: str, contradicted: Mapping[str, str] | None = None) -> pytest.
     Args:
         contradicted: id → why we answer otherwise. Such a test has to fail: one that passes contradicts nothing.
     """
+    CLAIMED.update(areas)
     against = contradicted or {}
     needs = pytest.mark.needs("shared")
     found = [case for case in all_cases() if case.area in areas]

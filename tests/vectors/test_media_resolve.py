@@ -75,20 +75,19 @@ async def test_a_reference_comes_to_a_model_as_the_case_says(case: Case) -> None
         case {"ref": dict(reference), "store": None}:
             part = await _part(_message(reference), None, None)
             assert part == expect["part"] if "part" in expect else _url(part) == expect["url"]
-        case {"ref": {"url": str()} as reference, "store": {"direct_url": str(direct)}}:
+        case {"ref": {"url": str(url)}, "store": {"direct_url": str(direct)}}:
             signing = Signing(direct)
             keyed = KeyedMedia(signing)
             made = await keyed.put(b"image", "image/jpeg")
-            keyed.keys[str(reference["url"]).rpartition("/")[2]] = keyed.keys[made]
-            part = await _part(_message(reference), signing, keyed)
+            keyed.keys[url.rpartition("/")[2]] = keyed.keys[made]
+            part = await _part(_message(given["ref"]), signing, keyed)
             assert {"url": _url(part), "retrieve_called": signing.was_read} == expect
-        case {"ref": {"url": str(url)} as reference, "store": {**stored}}:
+        case {"ref": {"url": str(), "mime_type": str(claimed)}, "store": dict(stored)}:
             store = ObjectMedia(MemoryStore())
             keyed = KeyedMedia(store)
-            ((key, content),) = stored.items()
-            text, mime_type = cast("list[str]", content)
-            made = await keyed.put(text.encode(), mime_type)
-            part = await _part(_message({**reference, "url": url.replace(key, made)}), store, keyed)
-            assert {"url": _url(part)} == expect
+            ((text, mime_type),) = cast("list[list[str]]", [*stored.values()])
+            url = f"agentflow://media/{await keyed.put(text.encode(), mime_type)}"  # the case has a word for its key
+            stored_at: JsonValue = {"kind": "url", "url": url, "mime_type": claimed}
+            assert {"url": _url(await _part(_message(stored_at), store, keyed))} == expect
         case _:
             pytest.fail("no such case")

@@ -26,8 +26,9 @@ def test_what_comes_from_outside_is_judged_as_the_case_says(case: Case) -> None:
             assert {"sanitized": sanitize_filename(name)} == case.expect
         case {"bytes": int(size), "max_mb": float(limit)}:
             assert {"raises": _refusal(size, int(limit * 1_048_576))} == case.expect
-        case {"cases": list(sizes), "max_mb": float(limit)}:
-            found = [_refusal(size, int(limit * 1_048_576)) for size in cast("list[int]", sizes)]
+        case {"cases": list(), "max_mb": float(limit)}:
+            sizes = cast("list[int]", case.given["cases"])
+            found = [_refusal(size, int(limit * 1_048_576)) for size in sizes]
             assert {"raises": found} == case.expect
         case _:
             pytest.fail("no such case")

@@ -51,7 +51,7 @@ def _require_equal(wire: list[Message], expect: Object) -> None:
         case list():
             assert wire == wanted
         case {"role": str()}:
-            assert wire == [_flat(wanted)]
+            assert wire == [_flat(cast("Message", expect["wire"]))]
         case {"content": content}:
             assert [message["content"] for message in wire] == [content]
         case _:

@@ -9,18 +9,46 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
+from bus.errors import DecodeError
 from bus.messages.parsing import require_json
 from bus.messages.reading import Publishable
+from handlers.codecs.c001.fields import Object
 from handlers.codecs.c001.reading import read_message
 from handlers.codecs.c001.writing import MessageWriter
 from handlers.codecs.codec import Codec, Written, written
 
-__all__ = ("C001",)
+__all__ = ("C001", "C001_CAMEL")
+
+_CAMEL = {
+    "error_message": "errorMessage",
+    "cache_read": "cacheRead",
+    "cache_write": "cacheWrite",
+    "total_tokens": "totalTokens",
+}
 
 
 def _read(value: JsonValue) -> tuple[Publishable, ...]:
     require_json(value)
     return (read_message(value),)
+
+
+def _read_camel(value: JsonValue) -> tuple[Publishable, ...]:
+    require_json(value)
+    if not isinstance(value, dict) or value.get("role") != "assistant":
+        return (read_message(value),)
+    usage = value.get("usage")
+    snake = _snake(value, "")
+    if isinstance(usage, dict):
+        snake["usage"] = _snake(usage, "usage.")
+    return (read_message(snake),)
+
+
+def _snake(value: Object, path: str) -> Object:
+    for name, camel in _CAMEL.items():
+        if camel in value and name in value:
+            raise DecodeError(f"{path}{camel}", f"given twice: it is the same as {name}")
+    names = {camel: name for name, camel in _CAMEL.items()}
+    return {names.get(key, key): item for key, item in value.items()}
 
 
 def _write(messages: Sequence[Publishable], lossy: bool) -> Written:
@@ -29,4 +57,24 @@ def _write(messages: Sequence[Publishable], lossy: bool) -> Written:
     return written("001", [value for value in values if value is not None], writer.losses, lossy=lossy)
 
 
+def _write_camel(messages: Sequence[Publishable], lossy: bool) -> Written:
+    found = _write(messages, lossy)
+    return Written(tuple(_camel(value) for value in found.values), found.losses)
+
+
+def _camel(value: JsonValue) -> JsonValue:
+    if not isinstance(value, dict) or value.get("role") != "assistant":
+        return value
+    usage = value.get("usage")
+    renamed = {_CAMEL.get(key, key): item for key, item in usage.items()} if isinstance(usage, dict) else usage
+    return {_CAMEL.get(key, key): item for key, item in value.items()} | {"usage": renamed}
+
+
 C001 = Codec(name="001", about="seed 001, the Rust agent loop with two lanes", read=_read, write=_write)
+
+C001_CAMEL = Codec(
+    name="001-camel",
+    about="seed 001's upstream, which writes errorMessage and the usage in camelCase, and reads both",
+    read=_read_camel,
+    write=_write_camel,
+)

@@ -69,6 +69,14 @@ class Fields:
             raise DecodeError(self.at(name), "wants a list")
         return value
 
+    def texts(self, name: str) -> tuple[str, ...]:
+        found: list[str] = []
+        for index, item in enumerate(self.items(name)):
+            if not isinstance(item, str):
+                raise DecodeError(f"{self.at(name)}.{index}", "wants a text")
+            found.append(item)
+        return tuple(found)
+
     def object(self, name: str) -> "Fields":
         return Fields(self.any(name), self.at(name))
 

@@ -66,7 +66,7 @@ def read_usage(fields: Fields) -> Usage:
 
 def _assistant(fields: Fields) -> dict[str, object]:
     return {
-        "stop_reason": fields.text("stopReason"),
+        "stopReason": fields.text("stopReason"),  # by its name in JSON, which the error then tells
         "model": fields.text("model"),
         "provider": fields.text("provider"),
         "usage": read_usage(fields.object("usage")),

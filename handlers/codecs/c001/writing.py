@@ -81,7 +81,7 @@ class MessageWriter:
         return own if message.error_message is None else {**own, "error_message": message.error_message}
 
     def _result(self, message: ToolResultMessage, path: str) -> Object:
-        name = message.tool_name or self._names.get(message.tool_call_id)
+        name = self._names.get(message.tool_call_id) if message.tool_name is None else message.tool_name
         if name is None:
             self.losses.append(f"{path}.toolName: that it is unknown")
         return {"toolCallId": message.tool_call_id, "toolName": name or "", "isError": message.is_error}
@@ -100,8 +100,13 @@ class MessageWriter:
             added["parentId"] = message.parent_id
         if message.tags:
             added["tags"] = [tag.model_dump(mode="json") for tag in message.tags]
-        if message.provenance_hint is not None:
-            added["provenanceHint"] = message.provenance_hint
+        match message.provenance_hint:
+            case None:
+                pass
+            case {"kind": str()} as hint:
+                added["provenanceHint"] = hint
+            case _:
+                self.losses.append(f"{path}.provenanceHint: it has no kind")
         for name, item in (message.metadata or {}).items():
             key = INVALID.get(name)
             if key is None or key in added:

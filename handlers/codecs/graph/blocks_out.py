@@ -43,28 +43,29 @@ class _Stored(Exception):
 
 
 class BlockWriter:
-    """Writes the blocks of one message of theirs; what has no form is left out, and noted in `dropped`."""
+    """Writes the blocks of one message of theirs."""
 
     def __init__(self, dialect: Dialect, words: Mapping[str, Words], *, is_sparse: bool) -> None:
-        self.dropped: dict[str, str] = {}
-        """path in their JSON → why the block is not there"""
+        self.inner: list[str] = []
+        """what was left out inside results, each with its reason"""
         self._dialect, self._words, self._is_sparse = dialect, words, is_sparse
 
-    def block(self, block: Block, path: str) -> Object | None:
-        """One block, or None where there is no form for it."""
+    def block(self, block: Block, path: str) -> Object | str:
+        """One block, or why there is none."""
         said = self._words.get(path)
         try:
             return self._written(block, path, said)
         except _Stored:
-            self.dropped[path] = f"{block.type}: {_STORED}"
-            return None
+            return f"{block.type}: {_STORED}"
 
     def blocks(self, content: Iterable[Block], path: str) -> list[JsonValue]:
         """Those of the blocks that have a form. Paths count the ones that are written."""
         result: list[JsonValue] = []
         for block in content:
             written = self.block(block, f"{path}.{len(result)}")
-            if written is not None:
+            if isinstance(written, str):
+                self.inner.append(written)
+            else:
                 result.append(written)
         return result
 
@@ -84,7 +85,7 @@ class BlockWriter:
             "tool_result", {"call_id": result.tool_call_id}, {"output": output, **own}, said, words, more=more
         )
 
-    def _written(self, block: Block, path: str, said: Words | None) -> Object | None:
+    def _written(self, block: Block, path: str, said: Words | None) -> Object | str:
         match block:
             case TextBlock():
                 annotations: list[JsonValue] = [self._ref(ref) for ref in block.annotations or ()]
@@ -121,8 +122,7 @@ class BlockWriter:
             case UnknownBlock(raw=raw) if said and "unknown" in said:
                 return raw
             case UnknownBlock() | RedactedThinkingBlock():
-                self.dropped[path] = f"{block.type}: {_NO_FORM}"
-                return None
+                return f"{block.type}: {_NO_FORM}"
 
     def _output(self, content: tuple[Block, ...], structured: JsonValue, words: Words, path: str) -> JsonValue:
         if "said" in words and structured is not None:

@@ -14,7 +14,7 @@ from bus.messages.reading import Publishable
 from handlers.codecs.codec import Codec, Written, written
 from handlers.codecs.graph.dialect import Dialect
 from handlers.codecs.graph.message_in import read
-from handlers.codecs.graph.message_out import Plain, plain
+from handlers.codecs.graph.message_out import plain
 from handlers.codecs.graph.origin import origin_of, without_origin
 from handlers.codecs.graph.residue import differences, restored
 from handlers.codecs.graph.shapes import Object
@@ -78,21 +78,16 @@ def _one(
     value = restored(said.value, origin.residue)
     losses = [f"{place + index}.content.{block}: {why}" for (index, block), why in said.dropped.items()]
     losses += [f"{place}: in a result, {what}" for what in said.inner]
-    wanted = [_comparable(message, names, len(messages)) for message in _without_dropped(messages, said)]
-    found = [_comparable(message, names, len(messages)) for message in read(value, dialect)]
-    for index, (one, other) in enumerate(zip(wanted, found, strict=True)):
+    for index, (message, back) in enumerate(zip(messages, read(value, dialect), strict=True)):
+        kept = [number for number in range(len(message.content)) if (index, number) not in said.dropped]
+        rest = message.model_copy(update={"content": tuple(message.content[number] for number in kept)})
+        wanted, found = (_comparable(one, names, len(messages)) for one in (rest, back))
         # Only the path: what differs may be private or long.
-        losses += [".".join([str(place + index), *map(str, _path(patch[0]))]) for patch in differences(one, other)]
+        losses += [f"{place + index}.{_path(patch[0], kept)}" for patch in differences(wanted, found)]
     for message in messages:
         if isinstance(message, AssistantMessage):
             names.update((call.id, call.name) for call in message.tool_calls())
     return value, losses
-
-
-def _without_dropped(messages: list[LlmMessage], said: Plain) -> Iterator[LlmMessage]:
-    for index, message in enumerate(messages):
-        kept = tuple(block for place, block in enumerate(message.content) if (index, place) not in said.dropped)
-        yield message if len(kept) == len(message.content) else message.model_copy(update={"content": kept})
 
 
 def _comparable(message: LlmMessage, names: dict[str, str], count: int) -> Object:
@@ -125,8 +120,15 @@ def _without_empty(content: JsonValue) -> JsonValue:
 
 
 def _what(message: Publishable) -> str:
-    return f"a {type(message).__name__} is no message of theirs"
+    return f"they have no {type(message).__name__}"
 
 
-def _path(path: JsonValue) -> list[JsonValue]:
-    return path if isinstance(path, list) else []
+def _path(path: JsonValue, kept: list[int]) -> str:
+    """A path in the message that was to be written, of whose blocks only the kept ones were compared."""
+    match path:
+        case ["content", int(index), *inner]:
+            return ".".join(map(str, ["content", kept[index] if index < len(kept) else index, *inner]))
+        case [*keys]:
+            return ".".join(map(str, keys))
+        case _:
+            return ""

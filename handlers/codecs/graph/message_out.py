@@ -1,6 +1,6 @@
 """Our messages as one of theirs: one, or the results of one batch."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pydantic import JsonValue
@@ -33,7 +33,7 @@ class Plain:
     dropped: dict[tuple[int, int], str] = field(default_factory=dict[tuple[int, int], str])
     """which of our messages and which of its blocks has no form → why"""
     inner: tuple[str, ...] = ()
-    """the same for blocks inside results, which have no place of their own in ours"""
+    """the same for blocks inside results, whose place the comparison names"""
 
 
 def plain(messages: Sequence[LlmMessage], origin: Origin, dialect: Dialect) -> Plain:
@@ -73,9 +73,9 @@ class _Writer:
         self._written: list[JsonValue] = []
 
     @property
-    def inner(self) -> Iterator[str]:
-        """What is left out inside results."""
-        return (f"{path}: {why}" for path, why in self._blocks.dropped.items())
+    def inner(self) -> Sequence[str]:
+        """What is left out inside results, each with its reason."""
+        return self._blocks.inner
 
     def content(self) -> JsonValue:
         """The blocks, or the text that stands for them."""
@@ -111,10 +111,9 @@ class _Writer:
 
     def _said(self, index: int, start: int, content: tuple[Block, ...]) -> None:
         for place, block in enumerate(content, start):
-            path = f"content.{len(self._written)}"
-            written = self._blocks.block(block, path)
-            if written is None:
-                self.dropped[index, place] = self._blocks.dropped.pop(path)
+            written = self._blocks.block(block, f"content.{len(self._written)}")
+            if isinstance(written, str):
+                self.dropped[index, place] = written
             else:
                 self._written.append(written)
 

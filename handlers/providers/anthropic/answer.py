@@ -13,6 +13,7 @@ from bus.messages.content import (
     UnknownBlock,
 )
 from bus.messages.message import AssistantMessage, StopReason, now_ms
+from bus.messages.parsing import require_json
 from bus.messages.usage import Rates, Usage
 from handlers.providers.answer import ModelEvent, Piece, count_of, priced, read_call, text_of
 from handlers.providers.anthropic.blocks import PROVIDER
@@ -55,6 +56,8 @@ def from_anthropic(
     answer = AnthropicAnswer(model, rates, names)
     answer.take({"type": "message_start", "message": response})
     for index, block in enumerate(content):
+        if not isinstance(block, dict) or not isinstance(block.get("type"), str):
+            raise DecodeError(f"content.{index}", "a block is a JSON object with a type")
         answer.take({"type": "content_block_start", "index": index, "content_block": block})
         answer.take({"type": "content_block_stop", "index": index})
     answer.take({"type": "message_delta", "delta": {"stop_reason": response.get("stop_reason")}, "usage": {}})
@@ -81,22 +84,22 @@ class AnthropicAnswer:
 
     def take(self, event: Json) -> list[ModelEvent]:
         """See `Answer.take`."""
+        require_json(event)
         match event:
-            case {"type": "message_start", "message": {"usage": dict(usage)} as message}:
+            case {"type": "message_start", "message": dict(message)} if isinstance(message.get("usage"), dict):
                 self._id, self._model = text_of(message, "id") or None, text_of(message, "model") or None
-                return [self._used(usage)]
-            case {"type": "content_block_start", "index": int(index), "content_block": {"type": str()} as block}:
+                return self._counted(message)
+            case {"type": "content_block_start", "index": int(index), "content_block": dict(block)} if _is_typed(block):
                 return self._start(index, block)
-            case {"type": "content_block_delta", "index": int(index), "delta": {"type": str()} as delta} if (
-                index in self._blocks
+            case {"type": "content_block_delta", "index": int(index), "delta": dict(delta)} if (
+                index in self._blocks and _is_typed(delta)
             ):
                 return self._grow(index, delta)
             case {"type": "content_block_stop", "index": int(index)}:
                 self._open.discard(index)
             case {"type": "message_delta", "delta": dict(delta)}:
                 self._stop = text_of(delta, "stop_reason") or self._stop
-                usage = event.get("usage")
-                return [self._used(usage)] if isinstance(usage, dict) else []
+                return self._counted(event)
             case {"type": "message_stop"}:
                 self.is_complete = True
             case {"type": str(kind)} if kind not in _KINDS:
@@ -127,7 +130,7 @@ class AnthropicAnswer:
         )
 
     def _start(self, index: int, block: Json) -> list[ModelEvent]:
-        self._blocks[index] = block
+        self._blocks[index] = {**block}
         self._fragments[index] = []
         self._open.add(index)
         if block["type"] == "tool_use":
@@ -178,17 +181,23 @@ class AnthropicAnswer:
             case {"type": "tool_use"}:
                 return self._call(index, block)
             case _:
-                return UnknownBlock(raw=block)
+                # Its input comes in pieces, too. What does not parse is no input that its API would take back.
+                fragments = "".join(self._fragments[index])
+                call = read_call("", "", fragments, _NO_NAMES)
+                return UnknownBlock(raw={**block, "input": call.arguments} if fragments else block)
 
     def _call(self, index: int, block: Json) -> ToolCallBlock:
         call = read_call(text_of(block, "id"), text_of(block, "name"), "".join(self._fragments[index]), self._names)
         # A stream begins a call with an empty object and tells its arguments after that; a response has them at once.
         return call if self._fragments[index] else call.model_copy(update={"arguments": block.get("input") or {}})
 
-    def _used(self, usage: Json) -> Usage:
+    def _counted(self, told: Json) -> list[ModelEvent]:
         # Every report counts from the beginning: it replaces the one before and is never added to it.
+        usage = told.get("usage")
+        if not isinstance(usage, dict):
+            return []
         self._usage.update({name: value for name, value in usage.items() if value is not None})
-        return self._normalised()
+        return [self._normalised()]
 
     def _normalised(self) -> Usage:
         """The provider's counts as ours. Here `input_tokens` leaves cached tokens out already."""
@@ -208,6 +217,10 @@ class AnthropicAnswer:
 
 
 _COUNTS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+
+
+def _is_typed(value: Json) -> bool:
+    return isinstance(value.get("type"), str)
 
 
 def _ref(citation: Json) -> AnnotationRef:

@@ -8,16 +8,16 @@ from pydantic import JsonValue
 from bus.messages.content import (
     Block,
     DocumentBlock,
-    ErrorBlock,
     ImageBlock,
     RedactedThinkingBlock,
     TextBlock,
     ThinkingBlock,
     ToolCallBlock,
-    ToolResultBlock,
+    UnknownBlock,
 )
 from bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
 from handlers.providers.anthropic.media import document_block, image_block
+from handlers.providers.blocks import NO_OUTPUT, arguments_of, called, copied, flat, is_failed, name_of, reasoning_text
 from handlers.providers.request import Json
 from handlers.providers.target import Target
 from handlers.providers.wire_ids import WireNames
@@ -26,8 +26,20 @@ __all__ = ("PROVIDER", "assistant_blocks", "result_block", "system_blocks", "use
 
 PROVIDER = "anthropic"
 
-NO_OUTPUT = "(no output)"
-"""stands in a failed tool's empty result: the API refuses an error without content"""
+_SERVER_SIDE = frozenset(
+    {
+        "server_tool_use",
+        "web_search_tool_result",
+        "web_fetch_tool_result",
+        "code_execution_tool_result",
+        "bash_code_execution_tool_result",
+        "text_editor_code_execution_tool_result",
+        "tool_search_tool_result",
+        "container_upload",
+        "compaction",
+    }
+)
+"""What the provider's own tools left in an answer. Its API takes them back, and goes on from them after a pause."""
 
 
 def system_blocks(message: LlmMessage, target: Target, losses: list[str]) -> list[Json]:
@@ -45,8 +57,9 @@ def assistant_blocks(
 ) -> list[Json]:
     """What a model said, in its order.
 
-    Thinking goes back verbatim to the model that wrote it. Another's is left out without a word, as `foreign_thinking`
-    is the word on it; no API takes thinking that is the end of a message.
+    Thinking goes back verbatim to the model that wrote it, and so does what its provider's own tools did. Another's
+    thinking is left out without a word, as `foreign_thinking` is the word on it; the API takes no thinking that is the
+    end of a message.
 
     Args:
         ids: what the tool calls are called on the wire, one each, in order.
@@ -63,6 +76,8 @@ def assistant_blocks(
                     blocks.append({"type": "redacted_thinking", "data": data})
             case ToolCallBlock():
                 blocks.append(_tool_use(block, next(remaining), names, losses))
+            case UnknownBlock(raw=raw) if own and raw.get("type") in _SERVER_SIDE:
+                blocks.append({key: copied(value) for key, value in raw.items()})
             case _:
                 blocks += _filled((block,), target, losses, (TextBlock,), "assistants cannot send it")
     while blocks and blocks[-1]["type"] in {"thinking", "redacted_thinking"}:
@@ -73,9 +88,9 @@ def assistant_blocks(
 
 def result_block(message: ToolResultMessage, wire_id: str, target: Target, losses: list[str]) -> Json:
     """A tool's result: a bare string if it is one text, an array if it is more, its JSON if there is nothing else."""
-    failed = message.is_error or message.status == "failed"
+    failed = is_failed(message)
     blocks = _filled(
-        _flat(message.content), target, losses, (TextBlock, ImageBlock, DocumentBlock), "results cannot hold it"
+        flat(message.content), target, losses, (TextBlock, ImageBlock, DocumentBlock), "results cannot hold it"
     )
     result: Json = {"type": "tool_result", "tool_use_id": wire_id}
     content: JsonValue = [*blocks]
@@ -100,7 +115,7 @@ def _filled(
         if isinstance(rendered, dict):
             blocks.append(rendered)
         elif rendered:
-            losses.append(f"{_name(block)} left out: {rendered}")
+            losses.append(f"{name_of(block)} left out: {rendered}")
     return blocks
 
 
@@ -121,33 +136,10 @@ def _thinking(block: ThinkingBlock, target: Target, *, own: bool) -> list[Json]:
     if own and block.signature:
         return [{"type": "thinking", "thinking": block.text, "signature": block.signature}]
     if target.foreign_thinking == "text" and block.text.strip():
-        return [{"type": "text", "text": f"[Reasoning] {block.text}"}]
+        return [{"type": "text", "text": reasoning_text(block.text)}]
     return []
 
 
 def _tool_use(call: ToolCallBlock, wire_id: str, names: WireNames, losses: list[str]) -> Json:
-    name = names.of(call.name)
-    if name != call.name:
-        losses.append(f"tool name {call.name!r} sent as {name!r}")
-    arguments: JsonValue = call.arguments
-    if call.arguments_raw is not None and not arguments:
-        arguments = call.arguments_raw
-    if arguments is None:
-        arguments = {}
-    if not isinstance(arguments, dict):
-        losses.append(f"arguments of tool call {call.id!r} are no object, sent as {{'value': …}}")
-        arguments = {"value": arguments}
-    return {"type": "tool_use", "id": wire_id, "name": name, "input": arguments}
-
-
-def _flat(content: Iterable[Block]) -> Iterable[Block]:
-    """A result inside a result gives its content: there are no results in results on the wire."""
-    for block in content:
-        if isinstance(block, ToolResultBlock):
-            yield from _flat(block.content)
-        else:
-            yield block
-
-
-def _name(block: Block) -> str:
-    return f"error {block.message!r}" if isinstance(block, ErrorBlock) else block.type
+    name = called(call, names, losses)
+    return {"type": "tool_use", "id": wire_id, "name": name, "input": arguments_of(call, losses)}

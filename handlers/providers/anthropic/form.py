@@ -11,6 +11,7 @@ from pydantic import JsonValue
 from bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage, UserMessage
 from handlers.context.fold import Context
 from handlers.providers.anthropic.blocks import PROVIDER, assistant_blocks, result_block, system_blocks, user_blocks
+from handlers.providers.blocks import copied
 from handlers.providers.request import Json, ProviderRequest, finished
 from handlers.providers.target import RequestOptions, Target
 from handlers.providers.wire_ids import WireIds, WireNames, WirePattern
@@ -25,6 +26,8 @@ MAX_TOKENS = 4096
 
 _CHOICE = {"auto": "auto", "required": "any", "named": "tool"}
 
+_UNMARKED = frozenset({"thinking", "redacted_thinking"})
+
 PLACEHOLDER = "..."
 """said by the user where a request must begin with one and the context does not"""
 
@@ -34,6 +37,9 @@ def to_anthropic(context: Context, **options: Unpack[RequestOptions]) -> Provide
 
     Roles alternate and begin with the user; results stand first in the turn behind their calls. Metadata, raw provider
     objects, usage and names stay out of it.
+
+    With `cache` the API is asked to keep what stands before three marks: the end of the instructions, the last tool,
+    and the message before the last one. Source of the places: seed 001.
 
     Args:
         options: see `RequestOptions`; `max_tokens` is 4096 where it is not given.
@@ -53,6 +59,8 @@ def to_anthropic(context: Context, **options: Unpack[RequestOptions]) -> Provide
         body["system"] = [*form.system]
     body["messages"] = form.turns()
     body |= form.offered()
+    if target.cache:
+        form.mark(body)
     if target.stream:
         body["stream"] = True
     return finished(context, target, body, form.losses, call_ids=form.ids.originals, tool_names=form.names.originals)
@@ -69,6 +77,8 @@ class _Form:
         self._turns: list[tuple[str, list[Json]]] = []
         self._unanswered: deque[str] = deque()
         """wire ids of the calls whose results come next: the context has one a call, in the order of the calls"""
+        self._last_blocks: deque[Json] = deque(maxlen=2)
+        """the one that ends each of the last two messages, of those that may be marked"""
 
     def instruct(self, place: str, message: LlmMessage) -> None:
         losses: list[str] = []
@@ -97,6 +107,17 @@ class _Form:
             self._turns.insert(0, ("user", [{"type": "text", "text": PLACEHOLDER}]))
         return [{"role": role, "content": [*blocks]} for role, blocks in self._turns]
 
+    def mark(self, body: Json) -> None:
+        """Mark what the provider is to keep."""
+        tools = body.get("tools")
+        marked = [self.system[-1]] if self.system else []
+        if isinstance(tools, list) and tools and isinstance(last := tools[-1], dict):
+            marked.append(last)
+        if len(self._last_blocks) == 2:  # the message before the last one
+            marked.append(self._last_blocks[0])
+        for block in marked:
+            block["cache_control"] = {"type": "ephemeral"}
+
     def offered(self) -> Json:
         """The tools, and which of them the model must call. Must it call none, they are not offered."""
         target = self._target
@@ -104,7 +125,7 @@ class _Form:
         if not target.tools or (choice and choice.mode == "none"):
             return {}
         tools: list[JsonValue] = [
-            {"name": self.names.of(tool.name), "description": tool.description, "input_schema": tool.schema}
+            {"name": self.names.of(tool.name), "description": tool.description, "input_schema": copied(tool.schema)}
             for tool in target.tools
         ]
         if choice is None:
@@ -115,6 +136,7 @@ class _Form:
     def _add(self, role: str, blocks: list[Json]) -> None:
         if not blocks:
             return
+        self._last_blocks.extend([block for block in blocks if block["type"] not in _UNMARKED][-1:])
         if self._turns and self._turns[-1][0] == role:
             self._turns[-1][1].extend(blocks)
         else:

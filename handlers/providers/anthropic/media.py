@@ -1,10 +1,8 @@
 """Images and documents as Anthropic's API takes them. A reference is passed on or left out, never fetched."""
 
-import base64
-from urllib.parse import urlsplit
-
 from bus.messages.content import DocumentBlock
-from bus.messages.media import MediaRef, sniff
+from bus.messages.media import MediaRef
+from handlers.providers.media import inline_type, is_web, unreachable
 from handlers.providers.request import Json
 
 __all__ = ("document_block", "image_block")
@@ -17,16 +15,16 @@ def image_block(media: MediaRef) -> Json | str:
     """The image, or the reason why it cannot go."""
     match media.kind:
         case "data":
-            media_type = _media_type(media)
+            media_type = inline_type(media)
             if media_type not in _IMAGE_TYPES:
                 return f"{media_type or 'unknown type'} is none of {', '.join(sorted(_IMAGE_TYPES))}"
             return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": media.data}}
-        case "url" if _is_web(media.url):
+        case "url" if is_web(media.url):
             return {"type": "image", "source": {"type": "url", "url": media.url}}
         case "file_id":
             return {"type": "image", "source": {"type": "file", "file_id": media.file_id}}
         case _:
-            return _unreachable(media)
+            return unreachable(media)
 
 
 def document_block(block: DocumentBlock, media: MediaRef) -> Json | str:
@@ -44,18 +42,18 @@ def document_block(block: DocumentBlock, media: MediaRef) -> Json | str:
 def _document_source(media: MediaRef) -> Json | str:
     match media.kind:
         case "data":
-            media_type = _media_type(media) or "unknown type"
+            media_type = inline_type(media) or "unknown type"
             if media_type == _PDF:
                 return {"type": "base64", "media_type": _PDF, "data": media.data or ""}
             return _decoded(media) if media_type.startswith("text/") else f"{media_type} is neither PDF nor text"
-        case "url" if _is_web(media.url):
+        case "url" if is_web(media.url):
             if media.mime_type not in {None, _PDF}:
                 return f"{media.mime_type} at a URL, only PDF is read there"
             return {"type": "url", "url": media.url}
         case "file_id":
             return {"type": "file", "file_id": media.file_id}
         case _:
-            return _unreachable(media)
+            return unreachable(media)
 
 
 def _decoded(media: MediaRef) -> Json | str:
@@ -68,17 +66,3 @@ def _decoded(media: MediaRef) -> Json | str:
 
 def _plain_text(text: str) -> Json:
     return {"type": "text", "media_type": "text/plain", "data": text}
-
-
-def _media_type(media: MediaRef) -> str | None:
-    """What the first bytes show: the API refuses an image whose claimed type is another. Else what was claimed."""
-    head = base64.b64decode((media.data or "")[:1024])
-    return sniff(head) or media.mime_type
-
-
-def _is_web(url: str | None) -> bool:
-    return url is not None and urlsplit(url).scheme.lower() in {"http", "https"}
-
-
-def _unreachable(media: MediaRef) -> str:
-    return "its content is in the media store" if media.kind == "sha256" else "its URL is not of the web"

@@ -14,7 +14,7 @@ def usage_of(told: JsonValue, rates: Rates | None, path: str = "usage") -> Usage
     """The usage, from the spelling of either API; None where none was told.
 
     Their input includes what was read from the cache and written to it; ours does not. Their reasoning is a part of
-    the output, as ours is. The total is the provider's.
+    the output, as ours is. The total is the provider's, else the sum.
 
     Raises:
         DecodeError: it is no object.
@@ -26,13 +26,14 @@ def usage_of(told: JsonValue, rates: Rates | None, path: str = "usage") -> Usage
     into = _details(told, "prompt_tokens_details", "input_tokens_details")
     out = _details(told, "completion_tokens_details", "output_tokens_details")
     read, write = count_of(into.get("cached_tokens")), count_of(into.get("cache_write_tokens"))
+    asked, said = _count(told, "prompt_tokens", "input_tokens"), _count(told, "completion_tokens", "output_tokens")
     usage = Usage(
-        input=max(_count(told, "prompt_tokens", "input_tokens") - read - write, 0),
-        output=_count(told, "completion_tokens", "output_tokens"),
+        input=max(asked - read - write, 0),
+        output=said,
         reasoning=count_of(out.get("reasoning_tokens")),
         cache_read=read,
         cache_write=write,
-        total_tokens=count_of(told.get("total_tokens")),
+        total_tokens=count_of(told.get("total_tokens")) or asked + said,
         image_tokens=_sum(into, out, "image_tokens"),
         audio_tokens=_sum(into, out, "audio_tokens"),
         raw={**told},

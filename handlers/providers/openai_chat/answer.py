@@ -11,7 +11,7 @@ from bus.messages.content import AnnotationRef, Block, TextBlock, ThinkingBlock,
 from bus.messages.message import AssistantMessage, StopReason, now_ms
 from bus.messages.usage import Rates, Usage
 from handlers.providers.answer import ModelEvent, Piece, read_call, text_of
-from handlers.providers.openai.fields import index_at, list_at, object_at, refs_of, text_at
+from handlers.providers.openai.fields import index_at, list_at, object_at, refs_of, require_json, text_at
 from handlers.providers.openai.usage import usage_of
 from handlers.providers.openai.wire import NO_NAMES, PROVIDER
 from handlers.providers.request import Json
@@ -100,6 +100,7 @@ class OpenAIChatAnswer:
         Args:
             said: what the paths of errors call the place where the first choice says something.
         """
+        require_json(event)
         if isinstance(error := event.get("error"), dict):
             self._error, self.is_complete = text_of(error, "message") or "the provider failed", True
             return []
@@ -121,7 +122,7 @@ class OpenAIChatAnswer:
         """See `Answer.message`."""
         fault = fault or self._error
         model = self._asked or self._model
-        content = tuple(self._block(part) for key, part in self._parts.items() if not fault or self._is_whole(key))
+        content = tuple(self._block(part) for part in self._parts.values() if not fault or self._is_whole(part))
         stop, raw = self._stopped()
         return AssistantMessage(
             content=content,
@@ -172,9 +173,13 @@ class OpenAIChatAnswer:
     def _number(self, key: str | int) -> int:
         return list(self._parts).index(key)
 
-    def _is_whole(self, key: str | int) -> bool:
-        """A call is told to its end once another one begins or the provider says why it stopped."""
-        return isinstance(key, str) or self._stop is not None or key != list(self._parts)[-1]
+    def _is_whole(self, part: _Part) -> bool:
+        """A call is told to its end when its object is closed, or when the provider says why it stopped. That another
+        one has begun shows nothing: they may grow side by side."""
+        if part.name != "call" or self._stop is not None:
+            return True
+        call = read_call(part.call_id, part.tool_name, "".join(part.texts), self._names)
+        return bool("".join(part.texts)) and call.arguments_raw is None and isinstance(call.arguments, dict)
 
     def _stopped(self) -> tuple[StopReason, str | None]:
         stop = _STOP_REASONS.get(self._stop or "", "stop")

@@ -7,7 +7,7 @@ from bus.messages.content import Block
 from bus.messages.message import AssistantMessage, StopReason, now_ms
 from bus.messages.usage import Rates, Usage
 from handlers.providers.answer import ModelEvent, text_of
-from handlers.providers.openai.fields import index_at, list_at, object_at, text_at
+from handlers.providers.openai.fields import index_at, list_at, object_at, require_json, text_at
 from handlers.providers.openai.usage import usage_of
 from handlers.providers.openai.wire import NO_NAMES, PROVIDER
 from handlers.providers.openai_responses.growing import GROWTH, GrowingItem
@@ -42,6 +42,7 @@ def from_openai_responses(
     """
     if response.get("object") not in (None, "response") or not isinstance(response.get("output"), list):
         raise DecodeError("output", "a response of the Responses API has a list as output")
+    require_json(response)
     answer = OpenAIResponsesAnswer(model, rates, names)
     answer.end(response, "")
     return answer.message()
@@ -71,6 +72,7 @@ class OpenAIResponsesAnswer:
 
     def take(self, event: Json) -> list[ModelEvent]:
         """See `Answer.take`."""
+        require_json(event)
         kind = event.get("type")
         match kind:
             case "response.created":

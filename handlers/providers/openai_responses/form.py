@@ -64,6 +64,8 @@ class _Form:
         self._target = target
         self._instructions: list[str] = []
         self._input: list[JsonValue] = []
+        self._reasoned: set[str] = set()
+        """ids of the reasoning items"""
         self._unanswered: deque[str] = deque()
         """wire ids of the calls whose results come next: the context has one a call, in the order of the calls"""
 
@@ -88,7 +90,7 @@ class _Form:
             case AssistantMessage():
                 ids = [self.ids.take(call.id) for call in message.tool_calls()]
                 self._unanswered.extend(ids)
-                items = AnswerItems(f"msg_{index}", self.names, self._target, losses)
+                items = AnswerItems(f"msg_{index}", self.names, self._target, losses, self._reasoned)
                 self._input += items.of(message, ids)
                 self.unsaid += [place] if items.left_out else []
             case ToolResultMessage():

@@ -41,14 +41,18 @@ class AnswerItems:
     be refused.
     """
 
-    def __init__(self, message_id: str, names: WireNames, target: Target, losses: list[str]) -> None:
+    def __init__(
+        self, message_id: str, names: WireNames, target: Target, losses: list[str], reasoned: set[str]
+    ) -> None:
         """
         Args:
             message_id: what the API's messages are called, which want an id here; each gets a number behind it.
+            reasoned: ids of the reasoning items so far, which grows: the API takes none twice.
         """
         self.left_out = False
         """whether thinking was"""
         self._message_id, self._names, self._target, self._losses = message_id, names, target, losses
+        self._reasoned = reasoned
         self._items: list[Json] = []
 
     def of(self, message: AssistantMessage, ids: Sequence[str]) -> list[Json]:
@@ -93,14 +97,17 @@ class AnswerItems:
 
     def _think(self, block: ThinkingBlock | RedactedThinkingBlock, *, own: bool) -> None:
         item = reasoning_item(block) if own else None
-        # Without its content an item is only a name, for what the provider keeps.
-        is_kept = item is not None and ("encrypted_content" in item or self._target.store is not False)
-        if item is not None and is_kept:
+        if item is not None and self._is_known(item) and (item_id := str(item["id"])) not in self._reasoned:
+            self._reasoned.add(item_id)
             self._items.append(item)
         elif told := as_text(block, self._target):
             self._say(told)
         else:
             self.left_out = True
+
+    def _is_known(self, item: Json) -> bool:
+        """Without its content an item is only a name, for what the provider keeps."""
+        return "encrypted_content" in item or self._target.store is not False
 
     def _call(self, call: ToolCallBlock, wire_id: str) -> Json:
         return {

@@ -377,9 +377,9 @@ def test_a_damaged_memory_is_no_memory(codec: Codec, said: dict[str, JsonValue])
         (ToolResultMessage(tool_call_id="c", structured=1, content=(TextBlock(text="1"),)), "0.structured"),
         (
             ToolResultMessage(tool_call_id="c", content=(TextBlock(text="1"), RedactedThinkingBlock(data="x"))),
-            "0: in a result, content.0.",
+            "0: in a result, redacted_thinking",
         ),
-        (ExtensionMessage.of("progress"), "0: a ExtensionMessage"),
+        (ExtensionMessage.of("progress"), "0: they have no ExtensionMessage"),
     ],
 )
 def test_what_they_cannot_say_is_refused_by_its_path(codec: Codec, message: Publishable, path: str) -> None:
@@ -396,10 +396,11 @@ def test_the_name_of_a_tool_is_no_loss_where_its_call_says_it(codec: Codec) -> N
 
 @both
 def test_with_losses_allowed_the_rest_is_written(codec: Codec) -> None:
-    message = AssistantMessage(content=(RedactedThinkingBlock(data="x"), TextBlock(text="a")), model="m")
+    image = ImageBlock(media=MEDIA, detail="low")
+    message = AssistantMessage(content=(RedactedThinkingBlock(data="x"), image), model="m")
     found = codec.write([ExtensionMessage.of("x"), message, UserMessage.text("b")], True)
     assert [len(_content(value)) for value in found.values if isinstance(value, dict)] == [1, 1]
-    assert [loss.partition(":")[0] for loss in found.losses] == ["0", "1.content.0", "1.model"]
+    assert [loss.partition(":")[0] for loss in found.losses] == ["0", "1.content.0", "1.content.1.detail", "1.model"]
 
 
 MARK = "mark-5d1e"

@@ -25,6 +25,7 @@ from tests.handlers.providers.sdk_types import type_faults
 
 __all__ = ("require_legal", "rule_faults", "shape_faults")
 
+_END: Object = {"role": "end"}
 _ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 
 
@@ -115,7 +116,7 @@ def _pairing_faults(messages: list[Object]) -> Iterator[str]:
     """Behind the calls stand their results, one each, in their order, and before anything else."""
     used: set[str] = set()
     called: list[str] = []
-    for index, message in enumerate([*messages, {"role": "end"}]):
+    for index, message in enumerate([*messages, _END]):
         if message["role"] == "tool":
             if called[:1] != [message["tool_call_id"]]:
                 yield f"messages.{index}: {message['tool_call_id']} answers none of {called}"

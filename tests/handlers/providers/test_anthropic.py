@@ -350,6 +350,7 @@ _UNSENDABLE: list[tuple[Block, str]] = [
     (AnnotationBlock(), "annotation"),
     (ErrorBlock(message="boom"), "error 'boom'"),
     (UnknownBlock(raw={"type": "new"}), "unknown"),
+    (UnknownBlock(raw={"type": "server_tool_use"}), "unknown"),
     (SIGNED, "thinking"),
     (ToolCallBlock(id="x", name="t"), "toolCall"),
     (ImageBlock(media=MediaRef.from_bytes(b"II*\0", mime_type="image/tiff")), "image"),
@@ -389,6 +390,50 @@ def test_an_image_that_a_model_made_is_left_out_with_a_warning() -> None:
 
 
 # --- what is sent -------------------------------------------------------------------------------------------------
+
+
+def test_marks_of_what_to_keep_are_set_on_demand_only() -> None:
+    system = SystemMessage(content=(TextBlock(text="1"), TextBlock(text="2")))
+    said = (system, asks("a"), calls("x", "y"), results("x", "1"), results("y", "2"))
+    tools = [ToolSpec("f", "", {"type": "object"}), ToolSpec("g", "", {"type": "object"})]
+    plain = to_anthropic(context_of(*said), tools=tools).body
+    marked = to_anthropic(context_of(*said), tools=tools, cache=True).body
+    require_legal(marked)
+    assert "cache_control" not in json.dumps(plain)
+    places = [str(block) for block in _blocks(marked) if "cache_control" in block]
+    assert len(places) == 3
+    assert ["'2'" in places[0], "'g'" in places[1], "'x'" in places[2]] == [True] * 3
+    for block in _blocks(marked):
+        block.pop("cache_control", None)
+    assert marked == plain
+
+
+def test_no_mark_is_set_on_thinking() -> None:
+    context = context_of(asks("a"), says("b", SIGNED, "c"), asks("d"))
+    body = to_anthropic(context, cache=True).body
+    require_legal(body)
+    assert [block["text"] for block in _blocks(body) if "cache_control" in block] == ["c"]
+    require_legal(to_anthropic(context_of(asks("a")), model=MODEL, cache=True).body)
+
+
+def _blocks(body: Wire) -> list[Wire]:
+    """All that may be marked, in the order in which a request is read."""
+    system, tools = cast("list[Wire]", body.get("system", [])), cast("list[Wire]", body.get("tools", []))
+    return [*system, *tools, *(block for _, blocks in turns_of(ProviderRequest(body)) for block in blocks)]
+
+
+def test_a_message_and_a_tool_are_not_changed_through_the_request_that_was_made_of_them() -> None:
+    call = ToolCallBlock(id="x", name="f", arguments={"a": {"b": [1]}})
+    searched = UnknownBlock(raw={"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "q"}})
+    context, tool = context_of(asks("a"), says(searched, call)), ToolSpec("f", "", {"type": "object", "required": []})
+    before = to_anthropic(context, tools=[tool]).body
+    spoiled = to_anthropic(context, tools=[tool]).body
+    for block in _blocks(spoiled):
+        for key in ("input", "input_schema"):
+            if isinstance(inner := block.get(key), dict):
+                inner["spoiled"] = True
+    assert spoiled != before
+    assert to_anthropic(context, tools=[tool]).body == before
 
 
 def test_a_request_may_be_changed_without_changing_the_next() -> None:

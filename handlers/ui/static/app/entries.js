@@ -15,6 +15,8 @@ const ROLES = {
 
 const CONTEXT = {
   compaction: (entry) => `compacted${entry.firstKept ? `, kept from #${entry.firstKept}` : ""}${entry.tokensBefore ? `, ${tokens(entry.tokensBefore)} tokens before` : ""}`,
+  loopCompaction: (entry) => `loop ${entry.loopId} is told shorter`,
+  prune: (entry) => `left out ${entry.pruned.map((position) => `#${position}`).join(", ")}${entry.memo ? `: ${entry.memo}` : ""}`,
   branchSummary: (entry) => `came back from a branch${entry.branch ? ` that ended at #${entry.branch}` : ""}`,
   leafMove: (entry) => (entry.to ? `continues after #${entry.to}` : "continues from the start"),
   modelChange: (entry) => `model is now ${entry.provider}/${entry.model}`,

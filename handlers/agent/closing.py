@@ -1,0 +1,32 @@
+"""What is said in the model's place where its tools end the loop."""
+
+from collections.abc import Sequence
+
+from bus.messages.content import TextBlock
+from bus.messages.message import AssistantMessage, ToolResultMessage, now_ms
+from handlers.agent.standing import SEEN, Answer
+
+__all__ = ("closing_message",)
+
+
+def closing_message(answer: Answer, results: Sequence[ToolResultMessage]) -> AssistantMessage | None:
+    """The last word of a loop whose tools all said that no model call has to follow; None where no tool left one.
+
+    Each tool's word, else what its result says, a line each. No model spoke it, so it names none and cost nothing, and
+    read no further than the answer that called the tools.
+
+    Args:
+        answer: the one that called the tools.
+        results: of all its calls, in their order.
+
+    Source: seed 000, `terminate_message`.
+    """
+    if not any(result.terminate_message for result in results):
+        return None
+    words = (result.terminate_message or result.text_content() for result in results)
+    return AssistantMessage(
+        content=(TextBlock(text="\n".join(words)),),
+        turn_id=answer.turn_id,
+        metadata={SEEN: (answer.message.metadata or {}).get(SEEN, answer.position)},
+        timestamp=now_ms(),
+    )

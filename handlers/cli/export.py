@@ -1,0 +1,99 @@
+"""`lanebus export`: a session as a file of our own form."""
+
+from collections.abc import Callable, Collection, Generator
+from contextlib import aclosing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+import click
+
+from bus.envelope import Cursor, Envelope
+from bus.messages.lanes import Lane
+from bus.messages.message import LlmMessage
+from bus.session import ALL_LANES, Session
+from handlers.cli.errors import FileUnwritten
+from handlers.cli.opening import open_session
+from handlers.cli.options import BusCommand, Settings
+from handlers.cli.output import Output, tell
+from handlers.cli.run import run
+from handlers.cli.text import count
+from handlers.transcripts.atomic import atomic_file
+from handlers.transcripts.carrying import with_media
+from handlers.transcripts.own import entry_line, header_line
+
+__all__ = ("command",)
+
+
+@click.command("export", cls=BusCommand)
+@click.argument("session")
+@click.option(
+    "-o",
+    "--output",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Where it goes; stdout if not given. The file appears once it is whole.",
+)
+@click.option("--lane", type=click.Choice([lane.value for lane in Lane]), help="Only this lane.")
+@click.option("--no-media", is_flag=True, help="Leave large media in the media store; only their names are written.")
+@click.pass_context
+def command(ctx: click.Context, session: str, *, file: Path | None, lane: str | None, no_media: bool) -> None:
+    """Write a session as JSON, one object a line: a header, then each entry with its position, lane, time, producer and
+    message. `lanebus import` puts it into another session, here or elsewhere.
+
+    An entry that cannot be read is written with its error and its bytes. Media in the media store are written with the
+    messages that name them.
+
+    \b
+    Example: lanebus export support-42 -o support-42.jsonl
+    """
+    lanes = ALL_LANES if lane is None else frozenset({Lane(lane)})
+    with _writing(file, Output.of(ctx)) as write:
+        entries = run(partial(_export, Settings.of(ctx), session, lanes, write, with_stored=not no_media))
+    if file is not None:
+        tell(f"{session}: {count(entries)} entries written to {file}")
+
+
+async def _export(
+    settings: Settings, session_id: str, lanes: Collection[Lane], write: Callable[[str], None], *, with_stored: bool
+) -> int:
+    entries = 0
+    async with open_session(settings, session_id) as session:
+        head = await session.head()
+        write(header_line(head, lanes))
+        # What comes while this goes on is behind the end that the header names.
+        reading = session.read(lanes=lanes, after=Cursor(head.trimmed), until=head.position)
+        async with aclosing(reading) as envelopes:
+            async for envelope in envelopes:
+                write(entry_line(await _carried(envelope, session) if with_stored else envelope))
+                entries += 1
+    return entries
+
+
+async def _carried(envelope: Envelope, session: Session) -> Envelope:
+    if not isinstance(envelope.message, LlmMessage):
+        return envelope
+    message, missing = await with_media(envelope.message, session.media)
+    for digest in missing:
+        tell(f"warning: entry {envelope.position}: media {digest} are missing, or too much for one line")
+    return envelope._replace(message=message)
+
+
+@contextmanager
+def _writing(file: Path | None, output: Output) -> Generator[Callable[[str], None]]:
+    """Writes a line into the file, or to stdout.
+
+    Raises:
+        FileUnwritten: the file could not be written; what was there before is untouched.
+    """
+    if file is None:
+        yield output.json_text
+        return
+    try:
+        with atomic_file(file) as lines:
+            yield lambda line: cast("None", lines.write(line.encode() + b"\n"))
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise FileUnwritten(file, error.strerror or str(error)) from error

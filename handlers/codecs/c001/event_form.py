@@ -1,0 +1,67 @@
+"""What seed 001's events have inside: messages with their turn or without it, results of tools, moments."""
+
+from pydantic import JsonValue
+
+from bus.envelope import Envelope
+from bus.messages.events import AgentEvent
+from bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
+from handlers.codecs.c001.fields import Object
+from handlers.codecs.c001.moment import write_moment
+from handlers.codecs.c001.seen import Seen, Spoken
+from handlers.codecs.c001.writing import MessageWriter
+from handlers.codecs.codec import ORIGIN
+
+__all__ = ("EventForm",)
+
+
+class EventForm:
+    """The parts of one entry's events, written from what was seen; what a part loses is noted."""
+
+    def __init__(self, seen: Seen, envelope: Envelope) -> None:
+        self.seen = seen
+        self.session, self.position = envelope.session, envelope.position
+        self._now = round(envelope.time * 1000)
+        self._writer = MessageWriter()
+
+    @property
+    def losses(self) -> list[str]:
+        return self._writer.losses
+
+    def moment(self, event: AgentEvent) -> str:
+        """When it happened."""
+        return write_moment(self._now if event.timestamp is None else event.timestamp)
+
+    def message(self, message: Spoken, path: str, *, has_turn: bool) -> Object:
+        """A message as an event tells it: with its turn in what ends a turn or loop, else without."""
+        if isinstance(message, LlmMessage):
+            message, mark = _without_mark(message)
+            has_turn = has_turn if mark is None else mark == "told"
+            message = message.model_copy(update={"id": None, "turn_id": message.turn_id if has_turn else None})
+        return self._writer.write(message, path) or {}
+
+    def draft(self, message_id: str) -> Object:
+        """A message as far as it was spoken; its model and the like are known only at its end."""
+        draft = self.seen.drafts.get(message_id) or AssistantMessage()
+        if isinstance(draft, AssistantMessage) and draft.timestamp is None:
+            return MessageWriter().write(AssistantMessage(content=draft.content, timestamp=self._now), "") or {}
+        return self.message(draft, "message", has_turn=False)
+
+    def result(self, call: str, position: int | None) -> Object:
+        """A tool's result: what was told of it, else what the log has."""
+        if position is None and call in self.seen.results:
+            return self.seen.results[call]
+        message = self.seen.message(position) or self.seen.result(call)
+        if not isinstance(message, ToolResultMessage):
+            return {"content": [], "details": None}
+        said = message.model_copy(update={"structured": None})  # it is the details
+        return {"content": self.message(said, "result", has_turn=False)["content"], "details": message.structured}
+
+
+def _without_mark(message: LlmMessage) -> tuple[LlmMessage, JsonValue]:
+    """The message without the note that the reader of events made, and the note."""
+    match (message.metadata or {}).get(ORIGIN):
+        case {"codec": "001", "turnId": str() as mark}:
+            rest = {key: item for key, item in (message.metadata or {}).items() if key != ORIGIN}
+            return message.model_copy(update={"metadata": rest or None}), mark
+        case _:
+            return message, None

@@ -1,0 +1,48 @@
+"""The framework's live stream as what a bus carries: messages, previews, and events for UIs.
+
+Its own Redis stream is cut to a length, which a log of ours never is: only what is a message here may go into one.
+Source: seed 003's code, `StreamChunk` and `EventModel`.
+"""
+
+from pydantic import JsonValue
+
+from bus.errors import DecodeError
+from bus.messages.delta import Delta
+from bus.messages.extension import ExtensionMessage
+from bus.messages.parsing import require_json
+from bus.messages.reading import Publishable
+from handlers.codecs.codec import Codec
+from handlers.codecs.graph.deltas import read_deltas
+
+__all__ = ("read_chunk",)
+
+_TOLD = ("event", "event_type", "thread_id", "run_id", "node_name", "sequence_id", "is_error", "timestamp")
+"""What an event tells UIs. Its state, content and data repeat what was said to and by the model, and a reader of the
+extension lane alone may not see a word of that."""
+
+
+def read_chunk(value: JsonValue, codec: Codec) -> tuple[Publishable | Delta, ...]:
+    """One piece of the stream: a whole message, pieces of one, or an event of kind `graph.<event>`.
+
+    Args:
+        codec: reads the whole messages.
+
+    Raises:
+        DecodeError: it has not their shape; the path to the fault is named.
+    """
+    if not isinstance(value, dict):
+        raise DecodeError("", "a chunk is a JSON object")
+    require_json(value)
+    event = value.get("event")
+    if not isinstance(event, str) or not event:
+        raise DecodeError("event", "a chunk needs its event")
+    if event != "message":
+        told: JsonValue = {name: value[name] for name in _TOLD if value.get(name) is not None}
+        return (ExtensionMessage.of(f"graph.{event}", told),)
+    message = value.get("message")
+    try:
+        if isinstance(message, dict) and message.get("delta") is True:
+            return read_deltas(message)
+        return tuple(codec.read(message))
+    except DecodeError as error:
+        raise DecodeError(".".join(filter(None, ("message", error.path))), error.reason) from None

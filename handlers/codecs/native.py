@@ -1,0 +1,23 @@
+"""Our own JSON as one codec among the others: it can say everything."""
+
+import json
+from collections.abc import Sequence
+
+from pydantic import JsonValue
+
+from bus.messages.reading import Publishable, read_message
+from handlers.codecs.codec import Codec, Written
+
+__all__ = ("NATIVE",)
+
+
+def _read(value: JsonValue) -> Sequence[Publishable]:
+    return (read_message(json.dumps(value, ensure_ascii=False)),)
+
+
+def _write(messages: Sequence[Publishable], lossy: bool) -> Written:
+    del lossy
+    return Written(tuple(json.loads(message.to_json()) for message in messages))
+
+
+NATIVE = Codec(name="native", about="messages of this bus, of both lanes", read=_read, write=_write)

@@ -1,0 +1,71 @@
+"""Seed 001's JSON of a compaction block, read and written. It is our own form too, but for extensions inside it."""
+
+import json
+from typing import NamedTuple
+
+from pydantic import JsonValue, ValidationError
+
+from bus.errors import DecodeError, MessageError
+from bus.messages.compaction_block import CompactionBlock
+from bus.messages.extension import ExtensionMessage
+from bus.messages.reading import Publishable, parse_json, read_message
+
+__all__ = ("ReadBlock", "read_block", "write_block")
+
+_SECTIONS = ("keep_recent", "keep_compacted")
+
+
+class ReadBlock(NamedTuple):
+    """A block, and what of its JSON is not in it."""
+
+    block: CompactionBlock
+    left_out: tuple[str, ...]
+    """paths of extension messages: their section copied them from the loop, and no model is to read them"""
+
+
+def read_block(value: JsonValue) -> ReadBlock:
+    """The block from seed 001's JSON; its messages in every spelling that the bus reads.
+
+    Raises:
+        DecodeError: it is no such block; names the path to the fault.
+    """
+    if not isinstance(value, dict):
+        raise DecodeError("", "a compaction block is a JSON object")
+    left_out: list[str] = []
+    fields: dict[str, JsonValue] = {key: item for key, item in value.items() if item is not None}
+    for name in _SECTIONS:
+        if name in fields:
+            fields[name] = _section(fields[name], name, left_out)
+    try:
+        return ReadBlock(CompactionBlock.model_validate_json(json.dumps(fields)), tuple(left_out))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        raise DecodeError(".".join(map(str, first["loc"])), first["msg"]) from None
+
+
+def write_block(block: CompactionBlock) -> JsonValue:
+    """The block as seed 001's JSON."""
+    return parse_json(block.to_json())
+
+
+def _section(section: JsonValue, path: str, left_out: list[str]) -> JsonValue:
+    if not isinstance(section, dict) or not isinstance(messages := section.get("messages"), list):
+        raise DecodeError(path, "wants an object with a range and a list of messages")
+    read: list[JsonValue] = []
+    for index, value in enumerate(messages):
+        place = f"{path}.messages.{index}"
+        message = _message(value, place)
+        if isinstance(message, ExtensionMessage):
+            left_out.append(place)
+        else:
+            read.append(parse_json(message.to_json()))
+    return {**section, "messages": read}
+
+
+def _message(value: JsonValue, path: str) -> Publishable:
+    try:
+        return read_message(json.dumps(value))
+    except DecodeError as error:
+        raise DecodeError(f"{path}.{error.path}" if error.path else path, error.reason) from None
+    except MessageError as error:
+        raise DecodeError(path, str(error)) from None

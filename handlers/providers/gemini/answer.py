@@ -1,0 +1,176 @@
+"""What Gemini's API answers, whole or as a stream of such responses, as a message."""
+
+import json
+from collections.abc import Mapping
+
+from pydantic import JsonValue
+
+from bus.errors import DecodeError
+from bus.messages.content import AnnotationRef, Block, TextBlock, ThinkingBlock, ToolCallBlock
+from bus.messages.message import AssistantMessage, StopReason, now_ms
+from bus.messages.parsing import require_json
+from bus.messages.usage import Rates, Usage
+from handlers.providers.answer import ModelEvent, Piece, priced
+from handlers.providers.gemini.fields import field_at, list_at, object_at, text_at
+from handlers.providers.gemini.parts import PROVIDER
+from handlers.providers.gemini.reading import citations, read_part
+from handlers.providers.gemini.usage import normalised
+from handlers.providers.request import Json
+
+__all__ = ("GeminiAnswer", "from_gemini")
+
+_NO_NAMES: Mapping[str, str] = {}
+
+_FILTERED: StopReason = "guardRail"
+_STOP_REASONS: Mapping[str, StopReason] = {
+    "STOP": "stop",
+    "MAX_TOKENS": "length",
+    **dict.fromkeys(("SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII"), _FILTERED),
+    **dict.fromkeys(("IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION", "MODEL_ARMOR"), _FILTERED),
+    **dict.fromkeys(("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS"), "error"),
+    **dict.fromkeys(("MISSING_THOUGHT_SIGNATURE", "MALFORMED_RESPONSE"), "error"),
+}
+"""Of those that are not here the model stopped, for a reason that only the raw word tells."""
+
+_KNOWN = ("candidates", "promptFeedback", "usageMetadata", "modelVersion", "responseId", "createTime", "modelStatus")
+
+
+def from_gemini(
+    response: Json, *, model: str | None = None, rates: Rates | None = None, names: Mapping[str, str] = _NO_NAMES
+) -> AssistantMessage:
+    """The message that a whole response of `generateContent` is; of several candidates the first.
+
+    Keys are read in camelCase, as the API writes them, and in snake_case, as its SDK's `model_dump(mode="json")` does.
+    A call without an id gets one that no other call has; so the same response read twice gives two ids.
+
+    Args:
+        model: what was asked for; the response's own name for it if None.
+        rates: what a million tokens cost you; None leaves the cost unknown.
+        names: `ProviderRequest.tool_names` of the request.
+
+    Raises:
+        DecodeError: it is no response of this API.
+    """
+    if list_at(response, "candidates") is None and object_at(response, "promptFeedback") is None:
+        raise DecodeError("candidates", "a response of generateContent has candidates, or says why it has none")
+    answer = GeminiAnswer(model, rates, names)
+    answer.take(response)
+    return answer.message()
+
+
+class GeminiAnswer:
+    """The message that the responses of a stream build up; see `Answer`."""
+
+    def __init__(
+        self, model: str | None = None, rates: Rates | None = None, names: Mapping[str, str] = _NO_NAMES
+    ) -> None:
+        """See `from_gemini`."""
+        self._asked, self._rates, self._names = model, rates, names
+        self._blocks: list[Block] = []
+        self._refs: list[AnnotationRef] = []
+        self._usage: Json = {}
+        self._id: str | None = None
+        self._model: str | None = None
+        self._stop: str | None = None
+        self._reason: str | None = None
+        self.is_complete = False
+
+    def take(self, event: Json) -> list[ModelEvent]:
+        """See `Answer.take`. Usage counts from the beginning each time: it replaces what was told before."""
+        require_json(event)
+        if (error := object_at(event, "error")) is not None:
+            raise DecodeError("error", text_at(error, "message", "error.") or "the API failed")
+        if all(field_at(event, name) is None for name in _KNOWN):
+            raise DecodeError("", "no response of generateContent")
+        self._id = text_at(event, "responseId") or self._id
+        self._model = text_at(event, "modelVersion") or self._model
+        told: list[ModelEvent] = []
+        for index, candidate in enumerate(list_at(event, "candidates") or []):
+            told += self._candidate(candidate, f"candidates.{index}.")
+        if (feedback := object_at(event, "promptFeedback")) is not None:
+            self._ended(text_at(feedback, "blockReason", "promptFeedback."), feedback, "blockReasonMessage")
+        if (usage := object_at(event, "usageMetadata")) is not None:
+            self._usage |= {name: value for name, value in usage.items() if value is not None}
+            told.append(self._used())
+        return told
+
+    def message(self, fault: str | None = None) -> AssistantMessage:
+        """See `Answer.message`. Calls come whole, so a fault takes none away."""
+        model = self._asked or self._model
+        stop = "error" if fault else self._stop_reason()
+        return AssistantMessage(
+            content=self._content(),
+            stop_reason=stop,
+            raw_stop_reason=self._stop,
+            error_message=fault or self._reason or (self._stop if stop == "error" else None),
+            provider=PROVIDER,
+            # As it was asked for, not as the provider calls it in full: by this name its thinking goes back to it.
+            model=model,
+            metadata={"responseModel": self._model} if self._model not in {None, model} else None,
+            usage=self._used() if self._usage else None,
+            response_id=self._id,
+            timestamp=now_ms(),
+        )
+
+    def _candidate(self, candidate: JsonValue, path: str) -> list[ModelEvent]:
+        if not isinstance(candidate, dict):
+            raise DecodeError(path.rstrip("."), "a candidate is a JSON object")
+        if candidate.get("index"):
+            return []
+        told: list[ModelEvent] = []
+        content = object_at(candidate, "content", path) or {}
+        for index, part in enumerate(list_at(content, "parts", f"{path}content.") or []):
+            told += self._part(part, f"{path}content.parts.{index}")
+        self._refs += citations(candidate, path)
+        self._ended(text_at(candidate, "finishReason", path), candidate, "finishMessage")
+        return told
+
+    def _part(self, part: JsonValue, path: str) -> list[ModelEvent]:
+        if not isinstance(part, dict):
+            raise DecodeError(path, "a part is a JSON object")
+        block = read_part(part, path, self._names)
+        last = self._blocks[-1] if self._blocks else None
+        match block:
+            case None:
+                return []
+            case TextBlock() | ThinkingBlock():
+                self._said(block, last)
+                piece = Piece("text" if block.type == "text" else "thinking", block.text, len(self._blocks) - 1)
+                return [piece] if block.text else []
+            case ToolCallBlock():
+                self._blocks.append(block)
+                arguments = json.dumps(block.arguments, ensure_ascii=False)
+                return [Piece("toolCall", arguments, len(self._blocks) - 1, block.name)]
+            case _:
+                self._blocks.append(block)
+                return []
+
+    def _said(self, block: TextBlock | ThinkingBlock, last: Block | None) -> None:
+        """A piece of text goes on with the text before it; a signature is of its own part alone, and stays there."""
+        if block.signature is None and isinstance(last, type(block)) and last.signature is None:
+            self._blocks[-1] = last.model_copy(update={"text": last.text + block.text})
+        else:
+            self._blocks.append(block)
+
+    def _ended(self, reason: str | None, told: Json, message: str) -> None:
+        if reason:
+            self._stop, self._reason = reason, text_at(told, message)
+            self.is_complete = True
+
+    def _stop_reason(self) -> StopReason:
+        """A model that calls a tool stops for that, whatever word its provider has for it."""
+        stop = _STOP_REASONS.get(self._stop or "", "stop")
+        wants_tools = any(isinstance(block, ToolCallBlock) for block in self._blocks)
+        return "toolUse" if stop == "stop" and wants_tools else stop
+
+    def _content(self) -> tuple[Block, ...]:
+        """The blocks; sources are told for the whole answer and stand with its last text."""
+        blocks = list(self._blocks)
+        for index in range(len(blocks) - 1, -1, -1):
+            if self._refs and isinstance(block := blocks[index], TextBlock):
+                blocks[index] = block.model_copy(update={"annotations": tuple(self._refs)})
+                break
+        return tuple(blocks)
+
+    def _used(self) -> Usage:
+        return priced(normalised(self._usage), self._rates)

@@ -1,0 +1,204 @@
+"""The parts of one message as Gemini's API takes them. What it cannot take is left out, and told."""
+
+import json
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from pydantic import JsonValue
+
+from bus.errors import DecodeError
+from bus.messages.content import (
+    AudioBlock,
+    Block,
+    DocumentBlock,
+    ImageBlock,
+    RedactedThinkingBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+    UnknownBlock,
+    VideoBlock,
+)
+from bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
+from bus.messages.reading import parse_json
+from handlers.providers.blocks import (
+    NO_OUTPUT,
+    arguments_of,
+    copied,
+    flat,
+    is_failed,
+    joined,
+    name_of,
+    reasoning_text,
+)
+from handlers.providers.gemini.media import media_part
+from handlers.providers.request import Json
+from handlers.providers.target import Target
+
+__all__ = ("PROVIDER", "WireCall", "assistant_parts", "result_parts", "system_texts", "user_parts")
+
+PROVIDER = "google"
+
+_MEDIA = (ImageBlock, AudioBlock, VideoBlock, DocumentBlock)
+_SERVER_SIDE = frozenset(
+    {"executableCode", "codeExecutionResult", "toolCall", "toolResponse"}
+    | {"executable_code", "code_execution_result", "tool_call", "tool_response"}
+)
+"""What the provider's own tools left in an answer; its API takes it back."""
+
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]+={0,2}")
+
+_WITHOUT_MEDIA_IN_RESULTS = re.compile(r"(models/)?(gemini-[12]\b|gemma)")
+_IN_RESULTS = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"})
+"""What a function response may hold itself. Source: the API's page on function calling, Gemini 3."""
+
+
+class WireCall(NamedTuple):
+    """A tool call as it went out; its result has to name it in the same way."""
+
+    name: str
+    id: str | None
+
+
+def system_texts(message: LlmMessage, losses: list[str]) -> list[str]:
+    """Instructions: text is all that the API takes there."""
+    losses += [
+        f"{name_of(block)} left out: in instructions only text is taken"
+        for block in message.content
+        if not isinstance(block, TextBlock)
+    ]
+    return [block.text for block in message.content if isinstance(block, TextBlock) and block.text.strip()]
+
+
+def user_parts(message: LlmMessage, target: Target, losses: list[str]) -> list[Json]:
+    """What a user said. Results are no part of it: the fold has made messages of them."""
+    return _filled(message.content, target, losses, (TextBlock, *_MEDIA), "users cannot send it")
+
+
+def assistant_parts(
+    message: AssistantMessage, calls: Iterable[WireCall], target: Target, losses: list[str]
+) -> list[Json]:
+    """What a model said, in its order.
+
+    To the model that wrote it goes back what only it can read: thinking, signatures where they stood, media it made,
+    what its provider's own tools did. Another's signatures and thinking are left out without a word, as
+    `foreign_thinking` is the word on it.
+
+    Args:
+        calls: what the tool calls are called on the wire, one each, in order.
+    """
+    own = target.wrote(message)
+    remaining = iter(calls)
+    taken = (TextBlock, *_MEDIA) if own else (TextBlock,)
+    parts: list[Json] = []
+    for block in message.content:
+        match block:
+            case ThinkingBlock():
+                parts += _thinking(block, target, own=own, losses=losses)
+            case RedactedThinkingBlock():
+                pass
+            case ToolCallBlock():
+                parts.append(_function_call(block, next(remaining), own=own, losses=losses))
+            case TextBlock() if own and block.text + (block.signature or ""):
+                parts.append(_signed({"text": block.text}, block.signature, losses))
+            case UnknownBlock(raw=raw) if own and not _SERVER_SIDE.isdisjoint(raw):
+                parts.append({key: copied(value) for key, value in raw.items()})
+            case _:
+                signature = block.signature if own and isinstance(block, ImageBlock) else None
+                rendered = _filled((block,), target, losses, taken, "assistants cannot send it")
+                parts += [_signed(part, signature, losses) for part in rendered]
+    return parts
+
+
+def result_parts(
+    message: ToolResultMessage, call: WireCall, target: Target, losses: list[str]
+) -> tuple[Json, list[Json]]:
+    """A tool's result as a function response, and the media that have to stand behind all responses of the batch."""
+    rest = (block for block in flat(message.content) if not isinstance(block, TextBlock))
+    media = _filled(rest, target, losses, _MEDIA, "results cannot hold it")
+    response: Json = {"name": call.name, "response": _response(message, target)}
+    if call.id is not None:
+        response["id"] = call.id
+    inside: list[JsonValue] = [part for part in media if _may_stand_inside(part, target)]
+    if inside:
+        response["parts"] = inside
+    return {"functionResponse": response}, [part for part in media if not _may_stand_inside(part, target)]
+
+
+def _response(message: ToolResultMessage, target: Target) -> Json:
+    """An object, as the API wants it: a JSON object as it is, other JSON and text as the `result`."""
+    text, value = joined(message.content), message.structured
+    failed = is_failed(message)
+    if value is not None and (not text.strip() or _says(text, value)):
+        if not failed:
+            same = copied(value)
+            return same if isinstance(same, dict) else {"result": same}
+        text = json.dumps(value, ensure_ascii=False)
+    return {"result": target.error_prefix + (text if text.strip() else NO_OUTPUT) if failed else text}
+
+
+def _says(text: str, value: JsonValue) -> bool:
+    try:
+        return parse_json(text) == value
+    except DecodeError:
+        return False
+
+
+def _may_stand_inside(part: Json, target: Target) -> bool:
+    blob = part.get("inlineData")
+    return (
+        isinstance(blob, dict)
+        and blob.get("mimeType") in _IN_RESULTS
+        and not _WITHOUT_MEDIA_IN_RESULTS.match(target.model)
+    )
+
+
+def _filled(
+    content: Iterable[Block], target: Target, losses: list[str], taken: tuple[type[Block], ...], reason: str
+) -> list[Json]:
+    parts: list[Json] = []
+    for block in content:
+        rendered = _rendered(block, target, losses) if isinstance(block, taken) else reason
+        if isinstance(rendered, dict):
+            parts.append(rendered)
+        elif rendered:
+            losses.append(f"{name_of(block)} left out: {rendered}")
+    return parts
+
+
+def _rendered(block: Block, target: Target, losses: list[str]) -> Json | str | None:
+    """The block, or why it cannot go, or None if there is nothing in it: the API refuses an empty text."""
+    match block:
+        case TextBlock(text=text):
+            return {"text": text} if text.strip() else None
+        case ImageBlock() | AudioBlock() | VideoBlock() | DocumentBlock():
+            return media_part(block, target.resolved(block.media), losses)
+        case _:
+            return "there is no form for it"
+
+
+def _thinking(block: ThinkingBlock, target: Target, *, own: bool, losses: list[str]) -> list[Json]:
+    # The API signs thoughts seldom and mostly the part behind them: its own goes back signed or not.
+    if own and (block.text or block.signature):
+        return [_signed({"text": block.text, "thought": True}, block.signature, losses)]
+    if not own and target.foreign_thinking == "text" and block.text.strip():
+        return [{"text": reasoning_text(block.text)}]
+    return []
+
+
+def _function_call(block: ToolCallBlock, call: WireCall, *, own: bool, losses: list[str]) -> Json:
+    named: Json = {"name": call.name, "args": arguments_of(block, losses)}
+    if call.id is not None:
+        named["id"] = call.id
+    return _signed({"functionCall": named}, block.signature if own else None, losses)
+
+
+def _signed(part: Json, signature: str | None, losses: list[str]) -> Json:
+    """The part with the signature it came with. The API reads base64 there, of either alphabet, padded or not."""
+    if not signature:
+        return part
+    if not _BASE64.fullmatch(signature):
+        losses.append("signature left out: it is no base64")
+        return part
+    return {**part, "thoughtSignature": signature}

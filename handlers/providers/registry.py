@@ -1,0 +1,67 @@
+"""All provider forms by name. Each is imported when it is wanted."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import NamedTuple, Protocol, Unpack, cast
+
+from bus.messages.message import AssistantMessage
+from bus.messages.usage import Rates
+from handlers.context.fold import Context
+from handlers.lazy import Lazy
+from handlers.providers.answer import Answer
+from handlers.providers.request import Json, ProviderRequest
+from handlers.providers.target import RequestOptions
+
+__all__ = ("PROVIDERS", "Provider")
+
+
+class _ToRequest(Protocol):
+    def __call__(self, context: Context, **options: Unpack[RequestOptions]) -> ProviderRequest: ...
+
+
+class _FromResponse(Protocol):
+    def __call__(
+        self, response: Json, *, model: str | None = None, rates: Rates | None = None, names: Mapping[str, str] = ...
+    ) -> AssistantMessage: ...
+
+
+class _MakeAnswer(Protocol):
+    def __call__(
+        self, model: str | None = None, rates: Rates | None = None, names: Mapping[str, str] = ...
+    ) -> Answer: ...
+
+
+class Provider(NamedTuple):
+    """One provider's API, both ways."""
+
+    to_request: _ToRequest
+    """a context as a request's body"""
+    from_response: _FromResponse
+    """a whole response as a message"""
+    answer: _MakeAnswer
+    """a new, empty answer, for the events of a stream"""
+
+
+_PLACES = {
+    "anthropic": ("anthropic", "to_anthropic", "from_anthropic", "AnthropicAnswer"),
+    "openai-chat": ("openai_chat", "to_openai_chat", "from_openai_chat", "OpenAIChatAnswer"),
+    "openai-responses": (
+        "openai_responses",
+        "to_openai_responses",
+        "from_openai_responses",
+        "OpenAIResponsesAnswer",
+    ),
+    "gemini": ("gemini", "to_gemini", "from_gemini", "GeminiAnswer"),
+}
+
+
+def _load(name: str) -> Provider:
+    package, *names = _PLACES[name]
+    module = import_module(f"handlers.providers.{package}")
+    to_request, from_response, answer = (getattr(module, each) for each in names)
+    # A test type-checks each by using it.
+    return Provider(cast("_ToRequest", to_request), cast("_FromResponse", from_response), cast("_MakeAnswer", answer))
+
+
+PROVIDERS = Lazy({name: lambda name=name: _load(name) for name in _PLACES})
+"""name, such as "openai-chat" → that API's form"""

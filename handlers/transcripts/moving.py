@@ -1,0 +1,105 @@
+"""What a message says of other entries by their positions, led to where those entries are now."""
+
+from collections.abc import Mapping
+
+from pydantic import JsonValue
+
+from bus.messages.context_entry import BranchSummary, Compaction, Label, LeafMove, Prune
+from bus.messages.events import (
+    CompactionEnded,
+    MessageEnded,
+    PruneApplied,
+    RevertApplied,
+    ToolEnded,
+    TurnEnded,
+    TurnStarted,
+)
+from bus.messages.extension import ExtensionMessage
+from bus.messages.message import AssistantMessage
+from bus.messages.reading import Publishable
+from handlers.agent.standing import SEEN
+from handlers.transcripts.fields import Object
+from handlers.transcripts.format import Moved
+from handlers.transcripts.moves import Moves
+
+__all__ = ("POSITIONS", "moved")
+
+POSITIONS: Mapping[str, tuple[str, ...]] = {
+    TurnStarted.KIND: ("prompts",),
+    TurnEnded.KIND: ("message", "toolResults"),
+    MessageEnded.KIND: ("position",),
+    ToolEnded.KIND: ("position",),
+    CompactionEnded.KIND: ("position",),
+    PruneApplied.KIND: ("pruned",),
+    RevertApplied.KIND: ("target", "summary"),
+}
+"""agent event → its fields that are positions, or lists of them"""
+
+
+def moved(message: Publishable) -> Publishable | Moved:
+    """The message itself where it names no position, else what gives it once those are known.
+
+    A position that is not there any more, as its entry could not be read, becomes the nearest one of the LLM lane that
+    says the same: for a move and a summary the one before, for a compaction the one behind. What is left nowhere goes
+    as `import.label`, or out of its event or prune.
+    """
+    match message:
+        case LeafMove(to=int(to)):
+            return Moved(lambda moves: message.model_copy(update={"to": moves.of(to) or moves.llm_at_or_before(to)}))
+        case Compaction(first_kept=int(kept)):
+            return Moved(
+                lambda moves: message.model_copy(update={"first_kept": moves.of(kept) or moves.llm_at_or_after(kept)})
+            )
+        case Prune(pruned=pruned):
+            return Moved(lambda moves: message.model_copy(update={"pruned": _known(pruned, moves)}))
+        case BranchSummary(branch=int(at)):
+            return Moved(
+                lambda moves: message.model_copy(update={"branch": moves.of(at) or moves.llm_at_or_before(at)})
+            )
+        case Label():
+            return Moved(lambda moves: _label(message, moves))
+        case AssistantMessage(metadata=dict(metadata)) if _is_position(metadata.get(SEEN)):
+            return Moved(lambda moves: _seen(message, metadata, moves))
+        case ExtensionMessage(kind=kind, data=dict(data)) if kind in POSITIONS:
+            return Moved(lambda moves: ExtensionMessage.of(kind, _event(data, POSITIONS[kind], moves)))
+        case _:
+            return message
+
+
+def _known(positions: tuple[int, ...], moves: Moves) -> tuple[int, ...]:
+    return tuple(now for position in positions if (now := moves.of(position)) is not None)
+
+
+def _label(label: Label, moves: Moves) -> Publishable:
+    target = moves.of(label.target)
+    if target is None:
+        return ExtensionMessage.of("import.label", label.model_dump(mode="json", by_alias=True, exclude_none=True))
+    return label.model_copy(update={"target": target})
+
+
+def _seen(message: AssistantMessage, metadata: Object, moves: Moves) -> AssistantMessage:
+    """An agent's note of how far its model had read."""
+    seen = metadata[SEEN]
+    read = moves.llm_at_or_before(seen) if isinstance(seen, int) else None
+    return message.model_copy(update={"metadata": {**metadata, SEEN: read or 0}})
+
+
+def _event(data: Object, names: tuple[str, ...], moves: Moves) -> Object:
+    result: Object = {}
+    for name, value in data.items():
+        if name not in names:
+            result[name] = value
+        elif isinstance(value, list):
+            result[name] = [at for at in (_at(item, moves) for item in value) if at is not None]
+        elif (at := _at(value, moves)) is not None:
+            result[name] = at
+    return result
+
+
+def _at(value: JsonValue, moves: Moves) -> JsonValue:
+    """Where the entry is now; what is no position stays as it is."""
+    return moves.of(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _is_position(value: JsonValue) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

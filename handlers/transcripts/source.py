@@ -1,0 +1,189 @@
+"""A transcript's file as what its lines say: its format is found, what belongs together is brought together."""
+
+import hashlib
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from typing import NamedTuple
+
+from pydantic import JsonValue
+
+from bus.errors import DecodeError, MessageError
+from bus.messages.reading import parse_json
+from handlers.transcripts.format import Format, Line, TranscriptEntry, UnknownFormat
+from handlers.transcripts.lines import LINE_LIMIT_BYTES, RawLine
+
+__all__ = ("DOCUMENT_LIMIT_BYTES", "DocumentTooLarge", "Piece", "Source", "canonical_json")
+
+DOCUMENT_LIMIT_BYTES = LINE_LIMIT_BYTES
+"""A file that is one JSON document is read as a whole, so it has a bound, the same as that of a line."""
+
+_LINES_TO_DETECT = 100
+
+
+class DocumentTooLarge(MessageError):
+    """A file that is one JSON document is too large to be read as a whole; nothing was published."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(f"the file is one JSON document of more than {limit_bytes} bytes, which is the limit")
+        self.limit_bytes = limit_bytes
+
+
+class Piece(NamedTuple):
+    """What goes in as one: a line, several lines, a message of a document."""
+
+    number: int
+    """of its first line, or of the message in its document; from 1"""
+    size_bytes: int
+    entry: TranscriptEntry | str
+    """or why it cannot go in"""
+    content: bytes = b""
+    """what makes it the same piece again, wherever it stands"""
+
+
+class Source:
+    """One file, read once. `open` finds its format, then `pieces` gives what stands in it."""
+
+    def __init__(self, lines: AsyncIterator[RawLine], formats: Sequence[Format]) -> None:
+        self._raw, self._formats = lines, formats
+        self._ahead: list[RawLine] = []
+        self._documents: list[JsonValue] | None = None
+        self.lines = 0
+        """read so far"""
+        self.read_bytes = 0
+
+    async def open(self) -> tuple[Format, bytes, tuple[str, float] | None]:
+        """The format, the transcript's identity, and the session that it is an export of, with when that was made.
+
+        The identity comes from the first line that the format recognises. A name would not do: a transcript that was
+        moved or copied is the same one.
+
+        Raises:
+            UnknownFormat: none of the formats recognises any of the first lines.
+            DocumentTooLarge: the file is no lines, and too large to be read as a whole.
+        """
+        found = await self._recognized_line() or await self._recognized_document()
+        if found is None:
+            raise UnknownFormat({known.name: known.sign for known in self._formats}, len(self._ahead))
+        known, value, data = found
+        if known.split and self._documents is None:
+            self._documents = await self._read_documents()
+        identity = data if known.identity is None else known.identity(value)
+        digest = hashlib.sha256(known.name.encode() + b"\0" + identity).digest()
+        return known, digest, known.origin(value) if known.origin else None
+
+    async def pieces(self, found: Format) -> AsyncGenerator[Piece, None]:
+        """All that stands in the file, in its order.
+
+        Raises:
+            MessageError: the file is one document, and no conversation of the format.
+        """
+        if found.split and self._documents is not None:
+            for number, value in enumerate(found.split(self._documents), 1):
+                content = canonical_json(value)
+                yield _read(found, Line(number, len(content), value, content))
+            return
+        gatherer = found.gather() if found.gather else None
+        async for raw in self._lines():
+            line = _parsed(raw)
+            if isinstance(line, Piece):
+                yield line
+            elif line is not None:
+                for complete in gatherer.take(line) if gatherer else (line,):
+                    yield _read(found, complete)
+        for complete in gatherer.end() if gatherer else ():
+            yield _read(found, complete)
+
+    async def _lines(self) -> AsyncIterator[RawLine]:
+        for line in self._ahead:
+            self._count(line)
+            yield line
+        async for line in self._raw:
+            self._count(line)
+            yield line
+
+    def _count(self, line: RawLine) -> None:
+        self.lines += 1
+        self.read_bytes += line.size_bytes
+
+    async def _recognized_line(self) -> tuple[Format, JsonValue, bytes] | None:
+        looked_at, size = 0, 0
+        async for line in self._raw:
+            self._ahead.append(line)
+            looked_at += bool(line.data)
+            size += line.size_bytes
+            if line.data and (value := _value(line.data)) is not None:
+                for candidate in self._formats:
+                    if candidate.recognizes(value):
+                        return candidate, value, line.data
+            if looked_at == _LINES_TO_DETECT or size > LINE_LIMIT_BYTES:
+                break
+        return None
+
+    async def _recognized_document(self) -> tuple[Format, JsonValue, bytes] | None:
+        """The file as one JSON document over many lines, if it looks like one."""
+        start = next((line.data.lstrip() for line in self._ahead if line.data and line.data.strip()), b"")
+        candidates = [known for known in self._formats if known.split]
+        if not candidates or start[:1] not in {b"{", b"["}:
+            return None
+        data = await self._read_all()
+        value = _value(data)
+        self._documents = [value]
+        return next(((known, value, data) for known in candidates if known.recognizes(value)), None)
+
+    async def _read_documents(self) -> list[JsonValue]:
+        """The JSON values of a file whose first line is one; usually it is the only one."""
+        data = await self._read_all()
+        if (whole := _value(data)) is not None:
+            return [whole]
+        values: list[JsonValue] = []
+        for number, line in enumerate(data.splitlines(), 1):
+            if line.strip():
+                try:
+                    values.append(parse_json(line))
+                except MessageError as error:
+                    raise DecodeError(f"line {number}", str(error)) from None
+        return values
+
+    async def _read_all(self) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        async for line in self._lines():
+            size += line.size_bytes
+            if line.data is None or size > DOCUMENT_LIMIT_BYTES:
+                raise DocumentTooLarge(DOCUMENT_LIMIT_BYTES)
+            parts.append(line.data)
+        return b"\n".join(parts)
+
+
+def canonical_json(value: JsonValue) -> bytes:
+    """The same bytes for the same JSON, however it was written."""
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _parsed(raw: RawLine) -> Line | Piece | None:
+    """The line as JSON; what cannot be read as a piece that says so; None for a blank one."""
+    if raw.data is None:
+        reason = f"line of {raw.size_bytes} bytes is over {LINE_LIMIT_BYTES} bytes"
+        return Piece(raw.number, raw.size_bytes, reason)
+    if not raw.data.strip():
+        return None
+    try:
+        return Line(raw.number, raw.size_bytes, parse_json(raw.data), raw.data)
+    except (MessageError, ValueError) as error:  # the latter from a number of thousands of digits
+        return Piece(raw.number, raw.size_bytes, str(error))
+
+
+def _read(found: Format, line: Line) -> Piece:
+    try:
+        entry: TranscriptEntry | str = found.read(line.value)
+    except (MessageError, ValueError) as error:
+        entry = str(error)
+    return Piece(line.number, line.size_bytes, entry, line.content)
+
+
+def _value(data: bytes) -> JsonValue:
+    """JSON, or None where it is none."""
+    try:
+        return parse_json(data)
+    except (MessageError, ValueError):
+        return None

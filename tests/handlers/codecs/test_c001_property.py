@@ -1,0 +1,87 @@
+"""What seed 001 can say comes back through its JSON as it was; of the rest every loss is told."""
+
+import json
+import re
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bus import (
+    AssistantMessage,
+    ExtensionMessage,
+    ImageBlock,
+    Publishable,
+    TextBlock,
+    ToolCallBlock,
+    ToolResultMessage,
+    Usage,
+    UserMessage,
+)
+from bus.messages.content import ThinkingBlock
+from handlers.codecs import Codec, Unsayable
+from handlers.codecs.c001 import C001, C001_CAMEL
+from tests.bus.made import inline, made, messages, tags, turns, u64, values, words
+
+__all__ = ()
+
+contents = st.lists(
+    st.one_of(
+        made(TextBlock, text=words),
+        made(ImageBlock, media=inline),
+        made(ThinkingBlock, text=words, signature=st.none() | words),
+        made(ToolCallBlock, id=words, name=words, arguments=values),
+    ),
+    max_size=4,
+).map(tuple)
+common: dict[str, st.SearchStrategy[object]] = {
+    "content": contents,
+    "timestamp": u64,
+    "turn_id": st.none() | turns,
+    "metadata": st.sampled_from([None, {"invalidNodeId": "n1"}]),
+    "parent_id": st.none() | u64,
+    "tags": st.none() | st.lists(tags, min_size=1, max_size=2).map(tuple),
+    "provenance_hint": st.sampled_from([None, {"kind": "memory-tier", "tier": "episodic", "record_id": "7"}]),
+}
+counts = ("input", "output", "reasoning", "cache_read", "cache_write", "total_tokens")
+theirs: st.SearchStrategy[Publishable] = st.one_of(
+    made(UserMessage, **common),
+    made(
+        AssistantMessage,
+        **common,
+        stop_reason=st.sampled_from(["stop", "toolUse", "handoff", "contextCompacted"]),
+        model=words,
+        provider=words,
+        usage=made(Usage, **dict.fromkeys(counts, u64)),
+        error_message=st.none() | words,
+    ),
+    made(ToolResultMessage, **common, tool_call_id=words, tool_name=words, is_error=st.booleans()),
+    made(ExtensionMessage, kind=words, data=values),
+)
+relaxed = settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+
+
+@relaxed
+@given(theirs, st.sampled_from([C001, C001_CAMEL]))
+def test_what_001_can_say_comes_back_as_it_was(message: Publishable, codec: Codec) -> None:
+    (value,) = codec.write([message], False).values
+    parsed = json.loads(json.dumps(value))
+    assert codec.read(parsed) == (message,)
+    assert codec.write(codec.read(parsed), False).values == (value,)
+
+
+@relaxed
+@given(st.lists(messages, max_size=3))
+def test_what_is_written_is_read_and_what_is_lost_is_told(said: list[Publishable]) -> None:
+    written = C001.write(said, True)
+    again = [message for value in written.values for message in C001.read(json.loads(json.dumps(value)))]
+    if written.losses:
+        with pytest.raises(Unsayable) as caught:
+            C001.write(said, False)
+        assert caught.value.losses == written.losses
+        assert {int(re.split(r"[.:]", loss)[0]) for loss in written.losses} <= set(range(len(said)))
+    else:
+        assert len(again) == len(said)
+        assert C001.write(again, False).values == written.values

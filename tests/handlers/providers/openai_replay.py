@@ -1,0 +1,65 @@
+"""Streams as OpenAI's server would send them, read by the SDK's real client and given on as plain JSON."""
+
+import json
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import cast
+
+import httpx2
+import openai
+
+from bus.messages.message import AssistantMessage
+from handlers.providers import Answer, ModelEvent, Piece
+from handlers.providers.request import Json
+
+__all__ = ("chat_chunks", "folded", "responses_events", "spoken", "untimed")
+
+
+async def chat_chunks(chunks: Sequence[Json]) -> list[Json]:
+    """The chunks of Chat Completions as the SDK gives them out."""
+    body = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"
+    async with _client(body) as client:
+        stream = await client.chat.completions.create(
+            model="m", messages=[{"role": "user", "content": "x"}], stream=True
+        )
+        return [cast("Json", chunk.to_dict()) async for chunk in stream]
+
+
+async def responses_events(events: Sequence[Json]) -> list[Json]:
+    """The events of Responses as the SDK gives them out; each gets its sequence number."""
+    body = "".join(
+        f"event: {event['type']}\ndata: {json.dumps({**event, 'sequence_number': number})}\n\n"
+        for number, event in enumerate(events)
+    )
+    async with _client(body) as client:
+        stream = await client.responses.create(model="m", input="x", stream=True)
+        return [cast("Json", event.to_dict()) async for event in stream]
+
+
+def folded(answer: Answer, events: Sequence[Json]) -> list[ModelEvent]:
+    """All that the answer tells of these events."""
+    return [told for event in events for told in answer.take(event)]
+
+
+def spoken(told: Sequence[ModelEvent]) -> dict[int, str]:
+    """What the pieces say, block by block."""
+    texts: dict[int, str] = {}
+    for piece in told:
+        if isinstance(piece, Piece):
+            texts[piece.block] = texts.get(piece.block, "") + piece.text
+    return texts
+
+
+def untimed(message: AssistantMessage) -> AssistantMessage:
+    """The message without the moment it was read at."""
+    assert message.timestamp is not None
+    return message.model_copy(update={"timestamp": None})
+
+
+@asynccontextmanager
+async def _client(body: str) -> AsyncGenerator[openai.AsyncOpenAI, None]:
+    def answer(_: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, headers={"content-type": "text/event-stream"}, content=body.encode())
+
+    async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as transport:
+        yield openai.AsyncOpenAI(api_key="none", http_client=transport, max_retries=0)

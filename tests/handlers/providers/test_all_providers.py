@@ -1,0 +1,199 @@
+"""Whatever stands in the LLM lane, it is a request that each provider takes, and says what the context says."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bus.envelope import Envelope
+from bus.messages.content import TextBlock, ToolCallBlock
+from bus.messages.extension import ExtensionMessage
+from bus.messages.message import AssistantMessage, ToolResultMessage, UserMessage
+from handlers.context import Context, build_context, evolve
+from handlers.providers import RequestOptions, ToolSpec
+from tests.handlers.entries import ListedSession, asks, calls, folded, results
+from tests.handlers.lane_logs import CANARY, lane_logs
+from tests.handlers.providers.forms import FORMS
+from tests.handlers.real_session import real_log
+
+__all__ = ()
+
+Object = dict[str, object]
+Step = tuple[str, int]
+
+_TOOLS = (ToolSpec("read", "Reads.", {"type": "object"}), ToolSpec("fs.read", "Reads, too.", {"type": "object"}))
+_OPTIONS: list[RequestOptions] = [
+    {"model": "m"},
+    {"model": "m", "foreign_thinking": "text", "tools": _TOOLS, "cache": True},
+    {"model": "m", "stream": True, "max_tokens": 7, "error_prefix": ""},
+]
+
+
+@pytest.mark.parametrize("name", FORMS)
+@settings(max_examples=150, deadline=None)
+@given(entries=lane_logs(), options=st.sampled_from(_OPTIONS))
+def test_every_context_is_a_legal_request_without_private_things(
+    name: str, entries: list[Envelope], options: RequestOptions
+) -> None:
+    request = FORMS[name].to(folded(entries), **options)
+    FORMS[name].require_legal(request.body)
+    assert CANARY not in json.dumps([request.body, request.warnings])
+    assert "terminate" not in json.dumps(request.body)
+
+
+@pytest.mark.parametrize("name", FORMS)
+@settings(max_examples=150, deadline=None)
+@given(entries=lane_logs())
+def test_every_call_stands_with_its_result_and_every_text_in_its_order(name: str, entries: list[Envelope]) -> None:
+    context = folded(entries)
+    body: Object = {**FORMS[name].to(context, model="m").body}
+    said = list(_said(name, cast("list[Object]", body[FORMS[name].said])))
+    assert _steps(said) == _expected_steps(context)
+    # A summary of thinking or of a document may stand between them; what was said may not be missing.
+    remaining = iter([str(one["text"]).strip() for one in said if "text" in one])
+    assert [text for text in _expected_texts(context) if text not in remaining] == []
+
+
+@pytest.mark.parametrize("name", FORMS)
+async def test_what_an_extension_says_is_on_no_wire(name: str) -> None:
+    said = ExtensionMessage.of("notification", {"text": CANARY})
+    session = ListedSession(asks("a"), said, calls("x"), said, results("x", "1"), said)
+    request = FORMS[name].to(await build_context(session), model="m")
+    FORMS[name].require_legal(request.body)
+    assert CANARY not in json.dumps(request.body)
+
+
+def test_what_the_models_saw_of_a_real_session_is_a_legal_request_at_every_position(seed_data: Path) -> None:
+    context = Context("s")
+    checked: dict[str, list[object]] = {name: [] for name in FORMS}
+    positions = 0
+    for envelope in real_log(seed_data):
+        context = evolve(context, envelope)
+        positions += 1
+        for name, form in FORMS.items():
+            body = form.to(context, model="claude-opus-4-5", strict=True).body
+            said = cast("list[object]", body[form.said])
+            # The shape of a message does not depend on its neighbours: one that was checked as it is need not be again.
+            known = checked[name]
+            new = [each for index, each in enumerate(said) if index >= len(known) or known[index] != each]
+            assert not form.shape_faults({**body, form.said: new}), (name, positions)
+            assert not form.rule_faults(body), (name, positions)
+            checked[name] = said
+    assert positions == 1002
+
+
+# --- what was said ------------------------------------------------------------------------------------------------
+
+
+def _said(name: str, messages: list[Object]) -> Iterator[Object]:
+    """Texts, calls and results on a wire, in their order, as {"text"}, {"call"} and {"result"}."""
+    for index, message in enumerate(messages):
+        match name:
+            case "anthropic":
+                yield from _said_to_anthropic(_list(message["content"]))
+            case "gemini":
+                yield from _said_to_gemini(index, _list(message["parts"]))
+            case "openai_chat":
+                yield from _said_to_chat(message)
+            case _:
+                yield from _said_to_responses(message)
+
+
+def _said_to_anthropic(blocks: list[Object]) -> Iterator[Object]:
+    for block in blocks:
+        match block["type"]:
+            case "text":
+                yield {"text": block["text"]}
+            case "tool_use":
+                yield {"call": block["id"]}
+            case "tool_result":
+                yield {"result": block["tool_use_id"]}
+            case _:
+                pass
+
+
+def _said_to_gemini(content: int, parts: list[Object]) -> Iterator[Object]:
+    # Their order alone says which response is whose: both count from 0 in their content.
+    counted = {"functionCall": 0, "functionResponse": 0}
+    for part in parts:
+        for kind, word, place in (("functionCall", "call", content), ("functionResponse", "result", content - 1)):
+            if kind in part:
+                yield {word: f"{place}.{counted[kind]}"}
+                counted[kind] += 1
+        if "text" in part and not part.get("thought"):
+            yield {"text": part["text"]}
+
+
+def _said_to_chat(message: Object) -> Iterator[Object]:
+    if message["role"] in {"system", "developer"}:
+        return
+    if message["role"] == "tool":
+        yield {"result": message["tool_call_id"]}
+        return
+    yield from _texts(message.get("content"))
+    yield from ({"call": call["id"]} for call in _list(message.get("tool_calls") or []))
+
+
+def _said_to_responses(item: Object) -> Iterator[Object]:
+    match item.get("type", "message"):
+        case "function_call":
+            yield {"call": item["call_id"]}
+        case "function_call_output":
+            yield {"result": item["call_id"]}
+        case "message" if item["role"] in {"user", "assistant"}:
+            yield from _texts(item["content"])
+        case _:
+            pass
+
+
+def _texts(content: object) -> Iterator[Object]:
+    if isinstance(content, str):
+        yield {"text": content}
+    else:
+        yield from ({"text": part["text"]} for part in _list(content or []) if "text" in part)
+
+
+def _list(value: object) -> list[Object]:
+    return cast("list[Object]", value)
+
+
+def _steps(said: list[Object]) -> list[Step]:
+    """The calls and results in order; each result as the number of its call."""
+    steps: list[Step] = []
+    numbers: dict[object, int] = {}
+    for one in said:
+        if "call" in one:
+            assert one["call"] not in numbers
+            numbers[one["call"]] = len(numbers)
+            steps.append(("call", numbers[one["call"]]))
+        elif "result" in one:
+            steps.append(("result", numbers[one["result"]]))
+    return steps
+
+
+def _expected_steps(context: Context) -> list[Step]:
+    steps: list[Step] = []
+    called = answered = 0
+    for message in context.messages:
+        if isinstance(message, ToolResultMessage):
+            steps.append(("result", answered))
+            answered += 1
+        elif isinstance(message, AssistantMessage):
+            count = sum(isinstance(block, ToolCallBlock) for block in message.content)
+            steps += [("call", called + number) for number in range(count)]
+            called += count
+    return steps
+
+
+def _expected_texts(context: Context) -> list[str]:
+    return [
+        block.text.strip()
+        for message in context.messages
+        if isinstance(message, UserMessage | AssistantMessage)
+        for block in message.content
+        if isinstance(block, TextBlock) and block.text.strip()
+    ]

@@ -1,0 +1,293 @@
+"""What Chat Completions answers is the same message, whole or piece by piece."""
+
+import json
+from decimal import Decimal
+from typing import cast
+
+import pytest
+from openai.types.chat import ChatCompletion
+from pydantic import JsonValue
+
+from bus.errors import DecodeError
+from bus.messages.content import AnnotationRef, TextBlock, ThinkingBlock, ToolCallBlock, UnknownBlock
+from bus.messages.message import AssistantMessage, StopReason
+from bus.messages.usage import Rates, Usage
+from handlers.providers import OpenAIChatAnswer, Piece, from_openai_chat, to_openai_chat
+from handlers.providers.request import Json
+from tests.handlers.entries import asks, context_of
+from tests.handlers.providers.openai_chat_rules import require_legal
+from tests.handlers.providers.openai_replay import chat_chunks, folded, spoken, untimed
+
+USAGE: Json = {
+    "prompt_tokens": 100,
+    "completion_tokens": 30,
+    "total_tokens": 130,
+    "prompt_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 10, "audio_tokens": 1},
+    "completion_tokens_details": {"reasoning_tokens": 20, "audio_tokens": 2},
+}
+HEAD: Json = {"id": "chatcmpl-1", "created": 1, "model": "gpt-5.2-2026-01-01"}
+
+
+def call(call_id: str, name: str, arguments: str) -> Json:
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def response(message: Json, finish: JsonValue = "stop", **fields: JsonValue) -> Json:
+    choice: Json = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}
+    return {**HEAD, "object": "chat.completion", "choices": [choice], **fields}
+
+
+def chunk(delta: Json | None = None, finish: JsonValue = None, **fields: JsonValue) -> Json:
+    choice: Json = {"index": 0, "delta": delta or {}, "finish_reason": finish}
+    return {**HEAD, "object": "chat.completion.chunk", "choices": [choice], "usage": None, **fields}
+
+
+def grows(index: int, fragment: str) -> Json:
+    return chunk({"tool_calls": [{"index": index, "function": {"arguments": fragment}}]})
+
+
+def begins(index: int, call_id: str, name: str) -> Json:
+    return chunk({"tool_calls": [{"index": index, **call(call_id, name, "")}]})
+
+
+WHOLE = response(
+    {
+        "content": "Let me see.",
+        "tool_calls": [call("call_1", "fs_read", '{"path": "a"}'), call("call_2", "add", '{"a": 1')],
+    },
+    "tool_calls",
+    usage=USAGE,
+)
+STREAM: list[Json] = [
+    chunk({"role": "assistant", "content": "", "refusal": None}),
+    chunk({"content": "Let me"}),
+    chunk({"content": " see."}),
+    begins(0, "call_1", "fs_read"),
+    grows(0, '{"path"'),
+    begins(1, "call_2", "add"),
+    grows(0, ': "a"}'),
+    grows(1, '{"a": 1'),
+    chunk(finish="tool_calls"),
+    {**HEAD, "object": "chat.completion.chunk", "choices": [], "usage": USAGE},
+]
+NAMES = {"fs_read": "fs.read"}
+
+
+def test_a_whole_response_is_a_message() -> None:
+    ChatCompletion.model_validate(WHOLE)
+    assert untimed(from_openai_chat(WHOLE, model="gpt-5.2", names=NAMES)) == AssistantMessage(
+        content=(
+            TextBlock(text="Let me see."),
+            ToolCallBlock(id="call_1", name="fs.read", arguments={"path": "a"}),
+            ToolCallBlock(id="call_2", name="add", arguments_raw='{"a": 1'),
+        ),
+        stop_reason="toolUse",
+        raw_stop_reason="tool_calls",
+        provider="openai",
+        model="gpt-5.2",
+        metadata={"responseModel": "gpt-5.2-2026-01-01"},
+        response_id="chatcmpl-1",
+        usage=Usage(
+            input=30,
+            output=30,
+            reasoning=20,
+            cache_read=60,
+            cache_write=10,
+            total_tokens=130,
+            audio_tokens=3,
+            raw=USAGE,
+        ),
+    )
+
+
+async def test_a_stream_through_the_sdk_is_the_same_message() -> None:
+    answer = OpenAIChatAnswer("gpt-5.2", None, NAMES)
+    told = folded(answer, await chat_chunks(STREAM))
+    assert answer.is_complete
+    assert untimed(answer.message()) == untimed(from_openai_chat(WHOLE, model="gpt-5.2", names=NAMES))
+    assert spoken(told) == {0: "Let me see.", 1: '{"path": "a"}', 2: '{"a": 1'}
+    assert [piece.tool_name for piece in told if isinstance(piece, Piece) and piece.tool_name] == ["fs.read", "add"]
+    assert isinstance(told[-1], Usage)
+
+
+def test_a_stream_cut_at_any_place_keeps_only_calls_that_were_told_to_their_end() -> None:
+    for end in range(len(STREAM)):
+        answer = OpenAIChatAnswer()
+        folded(answer, STREAM[:end])
+        message = answer.message("cut")
+        assert (message.stop_reason, message.error_message) == ("error", "cut")
+        # The first call's object closes in the seventh chunk, the second one's never does; the ninth says it is over.
+        assert len([*message.tool_calls()]) == (0 if end < 7 else 1 if end < 9 else 2)
+
+
+def test_an_answer_is_complete_once_it_says_why_it_stopped() -> None:
+    answer = OpenAIChatAnswer()
+    folded(answer, STREAM[:8])
+    assert not answer.is_complete
+    folded(answer, STREAM[8:9])
+    assert answer.is_complete
+    assert answer.message().usage is None
+
+
+@pytest.mark.parametrize(
+    ("finish", "stop"),
+    [
+        ("stop", "stop"),
+        ("length", "length"),
+        ("tool_calls", "toolUse"),
+        ("function_call", "toolUse"),
+        ("content_filter", "guardRail"),
+        ("eos", "stop"),
+    ],
+)
+def test_the_reason_to_stop_is_ours_and_theirs(finish: str, stop: StopReason) -> None:
+    message = from_openai_chat(response({"content": "a"}, finish))
+    assert (message.stop_reason, message.raw_stop_reason) == (stop, finish)
+
+
+def test_a_tool_that_had_to_be_called_is_a_call_though_the_provider_says_stop() -> None:
+    message = from_openai_chat(response({"content": None, "tool_calls": [call("c", "add", "")]}, "stop"))
+    assert (message.stop_reason, message.raw_stop_reason) == ("toolUse", "stop")
+    assert message.content == (ToolCallBlock(id="c", name="add"),)
+
+
+async def test_a_refusal_is_text_and_stops_by_a_guard_rail() -> None:
+    message = from_openai_chat(response({"content": None, "refusal": "I will not."}))
+    assert (message.text_content(), message.stop_reason, message.raw_stop_reason) == (
+        "I will not.",
+        "guardRail",
+        "refusal",
+    )
+    answer = OpenAIChatAnswer()
+    folded(answer, await chat_chunks([chunk({"refusal": "I will "}), chunk({"refusal": "not."}), chunk({}, "stop")]))
+    assert untimed(answer.message()) == untimed(message)
+
+
+@pytest.mark.parametrize("names", [("reasoning_content",), ("reasoning",), ("reasoning_content", "reasoning")])
+async def test_thinking_of_other_servers_is_thinking_once(names: tuple[str, ...]) -> None:
+    message = from_openai_chat(response({**dict.fromkeys(names, "hm"), "content": "a"}))
+    assert message.content == (ThinkingBlock(text="hm"), TextBlock(text="a"))
+    answer = OpenAIChatAnswer()
+    parts = [chunk(dict.fromkeys(names, part)) for part in ("h", "m")]
+    folded(answer, await chat_chunks([*parts, chunk({"content": "a"}), chunk(finish="stop")]))
+    assert untimed(answer.message()) == untimed(message)
+
+
+def test_sources_of_a_text_are_annotations() -> None:
+    citation: Json = {"url": "https://example.com", "title": "E", "start_index": 0, "end_index": 1}
+    message = from_openai_chat(
+        response({"content": "a", "annotations": [{"type": "url_citation", "url_citation": citation}]})
+    )
+    assert message.content == (TextBlock(text="a", annotations=(AnnotationRef(url="https://example.com", title="E"),)),)
+
+
+def test_a_call_of_a_tool_that_is_no_function_is_kept_whole() -> None:
+    custom: Json = {"id": "c", "type": "custom", "custom": {"name": "grep", "input": "x"}}
+    message = from_openai_chat(response({"content": None, "tool_calls": [custom]}))
+    assert (message.content, message.stop_reason) == ((UnknownBlock(raw=custom),), "stop")
+
+
+def test_other_choices_and_other_objects_say_nothing() -> None:
+    answer = OpenAIChatAnswer()
+    other: Json = {"index": 1, "delta": {"content": "b"}, "finish_reason": "stop"}
+    assert answer.take({**HEAD, "object": "chat.completion.chunk", "choices": [other]}) == []
+    assert answer.take({"object": "new.thing"}) == []
+    assert (answer.message().content, answer.is_complete) == ((), False)
+
+
+def test_an_error_in_the_stream_is_the_failed_message() -> None:
+    answer = OpenAIChatAnswer()
+    error: Json = {"error": {"message": "overloaded"}}
+    folded(answer, [*STREAM[:5], error])
+    message = answer.message()
+    assert answer.is_complete
+    assert (message.stop_reason, message.error_message, message.text_content()) == (
+        "error",
+        "overloaded",
+        "Let me see.",
+    )
+    assert not [*message.tool_calls()]
+
+
+def test_usage_costs_what_the_caller_says_and_nobody_charges_the_cache_twice() -> None:
+    rates = Rates(input=Decimal(1), output=Decimal(10), cache_read=Decimal("0.1"), cache_write=Decimal(2))
+    usage = from_openai_chat(WHOLE, rates=rates).usage
+    assert usage is not None
+    assert usage.cost is not None
+    assert (usage.cost.total, usage.cost.source) == (Decimal("0.000356"), "caller")
+    assert usage.cache_hit_rate() == 0.6
+
+
+@pytest.mark.parametrize("usage", [{}, {"prompt_tokens": 5, "prompt_tokens_details": {"cached_tokens": 9}}])
+def test_usage_that_makes_no_sense_is_never_less_than_nothing(usage: Json) -> None:
+    found = from_openai_chat(response({"content": "a"}, usage=usage)).usage
+    assert found is not None
+    assert (found.input, found.output) == (0, 0)
+
+
+def test_what_was_read_can_be_sent_again() -> None:
+    request = to_openai_chat(context_of(asks("a"), from_openai_chat(WHOLE, model="gpt-5.2", names=NAMES)))
+    sent = cast("list[Json]", cast("list[Json]", request.body["messages"])[1]["tool_calls"])
+    assert sent == cast("list[dict[str, Json]]", WHOLE["choices"])[0]["message"]["tool_calls"]
+    assert request.tool_names == NAMES
+
+
+def test_a_tool_under_its_wire_name_has_a_legal_request() -> None:
+    require_legal(to_openai_chat(context_of(asks("a"), from_openai_chat(response({"content": "b"})))).body)
+
+
+_MALFORMED: list[tuple[Json, str]] = [
+    ({}, "choices"),
+    ({"choices": []}, "choices"),
+    ({"choices": {}}, "choices"),
+    ({"choices": [1]}, "choices.0"),
+    ({"choices": [{"finish_reason": "stop"}]}, "choices.0.message"),
+    ({"choices": [{"message": {"content": "a"}}]}, "choices.0.finish_reason"),
+    (response({"content": 1}), "choices.0.message.content"),
+    (response({"content": [{"type": "text"}]}), "choices.0.message.content"),
+    (response({"refusal": {}}), "choices.0.message.refusal"),
+    (response({"tool_calls": {}}), "choices.0.message.tool_calls"),
+    (response({"tool_calls": [1]}), "choices.0.message.tool_calls.0"),
+    (response({"tool_calls": [{"function": {"name": "x"}}]}), "choices.0.message.tool_calls.0.id"),
+    (response({"tool_calls": [{"id": "c"}]}), "choices.0.message.tool_calls.0.function.name"),
+    (response({"tool_calls": [{"id": "c", "function": 1}]}), "choices.0.message.tool_calls.0.function"),
+    (
+        response({"tool_calls": [{"id": "c", "function": {"name": "x", "arguments": {}}}]}),
+        "choices.0.message.tool_calls.0.function.arguments",
+    ),
+    (response({"annotations": {}}), "choices.0.message.annotations"),
+    (response({"content": "a"}, 1), "choices.0.finish_reason"),
+    (response({"content": "a"}, usage=[]), "usage"),
+]
+
+
+@pytest.mark.parametrize(("value", "path"), _MALFORMED)
+def test_what_is_no_response_is_refused_by_the_path_to_its_fault(value: Json, path: str) -> None:
+    with pytest.raises(DecodeError) as refused:
+        from_openai_chat(value)
+    assert refused.value.path == path
+
+
+_NO_CHUNKS: list[tuple[Json, str]] = [
+    ({}, "choices"),
+    ({"object": "chat.completion.chunk"}, "choices"),
+    ({"choices": None}, "choices"),
+    (chunk({"content": 1}), "choices.0.delta.content"),
+    (chunk({"tool_calls": [{"function": {"arguments": "{"}}]}), "choices.0.delta.tool_calls.0.index"),
+    (chunk({"tool_calls": [{"index": True}]}), "choices.0.delta.tool_calls.0.index"),
+    (chunk({"tool_calls": [{"index": -1}]}), "choices.0.delta.tool_calls.0.index"),
+    (grows(0, "{"), "choices.0.delta.tool_calls.0.function.name"),
+]
+
+
+@pytest.mark.parametrize(("value", "path"), _NO_CHUNKS)
+def test_what_is_no_chunk_is_refused_by_the_path_to_its_fault(value: Json, path: str) -> None:
+    with pytest.raises(DecodeError) as refused:
+        OpenAIChatAnswer().take(value)
+    assert refused.value.path == path
+
+
+@pytest.mark.parametrize("spoilt", ["\ud800", float("nan"), json.loads("[" * 70 + "]" * 70)])
+def test_what_the_log_could_not_hold_is_refused(spoilt: JsonValue) -> None:
+    with pytest.raises(DecodeError):
+        OpenAIChatAnswer().take(chunk({"content": spoilt}))

@@ -1,0 +1,45 @@
+"""Costs by the providers' lists."""
+
+from decimal import Decimal
+from importlib.metadata import version
+
+import pytest
+
+from bus.messages.message import AssistantMessage
+from bus.messages.usage import Cost, Usage
+from handlers.providers.prices import PricesMissing, list_price, with_list_price
+
+USAGE = Usage(input=1000, output=100, cache_read=200)
+
+
+def test_a_known_model_has_a_price_and_its_source() -> None:
+    cost = list_price(USAGE, provider="anthropic", model="claude-sonnet-4-5", timestamp=1_760_000_000_000)
+    assert cost is not None
+    assert cost.source == f"genai-prices/{version('genai-prices')}"
+    assert cost.total == cost.input + cost.output
+    assert cost.input < Decimal(1200) / 1_000_000 * 3  # what was cached is cheaper
+
+
+def test_an_unknown_model_costs_an_unknown_sum_and_not_nothing() -> None:
+    assert list_price(USAGE, provider="anthropic", model="no-such-model") is None
+    message = AssistantMessage(provider="nobody", model="x", usage=USAGE)
+    assert with_list_price(message) is message
+
+
+def test_a_message_keeps_the_cost_it_has() -> None:
+    paid = USAGE.model_copy(update={"cost": Cost(total=Decimal(7), source="caller")})
+    message = AssistantMessage(provider="anthropic", model="claude-sonnet-4-5", usage=paid)
+    assert with_list_price(message) is message
+    priced = with_list_price(message.model_copy(update={"usage": USAGE})).usage
+    assert priced is not None
+    assert priced.cost is not None
+
+
+def test_gemini_is_found_under_the_lists_name_for_it() -> None:
+    assert list_price(USAGE, provider="gemini", model="gemini-2.5-pro") is not None
+
+
+def test_without_the_lists_the_error_says_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "genai_prices", None)
+    with pytest.raises(PricesMissing, match=r"lanebus\[cost\]"):
+        list_price(USAGE, provider="anthropic", model="claude-sonnet-4-5")

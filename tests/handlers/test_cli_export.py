@@ -1,0 +1,172 @@
+"""`lanebus export`, and its way back by `lanebus import`; transcripts of other programs at the command line."""
+
+import base64
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.handlers.command_line import CommandLine, objects
+
+__all__ = ()
+
+
+def entries(lanebus: CommandLine, session: str) -> list[object]:
+    """The session but for who put it there and when."""
+    told = objects(lanebus("export", session).out)[1:]
+    return [{key: item for key, item in each.items() if key not in {"time", "producer"}} for each in told]
+
+
+def test_an_export_goes_to_another_bus_and_is_the_same_there(
+    lanebus: CommandLine, tmp_path: Path, seed_data: Path
+) -> None:
+    lanebus("import", seed_data / "data" / "pi-session.jsonl", "--session", "pi")
+    file = tmp_path / "pi.jsonl"
+    done = lanebus("export", "pi", "-o", file)
+    assert (done.code, done.out, done.err) == (0, "", f"pi: 1,003 entries written to {file}\n")
+    assert file.stat().st_mode & 0o077 == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["pi.jsonl"]
+    # The file's header names the session, and an empty namespace takes it under that name.
+    elsewhere = {"LANEBUS_NAMESPACE": "elsewhere"}
+    back = lanebus("import", file, env=elsewhere).object
+    assert (back["session"], back["format"], back["added"], back["bad"]) == ("pi", "lanebus", 1003, [])
+    again = lanebus("export", "pi", env=elsewhere)
+    assert [json.loads(line)["message"] for line in again.out.splitlines()[1:]] == [
+        json.loads(line)["message"] for line in file.read_text().splitlines()[1:]
+    ]
+    assert lanebus("usage", "pi", env=elsewhere).object == lanebus("usage", "pi").object
+
+
+def test_stdout_and_a_file_have_the_same(lanebus: CommandLine, tmp_path: Path) -> None:
+    lanebus("publish", "s", "one \u202e\x85 ü")
+    file = tmp_path / "s.jsonl"
+    lanebus("export", "s", "-o", file)
+    assert objects(lanebus("export", "s").out) == [json.loads(line) for line in file.read_text().split("\n") if line]
+    # And so both are the same transcript.
+    lanebus("import", file, "--session", "t")
+    answer = lanebus("import", "-", "--session", "t", stdin=lanebus("export", "s").out)
+    assert (answer.object["added"], answer.object["already_there"]) == (0, 1)
+
+
+def test_large_media_go_along_and_stand_in_the_context(lanebus: CommandLine, tmp_path: Path) -> None:
+    png = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(60_000)).decode()
+    said = {"role": "user", "content": [{"type": "image", "data": png, "mimeType": "image/png"}]}
+    lanebus("publish", "s", "--json", stdin=json.dumps(said))
+    [named] = entries(lanebus, "s")
+    assert png in json.dumps(named)
+    [header, only] = objects(lanebus("export", "s", "--no-media").out)
+    del header
+    assert png not in json.dumps(only)
+    assert "sha256" in json.dumps(only)
+    assert png in lanebus("context", "s", "--model", "m").out
+    file = tmp_path / "s.jsonl"
+    lanebus("export", "s", "-o", file)
+    elsewhere = {"LANEBUS_NAMESPACE": "elsewhere"}
+    assert lanebus("import", file, env=elsewhere).object["added"] == 1
+    [_, back] = objects(lanebus("export", "s", "--no-media", env=elsewhere).out)
+    assert back["message"] == only["message"]
+    assert png in lanebus("context", "s", "--model", "m", env=elsewhere).out
+
+
+def test_one_lane_is_exported_by_itself(lanebus: CommandLine) -> None:
+    lanebus("publish", "s", "one")
+    lanebus("publish", "s", "{}", "--extension", "note")
+    lanebus("publish", "s", "two")
+    header, *rest = objects(lanebus("export", "s", "--lane", "llm").out)
+    assert (header["type"], header["version"], header["session"]) == ("lanebus.export", 1, "s")
+    assert (header["lanes"], header["first"], header["last"]) == (["llm"], 1, 3)
+    assert [(each["position"], each["lane"]) for each in rest] == [(1, "llm"), (3, "llm")]
+
+
+def test_an_export_does_not_go_into_its_own_session(lanebus: CommandLine, tmp_path: Path) -> None:
+    lanebus("publish", "s", "one")
+    file = tmp_path / "s.jsonl"
+    lanebus("export", "s", "-o", file)
+    answer = lanebus("import", file)
+    assert (answer.code, answer.err) == (
+        1,
+        "error: session 's' is what this was exported from: put it into another one\n",
+    )
+    assert len(entries(lanebus, "s")) == 1
+
+
+def test_what_was_there_stays_where_the_export_fails(lanebus: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "s.jsonl"
+    file.write_text("before")
+    assert lanebus("export", "nosuch", "-o", file).code == 1
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("s.jsonl", "before")]
+    lanebus("publish", "s", "one")
+    answer = lanebus("export", "s", "-o", tmp_path / "no" / "such")
+    assert (answer.code, answer.err) == (1, f"error: {tmp_path}/no/such: No such file or directory\n")
+
+
+def test_a_conversation_that_is_one_document_goes_in(lanebus: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "talk.json"
+    talk = [{"role": "user", "content": "hi"}, {"role": "user", "content": 7}]
+    file.write_text(json.dumps({"messages": talk}, indent=2))
+    answer = lanebus("import", file)
+    assert answer.code == 1
+    assert answer.err.startswith("message 2: content: ")
+    assert (answer.object["session"], answer.object["format"], answer.object["added"]) == ("talk", "openai-chat", 1)
+    assert answer.object["bad"] == [{"message": 2, "reason": answer.err[11:-1]}]
+    file.write_text(json.dumps({"messages": talk}) + "\n" + json.dumps({"messages": talk}))
+    several = lanebus("import", file, "--session", "x")
+    assert (several.code, several.out) == (1, "")
+    assert "2 conversations" in several.err
+
+
+def claude(number: int) -> str:
+    """A line of Claude Code; every third begins an answer of two."""
+    kind = "user" if number % 3 == 0 else "assistant"
+    message = (
+        {"role": "user", "content": f"question {number}"}
+        if kind == "user"
+        else {
+            "id": f"msg_{number // 3}",
+            "role": "assistant",
+            "model": "m",
+            "content": [{"type": "text", "text": f"{number}"}],
+            "usage": {"input_tokens": 1, "output_tokens": 1},
+        }
+    )
+    parent = f"u{number - 1}" if number else None
+    line = {"type": kind, "uuid": f"u{number}", "parentUuid": parent, "sessionId": "cc-1", "message": message}
+    return json.dumps(line) + "\n"
+
+
+def test_an_import_of_answers_in_several_lines_that_was_killed_is_made_whole(
+    lanebus: CommandLine, tmp_path: Path
+) -> None:
+    lines = [claude(number) for number in range(1800)]
+    file = tmp_path / "cc.jsonl"
+    file.write_text("".join(lines))
+    with lanebus.running("tail", "cc-1", "-f") as follower:
+        assert follower.stdout is not None
+        with lanebus.fed("import", "-", "--session", "cc-1") as importer:
+            assert importer.stdin is not None
+            # Through a pipe that is held open in the middle, so that the kill is no matter of luck.
+            importer.stdin.write("".join(lines[:1300]))
+            importer.stdin.flush()
+            seen = [follower.stdout.readline() for _ in range(100)]
+            importer.send_signal(signal.SIGKILL)
+            assert importer.wait(60) == -signal.SIGKILL
+    there = len(entries(lanebus, "cc-1"))
+    assert len(seen) <= there < 1200
+    again = lanebus("import", file).object
+    assert (again["session"], again["added"], again["already_there"]) == ("cc-1", 1200 - there, there)
+    lanebus("import", file, "--session", "whole")
+    assert entries(lanebus, "cc-1") == entries(lanebus, "whole")
+    assert lanebus("usage", "whole").object["total_tokens"] == 1200
+
+
+@pytest.mark.parametrize("provider", ["anthropic", "openai-chat", "openai-responses", "gemini"])
+def test_a_context_has_the_form_of_each_provider(lanebus: CommandLine, provider: str) -> None:
+    lanebus("publish", "s", "be brief", "--role", "system")
+    lanebus("publish", "s", "hi")
+    answer = lanebus("context", "s", "--provider", provider, "--model", "m", "--max-tokens", "7")
+    assert (answer.code, answer.err) == (0, "")
+    assert {"messages", "input", "contents"} & set(answer.object)
+    assert "be brief" in answer.out
+    assert ": 7" in answer.out or ":7" in answer.out
+    assert lanebus("context", "s", "--provider", "nobody").code == 2

@@ -1,0 +1,53 @@
+"""Transcript files made of JSON, and the log that comes of one."""
+
+import io
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from bus.bus import Bus
+from bus.envelope import Envelope, Unreadable
+from bus.messages.delta import Delta
+from bus.messages.reading import Publishable
+from bus.session import Session
+from handlers.transcripts.importer import ImportReport, import_transcript
+
+__all__ = ("Imported", "Object", "file_of", "imported", "messages_of")
+
+Object = dict[str, JsonValue]
+
+
+class Imported:
+    """A session with what was imported into it."""
+
+    def __init__(self, session: Session, report: ImportReport, log: list[Publishable]) -> None:
+        self.session, self.report, self.log = session, report, log
+
+
+def file_of(*lines: JsonValue | bytes) -> io.BytesIO:
+    """One JSON value a line; bytes are a line as they are."""
+    return io.BytesIO(
+        b"".join((line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n" for line in lines)
+    )
+
+
+async def messages_of(session: Session) -> list[Publishable]:
+    """What the session holds; the message of position 1 first."""
+    return [_message(envelope) async for envelope in session.read()]
+
+
+@asynccontextmanager
+async def imported(data_dir: Path, *lines: JsonValue | bytes) -> AsyncGenerator[Imported]:
+    """The lines in a session of their own."""
+    async with Bus.open(data_dir=data_dir) as bus:
+        session = bus.session("s1")
+        report = await import_transcript(session, file_of(*lines))
+        yield Imported(session, report, await messages_of(session))
+
+
+def _message(envelope: Envelope) -> Publishable:
+    assert not isinstance(envelope.message, Unreadable | Delta)
+    return envelope.message
