@@ -11,7 +11,7 @@ from pydantic import JsonValue, ValidationError
 
 from bus.errors import DecodeError
 from bus.messages.base import Wire
-from bus.messages.reading import parse_json
+from bus.messages.parsing import DEPTH_LIMIT, require_depth, require_json
 
 __all__ = ("Given", "Object", "plain")
 
@@ -22,26 +22,34 @@ W = TypeVar("W", bound=Wire)
 _MOST = 2**63 - 1
 _FAR = 10**12  # in seconds, some thirty thousand years
 
-# What a codec keeps of a value stands deeper in our message than in theirs, by six at most. What is too deep to be
-# published afterwards is refused where its path can still be told apart: here.
+# What a codec keeps of a value stands deeper in our message than in theirs, by six at most. What would be too deep to
+# be published is refused where its place can still be told: here.
 _ROOM = 6
 
 
 def plain(value: JsonValue) -> JsonValue:
-    """The value as JSON that the bus can hold: what `parse_json` refuses is refused, wherever the value came from.
+    """A copy of the value, as JSON that the bus can hold: what `parse_json` refuses is refused wherever it came from.
 
     Raises:
-        DecodeError: NaN, a lone surrogate, too deep, or no JSON at all.
+        DecodeError: NaN, a lone surrogate, too deep, or no JSON at all; names the path to it.
     """
-    room = _ROOM
     try:
-        text = json.dumps(value)
-    except (TypeError, ValueError, RecursionError) as error:
+        require_json(value)
+        copy: JsonValue = json.loads(json.dumps(value))
+    except TypeError as error:
         raise DecodeError("", f"not JSON: {error}") from None
-    read = parse_json("[" * room + text + "]" * room)
-    while isinstance(read, list) and room:
-        read, room = read[0], room - 1
-    return read
+    for name, item in copy.items() if isinstance(copy, dict) else ():
+        _require_room(item, name)
+    return copy
+
+
+def _require_room(item: JsonValue, name: str) -> None:
+    for _ in range(_ROOM):
+        item = [item]
+    try:
+        require_depth(item)
+    except DecodeError:
+        raise DecodeError(name, f"nested deeper than {DEPTH_LIMIT - _ROOM + 1}") from None
 
 
 @dataclass(frozen=True, slots=True)

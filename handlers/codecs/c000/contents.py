@@ -67,8 +67,8 @@ def can_say(block: Block) -> bool:
             return True
         case ImageBlock(media=found) | AudioBlock(media=found):
             return media.can_say(found, kind=block.type)
-        case UnknownBlock(raw={"type": str(kind), **rest}):
-            return kind not in _TYPES or (kind in _ITEMS and rest.get(_ITEMS[kind]) in (None, []))
+        case UnknownBlock(raw={"type": str(kind)} as raw):
+            return kind not in _TYPES or _holds_nothing(raw, kind)
         case _:
             return False
 
@@ -123,7 +123,7 @@ def _read_content(content: Given, kind: str, group_id: str | None) -> Iterator[B
     match kind:
         case "text":
             yield TextBlock(text=content.text("content", "text") or "")
-        case "image" | "audio" if content.fields.get(_ITEMS[kind]):
+        case "image" | "audio" if not _holds_nothing(content.fields, kind):
             block = ImageBlock if kind == "image" else AudioBlock
             for item, path in content.items(_ITEMS[kind]):
                 yield block(media=media.media_of(item, path, kind=kind), group_id=group_id)
@@ -136,6 +136,11 @@ def _read_content(content: Given, kind: str, group_id: str | None) -> Iterator[B
             yield read_result(content)
         case _:
             yield UnknownBlock(raw=content.fields)
+
+
+def _holds_nothing(content: Object, kind: str) -> bool:
+    """Whether it is a block of images without one, which no block of ours can be."""
+    return kind in _ITEMS and content.get(_ITEMS[kind]) in (None, [])
 
 
 def _read_call(call: Given) -> ToolCallBlock:

@@ -197,11 +197,11 @@ def _read_content(result: Given) -> tuple[tuple[Block, ...], JsonValue]:
 
 
 def _written_result(result: ToolResultBlock) -> Object:
-    """Text stands bare, also with one image behind it; what is more is a list of parts."""
+    """One text stands bare, one inline image behind texts has its own fields; what is more is a list of parts."""
     content, image = result.content, dict[str, JsonValue]()
     match content:
         case (*rest, ImageBlock(media=media) as last) if last == ImageBlock(media=media) and media.kind == "data":
-            if all(isinstance(block, TextBlock) for block in rest) and len(rest) < 2:
+            if all(isinstance(block, TextBlock) for block in rest):
                 content = tuple(rest)
                 image["image_data"] = media.data
                 if media.mime_type is not None:

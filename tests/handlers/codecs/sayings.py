@@ -127,12 +127,11 @@ _results = _built(
         "terminate_message": texts,
     },
 )
-_arguments = json_objects | json_values.filter(lambda value: value is not None)
 _calls = _built(
     ToolCallBlock,
     {"id": _ids, "name": texts},
     {
-        "arguments": _arguments,
+        "arguments": json_objects | json_values,
         "arguments_raw": texts,
         "tool_kind": texts,
         "tool_type": texts,
