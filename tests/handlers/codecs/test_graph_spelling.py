@@ -456,3 +456,13 @@ def test_a_result_beside_text_is_kept_as_json_and_said_to_the_model(codec: Codec
     content: list[JsonValue] = [MARKED["result, JSON"], {"type": "text", "text": "beside"}]
     (message,) = codec.read({"role": "tool", "content": content})
     assert message.to_json().count(MARK) == 2
+
+
+@both
+@pytest.mark.parametrize("more", [{}, {"message_id": ""}, {"message_id": "t"}, {"message_id": "batch:2:a"}])
+def test_two_messages_of_the_same_results_stay_two(codec: Codec, more: Object) -> None:
+    results: JsonValue = [{"type": "tool_result", "call_id": call, "output": "x"} for call in "aba"]
+    value: Object = {"role": "tool", "content": results, **more}
+    messages = [message for _ in range(3) for message in codec.read(value)]
+    assert len(messages) == 9
+    assert write(codec, *messages) == [value] * 3
