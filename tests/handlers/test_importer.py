@@ -145,7 +145,7 @@ async def test_bad_lines_are_named_and_the_rest_goes_in(tmp_path: Path) -> None:
         assert reasons[3] == "not UTF-8 at byte 0"
         assert reasons[5] == "unknown role 'narrator'"
         assert "over the limit of" in reasons[7]
-        assert reasons[8] == "NaN is not JSON"
+        assert reasons[8] == "n: NaN is not JSON"
         assert (report.lines, report.added) == (11, 3)
 
 
