@@ -26,7 +26,7 @@ from bus import (
     UserMessage,
 )
 from bus.errors import ForgedEntry, UnknownVersion
-from bus.messages import events
+from bus.messages import context_entry, events
 from bus.messages.events import AgentEnded, AgentEvent, MessageEnded, TurnEnded, TurnStarted
 from bus.messages.message import AssistantMessage
 from bus.messages.turn import TurnId
@@ -141,6 +141,23 @@ def test_every_event_that_names_positions_is_known() -> None:
         if kind is not AgentEvent
     }
     assert {kind: names for kind, names in found.items() if names} == dict(POSITIONS)
+
+
+def test_every_context_entry_that_names_positions_is_known() -> None:
+    kinds = get_args(get_args(context_entry.AnyContextEntry)[0])
+    named = {
+        (kind.__name__, name)
+        for kind in kinds
+        for name, field in kind.model_fields.items()
+        if _is_position(field.annotation) or any(map(_is_position, field.metadata))
+    }
+    assert named == {
+        ("LeafMove", "to"),
+        ("Compaction", "first_kept"),
+        ("BranchSummary", "branch"),
+        ("Label", "target"),
+        ("Prune", "pruned"),
+    }
 
 
 def _is_position(annotation: object) -> bool:
