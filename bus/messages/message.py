@@ -248,10 +248,11 @@ class ToolResultMessage(LlmMessage):
         return result_text(self.content, self.structured)
 
     @classmethod
-    def of(cls, call: ToolCallBlock, *content: Block | str, is_error: bool = False) -> Self:
-        """The answer to `call`, stamped with the present time."""
+    def of(cls, call: ToolCallBlock | str, *content: Block | str, is_error: bool = False) -> Self:
+        """The answer to `call`, which may be known by its id alone, stamped with the present time."""
+        call_id, name = (call, None) if isinstance(call, str) else (call.id, call.name)
         return cls(
-            tool_call_id=call.id, tool_name=call.name, content=_blocks(content), is_error=is_error, timestamp=now_ms()
+            tool_call_id=call_id, tool_name=name, content=_blocks(content), is_error=is_error, timestamp=now_ms()
         )
 
     @classmethod

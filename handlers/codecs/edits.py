@@ -32,7 +32,7 @@ def edited(made: JsonValue, edits: JsonValue) -> JsonValue:
     Raises:
         DecodeError: they are none, or not for this value.
     """
-    result: JsonValue = [copy.deepcopy(made)]
+    result: list[JsonValue] = [copy.deepcopy(made)]
     try:
         for edit in _objects(edits):
             at: list[Key] = [0, *_keys(edit["at"])]

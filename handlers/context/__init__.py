@@ -5,9 +5,10 @@ from handlers.context.build import WarmContext, build_context
 from handlers.context.errors import Misplaced, UnknownLeaf, UnknownTarget
 from handlers.context.fold import Context, Fault, evolve
 from handlers.context.session_tree import SessionTree, read_tree
-from handlers.context.shortened import BlockSettings, block_of, blocks_of, loops_of
+from handlers.context.shortened import BlockSettings, block_of, blocks_of
 from handlers.context.steering import branch, branch_with_summary, compact, compact_loops, label, prune, revert
 from handlers.context.tokens import BY_BYTES, BY_CHARACTERS, TokenEstimator, context_tokens, usage_tokens
+from handlers.context.turn_list import loops_of
 
 __all__ = (
     "BY_BYTES",

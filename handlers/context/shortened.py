@@ -3,10 +3,10 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from bus.messages.compaction_block import CompactedSection, CompactionBlock, TurnRange
-from bus.messages.content import Block, TextBlock
+from bus.messages.content import TextBlock
 from bus.messages.message import (
     AssistantMessage,
     DeveloperMessage,
@@ -16,8 +16,10 @@ from bus.messages.message import (
     UserMessage,
 )
 from handlers.context.tokens import BY_BYTES, TokenEstimator
+from handlers.context.truncation import truncated
+from handlers.context.turn_list import Turn, turns_of
 
-__all__ = ("BlockSettings", "Turn", "block_of", "blocks_of", "head_and_tail", "loops_of", "one_line_each", "turns_of")
+__all__ = ("BlockSettings", "block_of", "blocks_of", "one_line_each")
 
 _SHORT_BYTES = 200
 """a longer text is no summary of itself"""
@@ -42,37 +44,6 @@ class BlockSettings:
     scope: int | Literal["tokens"] = 3
     """so many loops before the latest; "tokens": those that together have no more than `window_tokens`"""
     window_tokens: int = 100_000
-
-
-class Turn(NamedTuple):
-    """Messages that were said in one turn."""
-
-    number: int
-    """its index in its loop; of a message without a turn its place among the turns"""
-    messages: tuple[LlmMessage, ...]
-
-
-def turns_of(messages: Iterable[LlmMessage]) -> tuple[Turn, ...]:
-    """The turns of one loop's messages, in order. A message that was never stamped is a turn by itself."""
-    turns: list[Turn] = []
-    is_stamped = False
-    for message in messages:
-        stamp = message.turn_id
-        if stamp and is_stamped and turns[-1].number == stamp.turn_index:
-            turns[-1] = Turn(turns[-1].number, (*turns[-1].messages, message))
-        else:
-            turns.append(Turn(stamp.turn_index if stamp else len(turns), (message,)))
-        is_stamped = stamp is not None
-    return tuple(turns)
-
-
-def loops_of(messages: Iterable[LlmMessage]) -> dict[str, tuple[LlmMessage, ...]]:
-    """Loop id → what was said in the loop, the loops in their order. What is of no loop is in none."""
-    loops: dict[str, list[LlmMessage]] = {}
-    for message in messages:
-        if message.turn_id is not None:
-            loops.setdefault(message.turn_id.loop_id, []).append(message)
-    return {loop: tuple(said) for loop, said in loops.items()}
 
 
 def one_line_each(messages: Sequence[LlmMessage], tokens: int, estimator: TokenEstimator) -> Sequence[LlmMessage]:
@@ -114,7 +85,9 @@ def block_of(
     return CompactionBlock(
         keep_first=_range(turns[:first]),
         keep_compacted=between,
-        keep_recent=_section(turns[recent:], lambda said: [_cut(message, settings.tool_lines) for message in said]),
+        keep_recent=_section(
+            turns[recent:], lambda said: [truncated(message, settings.tool_lines) for message in said]
+        ),
         created_at=created_at or datetime.now(UTC).isoformat(),
     )
 
@@ -153,16 +126,6 @@ def blocks_of(
     }
 
 
-def head_and_tail(text: str, most_lines: int) -> str:
-    """The text, or its first and last lines with a word between them of how many were cut."""
-    lines = text.splitlines()
-    if len(lines) <= most_lines:
-        return text
-    head, tail = lines[: most_lines // 2], lines[len(lines) - (most_lines - most_lines // 2) :]
-    cut = len(lines) - most_lines
-    return "\n".join(head) + f"\n\n[... {cut} lines truncated ...]\n\n" + "\n".join(tail)
-
-
 def _loops_within(tokens: int, loops: Sequence[Sequence[LlmMessage]], estimator: TokenEstimator) -> int:
     """How many of the last of these loops have no more tokens together."""
     count = 0
@@ -197,24 +160,6 @@ def _line(answer: AssistantMessage) -> str:
         return " ".join(short)
     count = len(tuple(answer.tool_calls()))
     return f"[Assistant used {count} tool(s)]" if count else "[Assistant response]"
-
-
-def _cut(message: LlmMessage, most_lines: int) -> LlmMessage:
-    """The message; of a tool's result only the beginning and the end of each long text."""
-    if not isinstance(message, ToolResultMessage):
-        return message
-    content = tuple(_cut_block(block, most_lines) for block in message.content)
-    if content == message.content:
-        return message
-    # The same in another form would still be whole.
-    return message.model_copy(update={"content": content, "structured": None})
-
-
-def _cut_block(block: Block, most_lines: int) -> Block:
-    if not isinstance(block, TextBlock):
-        return block
-    text = head_and_tail(block.text, most_lines)
-    return block if text == block.text else block.model_copy(update={"text": text})
 
 
 def _user(text: str) -> UserMessage:

@@ -113,7 +113,7 @@ def test_a_loop_that_never_ended_keeps_its_messages_and_their_usage() -> None:
 
 
 def test_a_loop_that_is_told_to_begin_twice_stays_what_it_was() -> None:
-    begun = [started("s.m.1"), said("s.m.1")]
+    begun: list[Publishable | AgentEvent] = [started("s.m.1"), said("s.m.1")]
     end = [TurnEnded(turn_id=TurnId(loop_id="s.m.1", turn_index=0), stop_reason="stop", usage=TOOK), ended("s.m.1")]
     state = state_of(*begun, started("s.m.1"), *end)
     assert [loop.status for loop in state.loops] == ["completed"]

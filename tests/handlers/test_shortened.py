@@ -6,17 +6,11 @@ from bus.messages.compaction_block import CompactionBlock
 from bus.messages.content import TextBlock, ThinkingBlock, ToolCallBlock
 from bus.messages.message import AssistantMessage, LlmMessage, SystemMessage, ToolResultMessage, UserMessage
 from bus.messages.turn import TurnId
-from handlers.context.shortened import (
-    BlockSettings,
-    block_of,
-    blocks_of,
-    head_and_tail,
-    loops_of,
-    one_line_each,
-    turns_of,
-)
+from handlers.context.shortened import BlockSettings, block_of, blocks_of, one_line_each
 from handlers.context.tokens import BY_BYTES, TokenEstimator
 from handlers.context.trailing import without_empty_answers, without_unusable_end
+from handlers.context.truncation import head_and_tail
+from handlers.context.turn_list import loops_of, turns_of
 from tests.handlers.entries import asks, calls, results, says
 
 __all__ = ()

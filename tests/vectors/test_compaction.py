@@ -10,8 +10,9 @@ from bus.messages.context_entry import LoopCompaction
 from bus.messages.message import AssistantMessage, LlmMessage, UserMessage
 from bus.messages.turn import TurnId
 from handlers.context.budget import HeadroomTrigger, ReserveTrigger
-from handlers.context.shortened import BlockSettings, block_of, blocks_of, turns_of
+from handlers.context.shortened import BlockSettings, block_of, blocks_of
 from handlers.context.tokens import BY_BYTES
+from handlers.context.turn_list import turns_of
 from tests.handlers.entries import context_of
 from tests.vectors.cases import Case, Object, cases
 

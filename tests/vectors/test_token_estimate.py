@@ -6,8 +6,8 @@ import pytest
 
 from bus.messages.message import AssistantMessage
 from bus.messages.usage import Usage
-from handlers.context.shortened import head_and_tail
 from handlers.context.tokens import BY_BYTES, context_tokens
+from handlers.context.truncation import head_and_tail
 from tests.handlers.entries import asks, context_of
 from tests.vectors.cases import Case, cases
 

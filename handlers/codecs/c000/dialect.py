@@ -24,7 +24,7 @@ def c000(*, provider: str | None = None, model: str | None = None, files: Files 
 
     Args:
         provider, model: who wrote the answers that do not say so themselves, which no answer of theirs has to.
-        files: reads the local file that a `file:` text names. None refuses such a message: nothing else opens files.
+        files: reads the local files that messages name; see `Files`. None refuses those: nothing else opens a path.
     """
 
     def prepare(value: JsonValue) -> JsonValue:

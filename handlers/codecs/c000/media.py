@@ -14,7 +14,7 @@ from handlers.codecs.given import Given
 __all__ = ("Files", "can_say", "inlined", "media_of", "to_base64", "written_media")
 
 Files = Callable[[str], MediaRef]
-"""Reads the file that a message names. Only who takes messages in may do that, and only for messages it trusts."""
+"""Reads the file at a path, such as `MediaRef.from_file`: for who takes messages in, and trusts them."""
 
 _UNKNOWN = {"image": "image/png", "audio": "audio/mpeg"}
 """what seed 000 takes bytes for that show nothing of their kind"""
@@ -66,22 +66,18 @@ def written_media(media: MediaRef) -> str:
 
 def inlined(message: JsonValue, files: Files | None) -> JsonValue:
     """The message with its `data:` URLs, and with `files` also the files it names, as the base64 they stand for."""
-    match message:
-        case {"contents": list(contents), **rest}:
-            return {**rest, "contents": [_block_inlined(block, files) for block in contents]}
-        case _:
-            return message
+    contents = message.get("contents") if isinstance(message, dict) else None
+    if not isinstance(message, dict) or not isinstance(contents, list):
+        return message
+    return {**message, "contents": [_block_inlined(block, files) for block in contents]}
 
 
 def _block_inlined(block: JsonValue, files: Files | None) -> JsonValue:
-    match block:
-        case {"type": "image" | "audio" as kind}:
-            items = block.get(_ITEMS[kind])
-            if isinstance(items, list):
-                return {**block, _ITEMS[kind]: [_item_inlined(item, files) for item in items]}
-        case _:
-            pass
-    return block
+    name = _ITEMS.get(str(block.get("type"))) if isinstance(block, dict) else None
+    items = block.get(name) if isinstance(block, dict) and name is not None else None
+    if not isinstance(block, dict) or name is None or not isinstance(items, list):
+        return block
+    return {**block, name: [_item_inlined(item, files) for item in items]}
 
 
 def _item_inlined(item: JsonValue, files: Files | None) -> JsonValue:

@@ -49,7 +49,7 @@ def written_message(group: Sequence[Publishable]) -> JsonValue | None:
         case Compaction() as entry:
             tokens: Object = {} if entry.tokens_before is None else {"tokens_before": entry.tokens_before}
             return {"role": "compaction_summary", "summary": entry.summary, **tokens, **_stamp(entry)}
-        case ExtensionMessage(kind="custom", data={"customType": str(), "contents": list()} as data):
+        case ExtensionMessage(kind="custom", data=dict() as data):
             return _written_custom(data)
         case _:
             return None
@@ -68,8 +68,10 @@ def _written_answer(answer: AssistantMessage) -> Object:
 
 
 def _written_custom(data: Object) -> JsonValue | None:
+    if not isinstance(data.get("customType"), str):
+        return None
     try:
-        blocks = _blocks.validate_json(json.dumps(data["contents"]))
+        blocks = _blocks.validate_json(json.dumps(data.get("contents")))
     except ValidationError:
         return None
     rest: Object = {name: data[name] for name in ("display", "details", "id") if data.get(name) is not None}

@@ -33,16 +33,17 @@ def _agent_start(now: Standing, fields: Fields) -> list[Told]:
 
 def _continuation(fields: Fields) -> tuple[str, str | None]:
     """A word, or `{"Rerun":{"tag":…}}`; null is what older logs have for the first loop."""
-    match fields.value.get("continuation_kind"):
-        case None:
-            return "initial", None
-        case str() as theirs if theirs not in {"Rerun", "Branch"}:
-            return meaning(CONTINUATION, theirs, fields.at("continuation_kind")), None
-        case {"Rerun": _} | {"Branch": _} as tagged if len(tagged) == 1:
-            theirs = next(iter(tagged))
-            return CONTINUATION[theirs], fields.object("continuation_kind").object(theirs).text("tag")
-        case _:
-            raise DecodeError(fields.at("continuation_kind"), "is no kind of continuation")
+    kind = fields.value.get("continuation_kind")
+    if kind is None:
+        return "initial", None
+    path = fields.at("continuation_kind")
+    if isinstance(kind, str) and kind not in {"Rerun", "Branch"}:
+        return meaning(CONTINUATION, kind, path), None
+    if isinstance(kind, dict) and len(kind) == 1:
+        (theirs,) = kind
+        if theirs in {"Rerun", "Branch"}:
+            return CONTINUATION[theirs], Fields(kind, path).object(theirs).text("tag")
+    raise DecodeError(path, "is no kind of continuation")
 
 
 def _agent_end(now: Standing, fields: Fields) -> list[Told]:

@@ -42,7 +42,7 @@ def c004(*, provider: str | None = None, model: str | None = None, files: Files 
 
     Args:
         provider, model: who wrote the answers that do not say so themselves. Thinking with a signature is Anthropic's.
-        files: reads a local file that a message names. None refuses such a message: nothing else opens files.
+        files: reads the local files that messages name; see `Files`. None refuses those: nothing else opens a path.
     """
 
     def prepare(value: JsonValue) -> JsonValue:

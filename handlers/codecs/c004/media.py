@@ -13,9 +13,10 @@ from handlers.codecs.given import Given, Object
 __all__ = ("Files", "inlined", "media_of", "written_media")
 
 Files = Callable[[str], MediaRef]
-"""Reads the file that a message names. Only who takes messages in may do that, and only for messages it trusts."""
+"""Reads the file at a path, such as `MediaRef.from_file`: for who takes messages in, and trusts them."""
 
 _KINDS = ("image", "audio", "document")
+_BYTES = ("data", "data_base64")
 
 
 def media_of(given: Given, *, kind: str) -> MediaRef:
@@ -57,12 +58,11 @@ def written_media(media: MediaRef, *, kind: str) -> Object:
 
 def inlined(message: JsonValue, files: Files | None) -> JsonValue:
     """The message with its `data:` URLs, and with `files` also the files it names, as the bytes they stand for."""
-    match message:
-        case {"content": list(parts), **rest}:
-            content = [_part_inlined(part, f"content.{index}", files) for index, part in enumerate(parts)]
-            return {**rest, "content": content}
-        case _:
-            return message
+    content = message.get("content") if isinstance(message, dict) else None
+    if not isinstance(message, dict) or not isinstance(content, list):
+        return message
+    parts = [_part_inlined(part, f"content.{index}", files) for index, part in enumerate(content)]
+    return {**message, "content": parts}
 
 
 def _part_inlined(part: JsonValue, path: str, files: Files | None) -> JsonValue:
@@ -74,28 +74,27 @@ def _part_inlined(part: JsonValue, path: str, files: Files | None) -> JsonValue:
 
 
 def _media_inlined(value: JsonValue, path: str, files: Files | None) -> JsonValue:
-    match value:
-        case {"url": str(url), **rest} if "data" not in rest and "data_base64" not in rest:
-            if url[:5].lower() == "data:":
-                head, _, data = url[5:].partition(",")
-                if not head.endswith(";base64"):
-                    raise DecodeError(path, "wants base64 in a data: URL")
-                found = {"data": data, "media_type": head[:-7] or None}
-            elif files is not None and _is_local(url):
-                media = files(url)
-                found = {"data": media.data, "media_type": media.mime_type}
-            else:
-                return value
-            return {**found, **{key: item for key, item in rest.items() if item is not None}}
-        case _:
-            return value
+    url = value.get("url") if isinstance(value, dict) else None
+    if not isinstance(value, dict) or not isinstance(url, str) or not value.keys().isdisjoint(_BYTES):
+        return value
+    if url[:5].lower() == "data:":
+        head, _, data = url[5:].partition(",")
+        if not head.endswith(";base64"):
+            raise DecodeError(path, "wants base64 in a data: URL")
+        found: Object = {"data": data, "media_type": head[:-7] or None}
+    elif files is not None and _is_local(url):
+        media = files(url[5:] if url[:5].lower() == "file:" else url)
+        found = {"data": media.data, "media_type": media.mime_type}
+    else:
+        return value
+    return {**found, **{key: item for key, item in value.items() if key != "url" and item is not None}}
 
 
 def _bytes(given: Given) -> str | None:
-    for name in ("data", "data_base64"):
+    for name in _BYTES:
         if isinstance(given.fields.get(name), list):
             raise given.fault(name, "wants base64 text, not a list of numbers")
-    return given.text("data", "data_base64")
+    return given.text(*_BYTES)
 
 
 def _data_key(given: Given) -> str:

@@ -263,12 +263,13 @@ def test_a_result_gets_its_tool_s_name_from_the_call() -> None:
     call = AssistantMessage(
         content=(ToolCallBlock(id="c", name="grep"),), timestamp=1, model="m", provider="p", usage=Usage()
     )
-    written = C001.write([call, ToolResultMessage(tool_call_id="c", timestamp=2)], False)
+    said: list[Publishable] = [call, ToolResultMessage(tool_call_id="c", timestamp=2)]
+    written = C001.write(said, False)
     assert written.values[1] == result(toolName="grep", timestamp=2)
 
 
 def test_what_is_lost_of_one_message_does_not_touch_the_next() -> None:
-    said = [SystemMessage.text("be brief"), ExtensionMessage.of("k", 1)]
+    said: list[Publishable] = [SystemMessage.text("be brief"), ExtensionMessage.of("k", 1)]
     written = C001.write(said, True)
     assert written.values == ({"role": "extension", "kind": "k", "data": 1},)
     assert written.losses == ("0: a system message",)

@@ -1,6 +1,7 @@
 """Given messages of seed 004, they are ours; given ours, they are that system's, or it is told what is not."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -244,13 +245,15 @@ def test_signed_thinking_goes_back_to_the_author_that_the_codec_was_told() -> No
     assert c004(provider="anthropic", model="m").write(told, False).values == tuple(history)
 
 
-def test_a_local_file_is_read_by_who_says_so_and_by_nobody_else() -> None:
-    value = message("user", part("image", url="./a.png"))
+@pytest.mark.parametrize("prefix", ["", "file:"])
+def test_a_local_file_is_read_by_who_says_so_and_by_nobody_else(tmp_path: Path, prefix: str) -> None:
+    (tmp_path / "a").write_bytes(b"\x89PNG\r\n\x1a\n")
+    value = message("user", part("image", url=f"{prefix}{tmp_path / 'a'}"))
     with pytest.raises(DecodeError):
         C004.read(value)
-    (found,) = c004(files=lambda path: MediaRef.from_bytes(path.encode(), mime_type="image/png")).read(value)
+    (found,) = c004(files=MediaRef.from_file).read(value)
     assert isinstance(found, UserMessage)
-    assert found.content == (image(kind="data", data="Li9hLnBuZw==", mime_type="image/png"),)
+    assert found.content == (image(kind="data", data=PNG, mime_type="image/png"),)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Whatever a provider answers, its readers give a message or say what is wrong with it, and nothing else."""
 
 import copy
+import json
 from collections.abc import Callable, Iterator
 from typing import cast
 
@@ -85,14 +86,14 @@ _RESPONSE: Json = {
     ],
     "usage": {"input_tokens": 9, "output_tokens": 2, "input_tokens_details": {"cached_tokens": 3}},
 }
+_ITEMS = cast("list[JsonValue]", _RESPONSE["output"])
+_SPOKEN: Json = {"type": "message", "id": "m1", "role": "assistant", "content": []}
+_BEGUN: list[JsonValue] = [_ITEMS[0], _SPOKEN, _ITEMS[2]]
 _RESPONSE_EVENTS: list[Json] = [
     {"type": "response.created", "response": {**_RESPONSE, "status": "in_progress", "output": [], "usage": None}},
-    *(
-        {"type": f"response.output_item.{word}", "output_index": index, "item": item}
-        for index, item in enumerate(cast("list[JsonValue]", _RESPONSE["output"]))
-        for word in ("added", "done")
-    ),
+    *({"type": "response.output_item.added", "output_index": at, "item": item} for at, item in enumerate(_BEGUN)),
     {"type": "response.output_text.delta", "output_index": 1, "content_index": 0, "item_id": "m1", "delta": "a"},
+    *({"type": "response.output_item.done", "output_index": at, "item": item} for at, item in enumerate(_ITEMS)),
     {"type": "response.completed", "response": _RESPONSE},
 ]
 _READERS: dict[str, tuple[Callable[[Json], AssistantMessage], Json, Callable[[], Answer], list[Json]]] = {
@@ -105,9 +106,7 @@ _READERS: dict[str, tuple[Callable[[Json], AssistantMessage], Json, Callable[[],
 _odd: st.SearchStrategy[JsonValue] = st.sampled_from(
     [None, True, 0, -1, 2**70, 1.5, float("nan"), float("inf"), "", "x", "\ud800", [], [None], [[]], {}, {"type": "x"}]
 )
-_DEEP: JsonValue = 0
-for _ in range(300):
-    _DEEP = [_DEEP]
+_deep: JsonValue = json.loads("[" * 300 + "]" * 300)
 
 
 @pytest.mark.parametrize("name", _READERS)
@@ -156,7 +155,7 @@ def _spoilt(value: Json, data: st.DataObject) -> Json:
     """The same with something else, or nothing, at one of its places."""
     spoilt = copy.deepcopy(value)
     holder, key = data.draw(st.sampled_from(list(_places(spoilt))))
-    odd = data.draw(st.one_of(_odd, st.just(_DEEP)))
+    odd = data.draw(st.one_of(_odd, st.just(_deep)))
     if isinstance(holder, list):
         holder[cast("int", key)] = odd
     elif data.draw(st.booleans()):

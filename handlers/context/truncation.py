@@ -1,0 +1,34 @@
+"""Long outputs of tools, cut in their middle. Pure; the text is seed 001's."""
+
+from bus.messages.content import Block, TextBlock
+from bus.messages.message import LlmMessage, ToolResultMessage
+
+__all__ = ("head_and_tail", "truncated")
+
+
+def head_and_tail(text: str, most_lines: int) -> str:
+    """The text, or its first and last lines with a word between them of how many were cut."""
+    lines = text.splitlines()
+    if len(lines) <= most_lines:
+        return text
+    head, tail = lines[: most_lines // 2], lines[len(lines) - (most_lines - most_lines // 2) :]
+    cut = len(lines) - most_lines
+    return "\n".join(head) + f"\n\n[... {cut} lines truncated ...]\n\n" + "\n".join(tail)
+
+
+def truncated(message: LlmMessage, most_lines: int) -> LlmMessage:
+    """The message; of a tool's result only the beginning and the end of each long text."""
+    if not isinstance(message, ToolResultMessage):
+        return message
+    content = tuple(_cut_block(block, most_lines) for block in message.content)
+    if content == message.content:
+        return message
+    # The same in another form would still be whole.
+    return message.model_copy(update={"content": content, "structured": None})
+
+
+def _cut_block(block: Block, most_lines: int) -> Block:
+    if not isinstance(block, TextBlock):
+        return block
+    text = head_and_tail(block.text, most_lines)
+    return block if text == block.text else block.model_copy(update={"text": text})
