@@ -18,7 +18,7 @@ NO_OUTPUT = "(no output)"
 def arguments_of(call: ToolCallBlock, losses: list[str]) -> Json:
     """The arguments as the JSON object that APIs want, which is the request's own."""
     arguments: JsonValue = call.arguments
-    if call.arguments_raw is not None and not arguments:
+    if call.arguments_raw and not arguments:
         arguments = call.arguments_raw
     if arguments is None:
         return {}

@@ -89,3 +89,13 @@ def test_results_of_a_batch_are_messages_that_share_its_id() -> None:
     assert len({message.batch_id for message in messages} - {None}) == 1
     assert [message.batch_id for message in ToolResultMessage.from_results(blocks[:1])] == [None]
     assert {message.batch_id for message in ToolResultMessage.from_results(blocks, batch_id="b")} == {"b"}
+
+
+def test_a_result_may_answer_a_call_known_by_its_id_alone() -> None:
+    message = ToolResultMessage.of("c", "72F", is_error=True)
+    assert (message.tool_call_id, message.tool_name, message.text_content(), message.is_error) == (
+        "c",
+        None,
+        "72F",
+        True,
+    )

@@ -90,8 +90,9 @@ class GeminiAnswer:
         if (feedback := object_at(event, "promptFeedback")) is not None:
             self._ended(text_at(feedback, "blockReason", "promptFeedback."), feedback, "blockReasonMessage")
         if (usage := object_at(event, "usageMetadata")) is not None:
-            self._usage |= {name: value for name, value in usage.items() if value is not None}
-            told.append(self._used())
+            known = {**self._usage, **{name: value for name, value in usage.items() if value is not None}}
+            told.append(self._used(known))
+            self._usage = known  # only what could be read: the message has to be told whatever one event says
         return told
 
     def message(self, fault: str | None = None) -> AssistantMessage:
@@ -107,7 +108,7 @@ class GeminiAnswer:
             # As it was asked for, not as the provider calls it in full: by this name its thinking goes back to it.
             model=model,
             metadata={"responseModel": self._model} if self._model not in {None, model} else None,
-            usage=self._used() if self._usage else None,
+            usage=self._used(self._usage) if self._usage else None,
             response_id=self._id,
             timestamp=now_ms(),
         )
@@ -172,5 +173,5 @@ class GeminiAnswer:
                 break
         return tuple(blocks)
 
-    def _used(self) -> Usage:
-        return priced(normalised(self._usage), self._rates)
+    def _used(self, usage: Json) -> Usage:
+        return priced(normalised(usage), self._rates)

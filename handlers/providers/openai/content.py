@@ -1,20 +1,17 @@
 """The content of messages as parts. What an API cannot take is left out, and told."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-from bus.messages.content import AudioBlock, Block, DocumentBlock, ErrorBlock, ImageBlock, TextBlock, ToolResultBlock
+from bus.messages.content import AudioBlock, Block, DocumentBlock, ImageBlock, TextBlock
 from bus.messages.message import ToolResultMessage
+from handlers.providers.blocks import NO_OUTPUT, flat, is_failed, name_of
 from handlers.providers.openai.media import audio_part, document_part, image_part
 from handlers.providers.openai.parts import Part, Text
 from handlers.providers.openai.wire import Api
 from handlers.providers.target import Target
 
-__all__ = ("MOVED", "name_of", "parts_of", "result_parts", "texts_of")
-
-NO_OUTPUT = "(no output)"
-"""stands in a failed tool's empty result, behind the prefix"""
-
+__all__ = ("MOVED", "parts_of", "result_parts", "texts_of")
 
 MOVED = "(see the next message)"
 """stands in a result of media alone, where the API takes none in results"""
@@ -45,17 +42,12 @@ def texts_of(content: Iterable[Block], losses: list[str], reason: str) -> list[s
 def result_parts(message: ToolResultMessage, api: Api, target: Target, losses: list[str]) -> list[Part]:
     """A tool's result: its content, or its JSON if there is nothing else. As no API has a field for it, a failed one
     is told by `error_prefix`."""
-    parts: list[Part] = parts_of(_flat(message.content), api, target, losses)
+    parts: list[Part] = parts_of(flat(message.content), api, target, losses)
     if not parts and message.structured is not None:
         parts.append(Text(json.dumps(message.structured, ensure_ascii=False)))
     if api == "chat" and parts and not any(isinstance(part, Text) for part in parts):
         parts.insert(0, Text(MOVED))
-    return _failed(parts, target.error_prefix) if message.is_error or message.status == "failed" else parts
-
-
-def name_of(block: Block) -> str:
-    """The block as a warning names it."""
-    return f"error {block.message!r}" if isinstance(block, ErrorBlock) else block.type
+    return _failed(parts, target.error_prefix) if is_failed(message) else parts
 
 
 def _failed(parts: list[Part], prefix: str) -> list[Part]:
@@ -80,12 +72,3 @@ def _part(block: Block, api: Api, target: Target) -> Part | str | None:
             return document_part(block, target.resolved(block.media), api)
         case _:
             return "there is no form for it"
-
-
-def _flat(content: Iterable[Block]) -> Iterator[Block]:
-    """A result inside a result gives its content: there are no results in results on the wire."""
-    for block in content:
-        if isinstance(block, ToolResultBlock):
-            yield from _flat(block.content)
-        else:
-            yield block

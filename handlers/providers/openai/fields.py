@@ -1,30 +1,12 @@
 """Fields of a provider's JSON, checked: what is wrong with one is told with its path."""
 
-import json
-
 from pydantic import JsonValue
 
 from bus.errors import DecodeError
 from bus.messages.content import AnnotationRef
-from bus.messages.reading import require_depth
 from handlers.providers.request import Json
 
-__all__ = ("index_at", "list_at", "object_at", "ref_of", "refs_of", "require_json", "text_at")
-
-
-def require_json(value: Json) -> None:
-    """Look whether the log could hold it, and all that is read from it.
-
-    Raises:
-        DecodeError: a text holds a lone surrogate, a number is none of JSON's, or it is nested too deep.
-    """
-    require_depth(value)
-    try:
-        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-    except UnicodeEncodeError:
-        raise DecodeError("", "a text holds a lone surrogate") from None
-    except ValueError:
-        raise DecodeError("", "a number is not of JSON") from None
+__all__ = ("index_at", "list_at", "object_at", "ref_of", "refs_of", "text_at")
 
 
 def object_at(value: JsonValue, path: str) -> Json:

@@ -9,9 +9,10 @@ from pydantic import JsonValue
 from bus.errors import DecodeError
 from bus.messages.content import AnnotationRef, Block, TextBlock, ThinkingBlock, UnknownBlock
 from bus.messages.message import AssistantMessage, StopReason, now_ms
+from bus.messages.parsing import require_json
 from bus.messages.usage import Rates, Usage
 from handlers.providers.answer import ModelEvent, Piece, read_call, text_of
-from handlers.providers.openai.fields import index_at, list_at, object_at, refs_of, require_json, text_at
+from handlers.providers.openai.fields import index_at, list_at, object_at, refs_of, text_at
 from handlers.providers.openai.usage import usage_of
 from handlers.providers.openai.wire import NO_NAMES, PROVIDER
 from handlers.providers.request import Json

@@ -7,8 +7,8 @@ from pydantic import JsonValue
 
 from bus.messages.content import RedactedThinkingBlock, TextBlock, ThinkingBlock, ToolCallBlock
 from bus.messages.message import AssistantMessage
-from handlers.providers.openai.calls import arguments_text, sent_name
-from handlers.providers.openai.content import name_of
+from handlers.providers.blocks import called, name_of
+from handlers.providers.openai.calls import arguments_text
 from handlers.providers.openai.parts import Audio, File, Image, Part, Text
 from handlers.providers.openai.thinking import as_text
 from handlers.providers.request import Json
@@ -80,7 +80,7 @@ def media_message(moved: Sequence[tuple[str, Sequence[Part]]]) -> Json:
 
 
 def _call(call: ToolCallBlock, wire_id: str, names: WireNames, losses: list[str]) -> Json:
-    function: Json = {"name": sent_name(call, names, losses), "arguments": arguments_text(call, losses)}
+    function: Json = {"name": called(call, names, losses), "arguments": arguments_text(call, losses)}
     return {"id": wire_id, "type": "function", "function": function}
 
 

@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from bus.errors import DecodeError
 from bus.messages.content import Block
 from bus.messages.message import AssistantMessage, StopReason, now_ms
+from bus.messages.parsing import require_json
 from bus.messages.usage import Rates, Usage
 from handlers.providers.answer import ModelEvent, text_of
-from handlers.providers.openai.fields import index_at, list_at, object_at, require_json, text_at
+from handlers.providers.openai.fields import index_at, list_at, object_at, text_at
 from handlers.providers.openai.usage import usage_of
 from handlers.providers.openai.wire import NO_NAMES, PROVIDER
 from handlers.providers.openai_responses.growing import GROWTH, GrowingItem

@@ -7,8 +7,8 @@ from pydantic import JsonValue
 
 from bus.messages.content import RedactedThinkingBlock, TextBlock, ThinkingBlock, ToolCallBlock
 from bus.messages.message import AssistantMessage
-from handlers.providers.openai.calls import arguments_text, sent_name
-from handlers.providers.openai.content import name_of
+from handlers.providers.blocks import called, name_of
+from handlers.providers.openai.calls import arguments_text
 from handlers.providers.openai.parts import Audio, File, Image, Part, Text
 from handlers.providers.openai.thinking import as_text
 from handlers.providers.openai_responses.reasoning import reasoning_item
@@ -113,7 +113,7 @@ class AnswerItems:
         return {
             "type": "function_call",
             "call_id": wire_id,
-            "name": sent_name(call, self._names, self._losses),
+            "name": called(call, self._names, self._losses),
             "arguments": arguments_text(call, self._losses),
         }
 

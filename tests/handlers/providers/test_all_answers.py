@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from bus.errors import MessageError
+from bus.errors import DecodeError, MessageError
 from bus.messages.message import AssistantMessage
 from bus.messages.reading import read_message
 from handlers.providers import (
@@ -149,6 +149,16 @@ def test_a_spoilt_stream_is_a_message_or_a_typed_error(name: str, data: st.DataO
             break
     message = reader.message(fault)
     assert read_message(message.to_json()) == message
+
+
+def test_usage_that_cannot_be_read_spoils_no_more_than_its_event() -> None:
+    reader = GeminiAnswer()
+    reader.take({"candidates": [{"content": {"parts": [{"text": "a"}]}}], "usageMetadata": {"promptTokenCount": 7}})
+    with pytest.raises(DecodeError, match="promptTokensDetails"):
+        reader.take({"usageMetadata": {"promptTokensDetails": "x"}})
+    usage = reader.message("broken off").usage
+    assert usage is not None
+    assert usage.input == 7
 
 
 def _spoilt(value: Json, data: st.DataObject) -> Json:
