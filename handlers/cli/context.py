@@ -64,8 +64,6 @@ def command(
     context, media = run(partial(_context, Settings.of(ctx), session, at))
     form = PROVIDERS[provider].to_request
     request = form(context, model=model, max_tokens=max_tokens, tools=definitions, media=media)
-    for fault in context.faults:
-        tell(f"warning: {fault}")
     for warning in request.warnings:
         tell(f"warning: {warning}")
     output = Output.of(ctx)

@@ -170,3 +170,10 @@ def test_a_context_has_the_form_of_each_provider(lanebus: CommandLine, provider:
     assert "be brief" in answer.out
     assert ": 7" in answer.out or ":7" in answer.out
     assert lanebus("context", "s", "--provider", "nobody").code == 2
+
+
+def test_what_is_wrong_with_a_context_is_told_once(lanebus: CommandLine) -> None:
+    said = '{"role":"user","content":"hi"}\n{"role":"context","kind":"leafMove","to":99}'
+    assert lanebus("publish", "s", "--json", stdin=said).code == 0
+    answer = lanebus("context", "s", "--model", "m")
+    assert answer.err == "warning: entry 2: names entry 99, which is not there before it\n"
