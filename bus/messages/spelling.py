@@ -37,6 +37,8 @@ _USAGE = {
     "imageTokens": "image_tokens",
     "audioTokens": "audio_tokens",
 }
+_TURN_ID = {"loop_id": "loopId", "turn_index": "turnIndex"}
+_INVALID_TURN_ID = "invalidTurnId"
 _MEDIA = {
     "file_id": "fileId",
     "data_base64": "data",
@@ -102,10 +104,18 @@ def canonical(message: Object) -> Object:
         result["usage"] = _rename(usage, _USAGE, "usage")
     if isinstance(number := result.get("id"), int) and not isinstance(number, bool):
         result["id"] = str(number)
+    turn = result.get("turnId")
+    if isinstance(turn, dict) and _is_turn_id(spelled := _rename(turn, _TURN_ID, "turnId")):
+        result["turnId"] = spelled
     metadata = result.get("metadata")
-    if result.get("turnId") is not None and not _is_turn_id(result["turnId"]) and isinstance(metadata, dict | None):
+    if (
+        result.get("turnId") is not None
+        and not _is_turn_id(result["turnId"])
+        and isinstance(metadata, dict | None)
+        and _INVALID_TURN_ID not in (metadata or {})
+    ):
         # Seed 001 reads a malformed turn id as none; the loss is recorded where no provider sees it.
-        result["metadata"] = {**(metadata or {}), "invalidTurnId": result.pop("turnId")}
+        result["metadata"] = {**(metadata or {}), _INVALID_TURN_ID: result.pop("turnId")}
     return result
 
 
