@@ -177,3 +177,12 @@ def test_what_is_wrong_with_a_context_is_told_once(lanebus: CommandLine) -> None
     assert lanebus("publish", "s", "--json", stdin=said).code == 0
     answer = lanebus("context", "s", "--model", "m")
     assert answer.err == "warning: entry 2: names entry 99, which is not there before it\n"
+
+
+def test_a_file_of_tools_that_is_no_json_is_named(lanebus: CommandLine, tmp_path: Path) -> None:
+    lanebus("publish", "s", "hi")
+    tools = tmp_path / "tools.json"
+    tools.write_text('[{"name":"a","name":"b"}]')
+    answer = lanebus("context", "s", "--model", "m", "--tools", tools)
+    assert (answer.code, answer.out) == (1, "")
+    assert answer.err == f"error: {tools}: 0.name: given twice in one object\n"
