@@ -78,7 +78,7 @@ def test_a_batch_of_results_is_one_entry_and_several_messages() -> None:
 
 
 def test_a_tool_s_own_metadata_of_the_same_name_stays() -> None:
-    full = {**result("c", "x"), "terminate": False, "metadata": {"entry": 5}}
+    full: Object = {**result("c", "x"), "terminate": False, "metadata": {"entry": 5}}
     message = read(said("tool", full)).message
     assert isinstance(message, ToolResultMessage)
     assert message.metadata == {"entry": 5, "entry_": {"id": "b", "timestamp": TIME}}

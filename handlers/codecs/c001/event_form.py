@@ -61,13 +61,14 @@ class EventForm:
 
 def _without_notes(message: LlmMessage) -> tuple[LlmMessage, Object]:
     """The message without what the reader of events noted, and that."""
-    match (message.metadata or {}).get(ORIGIN):
-        case {"codec": "001", **notes} if notes and _is_note(notes):
-            rest = {key: item for key, item in (message.metadata or {}).items() if key != ORIGIN}
-            return message.model_copy(update={"metadata": rest or None}), notes
-        case _:
-            return message, {}
+    origin = (message.metadata or {}).get(ORIGIN)
+    if not isinstance(origin, dict) or not _is_ours(origin):
+        return message, {}
+    rest = {key: item for key, item in (message.metadata or {}).items() if key != ORIGIN}
+    return message.model_copy(update={"metadata": rest or None}), origin
 
 
-def _is_note(notes: Object) -> bool:
-    return notes.keys() <= {"turnId", "result"} and isinstance(notes.get("turnId"), str | None)
+def _is_ours(origin: Object) -> bool:
+    noted = origin.keys() - {"codec"}
+    is_turn_told = isinstance(origin.get("turnId"), str | None)
+    return origin.get("codec") == "001" and bool(noted) and noted <= {"turnId", "result"} and is_turn_told

@@ -76,8 +76,10 @@ def assistant_blocks(
                 blocks.append({"type": "thinking", "thinking": text, "signature": signature})
             case ThinkingBlock() | RedactedThinkingBlock():
                 told = as_text(block, target)
-                blocks += [{"type": "text", "text": told}] if told else []
-                left_out = left_out or told is None
+                if told is None:
+                    left_out = True
+                else:
+                    blocks.append({"type": "text", "text": told})
             case ToolCallBlock():
                 blocks.append(_tool_use(block, next(remaining), names, losses))
             case UnknownBlock(raw=raw) if own and raw.get("type") in _SERVER_SIDE:

@@ -100,8 +100,10 @@ def assistant_parts(
                 parts += [_signed(thought, block.signature, losses)] if block.text or block.signature else []
             case ThinkingBlock() | RedactedThinkingBlock():
                 told = as_text(block, target)
-                parts += [{"text": told}] if told else []
-                left_out = left_out or told is None
+                if told is None:
+                    left_out = True
+                else:
+                    parts.append({"text": told})
             case ToolCallBlock():
                 parts.append(_function_call(block, next(remaining), own=own, losses=losses))
             case TextBlock() if own and block.text + (block.signature or ""):

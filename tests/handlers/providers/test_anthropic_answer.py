@@ -212,7 +212,7 @@ def test_what_the_provider_s_own_tools_did_goes_to_no_other_model() -> None:
         ({"content": [{"type": "text", "text": 5}]}, "content.0.text"),
         ({"content": [{"type": "thinking", "thinking": "a", "signature": 5}]}, "content.0.signature"),
         ({"content": [{"type": "redacted_thinking"}]}, "content.0.data"),
-        ({"content": [{"type": "tool_use", "name": "read", "input": {}}]}, "content.0.id"),
+        ({"content": [{"type": "tool_use", "name": "read"}]}, "content.0.id"),
         ({"content": [{"type": "tool_use", "id": "a", "name": "read", "input": [1]}]}, "content.0.input"),
         ({"usage": None}, "usage"),
         ({"usage": [1]}, "usage"),
