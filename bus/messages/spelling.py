@@ -38,7 +38,6 @@ _USAGE = {
     "audioTokens": "audio_tokens",
 }
 _TURN_ID = {"loop_id": "loopId", "turn_index": "turnIndex"}
-_INVALID_TURN_ID = "invalidTurnId"
 _MEDIA = {
     "file_id": "fileId",
     "data_base64": "data",
@@ -96,6 +95,9 @@ def canonical(message: Object) -> Object:
     if role in ("extension", "context", "delta"):  # a tuple, as a role may be anything, also what has no hash
         return message
     result = _rename(message, _MESSAGE, "")
+    turn = result.get("turnId")
+    if isinstance(turn, dict) and _is_turn_id(spelled := _rename(turn, _TURN_ID, "turnId")):
+        result["turnId"] = spelled
     if isinstance(role, str):
         result["role"] = _ROLE.get(role, role)
     if "content" in result:
@@ -104,18 +106,11 @@ def canonical(message: Object) -> Object:
         result["usage"] = _rename(usage, _USAGE, "usage")
     if isinstance(number := result.get("id"), int) and not isinstance(number, bool):
         result["id"] = str(number)
-    turn = result.get("turnId")
-    if isinstance(turn, dict) and _is_turn_id(spelled := _rename(turn, _TURN_ID, "turnId")):
-        result["turnId"] = spelled
-    metadata = result.get("metadata")
-    if (
-        result.get("turnId") is not None
-        and not _is_turn_id(result["turnId"])
-        and isinstance(metadata, dict | None)
-        and _INVALID_TURN_ID not in (metadata or {})
-    ):
+    metadata = {} if result.get("metadata") is None else result["metadata"]
+    is_malformed = result.get("turnId") is not None and not _is_turn_id(result["turnId"])
+    if is_malformed and isinstance(metadata, dict) and "invalidTurnId" not in metadata:
         # Seed 001 reads a malformed turn id as none; the loss is recorded where no provider sees it.
-        result["metadata"] = {**(metadata or {}), _INVALID_TURN_ID: result.pop("turnId")}
+        result["metadata"] = {**metadata, "invalidTurnId": result.pop("turnId")}
     return result
 
 
