@@ -69,7 +69,7 @@ def require_json(value: JsonValue) -> None:
 def _is_deeper(value: JsonValue, limit: int) -> bool:
     # Every entry with free JSON goes through here, most of them flat: only what holds something is looked into.
     level = [value] if isinstance(value, dict | list) else []
-    for _ in range(limit - 1):
+    for _ in range(limit):
         if not level:
             return False
         level = [
