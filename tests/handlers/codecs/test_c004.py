@@ -35,7 +35,7 @@ from bus.messages.message import (
 from bus.messages.reading import Publishable, parse_json
 from bus.messages.turn import TurnId
 from bus.messages.usage import Usage
-from handlers.codecs import C004, ORIGIN, Unsayable, c004
+from handlers.codecs import C000, C004, ORIGIN, Codec, Unsayable, c004
 from handlers.providers import to_anthropic
 from tests.handlers.codecs.faithfulness import logged, require_read_back, require_written_back
 from tests.handlers.codecs.sayings import BASE64, URLS, histories, json_objects, json_values, numbers, objects, texts
@@ -516,6 +516,8 @@ MALFORMED = [
     (user('{"kind":"image","image":{"data":""}}'), "content.0.image.data"),
     (user('{"kind":"image","image":{"data":"A"}}'), "content.0.image.data"),
     (user('{"kind":"image","image":{"data":"not base64"}}'), "content.0.image.data"),
+    (user('{"kind":"image","image":{"data":"\\u00c4\\u00c4\\u00c4\\u00c4"}}'), "content.0.image.data"),
+    (tool(result('"tool_call_id":"a","image_data":"\\u00c4"')), "content.0.tool_result.image_data"),
     (user('{"kind":"image","image":{"data_base64":"!"}}'), "content.0.image.data_base64"),
     (user('{"kind":"image","image":{"data":[137,80]}}'), "content.0.image.data"),
     (user('{"kind":"image","image":{"data":"AAAA","data_base64":"BBBB"}}'), "content.0.image.data_base64"),
@@ -621,3 +623,12 @@ def test_no_json_at_all_raises_anything_but_a_typed_error(value: JsonValue) -> N
         return
     assert logged(found) == tuple(found)
     require_read_back(C004, value)
+
+
+@pytest.mark.parametrize("codec", [C000, C004], ids=["000", "004"])
+@pytest.mark.parametrize("role", ["nobody", "assistant", 7])
+def test_a_forged_origin_makes_no_other_message_of_it(codec: Codec, role: JsonValue) -> None:
+    plain = UserMessage(content=(TextBlock(text="a"),))
+    edits: JsonValue = [{"at": ["role"], "value": role}]
+    forged = plain.model_copy(update={"metadata": {ORIGIN: {"codec": codec.name, "edits": edits}}})
+    assert codec.write([forged], False) == codec.write([plain], False)
