@@ -87,7 +87,7 @@ def _written(dialect: Dialect, group: Group, names: dict[str, str]) -> tuple[lis
         again = dialect.read(value)
     except DecodeError as error:
         # A number beyond what they count to, say. Half of such a message would say something else.
-        return [], [(0, f" ({_kind(group[0])}: {error})")]
+        return [], [(offset, f" ({_kind(message)}: {error})") for offset, message in enumerate(group)]
     losses = list[tuple[int, str]]()
     for offset, (message, back) in enumerate(zip(ours, again, strict=True)):
         kept = cut[offset][1]

@@ -103,9 +103,10 @@ def _by(
         back = read(value, dialect)
     except DecodeError as error:
         # A number beyond what they count to, say. Half of such a message would say something else.
-        return [], [f"{place}: they have no such {type(messages[0]).__name__}: {error}"]
+        reason = f"they have no such {type(messages[0]).__name__}: {error}"
+        return [], [f"{place + index}: {reason}" for index in range(len(messages))]
     if len(back) != len(messages):
-        return [], [f"{place}: they read {len(back)} messages"]
+        return [], [f"{place + index}: they read {len(back)} messages" for index in range(len(messages))]
     losses = [f"{place + index}.content.{block}: {why}" for (index, block), why in said.dropped.items()]
     losses += [f"{place}: in a result, {what}" for what in said.inner]
     for index, (message, again) in enumerate(zip(messages, back, strict=True)):
