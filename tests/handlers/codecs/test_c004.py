@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from functools import reduce
 from pathlib import Path
 
 import pytest
@@ -37,7 +36,7 @@ from bus.messages.message import (
 from bus.messages.reading import Publishable, parse_json
 from bus.messages.turn import TurnId
 from bus.messages.usage import Usage
-from handlers.codecs import C000, C002, C003, C004, ORIGIN, Codec, Unsayable, c004
+from handlers.codecs import C000, C004, ORIGIN, Codec, Unsayable, c004
 from handlers.providers import to_anthropic
 from tests.handlers.codecs.faithfulness import logged, require_read_back, require_written_back
 from tests.handlers.codecs.sayings import BASE64, URLS, histories, json_objects, json_values, numbers, objects, texts
@@ -646,11 +645,3 @@ def test_a_result_that_is_a_number_is_its_text_and_that_is_told(structured: Json
     first, second = [message for message in C004.read_all(written.values) if isinstance(message, ToolResultMessage)]
     assert (first.text_content(), second.text_content()) == (json.dumps(structured), "kept")
     assert written.losses == ("0.content", "0.structured")
-
-
-@pytest.mark.parametrize("codec", [C000, C002, C003, C004], ids=lambda codec: codec.name)
-def test_of_a_batch_that_cannot_be_said_every_result_is_told(codec: Codec) -> None:
-    deep = reduce(lambda inner, _: [inner], range(70), list[JsonValue]())
-    said = [ToolResultMessage(tool_call_id=call, batch_id="b", structured=deep) for call in "ac"]
-    told = codec.write(said, True).losses
-    assert {loss[0] for loss in told} == {"0", "1"}

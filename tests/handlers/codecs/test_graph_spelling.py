@@ -517,3 +517,11 @@ def test_a_result_beside_text_is_kept_as_json_and_said_to_the_model(codec: Codec
     content: list[JsonValue] = [MARKED["result, JSON"], {"type": "text", "text": "beside"}]
     (message,) = codec.read({"role": "tool", "content": content})
     assert message.to_json().count(MARK) == 2
+
+
+@both
+def test_of_a_batch_that_cannot_be_said_every_result_is_told(codec: Codec) -> None:
+    deep = reduce(lambda inner, _: [inner], range(70), list[JsonValue]())
+    said = [ToolResultMessage(tool_call_id=call, batch_id="b", structured=deep) for call in "ac"]
+    told = codec.write(said, True).losses
+    assert {loss[0] for loss in told} == {"0", "1"}
