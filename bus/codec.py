@@ -75,7 +75,7 @@ def _free(message: Publishable | Delta) -> Iterator[tuple[str, JsonValue, int]]:
         if (value := getattr(message, name)) is not None:
             yield name, value, 1
     if isinstance(message, LlmMessage):
-        if kind is AssistantMessage and message.usage is not None and message.usage.raw is not None:
+        if type(message) is AssistantMessage and message.usage is not None and message.usage.raw is not None:
             yield "usage.raw", message.usage.raw, 2
         yield from _free_in(message.content, "content", 2)
 

@@ -104,10 +104,11 @@ def canonical(message: Object) -> Object:
         result["usage"] = _rename(usage, _USAGE, "usage")
     if isinstance(number := result.get("id"), int) and not isinstance(number, bool):
         result["id"] = str(number)
-    metadata = result.get("metadata")
-    if result.get("turnId") is not None and not _is_turn_id(result["turnId"]) and isinstance(metadata, dict | None):
+    metadata = {} if result.get("metadata") is None else result["metadata"]
+    is_malformed = result.get("turnId") is not None and not _is_turn_id(result["turnId"])
+    if is_malformed and isinstance(metadata, dict) and "invalidTurnId" not in metadata:
         # Seed 001 reads a malformed turn id as none; the loss is recorded where no provider sees it.
-        result["metadata"] = {**(metadata or {}), "invalidTurnId": result.pop("turnId")}
+        result["metadata"] = {**metadata, "invalidTurnId": result.pop("turnId")}
     return result
 
 

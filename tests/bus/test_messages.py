@@ -382,6 +382,7 @@ def test_usage_is_combined_priced_and_rated_by_the_formulas_of_seed_001() -> Non
     assert cost.total == cost.input + cost.output + cost.cache_read + cost.cache_write
     assert usage.cache_hit_rate() == 0.75
     assert Usage().cache_hit_rate() == 0.0
+    assert Usage(input=1 - 10**400, cache_read=10**400).cache_hit_rate() == 0.0
     assert usage.combine(Usage()) == usage
     both = usage.combine(usage.model_copy(update={"cost": cost}))
     assert (both.total_tokens, both.cost, both.image_tokens) == (9_000, cost, None)
