@@ -25,13 +25,19 @@ from bus.messages.message import (
     ToolResultMessage,
     UserMessage,
 )
-from bus.messages.reading import Publishable, read_delta, read_extension, read_llm, require_depth
+from bus.messages.parsing import DIGITS_LIMIT, parse_json, require_depth, require_json
+from bus.messages.reading import Publishable, read_delta, read_extension, read_llm
 
 __all__ = ("VERSION", "decode", "decode_delta", "encode")
 
 VERSION = 1
 
 _READ = {Lane.LLM: read_llm, Lane.EXTENSION: read_extension}
+
+# A lone surrogate in a key is written as this, where one in a text is refused: it would be read as another key.
+_REPLACED = "\ufffd".encode()
+_LONG = b"0" * (DIGITS_LIMIT + 1)
+_DIGITS = bytes(48 if 48 <= byte <= 57 else 0 for byte in range(256))
 
 _FREE_IN_ALL = ("metadata",)
 _IN_MESSAGES = (*_FREE_IN_ALL, "raw", "provenance_hint")
@@ -55,14 +61,32 @@ def encode(message: Publishable | Delta) -> bytes:
 
     Raises:
         DecodeError: free JSON in it, such as a tool's arguments or metadata, is nested deeper than its readers follow,
-            or a text in it is none: it holds a lone surrogate.
+            a number has more digits than they read, or a text in it is none: it holds a lone surrogate.
     """
     for path, free, level in _free(message):
         _require_depth_at(level, free, path)
     try:
-        return message.to_json_bytes()
+        data = message.to_json_bytes()
     except PydanticSerializationError:  # without its text, which quotes the message
+        _require_free_json(message)
         raise DecodeError("", "a text holds a lone surrogate, or it is nested too deep") from None
+    if _is_suspect(data):
+        _require_free_json(message)
+        parse_json(data)
+    return data
+
+
+def _is_suspect(data: bytes) -> bool:
+    """Whether a look at the message itself is needed. Hardly ever, and to know it takes a millisecond a megabyte."""
+    return _REPLACED in data or (len(data) > DIGITS_LIMIT and _LONG in data.translate(_DIGITS))
+
+
+def _require_free_json(message: Publishable | Delta) -> None:
+    for path, free, _ in _free(message):
+        try:
+            require_json(free)
+        except DecodeError as error:
+            raise DecodeError(".".join(filter(None, (path, error.path))), error.reason) from None
 
 
 def _free(message: Publishable | Delta) -> Iterator[tuple[str, JsonValue, int]]:

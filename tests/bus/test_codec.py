@@ -22,7 +22,7 @@ from bus.errors import DecodeError, MessageError, UnknownKind, UnknownVersion
 from bus.messages.content import ErrorBlock, ToolResultBlock, UnknownBlock
 from bus.messages.delta import Delta
 from bus.messages.message import LlmMessage
-from bus.messages.reading import parse_json, read_extension, read_llm, read_message
+from bus.messages.reading import Publishable, parse_json, read_extension, read_llm, read_message
 
 HEADER = b"1 1700000000123 somebody"
 USER = b'{"role":"user","content":[{"type":"text","text":"hi"}]}'
@@ -151,6 +151,37 @@ def test_results_inside_each_other_are_no_deeper_than_that_either() -> None:
         block = ToolResultBlock(tool_call_id="c", content=(block,))
     with pytest.raises(DecodeError, match="nested"):
         encode(UserMessage(content=(block,)))
+
+
+@pytest.mark.parametrize(
+    ("message", "path"),
+    [
+        (UserMessage(metadata={"a": {"\ud800": 1}}), "metadata.a"),
+        (ExtensionMessage.of("k", [{"\udfff": 1}]), "data.0"),
+        (AssistantMessage.of(ToolCallBlock(id="c", name="n", arguments={"\ud800": 1})), "content.0.arguments"),
+        (UserMessage(metadata={"a": [10**4300]}), "metadata.a.0"),
+        (ToolResultMessage(tool_call_id="c", structured=-(10**5000)), "structured"),
+        (UserMessage(timestamp=10**4300), ""),
+        (AssistantMessage(usage=Usage(input=10**4300)), ""),
+    ],
+)
+def test_what_no_reader_would_read_as_it_is_is_not_written(message: Publishable, path: str) -> None:
+    with pytest.raises(DecodeError) as caught:
+        encode(message)
+    assert caught.value.path == path
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        UserMessage.text("\ufffd"),
+        ExtensionMessage.of("k", {"\ufffd": "\ufffd"}),
+        UserMessage.text("7" * 9_000),
+        UserMessage(metadata={"a": 10**4300 - 1}),
+    ],
+)
+def test_what_only_looks_like_that_is_written(message: Publishable) -> None:
+    assert read_message(encode(message)) == message
 
 
 def test_brackets_in_a_text_are_no_nesting() -> None:
