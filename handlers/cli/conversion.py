@@ -7,6 +7,7 @@ from pydantic import JsonValue
 from bus.envelope import Envelope
 from bus.errors import MessageError
 from bus.messages.lanes import Lane
+from bus.messages.message import AssistantMessage
 from bus.messages.reading import Publishable
 from handlers.cli.values import BadInput, Values
 from handlers.codecs.codec import Codec
@@ -21,7 +22,7 @@ from handlers.transcripts.moves import Moves
 from handlers.transcripts.pi import PI
 from handlers.transcripts.pi_message import read_pi_message
 
-__all__ = ("SOURCES", "TARGETS", "codec_of", "context_of", "read_messages", "request_of")
+__all__ = ("SOURCES", "TARGETS", "authored", "codec_of", "context_of", "read_messages", "request_of")
 
 SOURCES = (*CODECS, PI.name, NATIVE.name)
 TARGETS = (*CODECS, NATIVE.name, *PROVIDERS)
@@ -45,6 +46,17 @@ def read_messages(source: str, values: Values) -> list[Publishable]:
         except MessageError as error:
             raise BadInput(values.where(number), str(error)) from None
     return messages
+
+
+def authored(messages: Sequence[Publishable], provider: str, model: str) -> list[Publishable]:
+    """The messages with an author on the answers that name none: to nobody else does signed thinking go back."""
+    author = {"provider": provider, "model": model}
+    return [
+        message.model_copy(update=author)
+        if isinstance(message, AssistantMessage) and message.provider is None and message.model is None
+        else message
+        for message in messages
+    ]
 
 
 def context_of(messages: Sequence[Publishable]) -> Context:

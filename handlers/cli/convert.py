@@ -5,7 +5,7 @@ import sys
 
 import click
 
-from handlers.cli.conversion import SOURCES, TARGETS, codec_of, read_messages, request_of
+from handlers.cli.conversion import SOURCES, TARGETS, authored, codec_of, read_messages, request_of
 from handlers.cli.output import Output, tell
 from handlers.cli.values import INPUT_LIMIT_BYTES, read_values, written_values
 from handlers.codecs.codec import Unsayable
@@ -18,12 +18,22 @@ __all__ = ("command",)
 @click.command("convert")
 @click.option("--from", "source", type=click.Choice(SOURCES), required=True, help="Whose messages stdin has.")
 @click.option("--to", "target", type=click.Choice(TARGETS), required=True, help="Whose messages, or what request.")
+@click.option(
+    "--author", metavar="PROVIDER/MODEL", help="Who wrote the answers that do not say it, such as anthropic/claude-x."
+)
 @click.option("--lossy", is_flag=True, help="Leave out what the target cannot say, with a warning for each.")
 @click.option("--model", metavar="NAME", help="Of a request: ask this model; the messages' own if not given.")
 @click.option("--max-tokens", type=click.IntRange(min=1), help="Of a request: most tokens of the answer.")
 @click.pass_context
 def command(
-    ctx: click.Context, source: str, target: str, *, lossy: bool, model: str | None, max_tokens: int | None
+    ctx: click.Context,
+    source: str,
+    target: str,
+    *,
+    author: str | None,
+    lossy: bool,
+    model: str | None,
+    max_tokens: int | None,
 ) -> int:
     """Read messages as JSON from stdin and write them as another system has them: 000 to 004 are the seeds, native is
     this bus. Stdin has one message, a list, or one a line; so has stdout. For a provider it is one request body.
@@ -38,6 +48,8 @@ def command(
         raise click.UsageError("--model and --max-tokens are for a provider's request")
     values = read_values(_read_stdin())
     messages = read_messages(source, values)
+    if author is not None:
+        messages = authored(messages, *_author(author))
     try:
         if is_request:
             request = request_of(messages, target, model=model, max_tokens=max_tokens, lossy=lossy)
@@ -56,6 +68,13 @@ def command(
         tell(f"warning: {loss}")
     Output.of(ctx).json_text(text)
     return 0
+
+
+def _author(text: str) -> tuple[str, str]:
+    provider, slash, model = text.partition("/")
+    if not (provider and slash and model):
+        raise click.UsageError(f"--author {text!r}: want PROVIDER/MODEL")
+    return provider, model
 
 
 def _read_stdin() -> bytes:

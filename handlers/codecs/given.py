@@ -49,7 +49,7 @@ def _require_room(item: JsonValue, name: str) -> None:
     try:
         require_depth(item)
     except DecodeError:
-        raise DecodeError(name, f"nested deeper than {DEPTH_LIMIT - _ROOM + 1}") from None
+        raise DecodeError(name, f"nested deeper than {DEPTH_LIMIT - _ROOM}") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """All codecs by name. Each is imported when it is wanted: nobody needs five of them."""
 
+from functools import partial
 from importlib import import_module
 
 from handlers.codecs.codec import Codec
@@ -16,5 +17,5 @@ def _load(name: str) -> Codec:
     return found
 
 
-CODECS = Lazy({name: lambda name=name: _load(name) for name in _NAMES})
+CODECS = Lazy({name: partial(_load, name) for name in _NAMES})
 """name, such as "004" → the codec of that system's messages"""

@@ -40,6 +40,8 @@ class ToolRun(Frozen):
     """None until there is a result"""
     result: int | None = None
     """position of the result"""
+    child_loop: str | None = None
+    """the loop that it ran, of this session or of another one"""
 
 
 class Turn(Frozen):

@@ -1,6 +1,7 @@
 """All provider forms by name. Each is imported when it is wanted."""
 
 from collections.abc import Mapping
+from functools import partial
 from importlib import import_module
 from typing import NamedTuple, Protocol, Unpack, cast
 
@@ -63,5 +64,5 @@ def _load(name: str) -> Provider:
     return Provider(cast("_ToRequest", to_request), cast("_FromResponse", from_response), cast("_MakeAnswer", answer))
 
 
-PROVIDERS = Lazy({name: lambda name=name: _load(name) for name in _PLACES})
+PROVIDERS = Lazy({name: partial(_load, name) for name in _PLACES})
 """name, such as "openai-chat" → that API's form"""

@@ -36,12 +36,13 @@ def _recognizes(line: JsonValue) -> bool:
 
 def _read(gathered: JsonValue) -> TranscriptEntry:
     """What lines say that were gathered: see `Gathering`."""
+    if not isinstance(gathered, dict):
+        raise DecodeError("", "a line is a JSON object")
     match gathered:
         case {"line": dict(line), "parent": str() | None as parent, "lines": list(lines)}:
-            pass
+            messages = _messages(line, parent, lines, gathered.get("boundary"))
         case _:
-            raise DecodeError("", "a line is a JSON object")
-    messages = _messages(line, parent, lines, gathered.get("boundary"))
+            raise DecodeError("", "a line is gathered first")
     uuid = line.get("uuid")
     message, also = messages[0], messages[1:]
     is_entry = isinstance(uuid, str) and not isinstance(message, ExtensionMessage)

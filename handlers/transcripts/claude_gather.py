@@ -179,12 +179,11 @@ class Gathering:
 
     def _head(self, boundary: JsonValue) -> JsonValue:
         """The boundary, with the uuid that its first kept line has in our tree."""
-        match boundary:
-            case {"preservedSegment": {"headUuid": str(head)} as segment}:
-                kept: Object = {**segment, "headUuid": self._stands.get(head, head)}
-                return {**boundary, "preservedSegment": kept}
-            case _:
-                return boundary
+        segment = boundary.get("preservedSegment") if isinstance(boundary, dict) else None
+        head = segment.get("headUuid") if isinstance(segment, dict) else None
+        if not isinstance(boundary, dict) or not isinstance(segment, dict) or not isinstance(head, str):
+            return boundary
+        return {**boundary, "preservedSegment": {**segment, "headUuid": self._stands.get(head, head)}}
 
     def _named(self, message: Object) -> Object:
         """The message with the names of the tools whose results it holds: the results themselves have none."""
@@ -195,8 +194,9 @@ class Gathering:
 
     def _named_block(self, block: JsonValue) -> JsonValue:
         match block:
-            case {"type": "tool_result", "tool_use_id": str(call)} if call in self._names:
-                return {"name": self._names[call], **block}
+            case dict(result) if result.get("type") == "tool_result":
+                name = self._names.get(str(result.get("tool_use_id")))
+                return result if name is None else {"name": name, **result}
             case _:
                 return block
 

@@ -55,6 +55,8 @@ class TranscriptEntry:
     """what the same line says besides: published in the same step, right behind the message"""
     position: int | None = None
     """where it stood in the log that it was exported from"""
+    is_lost: bool = False
+    """it was of the LLM lane there and cannot be here: what names it is led to its neighbours"""
     id: str | None = None
     is_in_tree: bool = False
     """False: it follows the line before it, and may still be the parent of others"""

@@ -58,6 +58,8 @@ class _Publish:
     put: Put
     old_position: int | None
     """where it stood in the log that it was exported from"""
+    is_lost: bool
+    """it is in the log as something else: see `TranscriptEntry`"""
     outcome: Receipt | BusError | None = None
     is_done: Event = field(default_factory=Event)
 
@@ -161,7 +163,7 @@ class _Import:
         if self._places.needs_positions(ordinal, entry):
             await self._settle(0)
         put = self._places.put(ordinal, entry)
-        publish = _Publish(piece.number, piece.size_bytes, ordinal, put, entry.position)
+        publish = _Publish(piece.number, piece.size_bytes, ordinal, put, entry.position, entry.is_lost)
         self._under_way.append(publish)
         self._under_way_bytes += publish.size_bytes
         # Tasks begin in the order they are started, and a session's publishes are appended in the order they are made.
@@ -196,6 +198,8 @@ class _Import:
             self._bad.append(BadLine(publish.number, str(outcome)))
             if publish.put.own:
                 self._places.failed(publish.ordinal, publish.put.before)
+                if publish.old_position is not None:
+                    self._places.moves.lose(publish.old_position)
         elif isinstance(outcome, BusError):
             raise outcome
         elif outcome is not None:
@@ -208,7 +212,9 @@ class _Import:
             self._last = max(positions) if self._last is None else max(self._last, *positions)
             if publish.put.own:
                 self._places.placed(publish.ordinal, [positions[at] for at in publish.put.own])
-            if publish.old_position is not None:
+            if publish.old_position is not None and publish.is_lost:
+                self._places.moves.lose(publish.old_position)
+            elif publish.old_position is not None:
                 self._places.moves.note(publish.old_position, positions[-1], is_llm=bool(publish.put.own))
 
     def _key(self, data: bytes) -> str:

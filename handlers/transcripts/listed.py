@@ -11,6 +11,7 @@ from handlers.transcripts.errors import CyclicTree
 from handlers.transcripts.format import Format, TranscriptEntry
 from handlers.transcripts.places import Places
 from handlers.transcripts.report import BadLine
+from handlers.transcripts.source import gathered
 
 __all__ = ("ListedTranscript",)
 
@@ -57,7 +58,7 @@ class ListedTranscript:
         return 0 if entry is None else self._places.standing_at(entry)
 
     def _read(self, lines: Iterable[JsonValue], form: Format) -> Iterator[TranscriptEntry | None]:
-        for number, line in enumerate(lines, 1):
+        for number, line in gathered(form, lines):
             try:
                 yield form.read(line)
             except MessageError as error:
@@ -77,7 +78,9 @@ class ListedTranscript:
             )
         if put.own:
             self._places.placed(ordinal, [first + at for at in put.own])
-        if entry.position is not None:
+        if entry.position is not None and entry.is_lost:
+            self._places.moves.lose(entry.position)
+        elif entry.position is not None:
             self._places.moves.note(entry.position, len(self._entries), is_llm=bool(put.own))
 
 

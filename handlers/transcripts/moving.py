@@ -39,17 +39,15 @@ POSITIONS: Mapping[str, tuple[str, ...]] = {
 def moved(message: Publishable) -> Publishable | Moved:
     """The message itself where it names no position, else what gives it once those are known.
 
-    A position that is not there any more, as its entry could not be read, becomes the nearest one of the LLM lane that
-    says the same: for a move and a summary the one before, for a compaction the one behind. What is left nowhere goes
-    as `import.label`, or out of its event or prune.
+    An entry that could not go in is stood for by the nearest one of the LLM lane that says the same: for a move and a
+    summary the one before, for a compaction the one behind. What names an entry that never was there did nothing, and
+    does nothing. A label of such an entry goes as `import.label`, its position out of an event or a prune.
     """
     match message:
         case LeafMove(to=int(to)):
-            return Moved(lambda moves: message.model_copy(update={"to": moves.of(to) or moves.llm_at_or_before(to)}))
+            return Moved(lambda moves: message.model_copy(update={"to": _standing(to, moves)}))
         case Compaction(first_kept=int(kept)):
-            return Moved(
-                lambda moves: message.model_copy(update={"first_kept": moves.of(kept) or moves.llm_at_or_after(kept)})
-            )
+            return Moved(lambda moves: message.model_copy(update={"first_kept": _kept(kept, moves)}))
         case Prune(pruned=pruned):
             return Moved(lambda moves: message.model_copy(update={"pruned": _known(pruned, moves)}))
         case BranchSummary(branch=int(at)):
@@ -64,6 +62,15 @@ def moved(message: Publishable) -> Publishable | Moved:
             return Moved(lambda moves: ExtensionMessage.of(kind, _event(data, POSITIONS[kind], moves)))
         case _:
             return message
+
+
+def _standing(to: int, moves: Moves) -> int | None:
+    """Where a move leads; the last entry is where the log stands, so that a move there moves nothing."""
+    return moves.of(to) or (moves.llm_at_or_before(to) if moves.is_lost(to) else moves.last_llm())
+
+
+def _kept(first: int, moves: Moves) -> int | None:
+    return moves.of(first) or (moves.llm_at_or_after(first) if moves.is_lost(first) else None)
 
 
 def _known(positions: tuple[int, ...], moves: Moves) -> tuple[int, ...]:

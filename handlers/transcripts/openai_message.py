@@ -83,7 +83,7 @@ def _calls(message: Object) -> Iterable[Object]:
         raise DecodeError("tool_calls", "wants a list")
     for index, call in enumerate(calls or ()):
         match call:
-            case {"id": str(call_id), "function": {"name": str(name)} as function}:
+            case {"id": str(call_id), "function": dict(function)} if isinstance(name := function.get("name"), str):
                 yield {"type": "toolCall", "id": call_id, "name": name, **_arguments(function.get("arguments"))}
             case {"id": str(call_id), "custom": {"name": str(name), "input": str(text)}}:
                 custom: Object = {"arguments": {"input": text}, "callType": "custom"}
@@ -93,7 +93,7 @@ def _calls(message: Object) -> Iterable[Object]:
     match message.get("function_call"):
         case None:
             return
-        case {"name": str(name)} as function:
+        case dict(function) if isinstance(name := function.get("name"), str):
             yield {"type": "toolCall", "id": _legacy_id(name), "name": name, **_arguments(function.get("arguments"))}
         case _:
             raise DecodeError("function_call", "wants an object with a name")
@@ -142,14 +142,14 @@ def _block(part: JsonValue, index: str, extras: Object) -> JsonValue:
         case {"type": "text" | "refusal" as kind} if isinstance(text := part.get(str(kind)), str):
             block: Object = {"type": "text", "text": text}
             rest |= {"type": kind} if kind == "refusal" else {}
-        case {"type": "image_url", "image_url": {"url": str(url)} as image}:
+        case {"type": "image_url", "image_url": dict(image)} if isinstance(url := image.get("url"), str):
             block = {"type": "image", "media": _media(url), "detail": image.get("detail")}
-        case {"type": "input_audio", "input_audio": {"data": str(data)} as audio}:
+        case {"type": "input_audio", "input_audio": dict(audio)} if isinstance(data := audio.get("data"), str):
             mime_type = _AUDIO.get(str(audio.get("format")), f"audio/{audio.get('format')}")
             block = {"type": "audio", "media": {"kind": "data", "data": data, "mimeType": mime_type}}
-        case {"type": "file", "file": {"file_data": str(data)} as file}:
+        case {"type": "file", "file": dict(file)} if isinstance(data := file.get("file_data"), str):
             block = {"type": "document", "media": {**_media(data), "filename": file.get("filename")}}
-        case {"type": "file", "file": {"file_id": str(file_id)} as file}:
+        case {"type": "file", "file": dict(file)} if isinstance(file_id := file.get("file_id"), str):
             block = {
                 "type": "document",
                 "media": {"kind": "file_id", "fileId": file_id, "filename": file.get("filename")},

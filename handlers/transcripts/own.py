@@ -82,8 +82,12 @@ def _read(line: JsonValue) -> TranscriptEntry:
     if lane not in [each.value for each in Lane]:
         raise DecodeError("lane", "wants one of " + ", ".join(Lane))
     if "error" in line:
-        # Its old position is nobody's any more: what named it is led to the entry before.
-        return TranscriptEntry(message=ExtensionMessage.of("import.unreadable", line))
+        kept = ExtensionMessage.of("import.unreadable", line)
+        # One that somebody else wrote below a position that is another's was never at that position.
+        is_entry = "delta" not in line
+        return TranscriptEntry(
+            message=kept, position=position if is_entry else None, is_lost=is_entry and lane == Lane.LLM
+        )
     message = _message(line, Lane(lane))
     return TranscriptEntry(message=moved(message), position=position)
 

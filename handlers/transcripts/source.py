@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from pydantic import JsonValue
@@ -12,7 +12,7 @@ from bus.messages.reading import parse_json
 from handlers.transcripts.format import Format, Line, TranscriptEntry, UnknownFormat
 from handlers.transcripts.lines import LINE_LIMIT_BYTES, RawLine
 
-__all__ = ("DOCUMENT_LIMIT_BYTES", "DocumentTooLarge", "Piece", "Source", "canonical_json")
+__all__ = ("DOCUMENT_LIMIT_BYTES", "DocumentTooLarge", "Piece", "Source", "canonical_json", "gathered")
 
 DOCUMENT_LIMIT_BYTES = LINE_LIMIT_BYTES
 """A file that is one JSON document is read as a whole, so it has a bound, the same as that of a line."""
@@ -82,15 +82,15 @@ class Source:
                 content = canonical_json(value)
                 yield _read(found, Line(number, len(content), value, content))
             return
-        gatherer = found.gather() if found.gather else None
+        gatherer = found.gather() if found.gather else _EachByItself()
         async for raw in self._lines():
             line = _parsed(raw)
             if isinstance(line, Piece):
                 yield line
             elif line is not None:
-                for complete in gatherer.take(line) if gatherer else (line,):
+                for complete in gatherer.take(line):
                     yield _read(found, complete)
-        for complete in gatherer.end() if gatherer else ():
+        for complete in gatherer.end():
             yield _read(found, complete)
 
     async def _lines(self) -> AsyncIterator[RawLine]:
@@ -153,6 +153,31 @@ class Source:
                 raise DocumentTooLarge(DOCUMENT_LIMIT_BYTES)
             parts.append(line.data)
         return b"\n".join(parts)
+
+
+class _EachByItself:
+    """The gatherer of a format whose lines each say something whole."""
+
+    def take(self, line: Line) -> Iterable[Line]:
+        return (line,)
+
+    def end(self) -> Iterable[Line]:
+        return ()
+
+
+def gathered(form: Format, values: Iterable[JsonValue]) -> Iterator[tuple[int, JsonValue]]:
+    """What `form.read` is given, with the numbers: for a transcript whose lines are in memory.
+
+    Raises:
+        MessageError: the values are one document, and no conversation of the format.
+    """
+    gatherer = form.gather() if form.gather else _EachByItself()
+    split = form.split([*values]) if form.split else values
+    for number, value in enumerate(split, 1):
+        for complete in gatherer.take(Line(number, 0, value, b"")):
+            yield complete.number, complete.value
+    for complete in gatherer.end():
+        yield complete.number, complete.value
 
 
 def canonical_json(value: JsonValue) -> bytes:

@@ -100,6 +100,23 @@ def test_what_cannot_be_said_is_named_and_nothing_is_written(lanebus: CommandLin
     assert len(json.loads(out)) == 2
 
 
+def test_signed_thinking_goes_back_to_the_author_who_is_named(lanebus: CommandLine) -> None:
+    said: JsonValue = {"kind": "thinking", "thinking": {"text": "hm", "signature": "c2ln"}}
+    answer: JsonValue = {"role": "assistant", "content": [said, {"kind": "text", "text": "yes"}]}
+    question: JsonValue = {"role": "user", "content": [{"kind": "text", "text": "a"}]}
+    for author, signatures in (("anthropic/m", 1), ("anthropic/other", 0), ("openai/m", 0)):
+        code, out, _ = convert(
+            lanebus, "004", "anthropic", lines(question, answer), "--author", author, "--model", "m", "--lossy"
+        )
+        assert (code, out.count('"signature":"c2ln"')) == (0, signatures), author
+
+
+def test_an_author_has_a_provider_and_a_model(lanebus: CommandLine) -> None:
+    code, out, err = convert(lanebus, "native", "native", lines(ANSWERED), "--author", "anthropic")
+    assert (code, out) == (2, "")
+    assert "PROVIDER/MODEL" in err
+
+
 def test_an_extension_message_is_no_part_of_a_request_and_that_is_told(lanebus: CommandLine) -> None:
     stdin = lines(SAID, EXTENSION)
     code, out, err = convert(lanebus, "native", "anthropic", stdin, "--model", "m")

@@ -7,6 +7,7 @@ from bus.messages.events import (
     AgentStarted,
     ParallelLoopsEnded,
     ParallelLoopsStarted,
+    ToolEnded,
     TurnEnded,
     TurnStarted,
 )
@@ -83,6 +84,16 @@ def test_a_loop_took_what_its_turns_took_and_what_its_end_repeats_counts_only_wi
     assert loop_usage(state, "s.m.2") == TOOK
     assert loop_usage(state, "none") == Usage()
     assert total_usage(state) == TOOK.combine(TOOK).combine(TOOK).combine(TOOK)
+
+
+def test_a_tool_s_loop_is_known_before_and_after_it_begins() -> None:
+    turn = TurnId(loop_id="s.m.1", turn_index=0)
+    tool = ToolEnded(turn_id=turn, tool_call_id="c", tool_name="ask", is_error=False, child_loop_id="s.x.1")
+    child = [started("s.x.1", "s.m.1"), ended("s.x.1")]
+    for order in ([tool, *child], [*child, tool]):
+        state = state_of(started("s.m.1"), TurnStarted(turn_id=turn), *order)
+        assert [run.child_loop for run in state.turns[0].tools] == ["s.x.1"]
+        assert children(state, "s.m.1") == ("s.x.1",)
 
 
 def test_of_loops_side_by_side_one_is_taken() -> None:

@@ -9,6 +9,7 @@ from typing import get_args
 
 import anyio
 import pytest
+from hypothesis import given
 
 from bus import (
     BranchSummary,
@@ -26,9 +27,10 @@ from bus import (
     UserMessage,
 )
 from bus.errors import ForgedEntry, UnknownVersion
-from bus.messages import events
+from bus.messages import context_entry, events
 from bus.messages.events import AgentEnded, AgentEvent, MessageEnded, TurnEnded, TurnStarted
 from bus.messages.message import AssistantMessage
+from bus.messages.reading import parse_json
 from bus.messages.turn import TurnId
 from bus.messages.usage import Usage
 from handlers.agent.demo import demo_agent
@@ -36,9 +38,12 @@ from handlers.agent.standing import SEEN
 from handlers.agent.worker import Worker
 from handlers.context.build import build_context
 from handlers.transcripts.importer import OwnLog, import_transcript
+from handlers.transcripts.listed import ListedTranscript
 from handlers.transcripts.moving import POSITIONS
 from handlers.transcripts.own import OWN, entry_line, header_line
 from tests.handlers.agents import SECONDS
+from tests.handlers.entries import folded
+from tests.handlers.lane_logs import lane_logs
 from tests.handlers.transcript_files import messages_of
 
 __all__ = ()
@@ -141,6 +146,23 @@ def test_every_event_that_names_positions_is_known() -> None:
         if kind is not AgentEvent
     }
     assert {kind: names for kind, names in found.items() if names} == dict(POSITIONS)
+
+
+def test_every_context_entry_that_names_positions_is_known() -> None:
+    kinds = get_args(get_args(context_entry.AnyContextEntry)[0])
+    named = {
+        (kind.__name__, name)
+        for kind in kinds
+        for name, field in kind.model_fields.items()
+        if _is_position(field.annotation) or any(map(_is_position, field.metadata))
+    }
+    assert named == {
+        ("LeafMove", "to"),
+        ("Compaction", "first_kept"),
+        ("BranchSummary", "branch"),
+        ("Label", "target"),
+        ("Prune", "pruned"),
+    }
 
 
 def _is_position(annotation: object) -> bool:
@@ -250,6 +272,15 @@ async def test_an_agents_session_comes_back_equal(tmp_path: Path) -> None:
         await import_transcript(second, file_of(lines))
         assert len(lines) > 15
         assert without_origin(await exported(second)) == without_origin(lines)
+
+
+@given(lane_logs())
+async def test_any_log_shows_a_model_the_same_once_it_was_carried_elsewhere(entries: list[Envelope]) -> None:
+    # Positions have gaps where the other lane would be, so each entry comes to stand at another one.
+    carried = ListedTranscript([parse_json(entry_line(entry)) for entry in entries], OWN, session="s")
+    assert carried.bad == ()
+    assert (await build_context(carried)).messages == folded(entries).messages
+    assert [entry.position for entry in carried.entries] == list(range(1, len(entries) + 1))
 
 
 async def test_a_real_session_comes_back_equal(tmp_path: Path, seed_data: Path) -> None:

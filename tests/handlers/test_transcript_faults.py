@@ -10,9 +10,10 @@ from pydantic import JsonValue
 from bus import Compaction, Envelope, Label, Lane, LeafMove, UserMessage
 from bus.errors import MessageError
 from bus.messages.reading import parse_json
-from handlers.transcripts.format import Format, Line
+from handlers.transcripts.format import Format
 from handlers.transcripts.importer import FORMATS
 from handlers.transcripts.own import entry_line
+from handlers.transcripts.source import gathered
 from tests.handlers.test_claude_code import PARALLEL, THINKING, answer, line, user
 from tests.handlers.test_openai_transcript import TALK
 from tests.handlers.transcript_files import Object
@@ -91,20 +92,13 @@ def with_fault(value: JsonValue, path: tuple[str | int, ...], fault: JsonValue) 
 
 def read_all(known: Format, values: list[JsonValue]) -> int:
     """How many lines could be read, the way an import reads them."""
-    gatherer = known.gather() if known.gather else None
     count = 0
-    for number, value in enumerate([*values, None], 1):
-        if number > len(values):
-            lines = gatherer.end() if gatherer else ()
-        else:
-            one = Line(number, 1, value, b"")
-            lines = gatherer.take(one) if gatherer else (one,)
-        for complete in lines:
-            try:
-                known.read(complete.value)
-            except MessageError:
-                continue
-            count += 1
+    for _, value in gathered(known, values if known.split is None else [values]):
+        try:
+            known.read(value)
+        except MessageError:
+            continue
+        count += 1
     return count
 
 

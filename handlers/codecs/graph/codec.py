@@ -4,7 +4,7 @@ What is written is read back at once and compared with what was to be said: what
 path, whether or not anybody thought of it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -14,6 +14,7 @@ from bus.errors import DecodeError
 from bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
 from bus.messages.reading import Publishable
 from handlers.codecs.codec import ORIGIN, Codec, Written, written
+from handlers.codecs.graph.batch import grouped
 from handlers.codecs.graph.dialect import Dialect
 from handlers.codecs.graph.message_in import read
 from handlers.codecs.graph.message_out import plain
@@ -34,7 +35,7 @@ def _write(dialect: Dialect, messages: Sequence[Publishable], lossy: bool) -> Wr
     losses: list[str] = []
     names: dict[str, str] = {}
     place = 0
-    for group in _grouped(messages):
+    for group in grouped(messages):
         said = [message for message in group if isinstance(message, LlmMessage)]
         if said:
             value, lost = _one(said, place, names, dialect)
@@ -44,27 +45,6 @@ def _write(dialect: Dialect, messages: Sequence[Publishable], lossy: bool) -> Wr
             losses += [f"{place}: {_what(message)}" for message in group]
         place += len(group)
     return written(dialect.name, values, losses, lossy=lossy)
-
-
-def _grouped(messages: Sequence[Publishable]) -> Iterator[list[Publishable]]:
-    """Each message alone, but results of one batch that follow each other together."""
-    group: list[Publishable] = []
-    for message in messages:
-        if group and not _goes_on(group[-1], message):
-            yield group
-            group = []
-        group.append(message)
-    if group:
-        yield group
-
-
-def _goes_on(last: Publishable, message: Publishable) -> bool:
-    """Whether it is of the batch of the one before it. The first of a batch that was read has the batch's id."""
-    match last, message:
-        case ToolResultMessage(batch_id=str(one)), ToolResultMessage(batch_id=str(other)):
-            return one == other != message.id
-        case _:
-            return False
 
 
 def _one(

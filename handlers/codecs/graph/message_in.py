@@ -18,6 +18,7 @@ from bus.messages.message import (
 from bus.messages.parsing import DEPTH_LIMIT, require_depth, require_json
 from bus.messages.usage import Usage
 from handlers.codecs.codec import ORIGIN
+from handlers.codecs.graph.batch import batch_name
 from handlers.codecs.graph.blocks_in import BlockReader, renamed
 from handlers.codecs.graph.calls import calls_beside
 from handlers.codecs.graph.dialect import MESSAGE_ALIASES, Dialect
@@ -110,7 +111,7 @@ def _messages(
         case "tool":
             results, origin = _results(content, reader)
             first, *others = results
-            batch = None if not others else id or f"batch:{first.tool_call_id}"
+            batch = None if not others else id or batch_name(results)
             head = first.model_copy(
                 update={"timestamp": moment, "id": id, "metadata": metadata, "raw": shape.raw, "batch_id": batch}
             )

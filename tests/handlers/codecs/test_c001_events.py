@@ -139,6 +139,11 @@ def test_a_message_that_only_its_loop_s_end_tells_of_is_appended_before_it() -> 
     assert ended.stop_reason == "stop"
 
 
+def test_what_was_said_twice_and_ended_once_is_two_messages() -> None:
+    found = through([message_end(prompt("Hi")), agent_end(prompt("Hi"), prompt("Hi"))])
+    assert [type(message) for message in messages(found)] == [UserMessage, UserMessage]
+
+
 def test_the_same_words_in_two_turns_are_two_messages() -> None:
     said: list[JsonValue] = []
     for index in range(2):

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
+from bus.codec import encode
 from bus.errors import DecodeError, MessageError, UnknownRole
 from bus.messages.content import (
     AudioBlock,
@@ -33,7 +34,7 @@ from bus.messages.message import (
     ToolResultMessage,
     UserMessage,
 )
-from bus.messages.reading import Publishable, parse_json
+from bus.messages.reading import Publishable, parse_json, read_message
 from bus.messages.turn import TurnId
 from bus.messages.usage import Usage
 from handlers.codecs import C000, C004, ORIGIN, Codec, Unsayable, c004
@@ -582,7 +583,9 @@ def test_a_malformed_message_is_refused_with_the_path_to_its_fault(text: str, pa
     ],
 )
 def test_what_is_read_can_be_published_however_deep_it_is(text: str) -> None:
-    require_read_back(C004, parse_json(text))
+    value = parse_json(text)
+    require_read_back(C004, value)
+    assert [read_message(encode(message)) for message in C004.read(value)] == [*C004.read(value)]
 
 
 @pytest.mark.parametrize("role", ["", "custom", "extension", "context", "User"])

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from bus.envelope import Envelope
@@ -79,3 +80,14 @@ def test_any_log_is_written_or_each_loss_is_named_with_its_path(codec: Codec, lo
         assert caught.value.losses == written.losses
     for value in written.values:
         codec.read(value)
+
+
+@both
+@settings(max_examples=200, deadline=None)
+@given(values=st.lists(graph_messages, max_size=3), again=st.integers(1, 2))
+def test_a_conversation_comes_back_message_by_message(
+    codec: Codec, values: list[dict[str, JsonValue]], again: int
+) -> None:
+    said = values * again
+    messages = [message for value in said for message in codec.read(value)]
+    assert [exactly(value) for value in codec.write(messages, False).values] == [exactly(value) for value in said]

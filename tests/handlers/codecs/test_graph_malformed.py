@@ -4,11 +4,12 @@ import pytest
 from pydantic import JsonValue
 
 from bus.errors import DecodeError, MessageError
-from bus.messages.reading import parse_json
+from bus.messages.parsing import parse_json
+from bus.messages.reading import read_message
 from handlers.codecs.c002 import C002
 from handlers.codecs.c003 import C003
 from handlers.codecs.codec import Codec
-from tests.handlers.codecs.malformed import BAD_BASE64, BAD_TEXTS, BAD_URLS, BAD_VALUES
+from tests.handlers.codecs.malformed import BAD_BASE64, BAD_TEXTS, BAD_URLS, BAD_VALUES, deep
 
 __all__ = ()
 
@@ -185,3 +186,22 @@ def test_a_malformed_message_is_refused_and_the_fault_named(codec: Codec, value:
 def test_what_is_no_json_never_becomes_a_message(codec: Codec, text: bytes) -> None:
     with pytest.raises(MessageError):
         codec.read(parse_json(text))
+
+
+@both
+@pytest.mark.parametrize("levels", range(45, 66))
+def test_what_is_read_can_be_kept_however_deep_it_is(codec: Codec, levels: int) -> None:
+    for value in (
+        user(parsed_content=deep(levels)),
+        user(metadata={"origin": deep(levels)}),
+        user({"type": "new", "x": deep(levels)}),
+        user({"type": "text", "text": "a", "x": deep(levels)}),
+        user({"type": "tool_call", "id": "c", "name": "n", "args": {"x": deep(levels)}}),
+        result(call_id="c", output=[deep(levels)]),
+    ):
+        try:
+            messages = codec.read(value)
+        except DecodeError as error:
+            assert "nested deeper" in str(error)  # noqa: PT017  # either is right, if it is one of them
+        else:
+            assert [read_message(message.to_json()) for message in messages] == [*messages]

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from handlers.codecs.c002 import C002
 from handlers.codecs.c003 import C003
 from handlers.codecs.codec import Codec
-from handlers.providers import ProviderRequest, to_anthropic, to_openai_chat, to_openai_responses
+from handlers.providers import ProviderRequest, to_anthropic, to_gemini, to_openai_chat, to_openai_responses
 from tests.handlers.entries import context_of
 
 __all__ = ()
@@ -48,7 +48,7 @@ HISTORY: list[dict[str, JsonValue]] = [
 
 
 @pytest.mark.parametrize("codec", [C002, C003], ids=["002", "003"])
-@pytest.mark.parametrize("form", [to_anthropic, to_openai_chat, to_openai_responses])
+@pytest.mark.parametrize("form", [to_anthropic, to_gemini, to_openai_chat, to_openai_responses])
 def test_what_stands_beside_the_content_is_on_no_wire(codec: Codec, form: Callable[..., ProviderRequest]) -> None:
     messages = [message for value in HISTORY for message in codec.read(value)]
     assert sum(CANARY in message.to_json() for message in messages) == len(HISTORY)

@@ -525,3 +525,13 @@ def test_of_a_batch_that_cannot_be_said_every_result_is_told(codec: Codec) -> No
     said = [ToolResultMessage(tool_call_id=call, batch_id="b", structured=deep) for call in "ac"]
     told = codec.write(said, True).losses
     assert {loss[0] for loss in told} == {"0", "1"}
+
+
+@both
+@pytest.mark.parametrize("more", [{}, {"message_id": ""}, {"message_id": "t"}, {"message_id": "batch:2:a"}])
+def test_two_messages_of_the_same_results_stay_two(codec: Codec, more: Object) -> None:
+    results: JsonValue = [{"type": "tool_result", "call_id": call, "output": "x"} for call in "aba"]
+    value: Object = {"role": "tool", "content": results, **more}
+    messages = [message for _ in range(3) for message in codec.read(value)]
+    assert len(messages) == 9
+    assert write(codec, *messages) == [value] * 3

@@ -1,0 +1,37 @@
+"""Batches: results that one message of theirs held, and which of ours are one message again."""
+
+from collections.abc import Iterator, Sequence
+
+from bus.messages.message import ToolResultMessage
+from bus.messages.reading import Publishable
+
+__all__ = ("batch_name", "grouped")
+
+_PREFIX = "batch"
+
+
+def batch_name(results: Sequence[ToolResultMessage]) -> str:
+    """What a batch is called whose message has no id. It says how many it holds, as the next may be called the same."""
+    return f"{_PREFIX}:{len(results)}:{results[0].tool_call_id}"
+
+
+def grouped(messages: Sequence[Publishable]) -> Iterator[list[Publishable]]:
+    """Each message alone, but results of one batch that follow each other together."""
+    group: list[Publishable] = []
+    for message in messages:
+        if group and not _goes_on(group, message):
+            yield group
+            group = []
+        group.append(message)
+    if group:
+        yield group
+
+
+def _goes_on(group: list[Publishable], message: Publishable) -> bool:
+    """Whether it is of the batch before it. The first of a batch that was read has the batch's id, if there is one."""
+    match group[0], message:
+        case ToolResultMessage(batch_id=str(one)) as first, ToolResultMessage(batch_id=str(other)):
+            is_full = not first.id and one == f"{_PREFIX}:{len(group)}:{first.tool_call_id}"
+            return one == other != message.id and not is_full
+        case _:
+            return False
