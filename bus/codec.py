@@ -5,25 +5,52 @@ is version, milliseconds by the server's clock and producer with a space between
 write them; this module reads them, and is where an older version would be lifted to the present one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
+from pydantic import JsonValue
 from pydantic_core import PydanticSerializationError
 
 from bus.envelope import Envelope, Unreadable
 from bus.errors import DecodeError, ForgedEntry, MessageError, UnknownRole, UnknownVersion
-from bus.messages.content import ToolCallBlock
+from bus.messages.content import Block, ErrorBlock, ToolCallBlock, ToolResultBlock, UnknownBlock
 from bus.messages.delta import Delta
 from bus.messages.extension import ExtensionMessage
 from bus.messages.lanes import Lane
-from bus.messages.message import AssistantMessage
-from bus.messages.reading import Publishable, read_delta, read_extension, read_llm, require_depth
+from bus.messages.message import (
+    AssistantMessage,
+    DeveloperMessage,
+    LlmMessage,
+    SystemMessage,
+    ToolResultMessage,
+    UserMessage,
+)
+from bus.messages.parsing import DIGITS_LIMIT, parse_json, require_depth, require_json
+from bus.messages.reading import Publishable, read_delta, read_extension, read_llm
 
 __all__ = ("VERSION", "decode", "decode_delta", "encode")
 
 VERSION = 1
 
 _READ = {Lane.LLM: read_llm, Lane.EXTENSION: read_extension}
+
+# A lone surrogate in a key is written as this, where one in a text is refused: it would be read as another key.
+_REPLACED = "\ufffd".encode()
+_LONG = b"0" * (DIGITS_LIMIT + 1)
+_DIGITS = bytes(48 if 48 <= byte <= 57 else 0 for byte in range(256))
+
+_FREE_IN_ALL = ("metadata",)
+_IN_MESSAGES = (*_FREE_IN_ALL, "raw", "provenance_hint")
+_FREE: Mapping[type, tuple[str, ...]] = {
+    ExtensionMessage: ("data",),
+    **dict.fromkeys((SystemMessage, DeveloperMessage, UserMessage, AssistantMessage), _IN_MESSAGES),
+    ToolResultMessage: (*_IN_MESSAGES, "structured"),
+    ToolCallBlock: ("arguments", "metadata"),
+    ToolResultBlock: ("structured", "metadata"),
+    UnknownBlock: ("raw",),
+    ErrorBlock: ("data",),
+}
+"""Fields that hold any JSON, of each type of message and block that has such."""
 
 Entry = tuple[bytes, Sequence[bytes]]
 """A stream entry as the server sends it: its id, then names and values in turn."""
@@ -33,20 +60,69 @@ def encode(message: Publishable | Delta) -> bytes:
     """The message's JSON in UTF-8, as it goes into field `m`.
 
     Raises:
-        DecodeError: its data or a tool's arguments are nested deeper than the readers of the log follow, or a text in
-            it is none: it holds a lone surrogate.
+        DecodeError: free JSON in it, such as a tool's arguments or metadata, is nested deeper than its readers follow,
+            a number has more digits than they read, or a text in it is none: it holds a lone surrogate.
     """
-    # By type, as pydantic's isinstance() takes longer than all of this: it goes through Python for another class.
-    if type(message) is ExtensionMessage:
-        require_depth(message.data, "data")
-    elif type(message) is AssistantMessage:
-        for block in message.content:
-            if type(block) is ToolCallBlock:
-                require_depth(block.arguments, "content")
+    for path, free, level in _free(message):
+        _require_depth_at(level, free, path)
     try:
-        return message.to_json_bytes()
+        data = message.to_json_bytes()
     except PydanticSerializationError:  # without its text, which quotes the message
+        _require_free_json(message)
         raise DecodeError("", "a text holds a lone surrogate, or it is nested too deep") from None
+    if _is_suspect(data):
+        _require_free_json(message)
+        parse_json(data)
+    return data
+
+
+def _is_suspect(data: bytes) -> bool:
+    """Whether a look at the message itself is needed. Hardly ever, and to know it takes a millisecond a megabyte."""
+    return _REPLACED in data or (len(data) > DIGITS_LIMIT and _LONG in data.translate(_DIGITS))
+
+
+def _require_free_json(message: Publishable | Delta) -> None:
+    for path, free, _ in _free(message):
+        try:
+            require_json(free)
+        except DecodeError as error:
+            raise DecodeError(".".join(filter(None, (path, error.path))), error.reason) from None
+
+
+def _free(message: Publishable | Delta) -> Iterator[tuple[str, JsonValue, int]]:
+    """Free JSON in a message: where it stands, what it is, and how many objects and lists are around it."""
+    # By type, as pydantic's isinstance() takes longer than all of this: it goes through Python for another class.
+    kind = type(message)
+    if kind is Delta:
+        return
+    for name in _FREE.get(kind, _FREE_IN_ALL):
+        if (value := getattr(message, name)) is not None:
+            yield name, value, 1
+    if isinstance(message, LlmMessage):
+        if type(message) is AssistantMessage and message.usage is not None and message.usage.raw is not None:
+            yield "usage.raw", message.usage.raw, 2
+        yield from _free_in(message.content, "content", 2)
+
+
+def _free_in(blocks: Iterable[Block], path: str, level: int) -> Iterator[tuple[str, JsonValue, int]]:
+    for index, block in enumerate(blocks):
+        for name in _FREE.get(type(block), ()):
+            if (value := getattr(block, name)) is not None:
+                yield f"{path}.{index}.{name}", value, level + 1
+        if type(block) is ToolResultBlock:
+            yield f"{path}.{index}.content", [], level + 1
+            yield from _free_in(block.content, f"{path}.{index}.content", level + 2)
+
+
+def _require_depth_at(level: int, value: JsonValue, path: str) -> None:
+    if not isinstance(value, dict | list):
+        return
+    for _ in range(level):
+        value = [value]
+    try:
+        require_depth(value)
+    except DecodeError as error:
+        raise DecodeError(path, error.reason) from None
 
 
 def decode(session: str, lane: Lane, entry: Entry) -> Envelope:

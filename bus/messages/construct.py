@@ -92,7 +92,8 @@ def image_message(
             else MediaRef.from_url(image_url, mime_type=mime_type)
         )
     except ValidationError as error:
-        raise InvalidContent(f"image: {error.errors(include_url=False)[0]['msg']}") from None
+        reason = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
+        raise InvalidContent(f"image: {reason}") from None
     return multimodal_message([*([] if text is None else [text]), ImageBlock(media=media)], role)
 
 

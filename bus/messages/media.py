@@ -24,7 +24,8 @@ MediaKind = Literal["url", "file_id", "data", "sha256"]
 
 _OCTETS = "application/octet-stream"
 
-# Of these, filetype looks at fewer bytes than tell them apart from other data. Source: seed 000
+# Of these, filetype looks at fewer bytes than tell them apart from other data, as of bitmaps, where two letters would
+# make one of a text about cars. Of webp it looks at more than are always there. Source: seed 000
 _HEADS = {"image/png": (b"\x89PNG\r\n\x1a\n",), "image/gif": (b"GIF87a", b"GIF89a")}
 
 # filetype's names beside the ones that providers take
@@ -34,7 +35,9 @@ _NAMES = {"audio/x-wav": "audio/wav", "audio/x-flac": "audio/flac", "audio/m4a":
 def sniff(data: bytes) -> str | None:
     """The media type that the first bytes show, such as "image/png"; None for text and for what is not known."""
     kind: str | None = filetype.guess_mime(data[:8192])  # pyright: ignore[reportUnknownMemberType]  # untyped, see above
-    if kind is None or not data.startswith(_HEADS.get(kind, b"")):
+    if kind is None:
+        return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
+    if not data.startswith(_HEADS.get(kind, b"")) or (kind == "image/bmp" and any(data[6:10])):
         return None
     return _NAMES.get(kind, kind)
 

@@ -279,6 +279,11 @@ class ToolResultMessage(LlmMessage):
             for block in blocks
         )
 
+    @classmethod
+    def from_result(cls, result: ToolResultBlock) -> Self:
+        """The message that one result is, stamped with the present time."""
+        return cls.from_results((result,))[0]
+
     def as_block(self) -> ToolResultBlock:
         """The result as a block of another message, as some systems have it."""
         return ToolResultBlock(

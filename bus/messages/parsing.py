@@ -9,10 +9,15 @@ from pydantic import JsonValue
 
 from bus.errors import DecodeError
 
-__all__ = ("DEPTH_LIMIT", "parse_json", "require_depth", "require_json")
+__all__ = ("DEPTH_LIMIT", "DIGITS_LIMIT", "parse_json", "require_depth", "require_json")
 
 DEPTH_LIMIT = 64
 """Objects and lists inside each other; parsers disagree above, and no message needs it."""
+
+DIGITS_LIMIT = 4300
+"""Of a whole number. Source: Python, which takes no longer texts for numbers."""
+
+_TOO_LONG = 10**DIGITS_LIMIT
 
 
 def parse_json(data: bytes | str) -> JsonValue:
@@ -57,7 +62,7 @@ def require_json(value: JsonValue) -> None:
     """Look whether a value that was parsed elsewhere is JSON as `parse_json` gives it.
 
     Raises:
-        DecodeError: nested too deep, a number that is not finite, a lone surrogate; names the path to it.
+        DecodeError: nested too deep, a number that is not finite or too long, a lone surrogate; names the path to it.
     """
     require_depth(value)
     try:
@@ -69,7 +74,7 @@ def require_json(value: JsonValue) -> None:
 def _is_deeper(value: JsonValue, limit: int) -> bool:
     # Every entry with free JSON goes through here, most of them flat: only what holds something is looked into.
     level = [value] if isinstance(value, dict | list) else []
-    for _ in range(limit - 1):
+    for _ in range(limit):
         if not level:
             return False
         level = [
@@ -151,6 +156,8 @@ def _fault_in(value: JsonValue) -> tuple[str, str]:
         path, node = stack.pop()
         if isinstance(node, float) and not math.isfinite(node):
             return path, "is not a finite number"
+        if isinstance(node, int) and abs(node) >= _TOO_LONG:
+            return path, "a number has too many digits"
         keys = [key for key, _ in _children(node)]
         if not all(map(_is_text, [node, *keys] if isinstance(node, str) else keys)):
             return path, "a text holds a lone surrogate"

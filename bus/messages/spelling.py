@@ -20,6 +20,7 @@ _MESSAGE = {
     "turn_id": "turnId",
     "stop_reason": "stopReason",
     "errorMessage": "error_message",
+    "error": "error_message",
     "response_id": "responseId",
     "raw_stop_reason": "rawStopReason",
     "usages": "usage",
@@ -43,6 +44,7 @@ _MEDIA = {
     "data_base64": "data",
     "mime_type": "mimeType",
     "media_type": "mimeType",
+    "file_name": "filename",
     "size_bytes": "sizeBytes",
     "duration_ms": "durationMs",
 }
@@ -132,7 +134,10 @@ def _block(block: JsonValue, path: str) -> JsonValue:
     known = _BLOCK_TYPE.get(kind, kind)
     if known not in _BLOCK:
         return {"type": "unknown", "raw": block}
-    result = _rename(block, _BLOCK[known], path)
+    names = _BLOCK[known]
+    if known == "toolCall" and "type" in block:
+        names = {**names, "kind": "toolKind"}  # seed 000's hint for UIs
+    result = _rename(block, names, path)
     if "type" not in block:
         del result["kind"]
     result["type"] = known
@@ -141,8 +146,15 @@ def _block(block: JsonValue, path: str) -> JsonValue:
     for name in ("media", "thumbnail"):
         if isinstance(media := result.get(name), dict):
             result[name] = _rename(media, _MEDIA, f"{path}.{name}")
-    if known == "toolResult":
-        _split_result(result, path)
+    match known:
+        case "toolResult":
+            _split_result(result, path)
+        case "data":
+            _put_in_media(result, path)
+        case "annotation" if "annotation" in result:
+            _put(result, "refs", [result.pop("annotation")], f"{path}.annotation")
+        case _:
+            pass
     return result
 
 
@@ -153,7 +165,22 @@ def _split_result(result: Object, path: str) -> None:
     if isinstance(content, str) or is_blocks:
         result["content"] = _blocks(content, f"{path}.content")
     elif "content" in result:
-        result["structured"] = result.pop("content")
+        del result["content"]
+        if content is not None:
+            _put(result, "structured", content, f"{path}.content")
+
+
+def _put_in_media(data: Object, path: str) -> None:
+    """Inline data that stand in the block itself, as seed 002 has them."""
+    inline = data.pop("data_base64", None)
+    if inline is not None:
+        _put(data, "media", {"kind": "data", "data": inline, "mimeType": data.get("mimeType")}, f"{path}.data_base64")
+
+
+def _put(holder: Object, key: str, value: JsonValue, path: str) -> None:
+    if holder.get(key) not in (None, value):
+        raise DecodeError(path, f"says another thing than {key!r}, which means the same")
+    holder[key] = value
 
 
 def _rename(value: Object, names: Mapping[str, str], path: str) -> Object:

@@ -11,7 +11,7 @@ from bus.messages.content import Block, TextBlock, ToolResultBlock
 
 __all__ = ("Reasoned", "blocks_text", "result_text", "split_reasoning")
 
-_THOUGHT = re.compile(r"<(think|thinking)>(.*?)</\1>", re.DOTALL)
+_TAG = re.compile(r"<(/?)(think|thinking)>")
 
 
 class Reasoned(NamedTuple):
@@ -51,7 +51,17 @@ def split_reasoning(text: str) -> Reasoned:
 
     Source: seed 003's code.
     """
-    thoughts = [match[2].strip() for match in _THOUGHT.finditer(text)]
+    said, thoughts = list[str](), list[str]()
+    end, opened = 0, None
+    closing = {name: text.rfind(f"</{name}>") for name in ("think", "thinking")}
+    for tag in _TAG.finditer(text):
+        is_end, name = bool(tag[1]), tag[2]
+        if opened is None and not is_end and closing[name] > tag.start():
+            opened = tag
+        elif opened is not None and is_end and name == opened[2]:
+            said.append(text[end : opened.start()])
+            thoughts.append(text[opened.end() : tag.start()].strip())
+            end, opened = tag.end(), None
     if not thoughts:
         return Reasoned(text, None)
-    return Reasoned(_THOUGHT.sub("", text).strip(), "\n".join(filter(None, thoughts)) or None)
+    return Reasoned("".join([*said, text[end:]]).strip(), "\n".join(filter(None, thoughts)) or None)

@@ -1,9 +1,9 @@
 """What a model call took: tokens, and money with the source of its price."""
 
 from decimal import Decimal
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from bus.messages.base import Frozen
 
@@ -12,6 +12,10 @@ __all__ = ("Cost", "Rates", "Usage")
 _MILLION = Decimal(1_000_000)
 _READ_AT = {"anthropic": Decimal("0.1"), "openai": Decimal("0.5")}
 _WRITE_AT = Decimal("1.25")
+
+# More digits than any sum of counts has. Ten letters of text, 1E+999999999, would be an amount that no fold can add and
+# that fills a gigabyte where somebody prints it.
+Amount = Annotated[Decimal, Field(max_digits=10_000, decimal_places=5_000)]
 
 
 class Rates(Frozen):
@@ -35,11 +39,11 @@ class Rates(Frozen):
 class Cost(Frozen):
     """US dollars, exact. In JSON each amount is text, as a JSON number would be read as a float."""
 
-    input: Decimal = Decimal(0)
-    output: Decimal = Decimal(0)
-    cache_read: Decimal = Decimal(0)
-    cache_write: Decimal = Decimal(0)
-    total: Decimal = Decimal(0)
+    input: Amount = Decimal(0)
+    output: Amount = Decimal(0)
+    cache_read: Amount = Decimal(0)
+    cache_write: Amount = Decimal(0)
+    total: Amount = Decimal(0)
     source: str | None = None
     """where the price came from, such as "genai-prices/0.2.3"; a replay uses what stands here and never asks again"""
 
@@ -107,7 +111,8 @@ class Usage(Frozen):
     def cache_hit_rate(self) -> float:
         """The part of the input that came from the cache, 0.0 to 1.0; 0.0 where there was no input."""
         whole = self.input + self.cache_read + self.cache_write
-        return self.cache_read / whole if whole else 0.0
+        # Counts are whatever somebody told; of negative ones no part is left.
+        return self.cache_read / whole if 0 < self.cache_read <= whole else 0.0
 
 
 def _add(one: int | None, other: int | None) -> int | None:

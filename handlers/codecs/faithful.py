@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from bus.errors import DecodeError
+from bus.errors import DecodeError, MessageError
 from bus.messages.content import Block, ToolCallBlock
 from bus.messages.extension import ExtensionMessage
 from bus.messages.message import LlmMessage, ToolResultMessage
@@ -87,7 +87,7 @@ def _written(dialect: Dialect, group: Group, names: dict[str, str]) -> tuple[lis
         again = dialect.read(value)
     except DecodeError as error:
         # A number beyond what they count to, say. Half of such a message would say something else.
-        return [], [(0, f" ({_kind(group[0])}: {error})")]
+        return [], [(offset, f" ({_kind(message)}: {error})") for offset, message in enumerate(group)]
     losses = list[tuple[int, str]]()
     for offset, (message, back) in enumerate(zip(ours, again, strict=True)):
         kept = cut[offset][1]
@@ -109,7 +109,7 @@ def _as_it_was(dialect: Dialect, first: Publishable, ours: Group, value: JsonVal
             any(differences(_native(one), _native(other))) for one, other in zip(ours, again, strict=True)
         )
         return was if is_same else value
-    except DecodeError:
+    except MessageError:  # whoever can write metadata can write edits that make no message, or one of another role
         return value
 
 

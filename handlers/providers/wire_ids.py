@@ -42,10 +42,14 @@ class WirePattern(NamedTuple):
             readable: try it with nothing but its illegal characters replaced first. It may then take the name of a
                 later one that is legal by itself.
         """
-        candidates = self._candidates(text, readable=readable)
+        return self.chosen(self.candidates(text, readable=readable), taken)
+
+    def chosen(self, candidates: Iterator[str], taken: Collection[str]) -> str:
+        """The first of them that is legal and not taken."""
         return next(one for one in candidates if one not in taken and self.legal.fullmatch(one))
 
-    def _candidates(self, text: str, *, readable: bool) -> Iterator[str]:
+    def candidates(self, text: str, *, readable: bool = False) -> Iterator[str]:
+        """The text, and what can be made from it, without end."""
         yield text
         plain = self.illegal_character.sub("_", text)
         if not self.legal.fullmatch(plain[:1]):
@@ -64,12 +68,16 @@ class WireIds:
     def __init__(self, pattern: WirePattern) -> None:
         self._pattern = pattern
         self._taken: set[str] = set()
+        # Some providers begin to count with each answer. A thousand calls of one id would try a thousand each, if each
+        # began anew; what was refused once is refused for good.
+        self._candidates: dict[str, Iterator[str]] = {}
         self.originals: dict[str, str] = {}
         """on the wire → in the log, where they differ"""
 
     def take(self, call_id: str) -> str:
         """The call's own id where that is legal and not taken yet, else one made from it."""
-        wire_id = self._pattern.made(call_id, self._taken)
+        candidates = self._candidates.setdefault(call_id, self._pattern.candidates(call_id))
+        wire_id = self._pattern.chosen(candidates, self._taken)
         self._taken.add(wire_id)
         if wire_id != call_id:
             self.originals[wire_id] = call_id

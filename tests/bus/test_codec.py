@@ -5,11 +5,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from bus import AssistantMessage, Envelope, ExtensionMessage, ForgedEntry, Lane, ToolCallBlock, Unreadable, UserMessage
+from bus import (
+    AssistantMessage,
+    Envelope,
+    ExtensionMessage,
+    ForgedEntry,
+    Lane,
+    ToolCallBlock,
+    ToolResultMessage,
+    Unreadable,
+    Usage,
+    UserMessage,
+)
 from bus.codec import VERSION, decode, decode_delta, encode
 from bus.errors import DecodeError, MessageError, UnknownKind, UnknownVersion
+from bus.messages.content import ErrorBlock, ToolResultBlock, UnknownBlock
 from bus.messages.delta import Delta
-from bus.messages.reading import read_extension, read_llm
+from bus.messages.message import LlmMessage
+from bus.messages.reading import Publishable, parse_json, read_extension, read_llm, read_message
 
 HEADER = b"1 1700000000123 somebody"
 USER = b'{"role":"user","content":[{"type":"text","text":"hi"}]}'
@@ -95,10 +108,80 @@ def test_what_is_nested_too_deep_to_be_read_is_not_written(depth: int) -> None:
         encode(nested(depth))
 
 
-def test_arguments_nested_too_deep_are_not_written() -> None:
-    call = ToolCallBlock(id="c", name="n", arguments=nested(70).data)
+def free(depth: int) -> list[tuple[LlmMessage, str]]:
+    """Messages with JSON of that depth in each place that may hold any."""
+    deep = nested(depth).data
+    call = ToolCallBlock(id="c", name="n", arguments=deep)
+    inner = ToolResultBlock(tool_call_id="c", content=(UnknownBlock(raw={"type": "x", "a": deep}),))
+    return [
+        (UserMessage(metadata={"a": deep}), "metadata"),
+        (UserMessage(raw=deep), "raw"),
+        (UserMessage(provenance_hint=deep), "provenance_hint"),
+        (AssistantMessage.of("so", call), "content.1.arguments"),
+        (AssistantMessage(usage=Usage(raw=deep)), "usage.raw"),
+        (ToolResultMessage(tool_call_id="c", structured=deep), "structured"),
+        (UserMessage(content=(ToolResultBlock(tool_call_id="c", structured=deep),)), "content.0.structured"),
+        (UserMessage(content=(inner,)), "content.0.content.0.raw"),
+        (UserMessage(content=(ErrorBlock(message="m", data={"a": deep}),)), "content.0.data"),
+    ]
+
+
+@pytest.mark.parametrize("place", range(9))
+def test_json_nested_too_deep_is_not_written_wherever_it_stands(place: int) -> None:
+    with pytest.raises(DecodeError, match="nested") as caught:
+        encode(free(70)[place][0])
+    assert caught.value.path == free(70)[place][1]
+
+
+@given(st.integers(40, 80), st.integers(0, 8))
+def test_what_is_written_can_be_read_everywhere(depth: int, place: int) -> None:
+    message, _ = free(depth)[place]
+    try:
+        text = encode(message)
+    except DecodeError:
+        with pytest.raises(DecodeError, match="nested"):
+            parse_json(message.to_json())
+    else:
+        assert read_message(text) == read_llm(text) == message
+
+
+def test_results_inside_each_other_are_no_deeper_than_that_either() -> None:
+    block = ToolResultBlock(tool_call_id="c")
+    for _ in range(40):
+        block = ToolResultBlock(tool_call_id="c", content=(block,))
     with pytest.raises(DecodeError, match="nested"):
-        encode(AssistantMessage.of("so", call))
+        encode(UserMessage(content=(block,)))
+
+
+@pytest.mark.parametrize(
+    ("message", "path"),
+    [
+        (UserMessage(metadata={"a": {"\ud800": 1}}), "metadata.a"),
+        (ExtensionMessage.of("k", [{"\udfff": 1}]), "data.0"),
+        (AssistantMessage.of(ToolCallBlock(id="c", name="n", arguments={"\ud800": 1})), "content.0.arguments"),
+        (UserMessage(metadata={"a": [10**4300]}), "metadata.a.0"),
+        (ToolResultMessage(tool_call_id="c", structured=-(10**5000)), "structured"),
+        (UserMessage(timestamp=10**4300), ""),
+        (AssistantMessage(usage=Usage(input=10**4300)), ""),
+    ],
+)
+def test_what_no_reader_would_read_as_it_is_is_not_written(message: Publishable, path: str) -> None:
+    with pytest.raises(DecodeError) as caught:
+        encode(message)
+    assert caught.value.path == path
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        UserMessage.text("\ufffd"),
+        ExtensionMessage.of("k", {"\ufffd": "\ufffd"}),
+        UserMessage.text("7" * 9_000),
+        UserMessage(metadata={"a": 10**4300 - 1}),
+    ],
+)
+def test_what_only_looks_like_that_is_written(message: Publishable) -> None:
+    assert read_message(encode(message)) == message
 
 
 def test_brackets_in_a_text_are_no_nesting() -> None:

@@ -88,6 +88,7 @@ def test_results_of_a_batch_are_messages_that_share_its_id() -> None:
     assert [message.as_block() for message in messages] == blocks
     assert len({message.batch_id for message in messages} - {None}) == 1
     assert [message.batch_id for message in ToolResultMessage.from_results(blocks[:1])] == [None]
+    assert ToolResultMessage.from_result(blocks[0]).as_block() == blocks[0]
     assert {message.batch_id for message in ToolResultMessage.from_results(blocks, batch_id="b")} == {"b"}
 
 

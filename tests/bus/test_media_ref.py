@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from bus import DecodeError, MediaRef, MediaRefused, MediaTooLarge, media_from_file, read_message
+from bus.messages.media import sniff
 
 PNG = b"\x89PNG\r\n\x1a\n1234"
 
@@ -25,6 +26,22 @@ def test_a_file_becomes_inline_media_of_the_type_its_bytes_show(tmp_path: Path) 
     assert media.decoded() == PNG
     assert (media.mime_type, media.filename, media.size_bytes) == ("image/png", "cat.txt", len(PNG))
     assert MediaRef.from_file(str(path)) == media.model_copy()
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (b"RIFF\x10\0\0\0WEBP", "image/webp"),
+        (b"RIFF\x10\0\0\0WAVE", "audio/wav"),
+        (b"RIFF\x10\0\0\0what", None),
+        (b"BM\x46\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0", "image/bmp"),
+        (b"BMW sold more cars than in the year before", None),
+    ],
+)
+def test_first_bytes_show_a_type_where_they_are_more_than_a_text_might_begin_with(
+    data: bytes, found: str | None
+) -> None:
+    assert sniff(data) == found
 
 
 @pytest.mark.parametrize(

@@ -270,6 +270,31 @@ def test_no_reference_names_a_place_of_this_machine(url: str) -> None:
         ),
         ('{"role":"user","content":"x","contents":"x"}', '{"role":"user","content":"x"}'),
         ('{"role":"user","id":7}', '{"role":"user","id":"7"}'),
+        ('{"role":"assistant","error":"boom"}', '{"role":"assistant","error_message":"boom"}'),
+        (
+            '{"role":"assistant","content":[{"type":"tool_call","id":"c","name":"n","kind":"read"}]}',
+            '{"role":"assistant","content":[{"type":"toolCall","id":"c","name":"n","toolKind":"read"}]}',
+        ),
+        (
+            '{"role":"user","content":[{"type":"data","mime_type":"a/b","data_base64":"QUJD"}]}',
+            '{"role":"user","content":[{"type":"data","mimeType":"a/b",'
+            '"media":{"kind":"data","data":"QUJD","mimeType":"a/b"}}]}',
+        ),
+        ('{"role":"user","content":[{"type":"data","mime_type":"a/b","data_base64":"QQ==","media":{}}]}', None),
+        (
+            '{"role":"user","content":[{"type":"annotation","annotation":{"url":"u"}}]}',
+            '{"role":"user","content":[{"type":"annotation","refs":[{"url":"u"}]}]}',
+        ),
+        ('{"role":"user","content":[{"type":"annotation","annotation":{"url":"u"},"refs":[{"url":"v"}]}]}', None),
+        (
+            '{"role":"user","content":[{"type":"document","media":{"kind":"data","data":"QUJD","file_name":"a"}}]}',
+            '{"role":"user","content":[{"type":"document","media":{"kind":"data","data":"QUJD","filename":"a"}}]}',
+        ),
+        (
+            '{"role":"user","content":[{"type":"tool_result","call_id":"c","output":null,"structured":{"a":1}}]}',
+            '{"role":"user","content":[{"type":"toolResult","toolCallId":"c","structured":{"a":1}}]}',
+        ),
+        ('{"role":"user","content":[{"type":"tool_result","call_id":"c","output":{"b":1},"structured":[1]}]}', None),
     ],
 )
 def test_every_spelling_reads_as_ours(theirs: str, ours: str | None) -> None:
@@ -370,6 +395,7 @@ def test_usage_is_combined_priced_and_rated_by_the_formulas_of_seed_001() -> Non
     assert cost.total == cost.input + cost.output + cost.cache_read + cost.cache_write
     assert usage.cache_hit_rate() == 0.75
     assert Usage().cache_hit_rate() == 0.0
+    assert Usage(input=1 - 10**400, cache_read=10**400).cache_hit_rate() == 0.0
     assert usage.combine(Usage()) == usage
     both = usage.combine(usage.model_copy(update={"cost": cost}))
     assert (both.total_tokens, both.cost, both.image_tokens) == (9_000, cost, None)

@@ -1,5 +1,7 @@
 """Texts that say that a request was too long, as we have met them."""
 
+import time
+
 import pytest
 
 from bus.messages.message import AssistantMessage
@@ -71,3 +73,15 @@ def test_an_answer_to_more_than_the_window_holds_is_a_silent_overflow() -> None:
 )
 def test_the_status_is_asked_before_the_text(status: int, body: str, fault: str) -> None:
     assert classify_http(status, body) == fault
+
+
+def test_the_words_that_tell_of_an_overflow_stand_in_one_line_and_in_order() -> None:
+    assert says_overflow("Input token count (5) EXCEEDS THE MAXIMUM of 4")
+    assert not says_overflow("input token count is 3\nit exceeds the maximum")
+    assert not says_overflow("exceeds the maximum input token count")
+
+
+def test_a_long_error_that_repeats_itself_takes_no_time() -> None:
+    begin = time.perf_counter()
+    assert not says_overflow("input token count " * 20_000)
+    assert time.perf_counter() - begin < 1  # as one pattern it is a quarter of a minute

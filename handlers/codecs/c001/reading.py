@@ -19,7 +19,7 @@ from bus.messages.turn import TurnId
 from bus.messages.usage import Usage
 from handlers.codecs.c001.fields import Fields, Object, made
 
-__all__ = ("INVALID", "read_blocks", "read_llm_message", "read_message", "read_usage")
+__all__ = ("INVALID", "is_malformed", "read_blocks", "read_llm_message", "read_message", "read_usage")
 
 
 def read_message(value: JsonValue, path: str = "") -> LlmMessage | ExtensionMessage:
@@ -160,6 +160,15 @@ _ADDED: dict[str, tuple[str, Callable[[Fields], object]]] = {
 
 INVALID = {f"invalid{key[0].upper()}{key[1:]}": key for key in _ADDED}
 """Under which key of the metadata a malformed one is kept → the key it had."""
+
+
+def is_malformed(key: str, value: JsonValue) -> bool:
+    """Whether 001 itself would read this as nothing, if it stood under that key."""
+    try:
+        _ADDED[key][1](Fields({key: value}))
+    except DecodeError:
+        return value is not None
+    return False
 
 
 def _tolerated(fields: Fields) -> dict[str, object]:

@@ -1,6 +1,7 @@
 """Messages as seed 001's JSON, key by key; what it has no word for is a loss with its path."""
 
 from collections.abc import Collection, Iterator
+from hashlib import sha256
 
 from pydantic import BaseModel, JsonValue
 
@@ -13,7 +14,7 @@ from bus.messages.reading import Publishable
 from bus.messages.turn import TurnId
 from bus.messages.usage import Usage
 from handlers.codecs.c001.fields import Object
-from handlers.codecs.c001.reading import INVALID
+from handlers.codecs.c001.reading import INVALID, is_malformed
 
 __all__ = ("MessageWriter", "write_usage")
 
@@ -76,7 +77,7 @@ class MessageWriter:
             "stopReason": message.stop_reason,
             "model": message.model or "",
             "provider": message.provider or "",
-            "usage": write_usage(usage),
+            "usage": {name: self._u64(count, f"{path}.usage.{name}") for name, count in write_usage(usage).items()},
         }
         return own if message.error_message is None else {**own, "error_message": message.error_message}
 
@@ -88,10 +89,9 @@ class MessageWriter:
 
     def _added(self, message: LlmMessage, path: str) -> Object:
         """The moment, and what 001 adds to the bare message, where there is something to add."""
-        if not _is_u64(message.timestamp):
-            lost = "that there is none" if message.timestamp is None else "its value"
-            self.losses.append(f"{path}.timestamp: {lost}")
-        added: Object = {"timestamp": message.timestamp if _is_u64(message.timestamp) else 0}
+        if message.timestamp is None:
+            self.losses.append(f"{path}.timestamp: that there is none")
+        added: Object = {"timestamp": self._u64(message.timestamp or 0, f"{path}.timestamp")}
         if message.turn_id is not None:
             added["turnId"] = self._turn(message.turn_id, path)
         if message.node_id is not None:
@@ -109,7 +109,8 @@ class MessageWriter:
                 self.losses.append(f"{path}.provenanceHint: it has no kind")
         for name, item in (message.metadata or {}).items():
             key = INVALID.get(name)
-            if key is None or key in added:
+            # One that is not malformed was never kept by the reader: it would become what nobody said.
+            if key is None or key in added or not is_malformed(key, item):
                 self.losses.append(f"{path}.metadata.{name}")
             else:
                 added[key] = item
@@ -143,12 +144,20 @@ class MessageWriter:
             case ImageBlock(media=MediaRef(kind="data", data=str() as data) as media):
                 self._lose_rest(block, ("type", "media"), path)
                 self._lose_rest(media, _IMAGE, f"{path}.media")
+                self._lose_false(media, f"{path}.media")
                 return {"type": "image", "data": data, "mimeType": self._mime_type(media, path)}
             case UnknownBlock(raw={"type": "image", "data": str() as data, "mimeType": str() as mime_type} as raw):
                 # an image of 001's whose data is not base64, as the reader keeps it
                 return {"type": "image", "data": data, "mimeType": mime_type} if len(raw) == 3 else None
             case _:
                 return None
+
+    def _lose_false(self, media: MediaRef, path: str) -> None:
+        """Note a size or checksum that is not the data's, and so does not follow from it."""
+        if media.size_bytes not in (None, media.inline_size_bytes):
+            self.losses.append(f"{path}.sizeBytes")
+        if media.sha256 not in (None, sha256(media.decoded()).hexdigest()):
+            self.losses.append(f"{path}.sha256")
 
     def _mime_type(self, media: MediaRef, path: str) -> str:
         if media.mime_type is not None:
@@ -158,13 +167,17 @@ class MessageWriter:
             self.losses.append(f"{path}.media.mimeType: that it is unknown")
         return found or "application/octet-stream"
 
+    def _u64(self, value: JsonValue, path: str) -> int:
+        """A number that 001 can read; for others 0, and a loss."""
+        if isinstance(value, int) and 0 <= value < 2**64:
+            return value
+        self.losses.append(f"{path}: its value")
+        return 0
+
     def _lose_rest(self, value: BaseModel, said: Collection[str], path: str) -> None:
         """Note every field that says something and is not among those that 001 has."""
         for name, field in type(value).model_fields.items():
             item: object = getattr(value, name)
-            if name not in said and item not in (None, (), {}) and item != field.default:
+            is_empty = item in (None, ()) or (name == "metadata" and item == {})
+            if name not in said and not is_empty and item != field.default:
                 self.losses.append(f"{path}.{field.serialization_alias or name}")
-
-
-def _is_u64(value: int | None) -> bool:
-    return value is not None and 0 <= value < 2**64

@@ -1,7 +1,6 @@
 """Seed 004's image, audio and document data: `{url | data, media_type, file_name}`, with the bytes as base64 text."""
 
 import base64
-import binascii
 from collections.abc import Callable
 
 from pydantic import JsonValue
@@ -108,5 +107,5 @@ def _is_local(url: str) -> bool:
 def _shown(data: str) -> str | None:
     try:
         return sniff(base64.b64decode(data[:1024]))
-    except binascii.Error:
+    except ValueError:  # no base64, or not even ASCII: the reference itself says where
         return None

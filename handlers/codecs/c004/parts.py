@@ -209,8 +209,10 @@ def _written_result(result: ToolResultBlock) -> Object:
         case _:
             pass
     match content:
-        case ():
-            said = "" if result.structured is None else result.structured
+        case () if isinstance(result.structured, dict | list):
+            said = result.structured
+        case ():  # theirs is text, an object or a list
+            said = "" if result.structured is None else json.dumps(result.structured)
         case (TextBlock(text=text),):
             said = text
         case _:

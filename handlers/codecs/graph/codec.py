@@ -5,18 +5,20 @@ path, whether or not anybody thought of it.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from pydantic import JsonValue
 
+from bus.errors import DecodeError
 from bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
 from bus.messages.reading import Publishable
-from handlers.codecs.codec import Codec, Written, written
+from handlers.codecs.codec import ORIGIN, Codec, Written, written
 from handlers.codecs.graph.batch import grouped
 from handlers.codecs.graph.dialect import Dialect
 from handlers.codecs.graph.message_in import read
 from handlers.codecs.graph.message_out import plain
-from handlers.codecs.graph.origin import origin_of, without_origin
+from handlers.codecs.graph.origin import Origin, is_spelling, origin_of, without_origin
 from handlers.codecs.graph.residue import differences, restored
 from handlers.codecs.graph.shapes import Object
 
@@ -37,7 +39,7 @@ def _write(dialect: Dialect, messages: Sequence[Publishable], lossy: bool) -> Wr
         said = [message for message in group if isinstance(message, LlmMessage)]
         if said:
             value, lost = _one(said, place, names, dialect)
-            values.append(value)
+            values += value
             losses += lost
         else:
             losses += [f"{place}: {_what(message)}" for message in group]
@@ -47,27 +49,62 @@ def _write(dialect: Dialect, messages: Sequence[Publishable], lossy: bool) -> Wr
 
 def _one(
     messages: list[LlmMessage], place: int, names: dict[str, str], dialect: Dialect
-) -> tuple[JsonValue, list[str]]:
-    """A message of theirs, and what it does not say, each with its path.
+) -> tuple[list[JsonValue], list[str]]:
+    """A message of theirs, if they have one for it, and what it does not say, each with its path.
+
+    Who can write metadata can write an origin that makes another message of this one. So an origin counts as far as
+    nothing is lost by it that would not be lost without.
 
     Args:
         names: call id → name of the tool, of all calls so far; those of these messages are added.
     """
     origin = origin_of(messages[0], dialect.name)
-    said = plain(messages, origin, dialect)
-    value = restored(said.value, origin.residue)
-    losses = [f"{place + index}.content.{block}: {why}" for (index, block), why in said.dropped.items()]
-    losses += [f"{place}: in a result, {what}" for what in said.inner]
-    for index, (message, back) in enumerate(zip(messages, read(value, dialect), strict=True)):
-        kept = [number for number in range(len(message.content)) if (index, number) not in said.dropped]
-        rest = message.model_copy(update={"content": tuple(message.content[number] for number in kept)})
-        wanted, found = (_comparable(one, names, len(messages)) for one in (rest, back))
-        # Only the path: what differs may be private or long.
-        losses += [f"{place + index}.{_path(patch[0], kept)}" for patch in differences(wanted, found)]
+    ways: list[tuple[list[JsonValue], list[str]]] = []
+    for way in (origin, replace(origin, residue=()), Origin()):
+        ways.append(_by(way, messages, place, names, dialect))
+        if not ways[-1][1]:
+            break
+    plainest = ways[-1]
+    value, losses = next((way for way in ways if way[0] and {*way[1]} <= {*plainest[1]}), plainest)
     for message in messages:
         if isinstance(message, AssistantMessage):
             names.update((call.id, call.name) for call in message.tool_calls())
-    return value, losses
+    forgotten = [index for index, message in enumerate(messages) if _is_forgotten(message, index, dialect)]
+    return value, [*(f"{place + index}.metadata.{ORIGIN}" for index in forgotten), *losses]
+
+
+def _by(
+    origin: Origin, messages: list[LlmMessage], place: int, names: dict[str, str], dialect: Dialect
+) -> tuple[list[JsonValue], list[str]]:
+    """The message by an origin, and what is lost that way."""
+    said = plain(messages, origin, dialect)
+    value = restored(said.value, origin.residue)
+    try:
+        back = read(value, dialect)
+    except DecodeError as error:
+        # A number beyond what they count to, say. Half of such a message would say something else.
+        reason = f"they have no such {type(messages[0]).__name__}: {error}"
+        return [], [f"{place + index}: {reason}" for index in range(len(messages))]
+    if len(back) != len(messages):
+        return [], [f"{place + index}: they read {len(back)} messages" for index in range(len(messages))]
+    losses = [f"{place + index}.content.{block}: {why}" for (index, block), why in said.dropped.items()]
+    losses += [f"{place}: in a result, {what}" for what in said.inner]
+    for index, (message, again) in enumerate(zip(messages, back, strict=True)):
+        kept = [number for number in range(len(message.content)) if (index, number) not in said.dropped]
+        rest = message.model_copy(update={"content": tuple(message.content[number] for number in kept)})
+        wanted, found = (_comparable(one, names, len(messages)) for one in (rest, again))
+        # Only the path: what differs may be private or long.
+        losses += [f"{place + index}.{_path(patch[0], kept)}" for patch in differences(wanted, found)]
+    return [value], losses
+
+
+def _is_forgotten(message: LlmMessage, index: int, dialect: Dialect) -> bool:
+    """Whether something that its origin remembers is not written: another system's, or of one result among several."""
+    match (message.metadata or {}).get(ORIGIN):
+        case {"codec": str(name)} as said:
+            return (name != dialect.name or index > 0) and not is_spelling(said)
+        case _:
+            return False
 
 
 def _comparable(message: LlmMessage, names: dict[str, str], count: int) -> Object:

@@ -10,7 +10,9 @@ from handlers.codecs.codec import ORIGIN
 from handlers.codecs.graph.residue import Patch
 from handlers.codecs.graph.shapes import Object
 
-__all__ = ("Origin", "origin_of", "without_origin")
+__all__ = ("Origin", "is_spelling", "origin_of", "without_origin")
+
+_SPELLINGS = frozenset({"codec", "sparse", "words", "beside", "bare", "calls", "residue"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +62,12 @@ def origin_of(message: LlmMessage, codec: str) -> Origin:
         added_calls=_count(said.get("calls")),
         residue=tuple(patch for patch in _items(said.get("residue")) if isinstance(patch, list)),
     )
+
+
+def is_spelling(said: Mapping[str, JsonValue]) -> bool:
+    """Whether an origin tells no more than how our message was written there, and what was left out."""
+    adds = any(isinstance(patch, list) and len(patch) != 2 for patch in _items(said.get("residue")))
+    return said.keys() <= _SPELLINGS and not adds
 
 
 def without_origin(metadata: Mapping[str, JsonValue] | None) -> Object:

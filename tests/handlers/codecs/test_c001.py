@@ -214,6 +214,7 @@ def test_the_upstream_s_spelling_is_read_and_written() -> None:
 # --- what is lost -------------------------------------------------------------------------------------------------
 
 INLINE = MediaRef.from_bytes(b"\x89PNG\r\n\x1a\n")
+FALSE = INLINE.model_copy(update={"size_bytes": 7, "sha256": "0" * 64})
 
 
 @pytest.mark.parametrize(
@@ -242,6 +243,18 @@ INLINE = MediaRef.from_bytes(b"\x89PNG\r\n\x1a\n")
         (
             ToolResultMessage(timestamp=1, tool_call_id="c", tool_name="n", structured=[1], batch_id="b"),
             ["0.structured", "0.batchId"],
+        ),
+        (ToolResultMessage(timestamp=1, tool_call_id="c", tool_name="n", structured={}), ["0.structured"]),
+        (UserMessage(timestamp=1, raw={}), ["0.raw"]),
+        (
+            AssistantMessage(timestamp=1, model="m", provider="p", usage=Usage(input=-1, output=2**64)),
+            ["0.usage.input: its value", "0.usage.output: its value"],
+        ),
+        (UserMessage(timestamp=1, metadata={"invalidTurnId": TURN}), ["0.metadata.invalidTurnId"]),
+        (UserMessage(timestamp=1, metadata={"invalidNodeId": None}), ["0.metadata.invalidNodeId"]),
+        (
+            UserMessage(timestamp=1, content=(ImageBlock(media=FALSE),)),
+            ["0.content.0.media.sizeBytes", "0.content.0.media.sha256"],
         ),
         (
             UserMessage(timestamp=1, turn_id=TurnId(loop_id="l", turn_index=2**32)),

@@ -1,5 +1,6 @@
 """Given messages of seed 004, they are ours; given ours, they are that system's, or it is told what is not."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
+from bus.codec import encode
 from bus.errors import DecodeError, MessageError, UnknownRole
 from bus.messages.content import (
     AudioBlock,
@@ -32,10 +34,10 @@ from bus.messages.message import (
     ToolResultMessage,
     UserMessage,
 )
-from bus.messages.reading import Publishable, parse_json
+from bus.messages.reading import Publishable, parse_json, read_message
 from bus.messages.turn import TurnId
 from bus.messages.usage import Usage
-from handlers.codecs import C004, ORIGIN, Unsayable, c004
+from handlers.codecs import C000, C004, ORIGIN, Codec, Unsayable, c004
 from handlers.providers import to_anthropic
 from tests.handlers.codecs.faithfulness import logged, require_read_back, require_written_back
 from tests.handlers.codecs.sayings import BASE64, URLS, histories, json_objects, json_values, numbers, objects, texts
@@ -516,6 +518,8 @@ MALFORMED = [
     (user('{"kind":"image","image":{"data":""}}'), "content.0.image.data"),
     (user('{"kind":"image","image":{"data":"A"}}'), "content.0.image.data"),
     (user('{"kind":"image","image":{"data":"not base64"}}'), "content.0.image.data"),
+    (user('{"kind":"image","image":{"data":"\\u00c4\\u00c4\\u00c4\\u00c4"}}'), "content.0.image.data"),
+    (tool(result('"tool_call_id":"a","image_data":"\\u00c4"')), "content.0.tool_result.image_data"),
     (user('{"kind":"image","image":{"data_base64":"!"}}'), "content.0.image.data_base64"),
     (user('{"kind":"image","image":{"data":[137,80]}}'), "content.0.image.data"),
     (user('{"kind":"image","image":{"data":"AAAA","data_base64":"BBBB"}}'), "content.0.image.data_base64"),
@@ -559,7 +563,7 @@ MALFORMED = [
     ('{"role":"user","role":"user","content":[]}', "role"),
     ('{"role":"user","content":"\\ud800"}', "content"),
     (user(f'{{"kind":"new","x":{DEEP}}}'), "content"),
-    (user(f'{{"kind":"new","x":{"[" * 56 + "]" * 56}}}'), "content"),
+    (user(f'{{"kind":"new","x":{"[" * 57 + "]" * 57}}}'), "content"),
 ]  # fmt: skip
 
 
@@ -573,13 +577,15 @@ def test_a_malformed_message_is_refused_with_the_path_to_its_fault(text: str, pa
 @pytest.mark.parametrize(
     "text",
     [
-        f'{{"role":"user","content":[],"x":{"[" * 57}{"]" * 57}}}',
-        user(f'{{"kind":"new","x":{"[" * 55}{"]" * 55}}}'),
-        user(f'{{"kind":"text","text":"a","x":{"[" * 55}{"]" * 55}}}'),
+        f'{{"role":"user","content":[],"x":{"[" * 58}{"]" * 58}}}',
+        user(f'{{"kind":"new","x":{"[" * 56}{"]" * 56}}}'),
+        user(f'{{"kind":"text","text":"a","x":{"[" * 56}{"]" * 56}}}'),
     ],
 )
 def test_what_is_read_can_be_published_however_deep_it_is(text: str) -> None:
-    require_read_back(C004, parse_json(text))
+    value = parse_json(text)
+    require_read_back(C004, value)
+    assert [read_message(encode(message)) for message in C004.read(value)] == [*C004.read(value)]
 
 
 @pytest.mark.parametrize("role", ["", "custom", "extension", "context", "User"])
@@ -621,3 +627,24 @@ def test_no_json_at_all_raises_anything_but_a_typed_error(value: JsonValue) -> N
         return
     assert logged(found) == tuple(found)
     require_read_back(C004, value)
+
+
+@pytest.mark.parametrize("codec", [C000, C004], ids=["000", "004"])
+@pytest.mark.parametrize("role", ["nobody", "assistant", 7])
+def test_a_forged_origin_makes_no_other_message_of_it(codec: Codec, role: JsonValue) -> None:
+    plain = UserMessage(content=(TextBlock(text="a"),))
+    edits: JsonValue = [{"at": ["role"], "value": role}]
+    forged = plain.model_copy(update={"metadata": {ORIGIN: {"codec": codec.name, "edits": edits}}})
+    assert codec.write([forged], False) == codec.write([plain], False)
+
+
+@pytest.mark.parametrize("structured", [0, False, 1.5, "", "x"])
+def test_a_result_that_is_a_number_is_its_text_and_that_is_told(structured: JsonValue) -> None:
+    said: list[Publishable] = [
+        ToolResultMessage(tool_call_id="a", structured=structured, batch_id="b"),
+        ToolResultMessage(tool_call_id="c", content=(TextBlock(text="kept"),), batch_id="b"),
+    ]
+    written = C004.write(said, True)
+    first, second = [message for message in C004.read_all(written.values) if isinstance(message, ToolResultMessage)]
+    assert (first.text_content(), second.text_content()) == (json.dumps(structured), "kept")
+    assert written.losses == ("0.content", "0.structured")

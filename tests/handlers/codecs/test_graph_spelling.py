@@ -1,5 +1,8 @@
 """How the two codecs spell what they write: each as its own page, unless the message was read otherwise."""
 
+import hashlib
+from functools import reduce
+
 import pytest
 from pydantic import JsonValue
 
@@ -39,6 +42,7 @@ __all__ = ()
 both = pytest.mark.parametrize("codec", [C002, C003], ids=["002", "003"])
 
 MEDIA = MediaRef(kind="url", url="https://example.com/a")
+DIGEST_OF_USER, DIGEST_OF_FALSE = (hashlib.sha256(text).hexdigest()[:12] for text in (b'"user"', b"false"))
 REF = AnnotationRef(url="https://example.com")
 
 Object = dict[str, JsonValue]
@@ -333,10 +337,67 @@ def test_the_other_codec_s_memory_is_not_written(codec: Codec) -> None:
     other = C003 if codec is C002 else C002
     value: Object = {"message_id": 7, "role": "user", "content": [], "reasoning": "private", "metadata": {"a": 1}}
     (message,) = other.read(value)
-    (back,) = write(codec, message)
+    with pytest.raises(Unsayable, match="metadata"):
+        codec.write([message], False)
+    written = codec.write([message], True)
+    assert written.losses == ("0.metadata.origin",)
+    (back,) = written.values
+    assert isinstance(back, dict)
     assert back["message_id"] == "7"
     assert back["reasoning"] is None
     assert back["metadata"] == {"a": 1}
+
+
+@both
+def test_how_the_other_codec_spelled_a_message_is_no_loss(codec: Codec) -> None:
+    other = C003 if codec is C002 else C002
+    call: Object = {"type": "tool_call", "id": "c", "name": "n", "arguments": {"a": 1}}
+    (message,) = other.read({"role": "assistant", "content": [call]})
+    assert isinstance(message, LlmMessage)
+    assert ORIGIN in (message.metadata or {})
+    assert write(codec, message)
+
+
+FORGED: list[Object] = [
+    {"residue": [[["role"], DIGEST_OF_USER, "system"]]},
+    {"residue": [[["role"], DIGEST_OF_USER, "nobody"]]},
+    {"residue": [[["delta"], DIGEST_OF_FALSE, True]]},
+    {"residue": [[["content"], None, "x"], [["more"], None, "x"], [["role"], DIGEST_OF_USER, "tool"]]},
+]
+
+
+@both
+@pytest.mark.parametrize("memory", FORGED)
+def test_a_forged_memory_makes_no_other_message_of_it(codec: Codec, memory: Object) -> None:
+    message = UserMessage(content=(TextBlock(text="hi"),), metadata={ORIGIN: {"codec": codec.name, **memory}})
+    (back,) = write(codec, message)
+    assert back == write(codec, UserMessage(content=message.content))[0]
+
+
+@both
+@pytest.mark.parametrize("memory", [{"beside": [[1, 0]]}, {"beside": [[0, 2]]}, {"bare": True}])
+def test_a_forged_memory_makes_no_result_of_what_stands_in_one(codec: Codec, memory: Object) -> None:
+    inner = (ToolResultBlock(tool_call_id="a"), ToolResultBlock(tool_call_id="b"))
+    plain = ToolResultMessage(tool_call_id="" if "bare" in memory else "c", content=inner)
+    forged = plain.model_copy(update={"metadata": {ORIGIN: {"codec": codec.name, **memory}}})
+    assert codec.write([forged], True) == codec.write([plain], True)
+
+
+@both
+@pytest.mark.parametrize(
+    "message",
+    [
+        AssistantMessage(usage=Usage(input=2**63)),
+        UserMessage(content=(DocumentBlock(media=MEDIA, pages=(2**63,)),)),
+        UserMessage(metadata={"a": reduce(lambda inner, _: [inner], range(58), [])}),
+    ],
+    ids=["tokens", "pages", "depth"],
+)
+def test_what_is_beyond_them_is_refused_as_unsayable(codec: Codec, message: LlmMessage) -> None:
+    with pytest.raises(Unsayable, match="0: they have no such"):
+        codec.write([message], False)
+    other = UserMessage.text("a")
+    assert codec.write([message, other], True).values == codec.write([other], False).values
 
 
 DAMAGED: list[Object] = [
@@ -456,6 +517,14 @@ def test_a_result_beside_text_is_kept_as_json_and_said_to_the_model(codec: Codec
     content: list[JsonValue] = [MARKED["result, JSON"], {"type": "text", "text": "beside"}]
     (message,) = codec.read({"role": "tool", "content": content})
     assert message.to_json().count(MARK) == 2
+
+
+@both
+def test_of_a_batch_that_cannot_be_said_every_result_is_told(codec: Codec) -> None:
+    deep = reduce(lambda inner, _: [inner], range(70), list[JsonValue]())
+    said = [ToolResultMessage(tool_call_id=call, batch_id="b", structured=deep) for call in "ac"]
+    told = codec.write(said, True).losses
+    assert {loss[0] for loss in told} == {"0", "1"}
 
 
 @both

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from typing import cast
 
 import anthropic
@@ -229,6 +230,12 @@ def test_an_id_used_again_in_a_later_message_is_another_on_the_wire() -> None:
 def test_a_longer_history_gives_the_calls_of_a_shorter_one_the_same_ids() -> None:
     shorter, longer, names = WireIds(CALL_ID), WireIds(CALL_ID), ["a.b", "a_b", "a_b", "", ""]
     assert [shorter.take(name) for name in names] == [longer.take(name) for name in [*names, "a.b"]][: len(names)]
+
+
+def test_an_id_that_every_answer_uses_again_takes_no_longer_each_time() -> None:
+    ids, begin = WireIds(CALL_ID), time.perf_counter()
+    assert len({ids.take("call-0") for _ in range(10_000)}) == 10_000
+    assert time.perf_counter() - begin < 2  # half a minute where each begins its search anew
 
 
 @pytest.mark.parametrize(
