@@ -12,7 +12,8 @@ from bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
 from handlers.context.fold import Context
 from handlers.providers.anthropic.blocks import PROVIDER, assistant_blocks, result_block, system_blocks, user_blocks
 from handlers.providers.blocks import copied
-from handlers.providers.request import Json, ProviderRequest, finished
+from handlers.providers.finish import finished
+from handlers.providers.request import Json, ProviderRequest
 from handlers.providers.target import RequestOptions, Target
 from handlers.providers.wire_ids import WireIds, WireNames, WirePattern
 

@@ -12,6 +12,7 @@ from bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
 from handlers.context.fold import Context
 from handlers.providers.answer import is_minted
 from handlers.providers.blocks import called, copied
+from handlers.providers.finish import finished
 from handlers.providers.gemini.parts import (
     PROVIDER,
     WireCall,
@@ -20,7 +21,7 @@ from handlers.providers.gemini.parts import (
     system_texts,
     user_parts,
 )
-from handlers.providers.request import Json, ProviderRequest, finished
+from handlers.providers.request import Json, ProviderRequest
 from handlers.providers.target import RequestOptions, Target
 from handlers.providers.wire_ids import WireNames, WirePattern
 

@@ -11,11 +11,12 @@ from pydantic import JsonValue
 from bus.messages.message import AssistantMessage, DeveloperMessage, LlmMessage, ToolResultMessage, UserMessage
 from handlers.context.fold import Context
 from handlers.providers.blocks import copied
+from handlers.providers.finish import finished
 from handlers.providers.openai.content import parts_of, result_parts, texts_of
 from handlers.providers.openai.parts import Text
 from handlers.providers.openai.wire import PLACEHOLDER, PROVIDER, TOOL_NAME, tool_choice
 from handlers.providers.openai_responses.items import AnswerItems, message_item, result_item
-from handlers.providers.request import Json, ProviderRequest, finished
+from handlers.providers.request import Json, ProviderRequest
 from handlers.providers.target import RequestOptions, Target
 from handlers.providers.wire_ids import WireIds, WireNames, WirePattern
 

@@ -10,11 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bus.envelope import Envelope
-from bus.messages.content import RedactedThinkingBlock, TextBlock, ThinkingBlock, ToolCallBlock
+from bus.messages.content import (
+    AnnotationRef,
+    ImageBlock,
+    RedactedThinkingBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+)
 from bus.messages.extension import ExtensionMessage
+from bus.messages.media import MediaRef
 from bus.messages.message import AssistantMessage, ToolResultMessage, UserMessage
 from handlers.context import Context, build_context, evolve
-from handlers.providers import RequestOptions, ToolSpec
+from handlers.providers import ContentRefused, RequestOptions, ToolSpec
 from tests.handlers.entries import ListedSession, asks, calls, context_of, folded, results
 from tests.handlers.lane_logs import CANARY, lane_logs
 from tests.handlers.providers.forms import FORMS
@@ -237,3 +245,21 @@ def _expected_texts(context: Context) -> list[str]:
         for block in message.content
         if isinstance(block, TextBlock) and block.text.strip()
     ]
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_what_blocks_say_beside_their_content_is_told_where_it_is_left_out(name: str) -> None:
+    ref = AnnotationRef(url="https://example.com")
+    picture = MediaRef.from_bytes(b"\x89PNG\r\n\x1a\n1234")
+    context = context_of(
+        UserMessage.of(
+            TextBlock(text="a", annotations=(ref,)), ImageBlock(media=picture, alt_text="x", bbox=(0, 0, 1, 1))
+        ),
+        UserMessage.of(TextBlock(text="b", annotations=())),
+    )
+    told = [loss for loss in FORMS[name].to(context, model="m").warnings if "no request has a field" in loss]
+    assert [loss.partition(" left out")[0] for loss in told] == [
+        "messages.0: annotations of a text, alt text of an image, bounding box of an image"
+    ]
+    with pytest.raises(ContentRefused):
+        FORMS[name].to(context, model="m", strict=True)
