@@ -38,7 +38,10 @@ _PATTERNS = re.compile(
     r"|^\s*4(00|13)\s*(status code)?\s*\(no body\)",
     re.IGNORECASE,
 )
-_RATE_LIMIT = re.compile(r"rate.?limit|too many requests|throttl|\b429\b|tokens per (minute|day)", re.IGNORECASE)
+# 429 is a status, but as good a count of tokens as any other.
+_RATE_LIMIT = re.compile(
+    r"rate.?limit|too many requests|throttl|\b429\b(?! tokens)|tokens per (min|day)", re.IGNORECASE
+)
 
 
 def says_rate_limit(text: str) -> bool:

@@ -129,6 +129,8 @@ def _raise(error: ValidationError) -> NoReturn:
     first = error.errors(include_url=False, include_context=False, include_input=True)[0]
     if first["type"] == "union_tag_invalid" and first["loc"] == ("context",):
         raise UnknownKind(str(first["input"].get("kind"))) from None
+    if first["type"] == "union_tag_not_found" and first["loc"] == ("context",):
+        raise DecodeError("kind", "a context entry needs a kind") from None
     raise DecodeError(".".join(_path_in_data(first["loc"])), first["msg"]) from None
 
 

@@ -38,6 +38,7 @@ _USAGE = {
     "imageTokens": "image_tokens",
     "audioTokens": "audio_tokens",
 }
+_TURN_ID = {"loop_id": "loopId", "turn_index": "turnIndex"}
 _MEDIA = {
     "file_id": "fileId",
     "data_base64": "data",
@@ -96,6 +97,9 @@ def canonical(message: Object) -> Object:
     if role in ("extension", "context", "delta"):  # a tuple, as a role may be anything, also what has no hash
         return message
     result = _rename(message, _MESSAGE, "")
+    turn = result.get("turnId")
+    if isinstance(turn, dict) and _is_turn_id(spelled := _rename(turn, _TURN_ID, "turnId")):
+        result["turnId"] = spelled
     if isinstance(role, str):
         result["role"] = _ROLE.get(role, role)
     if "content" in result:

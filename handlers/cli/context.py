@@ -11,7 +11,7 @@ from bus.errors import DecodeError
 from bus.media.resolve import resolve_media
 from bus.messages.media import MediaRef
 from bus.messages.reading import parse_json
-from handlers.cli.errors import BeyondEnd
+from handlers.cli.errors import BeyondEnd, FileUnread
 from handlers.cli.opening import open_session
 from handlers.cli.options import BusCommand, Settings
 from handlers.cli.output import Output, tell
@@ -64,8 +64,6 @@ def command(
     context, media = run(partial(_context, Settings.of(ctx), session, at))
     form = PROVIDERS[provider].to_request
     request = form(context, model=model, max_tokens=max_tokens, tools=definitions, media=media)
-    for fault in context.faults:
-        tell(f"warning: {fault}")
     for warning in request.warnings:
         tell(f"warning: {warning}")
     output = Output.of(ctx)
@@ -88,7 +86,12 @@ async def _context(settings: Settings, session_id: str, at: int | None) -> tuple
 def _read_tools(path: Path | None) -> list[ToolSpec]:
     if path is None:
         return []
-    value = parse_json(path.read_bytes())
+    try:
+        value = parse_json(path.read_bytes())
+    except DecodeError as error:
+        raise DecodeError(f"{path}: {error.path}" if error.path else str(path), error.reason) from None
+    except OSError as error:
+        raise FileUnread(path, error.strerror or str(error)) from error
     if not isinstance(value, list):
         raise DecodeError(str(path), "wants a JSON list of objects")
     return [ToolSpec.read(tool, f"{path}: {index}") for index, tool in enumerate(value)]

@@ -138,10 +138,10 @@ async def prune(
         Conflict, BusError: as for `branch`.
     """
     last, tree = await _tree(session)
-    for position in sorted(positions):
+    pruned = tuple(sorted({*positions}))
+    for position in pruned:
         if position not in tree.entries:
             raise UnknownTarget(position)
-    pruned = tuple(sorted(positions))
     told = Prune(pruned=pruned, memo=memo, timestamp=now_ms())
     if loop_id is None:
         return await session.publish(told, expected=last, epoch=epoch)

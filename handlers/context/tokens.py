@@ -8,6 +8,8 @@ import json
 from collections.abc import Iterable
 from typing import Protocol
 
+from pydantic import JsonValue
+
 from bus.messages.content import (
     AudioBlock,
     Block,
@@ -57,7 +59,7 @@ class _ByBytes:
     def message(self, message: LlmMessage) -> int:
         tokens = sum(map(self._block, message.content))
         if isinstance(message, ToolResultMessage):
-            return tokens + self.text(message.tool_name or "") + 8
+            return tokens + self.text(_json_alone(message)) + self.text(message.tool_name or "") + 8
         return tokens + 4
 
     def _block(self, block: Block) -> int:
@@ -79,6 +81,8 @@ class _ByCharacters:
         characters = 0
         for block in message.content:
             characters += sum(map(len, _texts(block))) + sum(_IMAGE_CHARACTERS for _ in _media(block))
+        if isinstance(message, ToolResultMessage):
+            characters += len(_json_alone(message))
         return max(1, characters // 4)
 
 
@@ -129,7 +133,9 @@ def _texts(block: Block) -> Iterable[str]:
         case TextBlock(text=text) | ThinkingBlock(text=text) | ErrorBlock(message=text):
             return (text,)
         case ToolCallBlock(name=name, arguments=arguments):
-            return (name, json.dumps(arguments, ensure_ascii=False, separators=(",", ":")))
+            return (name, _compact(arguments))
+        case ToolResultBlock(content=(), structured=structured) if structured is not None:
+            return (_compact(structured),)
         case ToolResultBlock(content=content):
             return [text for part in content for text in _texts(part)]
         case DocumentBlock(text=str(text)):
@@ -138,6 +144,15 @@ def _texts(block: Block) -> Iterable[str]:
             return (text,)
         case _:
             return ()
+
+
+def _json_alone(result: ToolResultMessage) -> str:
+    """The JSON that a model reads as the result, where there is nothing else to read."""
+    return "" if result.content or result.structured is None else _compact(result.structured)
+
+
+def _compact(value: JsonValue) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _media(block: Block) -> Iterable[MediaRef]:

@@ -9,7 +9,7 @@ from bus.messages.message import ToolResultMessage
 from handlers.providers.request import Json
 from handlers.providers.wire_ids import WireNames
 
-__all__ = ("NO_OUTPUT", "arguments_of", "called", "copied", "flat", "is_failed", "joined", "name_of", "reasoning_text")
+__all__ = ("NO_OUTPUT", "arguments_of", "called", "copied", "flat", "is_failed", "joined", "name_of")
 
 NO_OUTPUT = "(no output)"
 """stands in a failed tool's empty result: an error that says nothing is refused, or overlooked"""
@@ -65,8 +65,3 @@ def joined(content: Iterable[Block]) -> str:
 def name_of(block: Block) -> str:
     """What a warning calls the block."""
     return f"error {block.message!r}" if isinstance(block, ErrorBlock) else block.type
-
-
-def reasoning_text(text: str) -> str:
-    """Another model's thinking, told as text. Source: seed 001."""
-    return f"[Reasoning] {text}"

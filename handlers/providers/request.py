@@ -1,6 +1,6 @@
 """A request as a provider's HTTP API takes it, and what it could not carry."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import JsonValue
@@ -8,6 +8,7 @@ from pydantic import JsonValue
 from handlers.context.fold import Context
 from handlers.providers.errors import ContentRefused
 from handlers.providers.target import Target
+from handlers.providers.thinking import thinking_left_out
 
 __all__ = ("Json", "ProviderRequest", "finished")
 
@@ -37,8 +38,12 @@ def finished(
     *,
     call_ids: Mapping[str, str],
     tool_names: Mapping[str, str],
+    unsaid: Sequence[str] = (),
 ) -> ProviderRequest:
     """The request, with the context's faults before what its wire cannot carry.
+
+    Args:
+        unsaid: places where thinking was left out, see `thinking_left_out`.
 
     Raises:
         ContentRefused: strict mode, and something would be left out or changed.
@@ -47,4 +52,4 @@ def finished(
     if target.strict and told:
         raise ContentRefused(target.provider, told)
     faults = (f"entry {fault.position}: {fault.error}" for fault in context.faults)
-    return ProviderRequest(body, (*faults, *told), call_ids, tool_names)
+    return ProviderRequest(body, (*faults, *told, *thinking_left_out(unsaid)), call_ids, tool_names)

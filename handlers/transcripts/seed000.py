@@ -83,14 +83,22 @@ def _with_entry(message: Publishable, line: Object) -> Publishable:
     """The message with what its entry says besides: the entry's id is not the message's."""
     entry: Object = {key: item for key, item in line.items() if key not in {"type", "parent_id", "message"}}
     if isinstance(message, LlmMessage | ContextEntry):
-        return message.model_copy(update={"metadata": {**(message.metadata or {}), "entry": entry}})
+        said = message.metadata or {}
+        name = "entry"
+        while name in said:  # a tool's own
+            name += "_"
+        return message.model_copy(update={"metadata": {**said, name: entry}})
     return message
 
 
 def _custom_message(line: Object) -> Sequence[Publishable]:
     # The entry is the seed's custom message in all but its names, so its codec reads it.
     said: Object = {key: item for key, item in line.items() if key not in {"type", "parent_id", "content"}}
-    return _decoded({"role": "custom", **said, "contents": line.get("content")}, "")
+    try:
+        return _decoded({"role": "custom", **said, "contents": line.get("content")}, "")
+    except DecodeError as error:
+        first, dot, rest = error.path.partition(".")
+        raise DecodeError(f"{'content' if first == 'contents' else first}{dot}{rest}", error.reason) from None
 
 
 def _decoded(message: JsonValue, path: str) -> Sequence[Publishable]:

@@ -201,7 +201,7 @@ def test_any_text_comes_back_as_it_was(text: str) -> None:
         ('{"role":7}', DecodeError, "role"),
         ('{"role":"robot"}', UnknownRole, None),
         ('{"role":"context","kind":"other"}', UnknownKind, None),
-        ('{"role":"context"}', DecodeError, None),
+        ('{"role":"context"}', DecodeError, "kind"),
         ('{"role":"context","kind":"label","target":0}', DecodeError, "target"),
         ('{"role":"user","role":"user"}', DecodeError, "role"),
         ('{"role":"extension","kind":"k","data":{"a":1,"a":2}}', DecodeError, "data.a"),
@@ -318,6 +318,19 @@ def test_a_malformed_turn_id_is_none_and_its_loss_is_kept() -> None:
     assert isinstance(message, UserMessage)
     assert message.turn_id is None
     assert message.metadata == {"invalidTurnId": {"loopId": 7, "turnIndex": -1}}
+
+
+def test_a_malformed_turn_id_takes_nobody_else_s_place() -> None:
+    with pytest.raises(DecodeError) as refused:
+        read_message('{"role":"user","turnId":7,"metadata":{"invalidTurnId":"mine"}}')
+    assert refused.value.path == "turnId"
+
+
+@pytest.mark.parametrize("read", [read_message, read_llm])
+def test_a_turn_id_may_be_spelled_as_it_is_in_python(read: Callable[[str], Publishable]) -> None:
+    message = read('{"role":"user","turnId":{"loop_id":"s.main.1","turn_index":0}}')
+    assert isinstance(message, UserMessage)
+    assert message.turn_id == TurnId(loop_id="s.main.1", turn_index=0)
 
 
 def test_numbers_beyond_64_bits_are_exact() -> None:

@@ -16,6 +16,7 @@ _TOO_LONG = [
     "MODEL_CONTEXT_WINDOW_EXCEEDED",
     "400 (no body)",
     "This model's context length is 4096",
+    "prompt is too long: 429 tokens > 400 maximum",
 ]
 _OTHERWISE = [
     "",
@@ -23,6 +24,8 @@ _OTHERWISE = [
     "request count exceeds the limit of your plan",
     "Rate limit reached: too many tokens per minute",
     "Throttled: token limit exceeded",
+    "429: too many tokens",
+    "Request exceeds the limit of 10000 tokens per min",
     "the context of the question is unclear",
     "1400 (no body)",
 ]

@@ -170,3 +170,19 @@ def test_a_context_has_the_form_of_each_provider(lanebus: CommandLine, provider:
     assert "be brief" in answer.out
     assert ": 7" in answer.out or ":7" in answer.out
     assert lanebus("context", "s", "--provider", "nobody").code == 2
+
+
+def test_what_is_wrong_with_a_context_is_told_once(lanebus: CommandLine) -> None:
+    said = '{"role":"user","content":"hi"}\n{"role":"context","kind":"leafMove","to":99}'
+    assert lanebus("publish", "s", "--json", stdin=said).code == 0
+    answer = lanebus("context", "s", "--model", "m")
+    assert answer.err == "warning: entry 2: names entry 99, which is not there before it\n"
+
+
+def test_a_file_of_tools_that_is_no_json_is_named(lanebus: CommandLine, tmp_path: Path) -> None:
+    lanebus("publish", "s", "hi")
+    tools = tmp_path / "tools.json"
+    tools.write_text('[{"name":"a","name":"b"}]')
+    answer = lanebus("context", "s", "--model", "m", "--tools", tools)
+    assert (answer.code, answer.out) == (1, "")
+    assert answer.err == f"error: {tools}: 0.name: given twice in one object\n"

@@ -77,6 +77,13 @@ def test_a_batch_of_results_is_one_entry_and_several_messages() -> None:
     assert len({getattr(message, "batch_id", None) for message in (first, *rest)}) == 1
 
 
+def test_a_tool_s_own_metadata_of_the_same_name_stays() -> None:
+    full: Object = {**result("c", "x"), "terminate": False, "metadata": {"entry": 5}}
+    message = read(said("tool", full)).message
+    assert isinstance(message, ToolResultMessage)
+    assert message.metadata == {"entry": 5, "entry_": {"id": "b", "timestamp": TIME}}
+
+
 def test_what_is_finer_than_milliseconds_is_kept() -> None:
     change = read({**line("model_change", provider_id="p", model_id="m"), "timestamp": 1.0000005}).message
     assert change == ModelChange(provider="p", model="m", id="b", timestamp=1000, metadata={"timestamp": 1.0000005})
@@ -137,6 +144,7 @@ def test_what_is_no_message_is_kept_whole_in_the_extension_lane(kind: str) -> No
         (line("message", message=[]), "message"),
         (line("message", message={}), "message.role"),
         (said("user", {"type": "text", "content": 5}), "message.contents.0.content"),
+        (line("custom_message", custom_type="note", content=["x"]), "content.0"),
         (line("compaction", first_kept_entry_id="a"), "summary"),
         (line("compaction", summary="s", first_kept_entry_id=5), "first_kept_entry_id"),
         (line("compaction", summary="s", first_kept_entry_id="a", tokens_before="7"), "tokensBefore"),

@@ -200,7 +200,7 @@ async def test_a_prune_of_what_is_not_there_is_refused(tmp_path: Path) -> None:
         with pytest.raises(UnknownTarget) as caught:
             await prune(session, [1, 3])
         assert caught.value.target == 3
-        await prune(session, [2, 1], "greeted", loop_id="s.main.1")
+        await prune(session, [2, 1, 2], "greeted", loop_id="s.main.1")
         event = (await messages(session))[-1]
         assert isinstance(event, ExtensionMessage)
         assert parse_event(event) == PruneApplied(

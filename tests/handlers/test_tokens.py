@@ -62,6 +62,9 @@ def image(size_bytes: int) -> Block:
             4 + 8 + 86,
         ),
         (UserMessage(content=(ErrorBlock(message="1234"),)), 4 + 1),
+        (ToolResultMessage(tool_call_id="x", structured={"a": 1}), 8 + 2),
+        (ToolResultMessage(tool_call_id="x", structured={"a": 1}, content=(TextBlock(text="1"),)), 8 + 1),
+        (UserMessage(content=(ToolResultBlock(tool_call_id="x", structured=[1, 2]),)), 4 + 8 + 2),
     ],
 )
 def test_seed_001_counts_bytes_and_what_goes_around_them(message: LlmMessage, tokens: int) -> None:
@@ -76,6 +79,7 @@ def test_seed_001_counts_bytes_and_what_goes_around_them(message: LlmMessage, to
         (asks("12345678"), 2),
         (UserMessage(content=(image(10**9), TextBlock(text="1234"))), 1201),
         (AssistantMessage(content=(ToolCallBlock(id="x", name="read", arguments={"a": 1}),)), 2),
+        (ToolResultMessage(tool_call_id="x", structured="123456"), 2),
     ],
 )
 def test_seed_000_counts_characters_and_at_least_one_token(message: LlmMessage, tokens: int) -> None:

@@ -1,7 +1,5 @@
 """What seed 001's events have inside: messages with their turn or without it, results of tools, moments."""
 
-from pydantic import JsonValue
-
 from bus.envelope import Envelope
 from bus.messages.events import AgentEvent
 from bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
@@ -34,7 +32,8 @@ class EventForm:
     def message(self, message: Spoken, path: str, *, has_turn: bool) -> Object:
         """A message as an event tells it: with its turn in what ends a turn or loop, else without."""
         if isinstance(message, LlmMessage):
-            message, mark = _without_mark(message)
+            message, notes = _without_notes(message)
+            mark = notes.get("turnId")
             has_turn = has_turn if mark is None else mark == "told"
             message = message.model_copy(update={"id": None, "turn_id": message.turn_id if has_turn else None})
         return self._writer.write(message, path) or {}
@@ -54,14 +53,22 @@ class EventForm:
         if not isinstance(message, ToolResultMessage):
             return {"content": [], "details": None}
         said = message.model_copy(update={"structured": None})  # it is the details
-        return {"content": self.message(said, "result", has_turn=False)["content"], "details": message.structured}
+        noted = _without_notes(message)[1].get("result")
+        beside = noted if isinstance(noted, dict) else {}
+        content = self.message(said, "result", has_turn=False)["content"]
+        return {"content": content, "details": message.structured, **beside}
 
 
-def _without_mark(message: LlmMessage) -> tuple[LlmMessage, JsonValue]:
-    """The message without the note that the reader of events made, and the note."""
-    match (message.metadata or {}).get(ORIGIN):
-        case {"codec": "001", "turnId": str() as mark}:
-            rest = {key: item for key, item in (message.metadata or {}).items() if key != ORIGIN}
-            return message.model_copy(update={"metadata": rest or None}), mark
-        case _:
-            return message, None
+def _without_notes(message: LlmMessage) -> tuple[LlmMessage, Object]:
+    """The message without what the reader of events noted, and that."""
+    origin = (message.metadata or {}).get(ORIGIN)
+    if not isinstance(origin, dict) or not _is_ours(origin):
+        return message, {}
+    rest = {key: item for key, item in (message.metadata or {}).items() if key != ORIGIN}
+    return message.model_copy(update={"metadata": rest or None}), origin
+
+
+def _is_ours(origin: Object) -> bool:
+    noted = origin.keys() - {"codec"}
+    is_turn_told = isinstance(origin.get("turnId"), str | None)
+    return origin.get("codec") == "001" and bool(noted) and noted <= {"turnId", "result"} and is_turn_told

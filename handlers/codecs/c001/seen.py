@@ -73,6 +73,11 @@ class Seen:
                 return message
         return None
 
+    def beside(self, call: str) -> Object:
+        """What was told with a call's result and is not its content."""
+        told = self.results.get(call, {})
+        return {name: value for name, value in told.items() if name != "content" and value is not None}
+
     def node(self, node: int) -> int | None:
         """The position of the newest message that is this node of its author's tree."""
         found = (place for place, each in self.entries.items() if isinstance(each, LlmMessage) and each.node_id == node)

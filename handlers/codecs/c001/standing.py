@@ -6,7 +6,7 @@ from pydantic import JsonValue
 
 from bus.messages.delta import Delta
 from bus.messages.events import AgentEvent
-from bus.messages.message import LlmMessage
+from bus.messages.message import LlmMessage, ToolResultMessage
 from bus.messages.reading import Publishable
 from bus.messages.turn import TurnId
 from handlers.codecs.c001.seen import Seen, Spoken
@@ -75,13 +75,18 @@ class Standing:
             del known[position]
         return position
 
-    @staticmethod
-    def stamped(message: Spoken, turn_id: TurnId, mark: str | None = None, message_id: str | None = None) -> Spoken:
+    def stamped(
+        self, message: Spoken, turn_id: TurnId, mark: str | None = None, message_id: str | None = None
+    ) -> Spoken:
         """The message as the log has it. `mark` is noted where 001 told the turn otherwise than it does: "told" where
-        it leaves it out, "absent" where it gives it."""
+        it leaves it out, "absent" where it gives it. So is what the event of a tool's end told beside the result: 001's
+        message does not repeat it."""
         if not isinstance(message, LlmMessage):
             return message
-        origin: dict[str, JsonValue] = {} if mark is None else {ORIGIN: {"codec": "001", "turnId": mark}}
+        noted: dict[str, JsonValue] = {} if mark is None else {"turnId": mark}
+        if isinstance(message, ToolResultMessage) and (beside := self.seen.beside(message.tool_call_id)):
+            noted["result"] = beside
+        origin: dict[str, JsonValue] = {ORIGIN: {"codec": "001", **noted}} if noted else {}
         metadata = {**(message.metadata or {}), **origin} or None
         return message.model_copy(update={"turn_id": turn_id, "id": message_id, "metadata": metadata})
 

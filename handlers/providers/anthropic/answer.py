@@ -53,11 +53,14 @@ def from_anthropic(
     """
     if response.get("type") != "message" or not isinstance(content := response.get("content"), list):
         raise DecodeError("type", "a response of the Messages API is of type 'message' and has a list as content")
+    if not isinstance(response.get("usage"), dict):
+        raise DecodeError("usage", "a response of the Messages API tells its usage")
     answer = AnthropicAnswer(model, rates, names)
     answer.take({"type": "message_start", "message": response})
     for index, block in enumerate(content):
         if not isinstance(block, dict) or not isinstance(block.get("type"), str):
             raise DecodeError(f"content.{index}", "a block is a JSON object with a type")
+        _require_block(block, f"content.{index}")
         answer.take({"type": "content_block_start", "index": index, "content_block": block})
         answer.take({"type": "content_block_stop", "index": index})
     answer.take({"type": "message_delta", "delta": {"stop_reason": response.get("stop_reason")}, "usage": {}})
@@ -130,6 +133,7 @@ class AnthropicAnswer:
         )
 
     def _start(self, index: int, block: Json) -> list[ModelEvent]:
+        _require_block(block, "content_block")
         self._blocks[index] = {**block}
         self._fragments[index] = []
         self._open.add(index)
@@ -219,16 +223,40 @@ class AnthropicAnswer:
 _COUNTS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
 
 
+_TEXTS = {
+    "text": ("text",),
+    "thinking": ("thinking", "signature"),
+    "redacted_thinking": ("data",),
+    "tool_use": ("id", "name"),
+}
+_NEEDED = ("data", "id", "name")
+"""of these the texts that nothing later tells"""
+
+
+def _require_block(block: Json, path: str) -> None:
+    """Look whether a block is what its type says: one read as an empty text would be lost in silence."""
+    for name in _TEXTS.get(text_of(block, "type"), ()):
+        value = block.get(name)
+        if not isinstance(value, str) and (value is not None or name in _NEEDED):
+            raise DecodeError(f"{path}.{name}", "wants a text")
+    if block.get("type") == "tool_use" and not isinstance(block.get("input"), dict | None):
+        raise DecodeError(f"{path}.input", "wants a JSON object")
+
+
 def _is_typed(value: Json) -> bool:
     return isinstance(value.get("type"), str)
 
 
 def _ref(citation: Json) -> AnnotationRef:
-    page, index = citation.get("start_page_number"), citation.get("document_index")
     return AnnotationRef(
         url=text_of(citation, "url") or None,
         file_id=text_of(citation, "file_id") or None,
-        page=page if isinstance(page, int) else None,
-        index=index if isinstance(index, int) else None,
+        page=_number(citation, "start_page_number"),
+        index=_number(citation, "document_index"),
         title=text_of(citation, "title") or text_of(citation, "document_title") or None,
     )
+
+
+def _number(citation: Json, name: str) -> int | None:
+    value = citation.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -17,9 +17,10 @@ from bus.messages.content import (
 )
 from bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
 from handlers.providers.anthropic.media import document_block, image_block
-from handlers.providers.blocks import NO_OUTPUT, arguments_of, called, copied, flat, is_failed, name_of, reasoning_text
+from handlers.providers.blocks import NO_OUTPUT, arguments_of, called, copied, flat, is_failed, name_of
 from handlers.providers.request import Json
 from handlers.providers.target import Target
+from handlers.providers.thinking import as_text
 from handlers.providers.wire_ids import WireNames
 
 __all__ = ("PROVIDER", "assistant_blocks", "result_block", "system_blocks", "user_blocks")
@@ -54,12 +55,11 @@ def user_blocks(message: LlmMessage, target: Target, losses: list[str]) -> list[
 
 def assistant_blocks(
     message: AssistantMessage, ids: Sequence[str], names: WireNames, target: Target, losses: list[str]
-) -> list[Json]:
-    """What a model said, in its order.
+) -> tuple[list[Json], bool]:
+    """What a model said, in its order; and whether thinking was left out that cannot go back as thinking.
 
-    Thinking goes back verbatim to the model that wrote it, and so does what its provider's own tools did. Another's
-    thinking is left out without a word, as `foreign_thinking` is the word on it; the API takes no thinking that is the
-    end of a message.
+    Thinking goes back verbatim to the model that wrote it, and so does what its provider's own tools did. The API takes
+    no thinking that is the end of a message.
 
     Args:
         ids: what the tool calls are called on the wire, one each, in order.
@@ -67,13 +67,19 @@ def assistant_blocks(
     own = target.wrote(message)
     remaining = iter(ids)
     blocks: list[Json] = []
+    left_out = False
     for block in message.content:
         match block:
-            case ThinkingBlock():
-                blocks += _thinking(block, target, own=own)
-            case RedactedThinkingBlock(data=data):
-                if own:
-                    blocks.append({"type": "redacted_thinking", "data": data})
+            case RedactedThinkingBlock(data=data) if own:
+                blocks.append({"type": "redacted_thinking", "data": data})
+            case ThinkingBlock(text=text, signature=str(signature)) if own and signature:
+                blocks.append({"type": "thinking", "thinking": text, "signature": signature})
+            case ThinkingBlock() | RedactedThinkingBlock():
+                told = as_text(block, target)
+                if told is None:
+                    left_out = True
+                else:
+                    blocks.append({"type": "text", "text": told})
             case ToolCallBlock():
                 blocks.append(_tool_use(block, next(remaining), names, losses))
             case UnknownBlock(raw=raw) if own and raw.get("type") in _SERVER_SIDE:
@@ -83,7 +89,7 @@ def assistant_blocks(
     while blocks and blocks[-1]["type"] in {"thinking", "redacted_thinking"}:
         del blocks[-1]
         losses.append("thinking left out: it ends the message")
-    return blocks
+    return blocks, left_out
 
 
 def result_block(message: ToolResultMessage, wire_id: str, target: Target, losses: list[str]) -> Json:
@@ -130,14 +136,6 @@ def _rendered(block: Block, target: Target) -> Json | str | None:
             return document_block(block, target.resolved(block.media))
         case _:
             return "there is no form for it"
-
-
-def _thinking(block: ThinkingBlock, target: Target, *, own: bool) -> list[Json]:
-    if own and block.signature:
-        return [{"type": "thinking", "thinking": block.text, "signature": block.signature}]
-    if target.foreign_thinking == "text" and block.text.strip():
-        return [{"type": "text", "text": reasoning_text(block.text)}]
-    return []
 
 
 def _tool_use(call: ToolCallBlock, wire_id: str, names: WireNames, losses: list[str]) -> Json:

@@ -63,7 +63,8 @@ def to_anthropic(context: Context, **options: Unpack[RequestOptions]) -> Provide
         form.mark(body)
     if target.stream:
         body["stream"] = True
-    return finished(context, target, body, form.losses, call_ids=form.ids.originals, tool_names=form.names.originals)
+    ids, names = form.ids.originals, form.names.originals
+    return finished(context, target, body, form.losses, unsaid=form.unsaid, call_ids=ids, tool_names=names)
 
 
 class _Form:
@@ -72,6 +73,8 @@ class _Form:
     def __init__(self, target: Target) -> None:
         self.system: list[Json] = []
         self.losses: list[str] = []
+        self.unsaid: list[str] = []
+        """where thinking was left out"""
         self.ids, self.names = WireIds(CALL_ID), WireNames(TOOL_NAME, (tool.name for tool in target.tools))
         self._target = target
         self._turns: list[tuple[str, list[Json]]] = []
@@ -93,7 +96,9 @@ class _Form:
             case AssistantMessage():
                 ids = [self.ids.take(call.id) for call in message.tool_calls()]
                 self._unanswered.extend(ids)
-                self._add("assistant", assistant_blocks(message, ids, self.names, self._target, losses))
+                blocks, left_out = assistant_blocks(message, ids, self.names, self._target, losses)
+                self._add("assistant", blocks)
+                self.unsaid += [place] if left_out else []
             case ToolResultMessage():
                 self._add("user", [result_block(message, self._unanswered.popleft(), self._target, losses)])
             case _:

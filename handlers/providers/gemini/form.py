@@ -65,7 +65,9 @@ def to_gemini(context: Context, **options: Unpack[RequestOptions]) -> ProviderRe
     body |= form.offered()
     if target.max_tokens is not None:
         body["generationConfig"] = {"maxOutputTokens": target.max_tokens}
-    return finished(context, target, body, form.losses, call_ids={}, tool_names=form.names.originals)
+    return finished(
+        context, target, body, form.losses, unsaid=form.unsaid, call_ids={}, tool_names=form.names.originals
+    )
 
 
 class _Form:
@@ -74,6 +76,8 @@ class _Form:
     def __init__(self, target: Target) -> None:
         self.system: list[str] = []
         self.losses: list[str] = []
+        self.unsaid: list[str] = []
+        """where thinking was left out"""
         self.names = WireNames(FUNCTION_NAME, (tool.name for tool in target.tools))
         self._target = target
         self._contents: list[tuple[str, list[Json]]] = []
@@ -96,7 +100,9 @@ class _Form:
             case AssistantMessage():
                 calls = self._calls(message, losses)
                 self._unanswered.extend(calls)
-                self._add("model", assistant_parts(message, calls, self._target, losses))
+                parts, left_out = assistant_parts(message, calls, self._target, losses)
+                self._add("model", parts)
+                self.unsaid += [place] if left_out else []
             case ToolResultMessage():
                 response, behind = result_parts(message, self._unanswered.popleft(), self._target, losses)
                 self._behind += behind

@@ -30,11 +30,11 @@ from handlers.providers.blocks import (
     is_failed,
     joined,
     name_of,
-    reasoning_text,
 )
 from handlers.providers.gemini.media import media_part
 from handlers.providers.request import Json
 from handlers.providers.target import Target
+from handlers.providers.thinking import as_text
 
 __all__ = ("PROVIDER", "WireCall", "assistant_parts", "result_parts", "system_texts", "user_parts")
 
@@ -78,12 +78,11 @@ def user_parts(message: LlmMessage, target: Target, losses: list[str]) -> list[J
 
 def assistant_parts(
     message: AssistantMessage, calls: Iterable[WireCall], target: Target, losses: list[str]
-) -> list[Json]:
-    """What a model said, in its order.
+) -> tuple[list[Json], bool]:
+    """What a model said, in its order; and whether thinking was left out that cannot go back as thinking.
 
     To the model that wrote it goes back what only it can read: thinking, signatures where they stood, media it made,
-    what its provider's own tools did. Another's signatures and thinking are left out without a word, as
-    `foreign_thinking` is the word on it.
+    what its provider's own tools did. Another's signatures are of no use to it, and are left out without a word.
 
     Args:
         calls: what the tool calls are called on the wire, one each, in order.
@@ -92,12 +91,19 @@ def assistant_parts(
     remaining = iter(calls)
     taken = (TextBlock, *_MEDIA) if own else (TextBlock,)
     parts: list[Json] = []
+    left_out = False
     for block in message.content:
         match block:
-            case ThinkingBlock():
-                parts += _thinking(block, target, own=own, losses=losses)
-            case RedactedThinkingBlock():
-                pass
+            # The API signs thoughts seldom and mostly the part behind them: its own goes back signed or not.
+            case ThinkingBlock() if own:
+                thought: Json = {"text": block.text, "thought": True}
+                parts += [_signed(thought, block.signature, losses)] if block.text or block.signature else []
+            case ThinkingBlock() | RedactedThinkingBlock():
+                told = as_text(block, target)
+                if told is None:
+                    left_out = True
+                else:
+                    parts.append({"text": told})
             case ToolCallBlock():
                 parts.append(_function_call(block, next(remaining), own=own, losses=losses))
             case TextBlock() if own and block.text + (block.signature or ""):
@@ -108,7 +114,7 @@ def assistant_parts(
                 signature = block.signature if own and isinstance(block, ImageBlock) else None
                 rendered = _filled((block,), target, losses, taken, "assistants cannot send it")
                 parts += [_signed(part, signature, losses) for part in rendered]
-    return parts
+    return parts, left_out
 
 
 def result_parts(
@@ -176,15 +182,6 @@ def _rendered(block: Block, target: Target, losses: list[str]) -> Json | str | N
             return media_part(block, target.resolved(block.media), losses)
         case _:
             return "there is no form for it"
-
-
-def _thinking(block: ThinkingBlock, target: Target, *, own: bool, losses: list[str]) -> list[Json]:
-    # The API signs thoughts seldom and mostly the part behind them: its own goes back signed or not.
-    if own and (block.text or block.signature):
-        return [_signed({"text": block.text, "thought": True}, block.signature, losses)]
-    if not own and target.foreign_thinking == "text" and block.text.strip():
-        return [{"text": reasoning_text(block.text)}]
-    return []
 
 
 def _function_call(block: ToolCallBlock, call: WireCall, *, own: bool, losses: list[str]) -> Json:

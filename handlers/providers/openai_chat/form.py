@@ -5,7 +5,6 @@ Source: the API's reference and the parameter types of its Python SDK (3.52).
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Unpack
 
 from pydantic import JsonValue
@@ -13,9 +12,9 @@ from pydantic import JsonValue
 from bus.messages.content import TextBlock
 from bus.messages.message import AssistantMessage, DeveloperMessage, LlmMessage, ToolResultMessage, UserMessage
 from handlers.context.fold import Context
+from handlers.providers.blocks import copied
 from handlers.providers.openai.content import parts_of, result_parts, texts_of
 from handlers.providers.openai.parts import Part, Text
-from handlers.providers.openai.thinking import unsaid
 from handlers.providers.openai.wire import PLACEHOLDER, PROVIDER, TOOL_NAME, tool_choice
 from handlers.providers.openai_chat.messages import assistant_message, content_of, media_message, result_message
 from handlers.providers.request import Json, ProviderRequest, finished
@@ -48,8 +47,8 @@ def to_openai_chat(context: Context, **options: Unpack[RequestOptions]) -> Provi
     for index, message in enumerate(context.messages):
         form.say(f"messages.{index}", message)
     body: Json = {"model": target.model, "messages": form.finish(), **form.settings()}
-    request = finished(context, target, body, form.losses, call_ids=form.ids.originals, tool_names=form.names.originals)
-    return replace(request, warnings=(*request.warnings, *unsaid(form.unsaid)))
+    ids, names = form.ids.originals, form.names.originals
+    return finished(context, target, body, form.losses, unsaid=form.unsaid, call_ids=ids, tool_names=names)
 
 
 class _Form:
@@ -117,7 +116,7 @@ class _Form:
                     "function": {
                         "name": self.names.of(tool.name),
                         "description": tool.description,
-                        "parameters": tool.schema,
+                        "parameters": copied(tool.schema),
                     },
                 }
                 for tool in target.tools

@@ -10,9 +10,9 @@ from bus.messages.message import AssistantMessage
 from handlers.providers.blocks import called, name_of
 from handlers.providers.openai.calls import arguments_text
 from handlers.providers.openai.parts import Audio, File, Image, Part, Text
-from handlers.providers.openai.thinking import as_text
 from handlers.providers.request import Json
 from handlers.providers.target import Target
+from handlers.providers.thinking import as_text
 from handlers.providers.wire_ids import WireNames
 
 __all__ = ("assistant_message", "content_of", "media_message", "result_message")

@@ -4,16 +4,15 @@ Source: the API's reference and the parameter types of its Python SDK (3.52).
 """
 
 from collections import deque
-from dataclasses import replace
 from typing import Unpack
 
 from pydantic import JsonValue
 
 from bus.messages.message import AssistantMessage, DeveloperMessage, LlmMessage, ToolResultMessage, UserMessage
 from handlers.context.fold import Context
+from handlers.providers.blocks import copied
 from handlers.providers.openai.content import parts_of, result_parts, texts_of
 from handlers.providers.openai.parts import Text
-from handlers.providers.openai.thinking import unsaid
 from handlers.providers.openai.wire import PLACEHOLDER, PROVIDER, TOOL_NAME, tool_choice
 from handlers.providers.openai_responses.items import AnswerItems, message_item, result_item
 from handlers.providers.request import Json, ProviderRequest, finished
@@ -49,8 +48,8 @@ def to_openai_responses(context: Context, **options: Unpack[RequestOptions]) -> 
     for index, message in enumerate(context.messages):
         form.say(index, message)
     body: Json = {"model": target.model, **form.settings()}
-    request = finished(context, target, body, form.losses, call_ids=form.ids.originals, tool_names=form.names.originals)
-    return replace(request, warnings=(*request.warnings, *unsaid(form.unsaid)))
+    ids, names = form.ids.originals, form.names.originals
+    return finished(context, target, body, form.losses, unsaid=form.unsaid, call_ids=ids, tool_names=names)
 
 
 class _Form:
@@ -113,7 +112,7 @@ class _Form:
                     "type": "function",
                     "name": self.names.of(tool.name),
                     "description": tool.description,
-                    "parameters": tool.schema,
+                    "parameters": copied(tool.schema),
                     # Strict is the API's default, and refuses most schemas that are not made for it.
                     "strict": False,
                 }

@@ -10,10 +10,10 @@ from bus.messages.message import AssistantMessage
 from handlers.providers.blocks import called, name_of
 from handlers.providers.openai.calls import arguments_text
 from handlers.providers.openai.parts import Audio, File, Image, Part, Text
-from handlers.providers.openai.thinking import as_text
 from handlers.providers.openai_responses.reasoning import reasoning_item
 from handlers.providers.request import Json
 from handlers.providers.target import Target
+from handlers.providers.thinking import as_text
 from handlers.providers.wire_ids import WireNames
 
 __all__ = ("AnswerItems", "message_item", "result_item")

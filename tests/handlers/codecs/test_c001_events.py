@@ -106,6 +106,18 @@ def test_a_whole_loop_comes_back_as_it_was() -> None:
     assert through(WHOLE).written == WHOLE
 
 
+def test_what_a_tool_told_beside_its_result_is_in_the_log_and_on_no_event_of_the_message() -> None:
+    found = through(WHOLE)
+    (result,) = (message for message in messages(found) if isinstance(message, ToolResultMessage))
+    assert result.metadata == {"origin": {"codec": "001", "result": {"details": {"hits": 1}}}}
+    later = EventWriter()  # which has the log alone
+    told = [value for each in found.log for value in later.write(each).values]
+    assert message_end(RESULT) in told
+    ended = ToolEnded(turn_id=FIRST, tool_call_id="c", tool_name="grep", is_error=False).as_extension()
+    (again,) = later.write(Envelope("s", 99, Lane.EXTENSION, ended, 0.0, "test")).values
+    assert again == {"type": "ToolExecutionEnd", **CALL, "result": OUTCOME, "is_error": False, "child_loop_id": None}
+
+
 def test_each_message_is_appended_once_stamped_and_named_by_its_position() -> None:
     found = through(WHOLE)
     assert [type(message) for message in messages(found)] == [UserMessage, AssistantMessage, ToolResultMessage]

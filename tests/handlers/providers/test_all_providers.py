@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bus.envelope import Envelope
-from bus.messages.content import TextBlock, ToolCallBlock
+from bus.messages.content import RedactedThinkingBlock, TextBlock, ThinkingBlock, ToolCallBlock
 from bus.messages.extension import ExtensionMessage
 from bus.messages.message import AssistantMessage, ToolResultMessage, UserMessage
 from handlers.context import Context, build_context, evolve
 from handlers.providers import RequestOptions, ToolSpec
-from tests.handlers.entries import ListedSession, asks, calls, folded, results
+from tests.handlers.entries import ListedSession, asks, calls, context_of, folded, results
 from tests.handlers.lane_logs import CANARY, lane_logs
 from tests.handlers.providers.forms import FORMS
 from tests.handlers.real_session import real_log
@@ -67,6 +67,28 @@ async def test_what_an_extension_says_is_on_no_wire(name: str) -> None:
     assert CANARY not in json.dumps(request.body)
 
 
+@pytest.mark.parametrize("name", FORMS)
+def test_thinking_that_cannot_go_back_is_told_once(name: str) -> None:
+    thought = AssistantMessage(content=(ThinkingBlock(text="hm"), TextBlock(text="b")), provider="p", model="m")
+    redacted = AssistantMessage(content=(RedactedThinkingBlock(data="xx"), TextBlock(text="c")))
+    request = FORMS[name].to(context_of(asks("a"), thought, asks("d"), redacted), model="m", strict=True)
+    assert [warning.partition(": it ")[0] for warning in request.warnings] == [
+        "messages.1 and 1 more: thinking left out"
+    ]
+    as_text = FORMS[name].to(context_of(asks("a"), thought), model="m", foreign_thinking="text")
+    assert "[Reasoning] hm" in json.dumps(as_text.body)
+    assert as_text.warnings == ()
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_request_shares_nothing_with_the_tools_it_offers(name: str) -> None:
+    tool = ToolSpec("read", "Reads.", {"type": "object", "properties": {"path": {"type": "string"}}})
+    body = json.dumps(FORMS[name].to(context_of(asks("a")), model="m", tools=[tool]).body)
+    spoilt = FORMS[name].to(context_of(asks("a")), model="m", tools=[tool]).body
+    _spoil(spoilt)
+    assert json.dumps(FORMS[name].to(context_of(asks("a")), model="m", tools=[tool]).body) == body
+
+
 def test_what_the_models_saw_of_a_real_session_is_a_legal_request_at_every_position(seed_data: Path) -> None:
     context = Context("s")
     checked: dict[str, list[object]] = {name: [] for name in FORMS}
@@ -84,6 +106,24 @@ def test_what_the_models_saw_of_a_real_session_is_a_legal_request_at_every_posit
             assert not form.rule_faults(body), (name, positions)
             checked[name] = said
     assert positions == 1002
+
+
+def _spoil(value: object) -> None:
+    """Empties every object and list in it."""
+    children: list[object] = []
+    match value:
+        case dict():
+            found = cast("Object", value)
+            children = [*found.values()]
+            found.clear()
+        case list():
+            items = cast("list[object]", value)
+            children = [*items]
+            items.clear()
+        case _:
+            pass
+    for child in children:
+        _spoil(child)
 
 
 # --- what was said ------------------------------------------------------------------------------------------------

@@ -195,7 +195,8 @@ def test_what_the_provider_s_own_tools_did_goes_to_no_other_model() -> None:
     request = to_anthropic(context_of(asks("a"), from_anthropic(WHOLE, model=MODEL)), model="claude-opus-4-5")
     assert "srvtoolu_1" not in json.dumps(request.body)
     lost = ("messages.1: unknown left out: assistants cannot send it",) * 2
-    assert request.warnings == lost
+    assert request.warnings[:-1] == lost
+    assert request.warnings[-1].startswith("messages.1: thinking left out: ")
 
 
 @pytest.mark.parametrize(
@@ -208,8 +209,13 @@ def test_what_the_provider_s_own_tools_did_goes_to_no_other_model() -> None:
         ({"content": [1]}, "content.0"),
         ({"content": [{"type": "text", "text": "a"}, {}]}, "content.1"),
         ({"content": [{"type": 1}]}, "content.0"),
-        ({"usage": None}, "message_start"),
-        ({"usage": [1]}, "message_start"),
+        ({"content": [{"type": "text", "text": 5}]}, "content.0.text"),
+        ({"content": [{"type": "thinking", "thinking": "a", "signature": 5}]}, "content.0.signature"),
+        ({"content": [{"type": "redacted_thinking"}]}, "content.0.data"),
+        ({"content": [{"type": "tool_use", "name": "read"}]}, "content.0.id"),
+        ({"content": [{"type": "tool_use", "id": "a", "name": "read", "input": [1]}]}, "content.0.input"),
+        ({"usage": None}, "usage"),
+        ({"usage": [1]}, "usage"),
     ],
 )
 def test_what_is_no_response_is_refused_with_the_path_to_the_fault(change: Json, path: str) -> None:
@@ -241,6 +247,12 @@ def test_what_is_no_event_is_refused(event: Json) -> None:
     with pytest.raises(DecodeError):
         answer.take(event)
     assert answer.message("it broke").error_message == "it broke"
+
+
+def test_a_citation_whose_numbers_are_none_names_no_place() -> None:
+    cited: Json = {"type": "text", "text": "a", "citations": [{"url": "u", "start_page_number": True}]}
+    [block] = from_anthropic({**WHOLE, "content": [cited]}).content
+    assert block == TextBlock(text="a", annotations=(AnnotationRef(url="u"),))
 
 
 def test_an_event_of_a_kind_we_do_not_know_says_nothing() -> None:
