@@ -208,6 +208,7 @@ def _written_result(result: ToolResultBlock) -> Object:
                     image["image_media_type"] = media.mime_type
         case _:
             pass
+    said: JsonValue
     match content:
         case () if isinstance(result.structured, dict | list):
             said = result.structured

@@ -100,11 +100,10 @@ def _by(
 
 def _is_forgotten(message: LlmMessage, index: int, dialect: Dialect) -> bool:
     """Whether something that its origin remembers is not written: another system's, or of one result among several."""
-    match (message.metadata or {}).get(ORIGIN):
-        case {"codec": str(name)} as said:
-            return (name != dialect.name or index > 0) and not is_spelling(said)
-        case _:
-            return False
+    said = (message.metadata or {}).get(ORIGIN)
+    if not isinstance(said, dict) or not isinstance(said.get("codec"), str):
+        return False
+    return (said["codec"] != dialect.name or index > 0) and not is_spelling(said)
 
 
 def _comparable(message: LlmMessage, names: dict[str, str], count: int) -> Object:

@@ -1,7 +1,6 @@
 """How the two codecs spell what they write: each as its own page, unless the message was read otherwise."""
 
 import hashlib
-from functools import reduce
 
 import pytest
 from pydantic import JsonValue
@@ -36,6 +35,7 @@ from bus.messages.usage import Usage
 from handlers.codecs.c002 import C002
 from handlers.codecs.c003 import C003
 from handlers.codecs.codec import ORIGIN, Codec, Unsayable
+from tests.handlers.codecs.malformed import deep
 
 __all__ = ()
 
@@ -389,7 +389,7 @@ def test_a_forged_memory_makes_no_result_of_what_stands_in_one(codec: Codec, mem
     [
         AssistantMessage(usage=Usage(input=2**63)),
         UserMessage(content=(DocumentBlock(media=MEDIA, pages=(2**63,)),)),
-        UserMessage(metadata={"a": reduce(lambda inner, _: [inner], range(58), [])}),
+        UserMessage(metadata={"a": deep(58)}),
     ],
     ids=["tokens", "pages", "depth"],
 )
@@ -521,8 +521,7 @@ def test_a_result_beside_text_is_kept_as_json_and_said_to_the_model(codec: Codec
 
 @both
 def test_of_a_batch_that_cannot_be_said_every_result_is_told(codec: Codec) -> None:
-    deep = reduce(lambda inner, _: [inner], range(70), list[JsonValue]())
-    said = [ToolResultMessage(tool_call_id=call, batch_id="b", structured=deep) for call in "ac"]
+    said = [ToolResultMessage(tool_call_id=call, batch_id="b", structured=deep(70)) for call in "ac"]
     told = codec.write(said, True).losses
     assert {loss[0] for loss in told} == {"0", "1"}
 
