@@ -7,6 +7,7 @@ write them; this module reads them, and is where an older version would be lifte
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from typing import cast
 
 from pydantic import JsonValue
 from pydantic_core import PydanticSerializationError
@@ -36,11 +37,12 @@ _READ = {Lane.LLM: read_llm, Lane.EXTENSION: read_extension}
 
 # A lone surrogate in a key is written as this, where one in a text is refused: it would be read as another key.
 _REPLACED = "\ufffd".encode()
-_LONG = b"0" * (DIGITS_LIMIT + 1)
-_DIGITS = bytes(48 if 48 <= byte <= 57 else 0 for byte in range(256))
+_LEAD = _REPLACED[:1]  # looked for first: one byte is found twenty times as fast as three
+_NESTING: frozenset[type] = frozenset((dict, list))
 
 _FREE_IN_ALL = ("metadata",)
 _IN_MESSAGES = (*_FREE_IN_ALL, "raw", "provenance_hint")
+_SAID = frozenset((SystemMessage, DeveloperMessage, UserMessage, AssistantMessage, ToolResultMessage))
 _FREE: Mapping[type, tuple[str, ...]] = {
     ExtensionMessage: ("data",),
     **dict.fromkeys((SystemMessage, DeveloperMessage, UserMessage, AssistantMessage), _IN_MESSAGES),
@@ -63,10 +65,13 @@ def encode(message: Publishable | Delta) -> bytes:
         DecodeError: free JSON in it, such as a tool's arguments or metadata, is nested deeper than its readers follow,
             a number has more digits than they read, or a text in it is none: it holds a lone surrogate.
     """
-    for path, free, level in _free(message):
-        _require_depth_at(level, free, path)
     try:
-        data = message.to_json_bytes()
+        if _is_usual(message):
+            data = message.__pydantic_serializer__.to_json(message, by_alias=True, exclude_none=True)
+        else:
+            for path, free, level in _free(message):
+                _require_depth_at(level, free, path)
+            data = message.to_json_bytes()
     except PydanticSerializationError:  # without its text, which quotes the message
         _require_free_json(message)
         raise DecodeError("", "a text holds a lone surrogate, or it is nested too deep") from None
@@ -76,9 +81,58 @@ def encode(message: Publishable | Delta) -> bytes:
     return data
 
 
+def _is_usual(message: Publishable | Delta) -> bool:
+    """Whether the message is of the LLM lane, its free JSON far from the limit of depth, and no argument of it null.
+
+    It is asked of every publish, so it is quick before it is short: to tell the path of each takes four times as long.
+    """
+    if type(message) not in _SAID:  # not isinstance(), which goes through Python for such a class
+        return False
+    said = cast("LlmMessage", message)
+    if said.metadata is not None and not _is_near(said.metadata):
+        return False
+    if said.raw is not None or said.provenance_hint is not None:
+        return False
+    if type(said) is AssistantMessage:
+        if said.usage is not None and said.usage.raw is not None:
+            return False
+    elif type(said) is ToolResultMessage and said.structured is not None:
+        return False
+    for block in said.content:
+        if type(block) is ToolCallBlock:
+            if (
+                block.arguments is None
+                or not _is_near(block.arguments)
+                or (block.metadata is not None and not _is_near(block.metadata))
+            ):
+                return False
+        elif type(block) in _FREE:
+            return False
+    return True
+
+
+def _is_near(value: JsonValue, room: int = 16) -> bool:
+    """Whether the value is nested no deeper than about `room`."""
+    if type(value) is dict:
+        items: Iterable[JsonValue] = value.values()
+    elif type(value) is list:
+        items = value
+    else:
+        return True
+    if _NESTING.isdisjoint(map(type, items)):
+        return True
+    return room > 0 and all(_is_near(item, room - 1) for item in items if type(item) in _NESTING)
+
+
 def _is_suspect(data: bytes) -> bool:
-    """Whether a look at the message itself is needed. Hardly ever, and to know it takes a millisecond a megabyte."""
-    return _REPLACED in data or (len(data) > DIGITS_LIMIT and _LONG in data.translate(_DIGITS))
+    """Whether a look at the message itself is needed, which is hardly ever."""
+    if _LEAD in data and _REPLACED in data:
+        return True
+    # So long a run of digits stands at one place of this step at least, and reaches far enough to one of its sides.
+    for at in range(DIGITS_LIMIT - 1, len(data), DIGITS_LIMIT):
+        if data[at : at + 1].isdigit() and (data[at - 16 : at].isdigit() or data[at : at + 16].isdigit()):
+            return True
+    return False
 
 
 def _require_free_json(message: Publishable | Delta) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, JsonValue, SerializeAsAny, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from bus.messages.base import Wire
 from bus.messages.media import MediaRef
@@ -221,6 +221,7 @@ Block = Annotated[
     Field(discriminator="type"),
 ]
 
-Blocks = Annotated[tuple[Block, ...], Field(strict=False)]
+# Each block by its own serializer: through the union's a message takes a fifth longer to write.
+Blocks = Annotated[tuple[SerializeAsAny[Block], ...], Field(strict=False)]
 
 ToolResultBlock.model_rebuild()

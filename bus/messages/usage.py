@@ -13,9 +13,11 @@ _MILLION = Decimal(1_000_000)
 _READ_AT = {"anthropic": Decimal("0.1"), "openai": Decimal("0.5")}
 _WRITE_AT = Decimal("1.25")
 
-# More digits than any sum of counts has. Ten letters of text, 1E+999999999, would be an amount that no fold can add and
-# that fills a gigabyte where somebody prints it.
-Amount = Annotated[Decimal, Field(max_digits=10_000, decimal_places=5_000)]
+_BOUND = Decimal(10) ** 15
+"""More than all money there is. Ten letters of text, 1E+999999999, would be an amount that no fold can add and that
+fills a gigabyte where somebody prints it; a bound on the digits would say the same and take six times as long."""
+
+Amount = Annotated[Decimal, Field(ge=-_BOUND, le=_BOUND)]
 
 
 class Rates(Frozen):
@@ -48,13 +50,13 @@ class Cost(Frozen):
     """where the price came from, such as "genai-prices/0.2.3"; a replay uses what stands here and never asks again"""
 
     def combine(self, other: Self) -> Self:
-        """The sum, field by field; the source stays where both have the same."""
+        """The sum, field by field, each within the bound of an amount; the source stays where both have the same."""
         return type(self)(
-            input=self.input + other.input,
-            output=self.output + other.output,
-            cache_read=self.cache_read + other.cache_read,
-            cache_write=self.cache_write + other.cache_write,
-            total=self.total + other.total,
+            input=_add_amounts(self.input, other.input),
+            output=_add_amounts(self.output, other.output),
+            cache_read=_add_amounts(self.cache_read, other.cache_read),
+            cache_write=_add_amounts(self.cache_write, other.cache_write),
+            total=_add_amounts(self.total, other.total),
             source=self.source if self.source == other.source else None,
         )
 
@@ -117,3 +119,7 @@ class Usage(Frozen):
 
 def _add(one: int | None, other: int | None) -> int | None:
     return None if one is None and other is None else (one or 0) + (other or 0)
+
+
+def _add_amounts(one: Decimal, other: Decimal) -> Decimal:
+    return max(-_BOUND, min(_BOUND, one + other))

@@ -47,7 +47,7 @@ MALFORMED: tuple[tuple[str, str], ...] = (
     ('{"role":"assistant","usage":{"input":"many"}}', "usage.input"),
     ('{"role":"assistant","usage":{"input":1,"cost":{"total":"much"}}}', "usage.cost.total"),
     ('{"role":"assistant","usage":{"input":1,"cost":{"total":"1E+999999999"}}}', "usage.cost.total"),
-    ('{"role":"assistant","usage":{"input":1,"cost":{"total":"1E-999999999"}}}', "usage.cost.total"),
+    ('{"role":"assistant","usage":{"input":1,"cost":{"total":"-1E+16"}}}', "usage.cost.total"),
     ('{"role":"assistant","usage":{"input":1,"cost":{"total":"Infinity"}}}', "usage.cost.total"),
     (user(turnId="x", metadata={"invalidTurnId": "y"}), "turnId"),
     ('{"role":"toolResult","content":[]}', "toolCallId"),

@@ -180,3 +180,13 @@ def test_a_stored_state_comes_back_equal_with_the_same_bytes() -> None:
 def test_an_entry_that_cannot_be_read_is_counted_as_a_problem_and_as_no_call() -> None:
     broken = Envelope("s1", 1, Lane.LLM, Unreadable(UnknownKind("x"), b"{}"), 0.0, "test")
     assert fold(USAGE, [broken]) == UsageState(problems=1)
+
+
+@pytest.mark.parametrize("amount", ["1E+15", "-1E+15", "1E-999999999"])
+def test_no_amount_that_a_message_may_name_ends_the_fold(amount: str) -> None:
+    cost = Cost(total=Decimal(amount))
+    state = through_json(USAGE, fold(USAGE, log_of(*[answer(Usage(cost=cost))] * 3)))
+    told = state.total.usage.cost
+    assert told is not None
+    assert abs(told.total) <= 10**15
+    assert len(str(summary(state.total.usage))) < 2000
