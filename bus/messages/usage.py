@@ -52,11 +52,11 @@ class Cost(Frozen):
     def combine(self, other: Self) -> Self:
         """The sum, field by field, each within the bound of an amount; the source stays where both have the same."""
         return type(self)(
-            input=_add_amounts(self.input, other.input),
-            output=_add_amounts(self.output, other.output),
-            cache_read=_add_amounts(self.cache_read, other.cache_read),
-            cache_write=_add_amounts(self.cache_write, other.cache_write),
-            total=_add_amounts(self.total, other.total),
+            input=_within_bound(self.input + other.input),
+            output=_within_bound(self.output + other.output),
+            cache_read=_within_bound(self.cache_read + other.cache_read),
+            cache_write=_within_bound(self.cache_write + other.cache_write),
+            total=_within_bound(self.total + other.total),
             source=self.source if self.source == other.source else None,
         )
 
@@ -103,12 +103,12 @@ class Usage(Frozen):
         Source: seed 001, `estimated_cost`.
         """
         parts = {
-            "input": self.input * rates.input / _MILLION,
-            "output": self.output * rates.output / _MILLION,
-            "cache_read": self.cache_read * rates.cache_read / _MILLION,
-            "cache_write": self.cache_write * rates.cache_write / _MILLION,
+            "input": _within_bound(self.input * rates.input / _MILLION),
+            "output": _within_bound(self.output * rates.output / _MILLION),
+            "cache_read": _within_bound(self.cache_read * rates.cache_read / _MILLION),
+            "cache_write": _within_bound(self.cache_write * rates.cache_write / _MILLION),
         }
-        return Cost(**parts, total=sum(parts.values(), Decimal(0)), source=source)
+        return Cost(**parts, total=_within_bound(sum(parts.values(), Decimal(0))), source=source)
 
     def cache_hit_rate(self) -> float:
         """The part of the input that came from the cache, 0.0 to 1.0; 0.0 where there was no input."""
@@ -121,5 +121,5 @@ def _add(one: int | None, other: int | None) -> int | None:
     return None if one is None and other is None else (one or 0) + (other or 0)
 
 
-def _add_amounts(one: Decimal, other: Decimal) -> Decimal:
-    return max(-_BOUND, min(_BOUND, one + other))
+def _within_bound(amount: Decimal) -> Decimal:
+    return max(-_BOUND, min(_BOUND, amount))

@@ -11,7 +11,7 @@ from bus.messages.extension import ExtensionMessage
 from bus.messages.lanes import Lane
 from bus.messages.message import AssistantMessage, StopReason, ToolResultMessage, UserMessage
 from bus.messages.turn import TurnId
-from bus.messages.usage import Cost, Usage
+from bus.messages.usage import Cost, Rates, Usage
 from handlers.projections.usage import USAGE, Totals, UsageState, summary
 from tests.handlers.folding import fold, log_of, through_json
 
@@ -190,3 +190,8 @@ def test_no_amount_that_a_message_may_name_ends_the_fold(amount: str) -> None:
     assert told is not None
     assert abs(told.total) <= 10**15
     assert len(str(summary(state.total.usage))) < 2000
+
+
+def test_tokens_that_nobody_can_pay_for_have_a_cost_all_the_same() -> None:
+    cost = Usage(input=10**40).cost_at(Rates(input=Decimal(3), output=Decimal(15)))
+    assert cost.total == cost.input == 10**15

@@ -150,7 +150,7 @@ _stamp: Fields = {
     "turn_id": _built(TurnId, {"loop_id": texts, "turn_index": numbers}),
     "raw": json_values,
 }
-_amounts = st.sampled_from([Decimal(0), Decimal("0.1"), Decimal("1e-9"), Decimal("1e-30"), Decimal("1e20")])
+_amounts = st.sampled_from([Decimal(0), Decimal("0.1"), Decimal("1e-9"), Decimal("1e-30"), Decimal("1e14")])
 _usages = _built(
     Usage,
     {},

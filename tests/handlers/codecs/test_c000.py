@@ -320,7 +320,6 @@ def test_signed_thinking_goes_back_to_the_author_that_the_codec_was_told() -> No
         (AssistantMessage(usage=Usage(reasoning=1)), "0.usage.reasoning"),
         (AssistantMessage(usage=Usage(total_tokens=7)), "0.usage.total_tokens"),
         (AssistantMessage(usage=Usage(cost=Cost(total=Decimal("1e-20")))), "0.usage.cost"),
-        (AssistantMessage(usage=Usage(cost=Cost(total=Decimal("1e400")))), "0.usage.cost"),
         (AssistantMessage(usage=Usage(input=2**70)), "0 (assistant: usage.input_tokens"),
         (ToolResultMessage(tool_call_id="c", tool_name="f"), "0.toolName"),
         (ToolResultMessage(tool_call_id="c", structured={"a": 1}), "0.structured"),
