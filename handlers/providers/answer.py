@@ -9,13 +9,24 @@ from typing import Literal, Protocol
 from pydantic import JsonValue
 
 from bus.errors import DecodeError
-from bus.messages.content import ToolCallBlock
-from bus.messages.message import AssistantMessage
+from bus.messages.content import Block, ToolCallBlock
+from bus.messages.message import AssistantMessage, StopReason, now_ms
 from bus.messages.reading import parse_json
 from bus.messages.usage import Rates, Usage
 from handlers.providers.request import Json
 
-__all__ = ("Answer", "ModelEvent", "Piece", "count_of", "is_minted", "minted_id", "priced", "read_call", "text_of")
+__all__ = (
+    "Answer",
+    "ModelEvent",
+    "Piece",
+    "answered",
+    "count_of",
+    "is_minted",
+    "minted_id",
+    "priced",
+    "read_call",
+    "text_of",
+)
 
 _MINTED = re.compile(r"call_[0-9a-f]{32}")
 
@@ -57,6 +68,39 @@ class Answer(Protocol):
         """The message so far, whole if `is_complete`; with a `fault` the one that failed, without the calls that were
         not told to their end."""
         ...
+
+
+def answered(
+    provider: str,
+    *,
+    asked: str | None,
+    told: str | None,
+    content: tuple[Block, ...],
+    stop_reason: StopReason,
+    raw_stop_reason: str | None,
+    error: str | None,
+    usage: Usage | None,
+    response_id: str | None,
+) -> AssistantMessage:
+    """The message that an answer is, stamped with the present time.
+
+    Args:
+        asked: the model as it was asked for. By this name its thinking goes back to it, so the message has it.
+        told: the model as the provider calls it in full; kept in the metadata where it differs, and else the name.
+    """
+    model = asked or told
+    return AssistantMessage(
+        content=content,
+        stop_reason=stop_reason,
+        raw_stop_reason=raw_stop_reason,
+        error_message=error,
+        provider=provider,
+        model=model,
+        metadata={"responseModel": told} if told not in {None, model} else None,
+        usage=usage,
+        response_id=response_id,
+        timestamp=now_ms(),
+    )
 
 
 def read_call(call_id: str, wire_name: str, arguments: str, names: Mapping[str, str]) -> ToolCallBlock:

@@ -7,6 +7,7 @@ from typing import NamedTuple, cast
 
 import pytest
 
+from bus.errors import BusError
 from tests.needs import SHARED
 
 __all__ = ("CLAIMED", "Case", "Object", "all_cases", "cases")
@@ -45,7 +46,8 @@ def cases(*areas: str, contradicted: Mapping[str, str] | None = None) -> pytest.
     """Runs the test for each case of these areas, as its argument `case`; skipped by name where the folder is absent.
 
     Args:
-        contradicted: id → why we answer otherwise. Such a test has to fail: one that passes contradicts nothing.
+        contradicted: id → why we answer otherwise. Such a test has to fail, by another answer or by our error: one that
+            passes contradicts nothing, and one that breaks otherwise is broken.
     """
     CLAIMED.update(areas)
     against = contradicted or {}
@@ -56,9 +58,13 @@ def cases(*areas: str, contradicted: Mapping[str, str] | None = None) -> pytest.
         pytest.param(
             case,
             id=case.id,
-            marks=[needs, pytest.mark.xfail(reason=against[case.id], strict=True)] if case.id in against else [needs],
+            marks=[needs, _contradicts(against[case.id])] if case.id in against else [needs],
         )
         for case in found
     ]
     absent = pytest.param(Case("absent", areas[0], {}, {}), id="-".join(areas), marks=[needs])
     return pytest.mark.parametrize("case", parameters or [absent])
+
+
+def _contradicts(reason: str) -> pytest.MarkDecorator:
+    return pytest.mark.xfail(reason=reason, strict=True, raises=(AssertionError, BusError))

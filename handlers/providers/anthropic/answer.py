@@ -12,10 +12,10 @@ from bus.messages.content import (
     ToolCallBlock,
     UnknownBlock,
 )
-from bus.messages.message import AssistantMessage, StopReason, now_ms
+from bus.messages.message import AssistantMessage, StopReason
 from bus.messages.parsing import require_json
 from bus.messages.usage import Rates, Usage
-from handlers.providers.answer import ModelEvent, Piece, count_of, priced, read_call, text_of
+from handlers.providers.answer import ModelEvent, Piece, answered, count_of, priced, read_call, text_of
 from handlers.providers.anthropic.blocks import PROVIDER
 from handlers.providers.request import Json
 
@@ -117,19 +117,16 @@ class AnthropicAnswer:
         whole = (
             index for index in sorted(self._blocks) if not fault or index not in self._open or not self._is_call(index)
         )
-        model = self._asked or self._model
-        return AssistantMessage(
+        return answered(
+            PROVIDER,
+            asked=self._asked,
+            told=self._model,
             content=tuple(self._block(index) for index in whole),
             stop_reason=stop,
             raw_stop_reason=self._stop,
-            error_message=fault,
-            provider=PROVIDER,
-            # As it was asked for, not as the provider calls it in full: by this name its thinking goes back to it.
-            model=model,
-            metadata={"responseModel": self._model} if self._model not in {None, model} else None,
+            error=fault,
             usage=self._normalised() if self._usage else None,
             response_id=self._id,
-            timestamp=now_ms(),
         )
 
     def _start(self, index: int, block: Json) -> list[ModelEvent]:

@@ -7,10 +7,10 @@ from pydantic import JsonValue
 
 from bus.errors import DecodeError
 from bus.messages.content import AnnotationRef, Block, TextBlock, ThinkingBlock, ToolCallBlock
-from bus.messages.message import AssistantMessage, StopReason, now_ms
+from bus.messages.message import AssistantMessage, StopReason
 from bus.messages.parsing import require_json
 from bus.messages.usage import Rates, Usage
-from handlers.providers.answer import ModelEvent, Piece, priced
+from handlers.providers.answer import ModelEvent, Piece, answered, priced
 from handlers.providers.gemini.fields import field_at, list_at, object_at, text_at
 from handlers.providers.gemini.parts import PROVIDER
 from handlers.providers.gemini.reading import citations, read_part
@@ -97,20 +97,17 @@ class GeminiAnswer:
 
     def message(self, fault: str | None = None) -> AssistantMessage:
         """See `Answer.message`. Calls come whole, so a fault takes none away."""
-        model = self._asked or self._model
         stop = "error" if fault else self._stop_reason()
-        return AssistantMessage(
+        return answered(
+            PROVIDER,
+            asked=self._asked,
+            told=self._model,
             content=self._content(),
             stop_reason=stop,
             raw_stop_reason=self._stop,
-            error_message=fault or self._reason or (self._stop if stop == "error" else None),
-            provider=PROVIDER,
-            # As it was asked for, not as the provider calls it in full: by this name its thinking goes back to it.
-            model=model,
-            metadata={"responseModel": self._model} if self._model not in {None, model} else None,
+            error=fault or self._reason or (self._stop if stop == "error" else None),
             usage=self._used(self._usage) if self._usage else None,
             response_id=self._id,
-            timestamp=now_ms(),
         )
 
     def _candidate(self, candidate: JsonValue, path: str) -> list[ModelEvent]:

@@ -8,10 +8,10 @@ from pydantic import JsonValue
 
 from bus.errors import DecodeError
 from bus.messages.content import AnnotationRef, Block, TextBlock, ThinkingBlock, UnknownBlock
-from bus.messages.message import AssistantMessage, StopReason, now_ms
+from bus.messages.message import AssistantMessage, StopReason
 from bus.messages.parsing import require_json
 from bus.messages.usage import Rates, Usage
-from handlers.providers.answer import ModelEvent, Piece, read_call, text_of
+from handlers.providers.answer import ModelEvent, Piece, answered, read_call, text_of
 from handlers.providers.openai.fields import index_at, list_at, object_at, refs_of, text_at
 from handlers.providers.openai.usage import usage_of
 from handlers.providers.openai.wire import NO_NAMES, PROVIDER
@@ -122,21 +122,18 @@ class OpenAIChatAnswer:
     def message(self, fault: str | None = None) -> AssistantMessage:
         """See `Answer.message`."""
         fault = fault or self._error
-        model = self._asked or self._model
         content = tuple(self._block(part) for part in self._parts.values() if not fault or self._is_whole(part))
         stop, raw = self._stopped()
-        return AssistantMessage(
+        return answered(
+            PROVIDER,
+            asked=self._asked,
+            told=self._model,
             content=content,
             stop_reason="error" if fault else stop,
             raw_stop_reason=raw,
-            error_message=fault,
-            provider=PROVIDER,
-            # As it was asked for, not as the provider calls it in full.
-            model=model,
-            metadata={"responseModel": self._model} if self._model not in {None, model} else None,
+            error=fault,
             usage=self._usage,
             response_id=self._id,
-            timestamp=now_ms(),
         )
 
     def _choose(self, choice: Json, place: str, said: str) -> list[ModelEvent]:

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 from bus.errors import DecodeError
 from bus.messages.content import Block
-from bus.messages.message import AssistantMessage, StopReason, now_ms
+from bus.messages.message import AssistantMessage, StopReason
 from bus.messages.parsing import require_json
 from bus.messages.usage import Rates, Usage
-from handlers.providers.answer import ModelEvent, text_of
+from handlers.providers.answer import ModelEvent, answered, text_of
 from handlers.providers.openai.fields import index_at, list_at, object_at, text_at
 from handlers.providers.openai.usage import usage_of
 from handlers.providers.openai.wire import NO_NAMES, PROVIDER
@@ -124,21 +124,18 @@ class OpenAIResponsesAnswer:
     def message(self, fault: str | None = None) -> AssistantMessage:
         """See `Answer.message`."""
         fault = fault or self._error
-        model = self._asked or self._model
         content = tuple(block for index in sorted({*self._whole, *self._growing}) for block in self._blocks(index))
         stop, raw = self._stopped()
-        return AssistantMessage(
+        return answered(
+            PROVIDER,
+            asked=self._asked,
+            told=self._model,
             content=content,
             stop_reason="error" if fault else stop,
             raw_stop_reason=raw,
-            error_message=fault,
-            provider=PROVIDER,
-            # As it was asked for, not as the provider calls it in full: by this name its thinking goes back to it.
-            model=model,
-            metadata={"responseModel": self._model} if self._model not in {None, model} else None,
+            error=fault,
             usage=self._usage,
             response_id=self._id,
-            timestamp=now_ms(),
         )
 
     def _named(self, response: Json) -> None:
