@@ -14,6 +14,7 @@ from bus.consumer import Consumer
 from bus.errors import Refused, SetupError, UnsafeServer
 from bus.hub import Hub
 from bus.keys import BUCKETS, Keys
+from bus.live import Live
 from bus.log import Log, SessionHead
 from bus.media.offload import Offload
 from bus.media.redis_media import RedisMedia
@@ -55,6 +56,7 @@ class Bus:
         self._log = Log(pool, keys)
         self._publisher = Publisher(server, keys, self._log, Offload(media, inline_limit_bytes))
         self._hub = Hub(server, keys, self._log)
+        self._live = Live(self._log, self._publisher.producer)
 
     @classmethod
     @asynccontextmanager
@@ -120,7 +122,7 @@ class Bus:
         Raises:
             InvalidSessionId: the id does not match `[A-Za-z0-9_-]{1,64}`.
         """
-        return Session(session_id, self._log, self._publisher, self._hub, self.media)
+        return Session(session_id, self._log, self._publisher, self._hub, live=self._live, media=self.media)
 
     async def sessions(self) -> list[SessionHead]:
         """The heads of all sessions, the one that changed last first.

@@ -37,6 +37,7 @@ __all__ = (
     "NoEmbeddedServer",
     "NoMediaStore",
     "OutcomeUnknown",
+    "PreviewFull",
     "Refused",
     "SequenceGap",
     "ServerFailed",
@@ -268,6 +269,14 @@ class SessionClosed(StreamError):
     def __init__(self, session: str) -> None:
         super().__init__(f"session {session!r} is closed")
         self.session = session
+
+
+class PreviewFull(StreamError):
+    """The live deltas of messages that are still open fill all the room they have; the messages will follow whole."""
+
+    def __init__(self, session: str, used_bytes: int, limit_bytes: int) -> None:
+        super().__init__(f"session {session!r}: live deltas take {used_bytes} bytes, the limit is {limit_bytes} bytes")
+        self.session, self.used_bytes, self.limit_bytes = session, used_bytes, limit_bytes
 
 
 class SequenceGap(StreamError):

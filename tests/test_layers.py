@@ -25,6 +25,7 @@ ORDER = [
         "reader",
         "feed",
         "hub",
+        "live",
         "consumer",
         "session",
         "bus",
