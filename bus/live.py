@@ -18,10 +18,10 @@ import anyio
 from bus.codec import decode, decode_delta, encode
 from bus.envelope import Cursor, Envelope
 from bus.errors import DecodeError, MessageTooLarge, PreviewFull, Refused, Unavailable
+from bus.limits import MESSAGE_LIMIT_BYTES
 from bus.log import LIVE_SECONDS, Log, Previewed
 from bus.messages.delta import Delta
 from bus.messages.lanes import Lane
-from bus.publish import MESSAGE_LIMIT_BYTES
 from bus.reader import SAFE_PAGE, position_of
 
 if TYPE_CHECKING:
@@ -135,26 +135,27 @@ class Live:
         Raises:
             Unavailable: the server cannot be reached.
         """
-        deltas = await self._read(session)
+        deltas = await self._read(session, until.incarnation)
         concerned: dict[str, list[Envelope]] = {}
         for id, pieces in _previews(deltas).items():
             cut = _cut_of(pieces)
             # One that was cut matters only to those who may have seen it begin, and must see it end.
-            if cut is None or cut > until or pieces[0].cursor <= after < cut:
+            if cut is None or cut.is_after(until) or (cut.is_after(after) and not pieces[0].cursor.is_after(after)):
                 concerned[id] = pieces
         for id in await self._whole(session, concerned, max(start.position, after.position)):
             del concerned[id]
         snapshots: list[Envelope] = []
         since = [each for each in deltas if type(each.message) is not Delta]  # unreadable: shown, not left out
         for pieces in concerned.values():
-            snapshots += _snapshots([piece for piece in pieces if piece.cursor <= after], after)
+            snapshots += _snapshots([piece for piece in pieces if not piece.cursor.is_after(after)], after)
             since += pieces
-        since = sorted((each for each in since if after < each.cursor <= until), key=lambda each: each.cursor)
+        since = [each for each in since if each.cursor.is_after(after) and not each.cursor.is_after(until)]
+        since.sort(key=lambda each: each.cursor)
         return Missed(snapshots, deque(_joined(since)))
 
-    async def _read(self, session: str) -> list[Envelope]:
+    async def _read(self, session: str, incarnation: str = "") -> list[Envelope]:
         """All deltas that are kept, but for those of messages that fell silent too long ago."""
-        deltas = [decode_delta(session, entry) for entry in await self._log.deltas(session)]
+        deltas = [decode_delta(session, entry, incarnation) for entry in await self._log.deltas(session)]
         if not deltas:
             return deltas
         oldest = deltas[-1].time - LIVE_SECONDS
@@ -199,10 +200,7 @@ class Live:
         ended |= await self._whole(session, {id: each for id, each in previews.items() if id not in ended}, None)
         cuts_from = everything[-1].time - CUT_SECONDS
         ids = [
-            f"{piece.position}-{piece.delta}"
-            for id in ended
-            for piece in previews[id]
-            if not (_is_cut(piece) and piece.time > cuts_from)
+            piece.cursor.id for id in ended for piece in previews[id] if not (_is_cut(piece) and piece.time > cuts_from)
         ]
         await self._log.trim_live(session, ids)
 
@@ -283,7 +281,7 @@ def _snapshots(pieces: Sequence[Envelope], at: Cursor) -> Iterator[Envelope]:
             blocks[each.message.block].append(each.message)
     for _, deltas in sorted(blocks.items()):
         snapshot = _sum(deltas).model_copy(update={"is_snapshot": True})
-        yield pieces[-1]._replace(position=at.position, delta=0, message=snapshot)
+        yield pieces[-1]._replace(position=at.position, delta=0, incarnation=at.incarnation, message=snapshot)
 
 
 def _joined(pieces: Iterable[Envelope]) -> Iterator[Envelope]:

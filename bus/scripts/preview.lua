@@ -4,7 +4,7 @@
 -- ARGV  1 producer · 2 entry version · 3 number of this call, growing · 4 epoch of the lease, or "" · 5 most bytes in
 --       the stream · 6 milliseconds to live · 7 "1" if all it does is to end messages · then one JSON text a delta
 --
--- Gives "ok <id of the last delta> <bytes before> <bytes after>", or "fenced <epoch>", "closed", "full <bytes>".
+-- Gives "ok <id of the last delta> <bytes before> <bytes after>", or "fenced <epoch>", "erased", "closed", "full <bytes>".
 --
 -- Two fields of the head are this script's and trim_live.lua's:
 --   live     "<highest id ever> <bytes of what is in the stream>"; it outlives the stream, so no id comes twice
@@ -20,6 +20,7 @@ local last, bytes = match(head[4] or '0-0 0', '^(%S+) (%d+)$')
 if call('EXISTS', KEYS[2]) == 0 then bytes = 0 end
 bytes = tonumber(bytes)
 
+if head[3] == 'erased' then return 'erased' end
 if ARGV[4] ~= '' and ARGV[4] ~= epoch then return 'fenced ' .. epoch end
 local others = ''
 for who, spoken in string.gmatch(head[5] or '', '(%S+) (%d+)') do
