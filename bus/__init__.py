@@ -81,6 +81,7 @@ from bus.messages.message import (
 from bus.messages.reading import AgentMessage, Publishable, read_message
 from bus.messages.turn import TurnId
 from bus.messages.usage import Cost, Rates, Usage
+from bus.notice import Notice
 from bus.receipt import Outcome, Receipt
 from bus.session import ALL_LANES, Session, new_session_id
 
@@ -110,6 +111,7 @@ __all__ = (
     "Envelope",
     "Incarnation",
     "Lane",
+    "Notice",
     "SessionHead",
     "Unreadable",
     "resolve_media",

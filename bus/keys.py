@@ -12,6 +12,7 @@
 | ns:{b}:sessions | hash | session -> created, milliseconds; `:bytes` -> JSON of them all | with its session |
 | ns:{b}:forged | stream | what others wrote into a lane: set aside, never read as a message | capped |
 | ns:{b}:index | stream | the doorbell: one pointer an append | trimmed |
+| ns:{b}:live | stream | the bell of live deltas: one pointer a preview | trimmed, expires |
 | ns:media:<sha256> | string | large media by their content, of all sessions | never by itself |
 
 The head: position, bytes, created, updated; state ("closed", "erased", else open), trimmed; owner, epoch, lease_until;
@@ -97,6 +98,9 @@ class Keys:
 
     def index(self, bucket: int) -> str:
         return f"{self.namespace}:{{{bucket}}}:index"
+
+    def live_bell(self, bucket: int) -> str:
+        return f"{self.namespace}:{{{bucket}}}:live"
 
     def sessions(self, bucket: int) -> str:
         return f"{self.namespace}:{{{bucket}}}:sessions"

@@ -41,6 +41,9 @@ LIVE_LIMIT_BYTES = 8 * 1_048_576
 LIVE_SECONDS = 3_600.0
 """How long live deltas are kept after the last one: so long a message whose worker died waits for another worker."""
 
+LIVE_BELL_LENGTH = 1_000
+"""How many pointers the bell of live deltas keeps at least."""
+
 LIVE_PAGE = 1_000
 TRIM_STEP = 500
 """Entries that one command reads, and that one takes out, so that none holds the server for long."""
@@ -202,9 +205,10 @@ class Log:
         Raises:
             Fenced, SessionClosed, SessionErased, PreviewFull: refused; nothing was added.
         """
-        names = (self._keys.head(session), self._keys.live(session))
+        bell = self._keys.live_bell(self._keys.bucket(session))
+        names = (self._keys.head(session), self._keys.live(session), bell)
         arguments: list[Argument] = [producer, VERSION, number, "" if epoch is None else epoch]
-        arguments += (LIVE_LIMIT_BYTES, int(LIVE_SECONDS * 1000), int(is_end), *bodies)
+        arguments += (LIVE_LIMIT_BYTES, int(LIVE_SECONDS * 1000), int(is_end), session, LIVE_BELL_LENGTH, *bodies)
         word, *rest = cast("bytes", await self._run(PREVIEW, names, arguments)).decode().split(" ")
         match word:
             case "fenced":

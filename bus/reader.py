@@ -13,8 +13,9 @@ from bus.errors import CursorTrimmed, LogRolledBack
 from bus.head import SessionHead
 from bus.log import Log
 from bus.messages.lanes import Lane
+from bus.selection import Selection
 
-__all__ = ("SAFE_PAGE", "Hole", "find_hole", "merge", "position_of", "read_pages")
+__all__ = ("PAGE", "SAFE_PAGE", "Hole", "Page", "cut", "find_hole", "has_all", "merge", "position_of", "read_pages")
 
 PAGE = 500
 SAFE_PAGE = 60
@@ -25,9 +26,17 @@ a message may be."""
 SMALL_BYTES = 32 * 1_048_576
 
 
+class Page(NamedTuple):
+    """What a reader wanted of a stretch of the log."""
+
+    envelopes: list[Envelope]
+    cursor: Cursor
+    """the end of the stretch, whatever was wanted of it"""
+
+
 async def read_pages(
-    log: Log, session: str, lanes: Sequence[Lane], after: Cursor, until: int | None
-) -> AsyncGenerator[list[Envelope], None]:
+    log: Log, session: str, selection: Selection, after: Cursor, until: int | None
+) -> AsyncGenerator[Page, None]:
     """What stands after a cursor and up to `until`, page by page in position order; None is up to the present end.
 
     The next page is asked for before this one is decoded, so the server works meanwhile.
@@ -37,7 +46,7 @@ async def read_pages(
         LogRolledBack: the log has lost what the cursor's reader saw.
         Unavailable: the server cannot be reached.
     """
-    position, count, seen = after.position, SAFE_PAGE, after
+    position, count, seen, lanes = after.position, SAFE_PAGE, after, selection.in_order
     ahead: asyncio.Task[tuple[SessionHead, list[list[Entry]]]] | None = None
     try:
         while until is None or position < until:
@@ -54,13 +63,12 @@ async def read_pages(
             if bound < until:
                 ahead = asyncio.create_task(log.page(session, lanes, bound, until, count))
                 await asyncio.sleep(0)  # so that it is sent before the decoding begins
-            envelopes = merge(head, zip(lanes, pages, strict=True), bound)
-            if len(lanes) == len(Lane) and (hole := find_hole(envelopes, position)):
-                yield envelopes[: hole.until]
+            envelopes, hole = _selected(head, selection, pages, position, bound)
+            if hole is not None:
+                yield Page(envelopes, head.cursor_at(hole.after))
                 raise CursorTrimmed(session, str(Cursor(hole.after)), hole.first_kept)
-            if envelopes:
-                yield envelopes
             position, seen = bound, head.cursor_at(bound)
+            yield Page(envelopes, seen)
     finally:
         if ahead is not None:
             await _end(ahead)
@@ -73,6 +81,43 @@ async def _end(task: asyncio.Task[object]) -> None:
         await asyncio.wait({task})
     if not task.cancelled():
         task.exception()  # looked at, so that nobody is told of it
+
+
+def _selected(
+    head: SessionHead, selection: Selection, pages: Sequence[Sequence[Entry]], after: int, bound: int
+) -> tuple[list[Envelope], "Hole | None"]:
+    """What is wanted of the pages, up to the first hole, and that."""
+    lanes = selection.in_order
+    can_tell = len(lanes) == len(Lane)
+    if selection.names is None:
+        envelopes = merge(head, zip(lanes, pages, strict=True), bound)
+        hole = find_hole(envelopes, after) if can_tell else None
+        return (envelopes[: hole.until], hole) if hole else (envelopes, None)
+    pages, hole = cut(pages, bound), None
+    if can_tell and not has_all(pages, after, bound):
+        envelopes = merge(head, zip(lanes, pages, strict=True), bound)
+        hole = find_hole(envelopes, after)
+        envelopes = envelopes[: hole.until] if hole else envelopes
+    else:
+        kept = [
+            (lane, [entry for entry in page if selection.may_take(lane, entry)])
+            for lane, page in zip(lanes, pages, strict=True)
+        ]
+        envelopes = merge(head, kept, bound)
+    return [envelope for envelope in envelopes if selection.takes(envelope)], hole
+
+
+def cut(pages: Iterable[Sequence[Entry]], bound: int) -> list[Sequence[Entry]]:
+    """The pages without what stands behind a position."""
+    return [
+        page if not page or position_of(page[-1]) <= bound else [e for e in page if position_of(e) <= bound]
+        for page in pages
+    ]
+
+
+def has_all(pages: Iterable[Sequence[Entry]], after: int, bound: int) -> bool:
+    """Whether pages of both lanes lack nothing between two positions."""
+    return sum(map(len, pages)) == bound - after
 
 
 def merge(head: SessionHead, pages: Iterable[tuple[Lane, Sequence[Entry]]], bound: int) -> list[Envelope]:
