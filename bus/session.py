@@ -192,7 +192,8 @@ class Session:
                     await self._require(cursor)
                 snapshots, pieces = list[Envelope](), deque[Envelope]()
                 if live:
-                    snapshots, pieces = await self._live.missed(self.id, cursor, start, subscription.live_start)
+                    snapshots, pieces, ended = await self._live.missed(self.id, cursor, start, subscription.live_start)
+                    endings.add(ended)
                 if is_new:
                     is_new = False
                     for envelope in snapshots:
