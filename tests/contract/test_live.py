@@ -405,8 +405,10 @@ async def test_who_saw_a_message_begin_sees_it_cut_though_it_was_away(server: Re
         await eventually(first.has(1))
         await session.preview(of("m", "a"))
         await eventually(first.has(2))
+        left = first.seen[-1].cursor
         await session.preview(of("m", "b"), cut("m"), of("n", "x"), cut("n"))
-        again = Follower(session, live=True, after=first.seen[-1].cursor).start(tasks)
+        await eventually(first.has(6))
+        again = Follower(session, live=True, after=left).start(tasks)
         await eventually(again.has(2))
         await session.publish(told("end"))
         await eventually(again.has(3))
