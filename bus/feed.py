@@ -59,7 +59,14 @@ class Feed:
     def join(self, interest: Interest, buffer_bytes: int) -> Subscription:
         if interest.live and self.live is None:
             self.live = self.cursor
-        subscription = Subscription(self, interest, buffer_bytes, self._leave)
+        subscription = Subscription(
+            interest,
+            buffer_bytes,
+            start=self.cursor,
+            live_start=self.live or self.cursor,
+            is_closed=self.is_closed,
+            leave=self._leave,
+        )
         self.subscriptions[subscription] = None
         self._interests[interest] += 1
         if self._interests[interest] == 1:

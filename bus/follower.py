@@ -69,7 +69,10 @@ class Follower:
             await self._require(self._cursor)
         pieces = deque[Envelope]()
         if is_live:
-            snapshots, pieces = await self._live.missed(self._session, self._cursor, start, subscription.live_start)
+            snapshots, pieces, ended = await self._live.missed(
+                self._session, self._cursor, start, subscription.live_start
+            )
+            self._endings.add(ended)
             if self._is_new:
                 yield snapshots
         self._is_new = False

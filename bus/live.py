@@ -64,6 +64,8 @@ class Missed(NamedTuple):
     """what was said of them up to the follower's cursor, a snapshot for each block"""
     pieces: deque[Envelope]
     """what was said of them since, in order"""
+    ended: set[str]
+    """the messages that are not open any more, though there are pieces of them"""
 
 
 class Live:
@@ -136,13 +138,16 @@ class Live:
             Unavailable: the server cannot be reached.
         """
         deltas = await self._read(session, until.incarnation)
+        previews = _previews(deltas)
         concerned: dict[str, list[Envelope]] = {}
-        for id, pieces in _previews(deltas).items():
+        for id, pieces in previews.items():
             cut = _cut_of(pieces)
             # One that was cut matters only to those who may have seen it begin, and must see it end.
             if cut is None or cut.is_after(until) or (cut.is_after(after) and not pieces[0].cursor.is_after(after)):
                 concerned[id] = pieces
+        ended = previews.keys() - concerned.keys()
         for id in await self._whole(session, concerned, max(start.position, after.position)):
+            ended.add(id)
             del concerned[id]
         snapshots: list[Envelope] = []
         since = [each for each in deltas if type(each.message) is not Delta]  # unreadable: shown, not left out
@@ -151,15 +156,12 @@ class Live:
             since += pieces
         since = [each for each in since if each.cursor.is_after(after) and not each.cursor.is_after(until)]
         since.sort(key=lambda each: each.cursor)
-        return Missed(snapshots, deque(_joined(since)))
+        return Missed(snapshots, deque(_joined(since)), ended)
 
     async def _read(self, session: str, incarnation: str = "") -> list[Envelope]:
         """All deltas that are kept, but for those of messages that fell silent too long ago."""
         deltas = [decode_delta(session, entry, incarnation) for entry in await self._log.deltas(session)]
-        if not deltas:
-            return deltas
-        oldest = deltas[-1].time - LIVE_SECONDS
-        silent = {id for id, pieces in _previews(deltas).items() if pieces[-1].time < oldest}
+        silent = _silent(deltas)
         return [each for each in deltas if type(each.message) is not Delta or each.message.message_id not in silent]
 
     async def _whole(self, session: str, spoken: Mapping[str, Sequence[Envelope]], until: int | None) -> set[str]:
@@ -192,16 +194,17 @@ class Live:
     async def _trim(self, session: str) -> None:
         """Take out what belongs to messages that have ended. Cuts stay a while, as nothing else may tell of the end."""
         everything = [decode_delta(session, entry) for entry in await self._log.deltas(session)]
-        if not everything:
-            return
-        kept = {each.cursor for each in await self._read(session)}
-        previews = _previews(everything)
-        ended = {id for id, pieces in previews.items() if _cut_of(pieces) or pieces[0].cursor not in kept}
-        ended |= await self._whole(session, {id: each for id, each in previews.items() if id not in ended}, None)
-        cuts_from = everything[-1].time - CUT_SECONDS
-        ids = [
-            piece.cursor.id for id in ended for piece in previews[id] if not (_is_cut(piece) and piece.time > cuts_from)
-        ]
+        silent = _silent(everything)
+        spoken = _previews(everything)
+        candidates = {id: pieces for id, pieces in spoken.items() if id not in silent and _cut_of(pieces) is None}
+        is_open = candidates.keys() - await self._whole(session, candidates, None)
+        ids: list[str] = []
+        for each in everything:
+            message = each.message
+            if type(message) is not Delta or message.message_id in is_open:
+                continue
+            if message.kind != "cut" or each.time < everything[-1].time - CUT_SECONDS:
+                ids.append(each.cursor.id)
         await self._log.trim_live(session, ids)
 
 
@@ -214,6 +217,13 @@ class Endings:
     def __init__(self) -> None:
         self._ids: dict[str, None] = {}
 
+    def add(self, ids: Iterable[str]) -> None:
+        """Take note of messages that have ended."""
+        for id in ids:
+            self._ids[id] = None
+        while len(self._ids) > ENDINGS_LIMIT:
+            del self._ids[next(iter(self._ids))]
+
     def has_seen(self, envelope: Envelope) -> bool:
         """Whether it is a piece of a message that has ended already; else takes note of what it ends."""
         message = envelope.message
@@ -224,9 +234,7 @@ class Endings:
         else:
             id = message.message_id if message.kind == "cut" else None
         if id is not None:
-            self._ids[id] = None
-            if len(self._ids) > ENDINGS_LIMIT:
-                del self._ids[next(iter(self._ids))]
+            self.add((id,))
         return False
 
 
@@ -256,6 +264,12 @@ def _previews(deltas: Iterable[Envelope]) -> dict[str, list[Envelope]]:
             if not (pieces and _is_cut(pieces[-1])):
                 pieces.append(each)
     return found
+
+
+def _silent(deltas: Sequence[Envelope]) -> set[str]:
+    """The messages of which nothing was heard for so long that they would have expired, if no other had been spoken."""
+    last = {each.message.message_id: each.time for each in deltas if type(each.message) is Delta}
+    return {id for id, time in last.items() if time < deltas[-1].time - LIVE_SECONDS}
 
 
 def _is_cut(piece: Envelope) -> bool:

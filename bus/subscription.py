@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from bus.envelope import Cursor, Envelope
     from bus.errors import BusError
-    from bus.feed import Feed
     from bus.selection import Selection
 
 __all__ = ("BUFFER_BYTES", "SCANNED_LIMIT", "Interest", "Sized", "Subscription")
@@ -46,14 +45,21 @@ class Subscription:
     """What came for one follower since it joined, until it is closed."""
 
     def __init__(
-        self, feed: Feed, interest: Interest, buffer_bytes: int, leave: Callable[[Subscription], None]
+        self,
+        interest: Interest,
+        buffer_bytes: int,
+        *,
+        start: Cursor,
+        live_start: Cursor,
+        is_closed: bool,
+        leave: Callable[[Subscription], None],
     ) -> None:
         self.interest, self._leave = interest, leave
-        self.start = feed.cursor
+        self.start = start
         """everything after it comes here, everything up to it is in the log already"""
-        self.live_start = feed.live or self.start
+        self.live_start = live_start
         """live deltas after it come here"""
-        self.is_closed = feed.is_closed
+        self.is_closed = is_closed
         """whether the session was closed at the start"""
         self.fell_behind = False
         """the buffer was full and is empty now: nothing comes here any more"""

@@ -258,7 +258,10 @@ async def test_the_session_of_a_killed_process_goes_on_elsewhere() -> None:
         async with working(bus, load_agent("handlers.agent.demo:agent"), lease_seconds=1):
             await wait_for(session, "agent.ended")
         entries = await said(session)
-        assert [text for text in entries if text.startswith(("user", "assistant", "result"))] == [
+        spoken = [text for text in entries if text.startswith(("user", "assistant", "result"))]
+        # What it was saying as it was killed is in the log, as far as it was shown.
+        assert spoken.pop(1).startswith("assistant aborted: ")
+        assert spoken == [
             "user: What is 17 × 23?",
             "assistant toolUse: <calculate>",
             "result: 391",
