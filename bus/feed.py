@@ -42,8 +42,10 @@ class Feed:
         self.lanes: tuple[Lane, ...] = ()
         self.selection = Selection(frozenset())
         """what anybody here wants, and perhaps more"""
+        self.counted = head.position
+        """All up to here is in the streams, if they are asked from now on: where one lane is read the other may have
+        taken what is between, and trimming that is no loss"""
         self._forget, self._changed = forget, changed
-        self._counted = head.position
         self._interests: Counter[Interest] = Counter()
 
     @property
@@ -56,12 +58,17 @@ class Feed:
         """The id of the last live delta that the hub has read."""
         return (self.live or self.cursor).id
 
-    def join(self, interest: Interest, buffer_bytes: int) -> Subscription:
+    def join(self, interest: Interest, buffer_bytes: int, goal: int) -> Subscription:
+        """A new follower, who has caught up once position `goal` was read."""
+        if goal > self.position:
+            self.counted = max(self.counted, goal)
+            self._changed(self)
         if interest.live and self.live is None:
             self.live = self.cursor
         subscription = Subscription(
             interest,
             buffer_bytes,
+            goal,
             start=self.cursor,
             live_start=self.live or self.cursor,
             is_closed=self.is_closed,
@@ -84,15 +91,6 @@ class Feed:
             del self._interests[subscription.interest]
             self._count()
 
-    def end_of(self, last: int) -> int:
-        """Up to which position all of its lanes were read, where the last entry found stands at `last`.
-
-        All that the head counted before the streams were asked was in them, so where one lane is read the other may
-        have taken what is between: this moves on with it, or trimming it would look like a loss here. Both lanes are
-        read up to the last entry alone, as what were missing behind it would be one.
-        """
-        return last if len(self.lanes) == len(Lane) else max(last, self._counted)
-
     def advance(self, sized: Sequence[Sized], head: SessionHead, end: int, live: Cursor | None) -> None:
         """Hand out what was read up to position `end`, and up to the last live delta, if there was one.
 
@@ -103,7 +101,7 @@ class Feed:
         if has_moved:
             self.cursor = head.cursor_at(end)
         self.live = live or self.live
-        self._counted = head.position
+        self.counted = head.position
         self.is_closed = head.is_closed and head.position == end
         if was_closed and (has_moved or not self.is_closed):
             self._tell(Notice("reopened", before))
@@ -122,6 +120,13 @@ class Feed:
     def is_of(self, head: SessionHead) -> bool:
         """Whether the log is still the one that was read here."""
         return head.holds(self.cursor)
+
+    def falls_short_of(self, head: SessionHead) -> bool:
+        """Whether the lane read here was left behind by the one that is not; the next read of it takes it on."""
+        if len(self.lanes) == len(Lane) or head.position <= self.position:
+            return False
+        self.counted = max(self.counted, head.position)
+        return True
 
     def _tell(self, notice: Notice) -> None:
         for subscription in tuple(self.subscriptions):
@@ -144,7 +149,7 @@ class Question:
     """What is asked for one session in one turn; who joins meanwhile is not answered by it."""
 
     def __init__(self, feed: Feed) -> None:
-        self.feed, self.lanes, self.live = feed, feed.lanes, feed.live
+        self.feed, self.lanes, self.live, self.counted = feed, feed.lanes, feed.live, feed.counted
         # From the end of the position: what a foreign client put below it, as `<position>-7`, would come for ever.
         place = f"{feed.position}-{_LAST}"
         self.streams = [(feed.names[lane], place) for lane in feed.lanes]

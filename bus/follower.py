@@ -86,10 +86,11 @@ class Follower:
         yield self._passed(pieces)
         if start.is_after(self._cursor):
             yield self._scanned(start)
-        yield (Notice("caughtUp", self._cursor),)
-        if self._interest.state and subscription.is_closed != self._is_closed:
-            self._is_closed = subscription.is_closed
-            yield (Notice("closed" if self._is_closed else "reopened", self._cursor),)
+        if subscription.is_at_goal:
+            yield (Notice("caughtUp", self._cursor),)
+            if self._interest.state and subscription.is_closed != self._is_closed:
+                self._is_closed = subscription.is_closed
+                yield (Notice("closed" if self._is_closed else "reopened", self._cursor),)
 
     def _passed(self, envelopes: Iterable[Envelope]) -> list[Envelope]:
         """The envelopes without the pieces of messages that have ended; they are seen from now on."""
@@ -109,7 +110,9 @@ class Follower:
         elif notice.kind == "scanned":
             return None
         if notice.kind in {"closed", "reopened"}:
-            self._is_closed = notice.kind == "closed"
+            if self._is_closed == (notice.kind == "closed"):
+                return None
+            self._is_closed = not self._is_closed
         return Notice(notice.kind, self._cursor)
 
     async def _require(self, cursor: Cursor) -> None:

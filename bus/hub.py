@@ -6,7 +6,7 @@ reads what is before it from the log, so history and live come from the same cur
 
 That a log lost its end is told with the next entry of its session, and on a link that comes back before anything else.
 A quiet session under a link that stayed whole is looked at in a round over all that are followed, `LOOK_AT` of them
-each `BLOCK_MS`: so within 5 seconds where there are up to a thousand, and within a minute where there are ten thousand.
+each `BLOCK_MS`: within 5 seconds where there are up to two thousand, within half a minute where there are ten thousand.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ BELL_PAGE = 1_000
 FETCH_AT_ONCE = 100
 """Sessions read in one round trip."""
 
-LOOK_AT = 1_000
+LOOK_AT = 2_000
 """Sessions that are looked at each `BLOCK_MS`. Ten thousand at once held everything else up for a fifth of a second."""
 
 SILENCE_SECONDS = 3.0
@@ -82,13 +82,13 @@ class Hub:
         """
         if self._is_closed:
             raise Closed("bus")
-        feed = self._feeds.get(session)
-        if feed is None:
+        feed, goal = self._feeds.get(session), 0
+        if feed is None or interest.state:  # the reader may be behind what this very process has published
             head = await self._heads.of(session)
             if self._is_closed:
                 raise Closed("bus")
-            feed = self._feeds.get(session) or self._feeds.add(head)
-        subscription = feed.join(interest, buffer_bytes)
+            feed, goal = self._feeds.get(session) or self._feeds.add(head), head.position
+        subscription = feed.join(interest, buffer_bytes, goal)
         self._changed.set()
         return subscription
 
@@ -247,7 +247,9 @@ class Hub:
             live = [delta for delta in live if position_of(delta) <= min(bounds)]
         if len(live) == SAFE_PAGE:
             bounds.append(position_of(live[-1]))
-        end = feed.end_of(max((position_of(page[-1]) for page in pages if page), default=feed.position))
+        end = max((position_of(page[-1]) for page in pages if page), default=feed.position)
+        if len(lanes) < len(Lane):  # of two lanes the end is their last entry, as what were missing behind it is a loss
+            end = max(end, asked.counted)
         bound = min([end, *bounds])
         if bound < end:
             pages = cut(pages, bound)
@@ -300,25 +302,28 @@ class Hub:
     async def _fetch_dirty(self, link: Link) -> None:
         """Read every session that changed, many in one round trip, until none is behind."""
         while dirty := self._feeds.take_dirty(FETCH_AT_ONCE):
-            asked = [Question(feed) for feed in dirty]
-            # One XREAD sees all of a session at one moment; several XRANGE would not.
-            commands: list[Sequence[Argument]] = []
-            for question in asked:
-                names, places = zip(*question.streams, strict=True) if question.streams else ((), ())
-                commands.append(("XREAD", "COUNT", SAFE_PAGE, "STREAMS", *names, *places))
-                commands.append(head_command(self._keys, question.feed.session))
             try:
-                replies = await link.call_many(commands)
+                await self._fetch(link, dirty)
             except BaseException:
                 for feed in dirty:
                     self._feeds.mark(feed)
                 raise
-            for question, reply, head in zip(asked, replies[::2], replies[1::2], strict=True):
-                if isinstance(reply, Refused) and not reply.is_transient:
-                    question.feed.fail(reply)
-                    continue
-                found = {name.decode(): page for name, page in _streams(reply)}
-                await self._advance(question, found, read_head(question.feed.session, head), is_whole=True)
+
+    async def _fetch(self, link: Link, feeds: Sequence[Feed]) -> None:
+        asked = [Question(feed) for feed in feeds]
+        # One XREAD sees all of a session at one moment; several XRANGE would not.
+        commands: list[Sequence[Argument]] = []
+        for question in asked:
+            names, places = zip(*question.streams, strict=True) if question.streams else ((), ())
+            commands.append(("XREAD", "COUNT", SAFE_PAGE, "STREAMS", *names, *places))
+            commands.append(head_command(self._keys, question.feed.session))
+        replies = await link.call_many(commands)
+        for question, reply, head in zip(asked, replies[::2], replies[1::2], strict=True):
+            if isinstance(reply, Refused) and not reply.is_transient:
+                question.feed.fail(reply)
+                continue
+            found = {name.decode(): page for name, page in _streams(reply)}
+            await self._advance(question, found, read_head(question.feed.session, head), is_whole=True)
 
     async def _look_at(self, feeds: Sequence[Feed]) -> None:
         """See whether a log lost its end, which no blocked read would ever tell."""
@@ -328,6 +333,8 @@ class Hub:
             for feed, head in zip(some, heads, strict=True):
                 if not feed.is_of(head):
                     feed.fail(LogRolledBack(feed.session, feed.position, head.agreed(feed.cursor)))
+                elif feed.falls_short_of(head):
+                    self._feeds.mark(feed)
 
 
 def _sized(

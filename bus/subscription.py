@@ -48,6 +48,7 @@ class Subscription:
         self,
         interest: Interest,
         buffer_bytes: int,
+        goal: int,
         *,
         start: Cursor,
         live_start: Cursor,
@@ -61,11 +62,14 @@ class Subscription:
         """live deltas after it come here"""
         self.is_closed = is_closed
         """whether the session was closed at the start"""
+        self.is_at_goal = goal <= start.position
+        """all that was there when it joined is up to the start; else a notice tells here when it has come"""
         self.fell_behind = False
         """the buffer was full and is empty now: nothing comes here any more"""
         self._buffer: deque[tuple[Envelope | Notice, int]] = deque()
         self._room = self._buffer_bytes = buffer_bytes
-        self._told = self.start.position
+        self._goal = None if self.is_at_goal else goal
+        self._told = start.position
         self._error: BusError | None = None
         self._news = asyncio.Event()
 
@@ -102,7 +106,7 @@ class Subscription:
         selection, live, is_any = self.interest.selection, self.interest.live, False
         for envelope, size in sized:
             if live if envelope.delta else selection.takes(envelope):
-                if size > self._room and self._buffer:
+                if size > self._room < self._buffer_bytes:
                     self._drop()
                     return
                 self._room -= size
@@ -111,8 +115,13 @@ class Subscription:
         if is_any:
             self._told = self._buffer[-1][0].cursor.position
             self._news.set()
-        elif end.position - self._told > SCANNED_LIMIT - _MOST_AT_ONCE:
+        is_due = end.position - self._told > SCANNED_LIMIT - _MOST_AT_ONCE
+        is_caught_up = self._goal is not None and end.position >= self._goal
+        if is_due or (is_caught_up and end.position > self._told):
             self.tell(Notice("scanned", end))
+        if is_caught_up:
+            self._goal = None
+            self.tell(Notice("caughtUp", end))
 
     def tell(self, notice: Notice) -> None:
         """Put a notice behind what waits."""
