@@ -4,7 +4,6 @@ import shutil
 from collections.abc import Collection
 
 import anyio
-import anyio.lowlevel
 import pytest
 from anyio.lowlevel import checkpoint
 
