@@ -22,6 +22,7 @@ from bus.errors import (
     MessageTooLarge,
     OutcomeUnknown,
     OverLimit,
+    PreviewFull,
     SessionClosed,
     SessionErased,
     SetupError,
@@ -33,6 +34,7 @@ from bus.errors import (
 )
 from bus.head import Incarnation, SessionHead
 from bus.limits import Limits
+from bus.live import OpenMessage
 from bus.log import Checkpoint, Lease
 from bus.media import (
     DirectoryMedia,
@@ -110,6 +112,7 @@ __all__ = (
     "Envelope",
     "Incarnation",
     "Lane",
+    "OpenMessage",
     "SessionHead",
     "Unreadable",
     "resolve_media",
@@ -168,6 +171,7 @@ __all__ = (
     "MessageTooLarge",
     "OutcomeUnknown",
     "OverLimit",
+    "PreviewFull",
     "SessionClosed",
     "SessionErased",
     "SetupError",

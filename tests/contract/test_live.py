@@ -20,12 +20,12 @@ from bus import (
     Fenced,
     Lane,
     MessageTooLarge,
+    PreviewFull,
     Session,
     SessionClosed,
     TextBlock,
     Unavailable,
 )
-from bus.errors import PreviewFull
 from bus.keys import Keys
 from bus.log import Log
 from tests.contract.said import assert_gap_free, said, told
