@@ -22,6 +22,7 @@ from bus.errors import (
     MessageTooLarge,
     OutcomeUnknown,
     OverLimit,
+    PreviewFull,
     SessionClosed,
     SessionErased,
     SetupError,
@@ -33,6 +34,7 @@ from bus.errors import (
 )
 from bus.head import Incarnation, SessionHead
 from bus.limits import Limits
+from bus.live import OpenMessage
 from bus.log import Checkpoint, Lease
 from bus.media import (
     DirectoryMedia,
@@ -112,6 +114,7 @@ __all__ = (
     "Incarnation",
     "Lane",
     "Notice",
+    "OpenMessage",
     "SessionHead",
     "Unreadable",
     "resolve_media",
@@ -170,6 +173,7 @@ __all__ = (
     "MessageTooLarge",
     "OutcomeUnknown",
     "OverLimit",
+    "PreviewFull",
     "SessionClosed",
     "SessionErased",
     "SetupError",

@@ -4,7 +4,7 @@
 |---|---|---|---|
 | ns:config | hash | buckets, schema | never |
 | ns:{b}:s:<sid>:llm, :ext | stream | a lane; ids <position>-0 | with its session |
-| ns:{b}:s:<sid>:live | stream | live deltas; ids <position>-<k> | expires |
+| ns:{b}:s:<sid>:live | stream | live deltas; ids <position>-<k> | capped, expires |
 | ns:{b}:s:<sid>:head | hash | see below | with its session |
 | ns:{b}:s:<sid>:keys | hash | caller's key -> first position, count, incarnation | with its session |
 | ns:{b}:s:<sid>:p:<name>@<v> | hash | a projection: state, position, incarnation | on rebuild |
@@ -17,8 +17,8 @@
 
 The head: position, bytes, created, updated; state ("closed", "erased", else open), trimmed; owner, epoch, lease_until;
 run, incarnation, incarnations: which server process last wrote, the token of its incarnation, and all of them as
-`<token>:<position it began behind>`; and `p:<producer>` with each producer's last number and what that append gave. One
-hash, as every append reads and writes all of it.
+`<token>:<position it began behind>`; live, live_by: see scripts/preview.lua; and `p:<producer>` with each producer's
+last number and what that append gave. One hash, as every append reads and writes all of it.
 
 The checkpoints: `p:<name>@<v>` of a projection, `r:<name>` of a reader that asked to be waited for, `f:<session>` of a
 fork that shares the entries. Nothing behind the lowest is trimmed without force.

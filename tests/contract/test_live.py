@@ -20,12 +20,12 @@ from bus import (
     Fenced,
     Lane,
     MessageTooLarge,
+    PreviewFull,
     Session,
     SessionClosed,
     TextBlock,
     Unavailable,
 )
-from bus.errors import PreviewFull
 from bus.keys import Keys
 from bus.log import Log
 from tests.contract.said import assert_gap_free, said, told
@@ -371,6 +371,25 @@ async def test_who_joins_anywhere_has_the_text_of_what_is_spoken_and_nothing_of_
                     return Screen().show(follower.seen).texts == {"m": "0 1 2 3 4 5 ", "n": "-0 -1 -2 -3 -4 -5 "}
 
                 await eventually(is_there)
+        tasks.cancel_scope.cancel()
+
+
+async def test_who_reads_all_from_the_start_finds_each_piece_where_it_was_said(server: RealServer) -> None:
+    async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        await session.publish(said("q"))
+        await session.preview(piece("a"), piece("b"), of("n", "x"), piece("c"))
+        await session.publish(told("p"), told("p"))
+        await session.preview(piece("d"))
+        await session.publish(told("p"))
+        await session.preview(piece("e"))
+        follower = Follower(other.session("s"), live=True).start(tasks)
+        await eventually(follower.has(9))
+        places = [envelope.cursor.id for envelope in follower.seen]
+        assert list(zip(places, follower.words, strict=True)) == [
+            *(("1-0", "q"), ("1-2", "ab"), ("1-3", "x"), ("1-4", "c"), ("2-0", "p"), ("3-0", "p")),
+            *(("3-1", "d"), ("4-0", "p"), ("4-1", "e")),
+        ]
         tasks.cancel_scope.cancel()
 
 
