@@ -14,6 +14,7 @@ from bus.consumer import Consumer
 from bus.errors import Refused, SetupError, UnsafeServer
 from bus.head import SessionHead
 from bus.hub import Hub
+from bus.inspection import Inspector
 from bus.keys import BUCKETS, Keys
 from bus.limits import Limits, Quota
 from bus.log import Log
@@ -62,6 +63,8 @@ class Bus:
         """where large media are"""
         self._server, self._pool, self._keys = server, pool, keys
         self._log = Log(pool, keys)
+        self.inspector = Inspector(pool, keys)
+        """looks at what the server holds as it is; nobody needs it to publish or to read"""
         quota = Quota(self._log, limits)
         self._publisher = Publisher(
             server, keys, self._log, Offload(media, inline_limit_bytes), limits=limits, quota=quota

@@ -18,6 +18,7 @@ ORDER = [
         "scripts",
         "head",
         "log",
+        "inspection",
         "media",
         "receipt",
         "limits",
