@@ -25,6 +25,7 @@ ORDER = [
         "queue",
         "publisher",
         "reader",
+        "archive",
         "feed",
         "hub",
         "consumer",
