@@ -1,9 +1,18 @@
 """An event-sourced message bus for agent loops, on Redis streams."""
 
+from bus.archive import (
+    Archived,
+    ArchiveProblem,
+    ArchiveStore,
+    DirectoryArchive,
+    ObjectArchive,
+    archive_store_at,
+)
 from bus.bus import Bus, DurabilityWarning
 from bus.consumer import Consumer, Work
 from bus.envelope import START, Cursor, Envelope, Unreadable
 from bus.errors import (
+    ArchiveDamaged,
     BusError,
     Closed,
     Conflict,
@@ -20,6 +29,7 @@ from bus.errors import (
     MediaTooLarge,
     MessageError,
     MessageTooLarge,
+    NoArchive,
     OutcomeUnknown,
     OverLimit,
     SessionClosed,
@@ -86,25 +96,31 @@ from bus.session import ALL_LANES, Session, new_session_id
 
 __all__ = (
     # writing
+    "ArchiveStore",
+    "Archived",
     "Bus",
     "Consumer",
+    "DirectoryArchive",
     "DirectoryMedia",
     "DurabilityWarning",
     "Lease",
     "Limits",
     "MediaStore",
+    "ObjectArchive",
     "ObjectMedia",
     "Outcome",
     "Receipt",
     "Session",
     "SigningStore",
     "Work",
+    "archive_store_at",
     "media_from_file",
     "media_store_at",
     "new_session_id",
     # reading
     "ALL_LANES",
     "START",
+    "ArchiveProblem",
     "Checkpoint",
     "Cursor",
     "Envelope",
@@ -150,6 +166,7 @@ __all__ = (
     "VideoBlock",
     "read_message",
     # errors
+    "ArchiveDamaged",
     "BusError",
     "Closed",
     "Conflict",
@@ -166,6 +183,7 @@ __all__ = (
     "MediaTooLarge",
     "MessageError",
     "MessageTooLarge",
+    "NoArchive",
     "OutcomeUnknown",
     "OverLimit",
     "SessionClosed",

@@ -13,6 +13,7 @@ Fields are typed and the text is built here: catch a class and read its fields, 
 from pathlib import Path
 
 __all__ = (
+    "ArchiveDamaged",
     "BusError",
     "Closed",
     "Conflict",
@@ -22,6 +23,7 @@ __all__ = (
     "Fenced",
     "ForgedEntry",
     "GroupMissing",
+    "InvalidArchiveName",
     "InvalidContent",
     "InvalidCursor",
     "InvalidMediaKey",
@@ -34,6 +36,7 @@ __all__ = (
     "MessageError",
     "MessageTooLarge",
     "MissingExtra",
+    "NoArchive",
     "NoEmbeddedServer",
     "NoMediaStore",
     "OutcomeUnknown",
@@ -159,6 +162,14 @@ class InvalidMediaKey(MessageError):
         self.key = key
 
 
+class InvalidArchiveName(MessageError):
+    """A text that is no name in an archive store. It was not looked up, and no path was made of it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"invalid archive name {name[:80]!r}")
+        self.name = name
+
+
 class InvalidSessionId(MessageError):
     """A session id that does not match `[A-Za-z0-9_-]{1,64}`."""
 
@@ -204,6 +215,14 @@ class NoMediaStore(SetupError):
     def __init__(self, key: str) -> None:
         super().__init__(f"no MediaStore configured, which {key!r} needs")
         self.key = key
+
+
+class NoArchive(SetupError):
+    """A session is to be archived, and the bus was opened without an archive."""
+
+    def __init__(self, session: str) -> None:
+        super().__init__(f"session {session!r}: the bus was opened without an archive store")
+        self.session = session
 
 
 class NoEmbeddedServer(SetupError):
@@ -328,6 +347,17 @@ class CursorTrimmed(StreamError):
     def __init__(self, session: str, cursor: str, first_kept: int) -> None:
         super().__init__(f"session {session!r}: entries after {cursor} were trimmed, first kept: {first_kept}")
         self.session, self.cursor, self.first_kept = session, cursor, first_kept
+
+
+class ArchiveDamaged(StreamError):
+    """A segment of a session's archive is not there, or is not what it was when it was written.
+
+    Fields: `segment`, its name in the archive, `<first>-<last>-<sha256>`; `reason`. Nothing of it was read.
+    """
+
+    def __init__(self, session: str, segment: str, reason: str) -> None:
+        super().__init__(f"archive of session {session!r}, segment {segment}: {reason}")
+        self.session, self.segment, self.reason = session, segment, reason
 
 
 # --- you closed it ------------------------------------------------------------------------------------------------

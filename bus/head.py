@@ -43,6 +43,8 @@ class SessionHead(NamedTuple):
     is_erased: bool = False
     incarnations: tuple[Incarnation, ...] = ()
     """the newest last"""
+    archived: int = 0
+    """up to which position the archive has it; 0 if it has nothing"""
 
     @property
     def first_kept(self) -> int:
@@ -93,13 +95,13 @@ def head_command(keys: Keys, session: str) -> tuple[Argument, ...]:
     return ("HMGET", keys.head(session), *_HEAD)
 
 
-_HEAD = ("position", "created", "updated", "bytes", "epoch", "trimmed", "state", "incarnations")
+_HEAD = ("position", "created", "updated", "bytes", "epoch", "trimmed", "archived", "state", "incarnations")
 
 
 def read_head(session: str, reply: Reply | Refused) -> SessionHead:
     """The head from the answer to `head_command`."""
     *numbers, state, incarnations = cast("list[bytes | None]", answered(reply))
-    position, created, updated, size_bytes, epoch, trimmed = (int(number or 0) for number in numbers)
+    position, created, updated, size_bytes, epoch, trimmed, archived = (int(number or 0) for number in numbers)
     return SessionHead(
         session,
         position,
@@ -111,6 +113,7 @@ def read_head(session: str, reply: Reply | Refused) -> SessionHead:
         state == b"closed",
         state == b"erased",
         _incarnations(incarnations) if incarnations else (),
+        archived,
     )
 
 

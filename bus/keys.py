@@ -9,13 +9,15 @@
 | ns:{b}:s:<sid>:keys | hash | caller's key -> first position, count, incarnation | with its session |
 | ns:{b}:s:<sid>:p:<name>@<v> | hash | a projection: state, position, incarnation | on rebuild |
 | ns:{b}:s:<sid>:checkpoints | hash | who needs entries -> the position it is done with | with its session |
+| ns:{b}:s:<sid>:archive | sorted set | archived segment's name -> the position it ends at | with its session |
 | ns:{b}:sessions | hash | session -> created, milliseconds; `:bytes` -> JSON of them all | with its session |
 | ns:{b}:forged | stream | what others wrote into a lane: set aside, never read as a message | capped |
 | ns:{b}:index | stream | the doorbell: one pointer an append | trimmed |
 | ns:media:<sha256> | string | large media by their content, of all sessions | never by itself |
 
-The head: position, bytes, created, updated; state ("closed", "erased", else open), trimmed; owner, epoch, lease_until;
-run, incarnation, incarnations: which server process last wrote, the token of its incarnation, and all of them as
+The head: position, bytes, created, updated; state ("closed", "erased", else open), trimmed; archived and archive, the
+position that the archive goes up to and `<number> <name>` of its last segment; owner, epoch, lease_until; run,
+incarnation, incarnations: which server process last wrote, the token of its incarnation, and all of them as
 `<token>:<position it began behind>`; and `p:<producer>` with each producer's last number and what that append gave. One
 hash, as every append reads and writes all of it.
 
@@ -94,6 +96,10 @@ class Keys:
     def checkpoints(self, session: str) -> str:
         """Who still needs entries of a session."""
         return f"{self._session(session)}:checkpoints"
+
+    def archive(self, session: str) -> str:
+        """The archived segments of a session."""
+        return f"{self._session(session)}:archive"
 
     def media(self, sha256: str) -> str:
         """Media by their content; in no bucket, as sessions share them."""

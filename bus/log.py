@@ -1,4 +1,4 @@
-"""The log's own steps, one function each: append, preview, read, project, lease.
+"""The log's own steps, one function each: append, preview, read, project, archive, lease.
 
 A script is sent by its digest and loaded again when the server has forgotten it. Milliseconds stop here.
 """
@@ -51,7 +51,7 @@ class _Script:
 
 
 PUBLISH, PREVIEW, SET_ASIDE = _Script("publish"), _Script("preview"), _Script("set_aside")
-PROJECT, LEASE = _Script("project"), _Script("lease")
+PROJECT, LEASE, ARCHIVE = _Script("project"), _Script("lease"), _Script("archive")
 
 
 class Checkpoint(NamedTuple):
@@ -154,15 +154,18 @@ class Log:
     ) -> tuple[SessionHead, list[list[Entry]]]:
         """The head, then up to `count` entries of each lane above `after` and up to `until`, oldest first.
 
-        The head is read first: whatever it counts is in the lanes by the time they are read.
+        The head is read first: whatever it counts is in the lanes by the time they are read. What was trimmed is read
+        last: whatever it does not count was still in the lanes.
         """
         end = "+" if until is None else f"{until}-0"
         commands: list[Sequence[Argument]] = [head_command(self._keys, session)]
         commands += [
             ("XRANGE", self._keys.lane(session, lane), f"{after + 1}-0", end, "COUNT", count) for lane in lanes
         ]
-        replies = await self._pool.call_many(commands)
-        return read_head(session, replies[0]), [cast("list[Entry]", answered(reply)) for reply in replies[1:]]
+        commands.append(("HGET", self._keys.head(session), "trimmed"))
+        head, *pages, trimmed = await self._pool.call_many(commands)
+        gone = int(cast("bytes | None", answered(trimmed)) or 0)
+        return read_head(session, head)._replace(trimmed=gone), [cast("list[Entry]", answered(page)) for page in pages]
 
     async def deltas(self, session: str, after: Cursor) -> list[Entry]:
         """The live deltas above a cursor that are still kept, oldest first."""
@@ -209,6 +212,36 @@ class Log:
         names = (self._keys.projection(session, name, version), self._keys.checkpoints(session))
         arguments = (expected, cursor.position, state, cursor.incarnation, f"p:{name}@{version}")
         return await self._run(PROJECT, names, arguments) == 1
+
+    async def archive_tip(self, session: str) -> str:
+        """The end of the session's chain of archived segments, as `extend_archive` has put it; "" if there is none."""
+        tip = await self._pool.call("HGET", self._keys.head(session), "archive")
+        return cast("bytes", tip or b"").decode()
+
+    async def archived_segments(self, session: str, position: int = 0, count: int = -1) -> list[str]:
+        """Names of archived segments, in order, from the one that holds a position, or goes on behind it.
+
+        Args:
+            count: the most to give; -1 is all.
+        """
+        reply = await self._pool.call("ZRANGEBYSCORE", self._keys.archive(session), position, "+inf", "LIMIT", 0, count)
+        return [name.decode() for name in cast("list[bytes]", reply)]
+
+    async def extend_archive(
+        self, session: str, tip: str, new_tip: str, incarnation: str, segments: Sequence[tuple[int, str]]
+    ) -> str:
+        """Have the archive of a session go on with segments, each its last position and name, if it ends at `tip`.
+
+        Args:
+            incarnation: that wrote the last position of the last segment.
+
+        Returns:
+            A word, as scripts/archive.lua says.
+        """
+        names = (self._keys.head(session), self._keys.archive(session))
+        pairs = [word for pair in segments for word in pair]
+        reply = await self._run(ARCHIVE, names, (tip, new_tip, incarnation, *pairs))
+        return cast("bytes", reply).decode()
 
     async def lease(self, step: str, lease: Lease, seconds: float) -> int:
         """Take, renew or release a lease; gives the epoch held, or 0."""

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
 from operator import itemgetter
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import anyio
 
@@ -14,7 +15,18 @@ from bus.head import SessionHead
 from bus.log import Log
 from bus.messages.lanes import Lane
 
-__all__ = ("SAFE_PAGE", "Hole", "find_hole", "merge", "position_of", "read_pages")
+__all__ = (
+    "PAGE",
+    "SAFE_PAGE",
+    "SMALL_BYTES",
+    "Hole",
+    "Page",
+    "Past",
+    "find_hole",
+    "merge",
+    "position_of",
+    "read_pages",
+)
 
 PAGE = 500
 SAFE_PAGE = 60
@@ -25,15 +37,41 @@ a message may be."""
 SMALL_BYTES = 32 * 1_048_576
 
 
+class Page(NamedTuple):
+    """Entries of several lanes up to a position."""
+
+    until: int
+    entries: Sequence[tuple[Lane, Sequence[Entry]]]
+
+
+class Past(Protocol):
+    """Where entries are that were trimmed away."""
+
+    def pages(self, head: SessionHead, lanes: Sequence[Lane], after: int, until: int) -> AsyncGenerator[Page, None]:
+        """The entries of some lanes above `after` and up to `until`, in order and without a hole over both lanes.
+
+        Raises:
+            CursorTrimmed: what comes next is not there either. What comes before it was given.
+            ArchiveDamaged: it is there, and is not what it was.
+            LogRolledBack: what is there is of another log than this head.
+            Unavailable, SetupError: the place cannot be reached.
+        """
+        ...
+
+
 async def read_pages(
-    log: Log, session: str, lanes: Sequence[Lane], after: Cursor, until: int | None
+    log: Log, session: str, lanes: Sequence[Lane], after: Cursor, until: int | None, *, past: Past | None = None
 ) -> AsyncGenerator[list[Envelope], None]:
     """What stands after a cursor and up to `until`, page by page in position order; None is up to the present end.
 
     The next page is asked for before this one is decoded, so the server works meanwhile.
 
+    Args:
+        past: where to look for what was trimmed away, also while this reads.
+
     Raises:
         CursorTrimmed: what comes next after the cursor was trimmed away.
+        ArchiveDamaged: it was, and `past` has not kept it whole.
         LogRolledBack: the log has lost what the cursor's reader saw.
         Unavailable: the server cannot be reached.
     """
@@ -43,12 +81,20 @@ async def read_pages(
         while until is None or position < until:
             head, pages = await (ahead or log.page(session, lanes, position, until, count))
             ahead = None
-            if position < head.trimmed:
+            if position < head.trimmed and past is None:
                 raise CursorTrimmed(session, str(Cursor(position)), head.trimmed + 1)
             if not head.holds(seen):
                 raise LogRolledBack(session, position, head.agreed(seen))
             # What is above the head was not there when the head was read: another lane's page may lack what is before.
             until = head.position if until is None else min(until, head.position)
+            if position < head.trimmed and past is not None:
+                edge = min(until, head.trimmed)
+                async with aclosing(past.pages(head, lanes, position, edge)) as trimmed:
+                    async for page in trimmed:
+                        if envelopes := merge(head, page.entries, page.until):
+                            yield envelopes
+                position, seen = edge, head.cursor_at(edge)
+                continue
             bound = min([until, *(position_of(page[-1]) for page in pages if len(page) == count)])
             count = PAGE if head.size_bytes < SMALL_BYTES else SAFE_PAGE
             if bound < until:

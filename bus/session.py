@@ -3,9 +3,10 @@
 from collections.abc import AsyncGenerator, Collection
 from secrets import token_hex
 
+from bus.archive import Archive, Archived, ArchiveProblem, archive_session, check_chain
 from bus.codec import decode_delta, encode
 from bus.envelope import START, Cursor, Envelope
-from bus.errors import DecodeError, LogRolledBack
+from bus.errors import CursorTrimmed, DecodeError, LogRolledBack, NoArchive
 from bus.head import SessionHead
 from bus.hub import Hub
 from bus.keys import check_session_id
@@ -34,11 +35,20 @@ PUBLISH_SECONDS = 10.0
 class Session:
     """One session of the bus. Making it does no I/O, and a session exists once something was published to it."""
 
-    def __init__(self, session_id: str, log: Log, publisher: Publisher, hub: Hub, media: MediaStore) -> None:
+    def __init__(
+        self,
+        session_id: str,
+        log: Log,
+        publisher: Publisher,
+        hub: Hub,
+        media: MediaStore,
+        *,
+        archive: Archive | None = None,
+    ) -> None:
         self.id = check_session_id(session_id)
         self.media = media
         """where large media are, of all sessions; `resolve_media` looks up what messages refer to"""
-        self._log, self._publisher, self._hub = log, publisher, hub
+        self._log, self._publisher, self._hub, self._archive = log, publisher, hub, archive
 
     # --- writing --------------------------------------------------------------------------------------------------
 
@@ -143,14 +153,16 @@ class Session:
     async def read(
         self, *, lanes: Collection[Lane] = ALL_LANES, after: Cursor = START, until: int | None = None
     ) -> AsyncGenerator[Envelope, None]:
-        """What is in the log now, in position order over all `lanes`, from behind a cursor up to a position.
+        """What is in the log now, in position order over all `lanes`, from behind a cursor up to a position. What was
+        trimmed away comes from the archive, if the bus has one.
 
         Raises:
-            CursorTrimmed: what comes next after the cursor was trimmed away.
+            CursorTrimmed: what comes next after the cursor was trimmed away, and is not in the archive.
+            ArchiveDamaged: it is in the archive, and not what it was.
             LogRolledBack: the log has lost what the cursor's reader saw.
             Unavailable: the server cannot be reached.
         """
-        async for page in read_pages(self._log, self.id, _in_order(lanes), after, until):
+        async for page in read_pages(self._log, self.id, _in_order(lanes), after, until, past=self._archive):
             for envelope in page:
                 yield envelope
 
@@ -163,7 +175,7 @@ class Session:
             live: also the live deltas; they are LLM content, so never give them to who may not read the LLM lane.
 
         Raises:
-            CursorTrimmed, LogRolledBack: as for `read`, also later.
+            CursorTrimmed, ArchiveDamaged, LogRolledBack: as for `read`, also later.
             Unavailable: the server cannot be reached at the start; later it is waited for.
             Closed: the bus was closed.
         """
@@ -174,7 +186,9 @@ class Session:
                 start = subscription.start
                 if cursor.position > start.position or cursor.incarnation not in {"", start.incarnation}:
                     await self._require(cursor)
-                async for page in read_pages(self._log, self.id, _in_order(lanes), cursor, start.position):
+                async for page in read_pages(
+                    self._log, self.id, _in_order(lanes), cursor, start.position, past=self._archive
+                ):
                     for envelope in page:
                         cursor = envelope.cursor
                         yield envelope
@@ -183,7 +197,13 @@ class Session:
                         cursor = envelope.cursor
                         yield envelope
                 while not subscription.fell_behind:
-                    for envelope in await subscription.take():
+                    try:
+                        news = await subscription.take()
+                    except CursorTrimmed:
+                        if self._archive is None:
+                            raise
+                        break  # what was trimmed before the hub had read it: reading knows where it is, or says so
+                    for envelope in news:
                         if envelope.cursor.is_after(cursor):
                             cursor = envelope.cursor
                             yield envelope
@@ -234,6 +254,41 @@ class Session:
             Unavailable: the server cannot be reached.
         """
         return await self._log.save_projection(self.id, name, version, state, cursor=cursor, expected=expected)
+
+    # --- the archive ----------------------------------------------------------------------------------------------
+
+    async def archive(self, *, before: int | None = None) -> Archived:
+        """Have the archive hold what the log holds below a position; None is all there is now. Nothing is trimmed.
+
+        Broken off at any place it leaves whole segments, and a repeat goes on behind them. Any number of processes may
+        do it at once.
+
+        Raises:
+            NoArchive: the bus was opened without one.
+            SessionErased: there is nothing to archive.
+            LogRolledBack: the log lost its end below what is archived already.
+            ArchiveDamaged: the last segment is not what it was, so nothing can follow it; or the store does not give
+                back what was written.
+            CursorTrimmed: an entry in the middle was deleted by somebody else.
+            MessageTooLarge: an entry that the bus did not write is larger than a segment may be.
+            Unavailable, SetupError: the server or the store cannot be reached.
+        """
+        return await archive_session(self._require_archive(), self.id, before)
+
+    async def check_archive(self) -> AsyncGenerator[ArchiveProblem, None]:
+        """Read the whole archive of this session, and tell what is wrong with it; nothing is changed.
+
+        Raises:
+            NoArchive: the bus was opened without one.
+            Unavailable, SetupError: the server or the store cannot be reached.
+        """
+        async for problem in check_chain(self._require_archive(), self.id):
+            yield problem
+
+    def _require_archive(self) -> Archive:
+        if self._archive is None:
+            raise NoArchive(self.id)
+        return self._archive
 
     # --- leases ---------------------------------------------------------------------------------------------------
 
