@@ -65,14 +65,14 @@ class Bus:
         """where large media are"""
         self._server, self._pool, self._keys = server, pool, keys
         self._log = Log(pool, keys)
-        self.inspector = Inspector(pool, keys)
-        """looks at what the server holds as it is; nobody needs it to publish or to read"""
         quota = Quota(self._log, limits)
         self._publisher = Publisher(
             server, keys, self._log, Offload(media, inline_limit_bytes), limits=limits, quota=quota
         )
         self._hub = Hub(server, keys, self._log)
         self._archive = Archive(self._log, archive, keys.namespace) if archive is not None else None
+        self.inspector = Inspector(pool, keys, self._archive)
+        """looks at what is stored as it is; nobody needs it to publish or to read"""
 
     @classmethod
     @asynccontextmanager

@@ -9,12 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from bus.head import answered
+from bus.messages.lanes import Lane
+from bus.reader import position_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
+    from bus.archive import Archive
     from bus.codec import Entry
     from bus.connection import LinkPool
+    from bus.head import SessionHead
     from bus.keys import Keys
 
 __all__ = ("Inspector",)
@@ -26,10 +30,10 @@ SCAN_PAGE = 1_000
 
 
 class Inspector:
-    """Raw looks at the keys of a namespace. It writes nothing."""
+    """Raw looks at the keys of a namespace, and into its archive. It writes nothing."""
 
-    def __init__(self, pool: LinkPool, keys: Keys) -> None:
-        self._pool = pool
+    def __init__(self, pool: LinkPool, keys: Keys, archive: Archive | None = None) -> None:
+        self._pool, self._archive = pool, archive
         self.keys = keys
         """the names of all keys"""
 
@@ -70,6 +74,27 @@ class Inspector:
                 return
             first = f"({page[-1][0].decode()}"
 
+    @property
+    def has_archive(self) -> bool:
+        """Whether the bus was opened with one."""
+        return self._archive is not None
+
+    async def archived_pages(
+        self, head: SessionHead, after: int, until: int
+    ) -> AsyncGenerator[list[tuple[Lane, Entry]], None]:
+        """The entries of both lanes above `after` and up to `until` as they stand in the archive, in order.
+
+        Raises:
+            CursorTrimmed: what comes next was never archived. What comes before it was given.
+            ArchiveDamaged, LogRolledBack, Unavailable, SetupError: as for `Past.pages`.
+        """
+        if self._archive is None:
+            return
+        async for page in self._archive.pages(head, tuple(Lane), after, until):
+            found = [(lane, entry) for lane, entries in page.entries for entry in entries]
+            found.sort(key=_place)
+            yield found
+
     async def key_names(self) -> AsyncGenerator[list[str], None]:
         """The names of all keys of the namespace, in no order; one may come twice.
 
@@ -83,6 +108,10 @@ class Inspector:
             yield [name.decode(errors="backslashreplace") for name in found]
             if cursor == b"0":
                 return
+
+
+def _place(entry: tuple[Lane, Entry]) -> int:
+    return position_of(entry[1])
 
 
 def _literal(text: str) -> str:

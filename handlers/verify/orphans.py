@@ -9,7 +9,7 @@ __all__ = ("find_orphans", "part_of")
 
 _SHARED = re.compile(r"index|sessions|forged|retry|dead:.+|p:.+@[0-9]+")
 """what a bucket holds for all of its sessions"""
-_PARTS = re.compile(r"llm|ext|live|head|keys|checkpoints|p:.+@[0-9]+")
+_PARTS = re.compile(r"llm|ext|live|head|keys|checkpoints|archive|p:.+@[0-9]+")
 """what a session has"""
 _KEY = re.compile(r"\{([0-9]+)\}:(?:s:([A-Za-z0-9_-]{1,64}):)?(.+)", re.DOTALL)
 

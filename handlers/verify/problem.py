@@ -23,6 +23,7 @@ ProblemKind = Literal[
     "checkpoint",  # somebody is done with entries that are not there, or nobody knows of him
     "projection",  # a stored state is not what the log gives
     "pointer",  # the doorbell names an entry that is not there
+    "archive",  # a segment is missing or damaged, or they do not follow each other
     "live",  # a live delta stands where none can
     "wrong_type",  # a key is of another type
     "orphan",  # a key is of no session

@@ -1,7 +1,9 @@
 """Proof of one session: its head, its entries, and whoever says something about them."""
 
+from contextlib import aclosing
+
 from bus.bus import Bus
-from bus.errors import StreamError
+from bus.errors import CursorTrimmed, StreamError
 from bus.inspection import Inspector
 from handlers.verify.claims import CLAIMS, Claimant
 from handlers.verify.entries import EntryCheck, merged_entries
@@ -80,12 +82,48 @@ class _Proof:
         await typed(self._projections(standing), self.findings, "projections")
         self.was_disturbed = not standing.went_on_as(await self._head())
 
+    async def _archived(self, standing: Standing) -> int:
+        """The archive is whole, as far as it goes. Gives the first position that can be read of it, else of the log."""
+        if standing.archived and not self._inspector.has_archive:
+            self.findings.note(
+                f"entries up to {standing.archived} are archived, and no archive was given to prove them"
+            )
+        if not self._inspector.has_archive or self.findings.has("head"):
+            return standing.trimmed + 1
+        session = self._bus.session(self._session)
+        async with aclosing(session.check_archive()) as problems:
+            async for problem in problems:
+                segment = f"segment {problem.segment}: " if problem.segment else ""
+                self.findings.add("archive", 0, f"{problem.kind}: {segment}{problem.text}")
+        if self.findings.has("archive"):
+            self.findings.note("what was trimmed away was not proven, as the archive is not whole")
+            return standing.trimmed + 1
+        try:
+            async with aclosing(
+                self._inspector.archived_pages(await session.head(), 0, min(standing.trimmed, 1))
+            ) as pages:
+                async for _ in pages:
+                    pass
+        except CursorTrimmed as error:
+            return error.first_kept
+        return 1
+
     async def _entries(self, standing: Standing) -> None:
         """Every position is there once, and can be read."""
-        check = EntryCheck(self.findings, standing.trimmed + 1)
-        found = merged_entries(self._inspector, self._session, standing.trimmed + 1, standing.position)
-        async for lane, entry in found:
-            check.take(lane, entry)
+        first, kept = await self._archived(standing), standing.trimmed + 1
+        if first > 1:
+            self.findings.note(f"it begins at {first}: what was before was trimmed away")
+        check = EntryCheck(self.findings, first)
+        if first < kept:
+            head = await self._bus.session(self._session).head()
+            async with aclosing(self._inspector.archived_pages(head, first - 1, standing.trimmed)) as pages:
+                async for page in pages:
+                    for lane, entry in page:
+                        check.take(lane, entry)
+        check.begin(kept)
+        async with aclosing(merged_entries(self._inspector, self._session, kept, standing.position)) as found:
+            async for lane, entry in found:
+                check.take(lane, entry)
         check.end(standing.position)
         self.entries = check.entries
         if check.size_bytes != standing.size_bytes and not self.findings.has("hole", "double", "head"):

@@ -11,8 +11,19 @@ from handlers.verify.problem import Findings
 
 __all__ = ("Standing", "look_at_head", "read_standing")
 
-_FIELDS = ("position", "bytes", "created", "updated", "state", "trimmed", "epoch", "incarnation", "incarnations")
-_NUMBERS = ("position", "bytes", "created", "updated", "trimmed", "epoch")
+_FIELDS = (
+    "position",
+    "bytes",
+    "created",
+    "updated",
+    "state",
+    "trimmed",
+    "archived",
+    "epoch",
+    "incarnation",
+    "incarnations",
+)
+_NUMBERS = ("position", "bytes", "created", "updated", "trimmed", "archived", "epoch")
 _STATES = frozenset({b"closed", b"erased"})
 _NUMBER = re.compile(rb"[0-9]{1,18}")
 _INCARNATION = re.compile(r"([A-Za-z0-9_-]{1,32}):([0-9]{1,18})")
@@ -25,6 +36,7 @@ class Standing(NamedTuple):
     position: int
     size_bytes: int
     trimmed: int
+    archived: int
     is_erased: bool
     incarnations: tuple[Incarnation, ...]
 
@@ -63,10 +75,14 @@ def read_standing(fields: Mapping[str, bytes], findings: Findings) -> Standing:
         findings.add("head", 0, f"its state is {state[:40]!r}")
     if trimmed > position:
         findings.add("head", trimmed, f"entries up to {trimmed} were trimmed, and the last one is {position}")
+    if numbers["archived"] > position:
+        findings.add("head", numbers["archived"], f"archived up to there, and the last entry is {position}")
     if numbers["created"] > numbers["updated"]:
         findings.add("head", 0, "its last append is older than its first one")
     incarnations = _incarnations(fields, position, findings)
-    return Standing(bool(fields), position, numbers["bytes"], trimmed, state == b"erased", incarnations)
+    return Standing(
+        bool(fields), position, numbers["bytes"], trimmed, numbers["archived"], state == b"erased", incarnations
+    )
 
 
 def _number(fields: Mapping[str, bytes], name: str, findings: Findings) -> int:

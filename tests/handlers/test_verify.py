@@ -269,7 +269,8 @@ async def test_a_log_whose_beginning_is_gone_by_intent_is_whole_and_its_projecti
         report = await verify_session(bus, "s")
     assert report is not None
     assert (report.entries, report.problems) == (5, ())
-    assert "not proven" in report.notes[0]
+    assert "begins at 3" in report.notes[0]
+    assert "not proven" in report.notes[1]
 
 
 @asynccontextmanager
