@@ -31,6 +31,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Look after": {
         "verify": ("verify", "Prove that stored sessions are whole."),
         "replay": ("replay", "Fold a session's projections anew, and compare with what is stored."),
+        "archive": ("archive", "Keep what sessions hold in sealed files, out of the server."),
         "close": ("close", "Let a session take no further messages."),
         "reopen": ("reopen", "Let a closed session take messages again."),
     },
