@@ -20,8 +20,8 @@ __all__ = (
     "SAFE_PAGE",
     "SMALL_BYTES",
     "Hole",
-    "Page",
     "Past",
+    "PastPage",
     "find_hole",
     "merge",
     "position_of",
@@ -37,7 +37,7 @@ a message may be."""
 SMALL_BYTES = 32 * 1_048_576
 
 
-class Page(NamedTuple):
+class PastPage(NamedTuple):
     """Entries of several lanes up to a position."""
 
     until: int
@@ -47,7 +47,7 @@ class Page(NamedTuple):
 class Past(Protocol):
     """Where entries are that were trimmed away."""
 
-    def pages(self, head: SessionHead, lanes: Sequence[Lane], after: int, until: int) -> AsyncGenerator[Page, None]:
+    def pages(self, head: SessionHead, lanes: Sequence[Lane], after: int, until: int) -> AsyncGenerator[PastPage, None]:
         """The entries of some lanes above `after` and up to `until`, in order and without a hole over both lanes.
 
         Raises:

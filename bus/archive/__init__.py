@@ -14,7 +14,7 @@ A file that is in no chain is left over from an archiver that was broken off or 
 goes when its session is erased. An archive is as private as the log.
 """
 
-from bus.archive.archive import Archive, erase_archive
+from bus.archive.archive import Archive
 from bus.archive.chain import ArchiveProblem, check_chain
 from bus.archive.directory import DirectoryArchive
 from bus.archive.object_archive import ObjectArchive
@@ -32,5 +32,4 @@ __all__ = (
     "archive_session",
     "archive_store_at",
     "check_chain",
-    "erase_archive",
 )

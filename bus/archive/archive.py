@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from anyio.to_thread import run_sync
 
-from bus.archive.names import SegmentName, Tip, file_of, folder_of
+from bus.archive.names import SUFFIX, SegmentName, Tip, file_of, folder_of
 from bus.archive.segment import Segment, read_segment
 from bus.envelope import Cursor
 from bus.errors import ArchiveDamaged, CursorTrimmed, InvalidArchiveName, LogRolledBack, MessageTooLarge, SessionErased
-from bus.reader import PAGE, Page, position_of
+from bus.reader import PAGE, PastPage, position_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bus.log import Log
     from bus.messages.lanes import Lane
 
-__all__ = ("Archive", "erase_archive", "previous_of", "require_same_log")
+__all__ = ("Archive", "previous_of", "require_same_log")
 
 
 class Archive:
@@ -35,7 +35,7 @@ class Archive:
 
     async def pages(
         self, head: SessionHead, lanes: Sequence[Lane], after: int, until: int
-    ) -> AsyncGenerator[Page, None]:
+    ) -> AsyncGenerator[PastPage, None]:
         """See `Past`. One segment is held at a time, and all of it was verified before anything of it is given."""
         position, previous, walked = after, "", list[SegmentName]()
         while position < until:
@@ -78,7 +78,7 @@ class Archive:
         try:
             return Tip.parse(text) if text else None
         except InvalidArchiveName:
-            raise ArchiveDamaged(session, text[:100], "the server names no segment") from None
+            raise ArchiveDamaged(session, text[:100], "no name of a segment") from None
 
     async def chain(self, session: str, tip: Tip, *, down_to: int = 1) -> AsyncGenerator[Segment, None]:
         """The segments from the end of the chain back to the one with a position: by what they say of each other.
@@ -97,6 +97,32 @@ class Archive:
             if before is None or name.first <= down_to:
                 return
             name, number = before, number - 1
+
+    async def bodies(self, session: str) -> AsyncGenerator[bytes, None]:
+        """The value of every field of every archived entry of a session, also of segments that are in no chain.
+
+        Raises:
+            ArchiveDamaged: a segment is not what its name tells.
+            Unavailable, SetupError: as the store does.
+        """
+        for file in await self.store.names(folder_of(self.namespace, session)):
+            text = file.rpartition("/")[2].removesuffix(SUFFIX)
+            segment = await self.segment(session, _name(session, None, text))
+            for _, (_, fields) in segment.entries:
+                for value in fields[1::2]:
+                    yield value
+
+    async def erase(self, session: str) -> None:
+        """Delete all segments of a session, also those that are in no chain.
+
+        Broken off in the middle it leaves some, and a repeat deletes them. The session has to be erased before, or an
+        archiver could write others meanwhile.
+
+        Raises:
+            Unavailable, SetupError: as the store does.
+        """
+        for name in await self.store.names(folder_of(self.namespace, session)):
+            await self.store.delete(name)
 
     async def _unless_erased(self, session: str, name: SegmentName) -> Segment:
         """The segment, where what is missing of an erased session is not damage."""
@@ -153,29 +179,15 @@ def previous_of(segment: Segment) -> SegmentName | None:
     return before
 
 
-async def erase_archive(store: ArchiveStore, namespace: str, session: str) -> int:
-    """Delete all segments of a session, also those that are in no chain; gives how many there were.
-
-    Cancelled or broken off in the middle it leaves some, and a repeat deletes them.
-
-    Raises:
-        Unavailable, SetupError: as the store does.
-    """
-    names = await store.names(folder_of(namespace, session))
-    for name in names:
-        await store.delete(name)
-    return len(names)
-
-
 def _name(session: str, of: SegmentName | None, text: str) -> SegmentName:
     try:
         return SegmentName.parse(text)
     except InvalidArchiveName:
-        place = "the server names no segment" if of is None else "what it follows is no segment"
+        place = "no name of a segment" if of is None else "what it follows is no segment"
         raise ArchiveDamaged(session, str(of or text[:100]), place) from None
 
 
-def _pages(entries: Sequence[LaneEntry], lanes: Sequence[Lane], after: int, until: int) -> Iterator[Page]:
+def _pages(entries: Sequence[LaneEntry], lanes: Sequence[Lane], after: int, until: int) -> Iterator[PastPage]:
     """The entries of some lanes in pages; one position is never in two of them."""
     at, end = (bisect_right(entries, position, key=_position) for position in (after, until))
     while at < end:
@@ -185,7 +197,7 @@ def _pages(entries: Sequence[LaneEntry], lanes: Sequence[Lane], after: int, unti
         for lane, entry in entries[at:beyond]:
             if lane in found:
                 found[lane].append(entry)
-        yield Page(bound, tuple(found.items()))
+        yield PastPage(bound, tuple(found.items()))
         at = beyond
 
 

@@ -21,9 +21,9 @@ __all__ = ("ArchiveProblem", "check_chain")
 class ArchiveProblem(NamedTuple):
     """Something that is wrong with a session's archive.
 
-    Its kinds: `missing`, a segment is not in the store. `damaged`, it is not what it was, or does not fit to the next.
-    `hole`, positions between two segments are in none: they were trimmed away before they were archived. `log`, it is of
-    another log than the server's. `names`, what the server notes of the chain is not the chain.
+    Its kinds: `missing`, a segment is not in the store. `damaged`, it is not what it was, or not the one that the next
+    one follows. `hole`, positions between two segments are in none: they were trimmed away before they were archived.
+    `log`, it is of another log than the server's. `names`, what the server notes of the chain is not the chain.
     """
 
     session: str
