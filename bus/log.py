@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from bus.codec import VERSION, Entry
 from bus.envelope import Cursor
-from bus.errors import Refused, Unavailable
+from bus.errors import Refused, SessionErased, Unavailable
 from bus.head import SessionHead, answered, head_command, read_head
 from bus.keys import ALL_BYTES, Keys
 from bus.messages.lanes import Lane
@@ -26,6 +26,7 @@ __all__ = (
     "Lease",
     "Log",
     "Plan",
+    "Script",
     "Terms",
     "publish_command",
 )
@@ -38,7 +39,7 @@ LIVE_SECONDS = 600.0
 """How many live deltas a session keeps, and how long after the last one."""
 
 
-class _Script:
+class Script:
     """A Lua script of this package: its text and the digest the server knows it by."""
 
     def __init__(self, name: str) -> None:
@@ -50,8 +51,8 @@ class _Script:
         return ("EVALSHA", self.digest, len(keys), *keys, *arguments)
 
 
-PUBLISH, PREVIEW, SET_ASIDE = _Script("publish"), _Script("preview"), _Script("set_aside")
-PROJECT, LEASE, ARCHIVE = _Script("project"), _Script("lease"), _Script("archive")
+PUBLISH, PREVIEW, SET_ASIDE = Script("publish"), Script("preview"), Script("set_aside")
+PROJECT, LEASE, ARCHIVE = Script("project"), Script("lease"), Script("archive")
 
 
 class Checkpoint(NamedTuple):
@@ -126,6 +127,19 @@ class Log:
     def __init__(self, pool: LinkPool, keys: Keys) -> None:
         self._pool, self._keys = pool, keys
 
+    @property
+    def keys(self) -> Keys:
+        """The names of its keys."""
+        return self._keys
+
+    async def call(self, *command: Argument) -> Reply:
+        """One command that may run twice. Raises Refused, Unavailable."""
+        return await self._pool.call(*command)
+
+    async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
+        """One script that may run twice. Raises Refused, Unavailable."""
+        return await self._run(script, keys, arguments)
+
     async def head(self, session: str) -> SessionHead:
         """The session's head; of an empty session all zeros."""
         (head,) = await self.heads((session,))
@@ -154,18 +168,25 @@ class Log:
     ) -> tuple[SessionHead, list[list[Entry]]]:
         """The head, then up to `count` entries of each lane above `after` and up to `until`, oldest first.
 
-        The head is read first: whatever it counts is in the lanes by the time they are read. What was trimmed is read
-        last: whatever it does not count was still in the lanes.
+        The head is read first: whatever it counts is in the lanes by the time they are read. And once more last: it
+        tells of what was trimmed or erased in between.
         """
         end = "+" if until is None else f"{until}-0"
         commands: list[Sequence[Argument]] = [head_command(self._keys, session)]
         commands += [
             ("XRANGE", self._keys.lane(session, lane), f"{after + 1}-0", end, "COUNT", count) for lane in lanes
         ]
-        commands.append(("HGET", self._keys.head(session), "trimmed"))
-        head, *pages, trimmed = await self._pool.call_many(commands)
-        gone = int(cast("bytes | None", answered(trimmed)) or 0)
-        return read_head(session, head)._replace(trimmed=gone), [cast("list[Entry]", answered(page)) for page in pages]
+        commands.append(commands[0])
+        first, *pages, last = await self._pool.call_many(commands)
+        head, later = read_head(session, first), read_head(session, last)
+        if later.trimmed > head.trimmed or later.is_erased:
+            head = head._replace(
+                trimmed=later.trimmed,
+                trimmed_llm=later.trimmed_llm,
+                trimmed_extension=later.trimmed_extension,
+                is_erased=later.is_erased,
+            )
+        return head, [cast("list[Entry]", answered(page)) for page in pages]
 
     async def deltas(self, session: str, after: Cursor) -> list[Entry]:
         """The live deltas above a cursor that are still kept, oldest first."""
@@ -208,10 +229,21 @@ class Log:
     async def save_projection(
         self, session: str, name: str, version: int, state: bytes, *, cursor: Cursor, expected: int
     ) -> bool:
-        """Store state and checkpoint in one step, if the stored checkpoint is still at `expected` (0: none)."""
-        names = (self._keys.projection(session, name, version), self._keys.checkpoints(session))
+        """Store state and checkpoint in one step, if the stored checkpoint is still at `expected` (0: none).
+
+        Raises:
+            SessionErased: there is nothing to project.
+        """
+        names = (
+            self._keys.projection(session, name, version),
+            self._keys.checkpoints(session),
+            self._keys.head(session),
+        )
         arguments = (expected, cursor.position, state, cursor.incarnation, f"p:{name}@{version}")
-        return await self._run(PROJECT, names, arguments) == 1
+        reply = await self._run(PROJECT, names, arguments)
+        if reply == -1:
+            raise SessionErased(session)
+        return reply == 1
 
     async def archive_tip(self, session: str) -> str:
         """The end of the session's chain of archived segments, as `extend_archive` has put it; "" if there is none."""
@@ -244,11 +276,18 @@ class Log:
         return cast("bytes", reply).decode()
 
     async def lease(self, step: str, lease: Lease, seconds: float) -> int:
-        """Take, renew or release a lease; gives the epoch held, or 0."""
-        arguments: tuple[Argument, ...] = (step, lease.owner, lease.epoch, int(seconds * 1000))
-        return cast("int", await self._run(LEASE, (self._keys.head(lease.session),), arguments))
+        """Take, renew or release a lease; gives the epoch held, or 0.
 
-    async def _run(self, script: _Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
+        Raises:
+            SessionErased: there is nothing to work on.
+        """
+        arguments: tuple[Argument, ...] = (step, lease.owner, lease.epoch, int(seconds * 1000))
+        epoch = cast("int", await self._run(LEASE, (self._keys.head(lease.session),), arguments))
+        if epoch == -1:
+            raise SessionErased(lease.session)
+        return epoch
+
+    async def _run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
         try:
             return await self._once(script, keys, arguments)
         except Refused:
@@ -257,7 +296,7 @@ class Log:
             await self._pool.drop_idle()
             return await self._once(script, keys, arguments)
 
-    async def _once(self, script: _Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
+    async def _once(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
         # Imported here, as importing the bus leaves the client alone.
         from bus.connection import answer_in_time  # noqa: PLC0415
 
@@ -266,7 +305,7 @@ class Log:
                 return await _run_on(link, script, keys, arguments)
 
 
-async def _run_on(link: Link, script: _Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
+async def _run_on(link: Link, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
     command = script.command(keys, arguments)
     try:
         return await link.call(*command)

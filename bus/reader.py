@@ -10,7 +10,7 @@ import anyio
 
 from bus.codec import Entry, decode
 from bus.envelope import Cursor, Envelope
-from bus.errors import CursorTrimmed, LogRolledBack
+from bus.errors import CursorTrimmed, LogRolledBack, SessionErased
 from bus.head import SessionHead
 from bus.log import Log
 from bus.messages.lanes import Lane
@@ -73,6 +73,7 @@ async def read_pages(
         CursorTrimmed: what comes next after the cursor was trimmed away.
         ArchiveDamaged: it was, and `past` has not kept it whole.
         LogRolledBack: the log has lost what the cursor's reader saw.
+        SessionErased: there is nothing to read any more.
         Unavailable: the server cannot be reached.
     """
     position, count, seen = after.position, SAFE_PAGE, after
@@ -81,7 +82,9 @@ async def read_pages(
         while until is None or position < until:
             head, pages = await (ahead or log.page(session, lanes, position, until, count))
             ahead = None
-            if position < head.trimmed and past is None:
+            if head.is_erased:
+                raise SessionErased(session)
+            if past is None and head.lacks(lanes, position):
                 raise CursorTrimmed(session, str(Cursor(position)), head.trimmed + 1)
             if not head.holds(seen):
                 raise LogRolledBack(session, position, head.agreed(seen))

@@ -1,12 +1,14 @@
 """A session as its user holds it: publish, read, follow."""
 
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Collection, Mapping
 from secrets import token_hex
 
+from bus import checkpoints, erasure, retention
 from bus.archive import Archive, Archived, ArchiveProblem, archive_session, check_chain
 from bus.codec import decode_delta, encode
 from bus.envelope import START, Cursor, Envelope
-from bus.errors import CursorTrimmed, DecodeError, LogRolledBack, NoArchive
+from bus.erasure import Erased
+from bus.errors import CursorTrimmed, DecodeError, LogRolledBack, NoArchive, SessionErased
 from bus.head import SessionHead
 from bus.hub import Hub
 from bus.keys import check_session_id
@@ -20,6 +22,7 @@ from bus.publish import UNCONDITIONAL, Conditions
 from bus.publisher import Publisher
 from bus.reader import read_pages
 from bus.receipt import REFUSALS, Outcome, Receipt
+from bus.retention import Trimmed
 
 __all__ = ("ALL_LANES", "CLOSED", "REOPENED", "Session", "new_session_id")
 
@@ -160,6 +163,7 @@ class Session:
             CursorTrimmed: what comes next after the cursor was trimmed away, and is not in the archive.
             ArchiveDamaged: it is in the archive, and not what it was.
             LogRolledBack: the log has lost what the cursor's reader saw.
+            SessionErased: there is nothing to read any more.
             Unavailable: the server cannot be reached.
         """
         async for page in read_pages(self._log, self.id, _in_order(lanes), after, until, past=self._archive):
@@ -175,7 +179,7 @@ class Session:
             live: also the live deltas; they are LLM content, so never give them to who may not read the LLM lane.
 
         Raises:
-            CursorTrimmed, ArchiveDamaged, LogRolledBack: as for `read`, also later.
+            CursorTrimmed, ArchiveDamaged, LogRolledBack, SessionErased: as for `read`, also later.
             Unavailable: the server cannot be reached at the start; later it is waited for.
             Closed: the bus was closed.
         """
@@ -222,6 +226,8 @@ class Session:
         """Raises LogRolledBack if the log is not the one that the cursor's reader saw. Asks the log, as the hub
         may be a moment behind a publish of this very process."""
         head = await self.head()
+        if head.is_erased:
+            raise SessionErased(self.id)
         if not head.holds(cursor):
             raise LogRolledBack(self.id, cursor.position, head.agreed(cursor))
 
@@ -251,6 +257,7 @@ class Session:
             False, and nothing was stored, if somebody else has stored another checkpoint meanwhile.
 
         Raises:
+            SessionErased: nothing was stored.
             Unavailable: the server cannot be reached.
         """
         return await self._log.save_projection(self.id, name, version, state, cursor=cursor, expected=expected)
@@ -289,6 +296,118 @@ class Session:
         if self._archive is None:
             raise NoArchive(self.id)
         return self._archive
+
+    async def drop_projection(self, name: str, version: int) -> bool:
+        """Remove a stored projection with its checkpoint, so that an old version does not hold the log for ever.
+
+        Returns:
+            Whether there was one.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
+        return await checkpoints.drop_projection(self._log, self.id, name, version)
+
+    # --- how long entries are kept ----------------------------------------------------------------------------------
+
+    async def save_checkpoint(self, name: str, cursor: Cursor, *, rewind: bool = False) -> bool:
+        """Say that the reader `name` is done with everything up to a cursor. From its first checkpoint on, nothing that
+        it has not read is trimmed without force.
+
+            cursor = await session.load_checkpoint("mirror") or START
+            async for envelope in session.follow(after=cursor):
+                await copy(envelope)
+                await session.save_checkpoint("mirror", envelope.cursor)
+
+        Args:
+            rewind: an earlier place than the stored one counts too.
+
+        Returns:
+            False, and nothing was stored, if a later place is stored that still is in the log. After the log lost its
+            end a reader may go back to where it still is what it read.
+
+        Raises:
+            InvalidName: the name does not match `[A-Za-z0-9_.-]{1,64}`.
+            LogRolledBack: the log does not hold what the cursor's reader saw; nothing was stored.
+            SessionErased: the same, for good.
+            Unavailable: the server cannot be reached.
+        """
+        return await checkpoints.save_checkpoint(self._log, self.id, name, cursor, rewind=rewind)
+
+    async def load_checkpoint(self, name: str) -> Cursor | None:
+        """Where the reader `name` is; None if it never said.
+
+        Raises:
+            InvalidName, Unavailable: as for `save_checkpoint`.
+        """
+        return await checkpoints.load_checkpoint(self._log, self.id, name)
+
+    async def drop_checkpoint(self, name: str) -> bool:
+        """Wait no longer for the reader `name`.
+
+        Returns:
+            Whether it was waited for.
+
+        Raises:
+            InvalidName, Unavailable: as for `save_checkpoint`.
+        """
+        return await checkpoints.drop_checkpoint(self._log, self.id, name)
+
+    async def checkpoints(self) -> Mapping[str, Cursor]:
+        """Who still needs entries of this session, and where each is: `r:<reader>`, `p:<projection>@<version>`, and
+        `f:<session>` for a fork. Consumer groups are not among them; a trim looks into their own state.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
+        return await checkpoints.checkpoints(self._log, self.id)
+
+    async def trim(self, before: int, *, force: bool = False, dry_run: bool = False) -> Trimmed:
+        """Take everything before a position out of both lanes, once nobody needs it any more.
+
+        Positions go on as they were, and a caller's key of a trimmed entry stays a repeat. A reader whose cursor is
+        further back is told so. A context is built from the first entry, and so is a projection that is not stored:
+        after a trim that needs an archive which has the beginning; without one it is refused with `CursorTrimmed`.
+
+        A worker of a group needs what it has not handled yet; readers, projections and forks need what is behind their
+        checkpoints, unless the archive has it. Stopped in between, it has trimmed less.
+
+        Args:
+            before: the first position to keep; beyond the end, all that there is now is trimmed.
+            force: pass those who still need it, and say so in the same step with a note in the extension lane,
+                `session.trimmed` {before, forced, passed: {holder: position}}. Where nobody needs it there is no note.
+            dry_run: change nothing, and see what would be trimmed and who needs it.
+
+        Raises:
+            TrimRefused: somebody still needs some of it; nothing was trimmed.
+            SessionErased: there is nothing to trim.
+            Unavailable: the server cannot be reached; some of it may have been trimmed.
+        """
+        return await retention.trim(self._log, self.id, before, force=force, dry_run=dry_run)
+
+    async def erase(self, *, media: bool = False, force: bool = False, rewrite: bool = False) -> Erased:
+        """Remove everything of this session, for good: entries, live deltas, callers' keys, projections, checkpoints,
+        and what tells of it elsewhere. Its id is left on a tombstone, so that nobody who comes late brings it back:
+        whoever publishes, reads or follows is told `SessionErased`, also who follows at this moment.
+
+        The server's own file, its copies and its slow log keep the past: the file until it is rewritten, backups as
+        long as you keep them. Stopped in between, the session is gone already, and a second call finishes the rest.
+
+        Args:
+            media: also the media that no other session names. Every log is read for that, which is right and slow;
+                what another session publishes with the same content at this very moment may lose it.
+            force: also if forks share its entries; they then cannot be read any more.
+            rewrite: have the server begin to rewrite its file, without what was erased. It ends some time after this
+                returns.
+
+        Raises:
+            EraseRefused: forks share its entries; nothing was removed.
+            Unavailable: the server, or the media store, cannot be reached, or the server rewrites its file already:
+                call it again.
+            SetupError: the media store does not let us in.
+        """
+        store = self.media if media else None
+        return await erasure.erase(self._log, self.id, force=force, media=store, rewrite=rewrite)
 
     # --- leases ---------------------------------------------------------------------------------------------------
 

@@ -34,8 +34,8 @@ _COLUMNS = (
 @click.pass_context
 def command(ctx: click.Context, sessions: tuple[str, ...], *, is_all: bool, before: int | None) -> None:
     """Write what the sessions hold, and the archive does not yet, into sealed files at --archive: an entry a line, as
-    JSON, compressed; zcat reads them. Nothing leaves the log, which may be trimmed then: readers that are given the same
-    --archive find in it what was trimmed away. Done again, it goes on where it stopped.
+    JSON, compressed; zcat reads them. Nothing leaves the log, which may be trimmed then: readers that are given the
+    same --archive find in it what was trimmed away. Done again, it goes on where it stopped.
 
     \b
     Example: lanebus archive support-42 --archive ./archive
