@@ -20,10 +20,13 @@ from bus.errors import (
     MediaTooLarge,
     MessageError,
     MessageTooLarge,
+    NoSuchPosition,
     OutcomeUnknown,
     OverLimit,
+    ParentErased,
     SessionClosed,
     SessionErased,
+    SessionExists,
     SetupError,
     StreamError,
     Unavailable,
@@ -31,7 +34,7 @@ from bus.errors import (
     UnknownRole,
     UnknownVersion,
 )
-from bus.head import Incarnation, SessionHead
+from bus.head import Incarnation, Origin, SessionHead
 from bus.limits import Limits
 from bus.log import Checkpoint, Lease
 from bus.media import (
@@ -110,6 +113,7 @@ __all__ = (
     "Envelope",
     "Incarnation",
     "Lane",
+    "Origin",
     "SessionHead",
     "Unreadable",
     "resolve_media",
@@ -166,10 +170,13 @@ __all__ = (
     "MediaTooLarge",
     "MessageError",
     "MessageTooLarge",
+    "NoSuchPosition",
     "OutcomeUnknown",
     "OverLimit",
+    "ParentErased",
     "SessionClosed",
     "SessionErased",
+    "SessionExists",
     "SetupError",
     "StreamError",
     "Unavailable",

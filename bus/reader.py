@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ import anyio
 from bus.codec import Entry, decode
 from bus.envelope import Cursor, Envelope
 from bus.errors import CursorTrimmed, LogRolledBack
+from bus.fork import Part, lineage
 from bus.head import SessionHead
 from bus.log import Log
 from bus.messages.lanes import Lane
@@ -26,15 +28,19 @@ SMALL_BYTES = 32 * 1_048_576
 
 
 async def read_pages(
-    log: Log, session: str, lanes: Sequence[Lane], after: Cursor, until: int | None
+    log: Log, session: str, lanes: Sequence[Lane], after: Cursor, until: int | None, *, part: Part | None = None
 ) -> AsyncGenerator[list[Envelope], None]:
     """What stands after a cursor and up to `until`, page by page in position order; None is up to the present end.
 
     The next page is asked for before this one is decoded, so the server works meanwhile.
 
+    Args:
+        part: read in the name of a fork that shares these entries.
+
     Raises:
         CursorTrimmed: what comes next after the cursor was trimmed away.
-        LogRolledBack: the log has lost what the cursor's reader saw.
+        LogRolledBack: the log has lost what the cursor's reader saw, or a fork's parent has lost what they shared.
+        ParentErased: a fork's parent was erased.
         Unavailable: the server cannot be reached.
     """
     position, count, seen = after.position, SAFE_PAGE, after
@@ -43,10 +49,20 @@ async def read_pages(
         while until is None or position < until:
             head, pages = await (ahead or log.page(session, lanes, position, until, count))
             ahead = None
-            if position < head.trimmed:
-                raise CursorTrimmed(session, str(Cursor(position)), head.trimmed + 1)
+            if part is not None:
+                part.require(head)
+                head = part.under(head)
+            shared = head.own_start.position
+            if position < head.trimmed and position >= shared:
+                raise CursorTrimmed(head.session, str(Cursor(position)), head.trimmed + 1)
             if not head.holds(seen):
-                raise LogRolledBack(session, position, head.agreed(seen))
+                raise LogRolledBack(head.session, position, head.agreed(seen))
+            if position < shared:
+                shared = shared if until is None else min(until, shared)
+                async for envelopes in _shared_pages(log, head, lanes, position, shared):
+                    yield envelopes
+                position, seen = shared, head.cursor_at(shared)
+                continue
             # What is above the head was not there when the head was read: another lane's page may lack what is before.
             until = head.position if until is None else min(until, head.position)
             bound = min([until, *(position_of(page[-1]) for page in pages if len(page) == count)])
@@ -57,13 +73,24 @@ async def read_pages(
             envelopes = merge(head, zip(lanes, pages, strict=True), bound)
             if len(lanes) == len(Lane) and (hole := find_hole(envelopes, position)):
                 yield envelopes[: hole.until]
-                raise CursorTrimmed(session, str(Cursor(hole.after)), hole.first_kept)
+                raise CursorTrimmed(head.session, str(Cursor(hole.after)), hole.first_kept)
             if envelopes:
                 yield envelopes
             position, seen = bound, head.cursor_at(bound)
     finally:
         if ahead is not None:
             await _end(ahead)
+
+
+async def _shared_pages(
+    log: Log, head: SessionHead, lanes: Sequence[Lane], after: int, until: int
+) -> AsyncGenerator[list[Envelope], None]:
+    """What a fork shares with those it comes from, from whoever holds it."""
+    for part in await lineage(log, head, after, until):
+        async with aclosing(read_pages(log, part.holder, lanes, Cursor(after), part.end.position, part=part)) as pages:
+            async for envelopes in pages:
+                yield envelopes
+        after = part.end.position
 
 
 async def _end(task: asyncio.Task[object]) -> None:
