@@ -86,6 +86,6 @@ async def lineage(log: Log, head: SessionHead, after: int, until: int) -> list[P
         part = Part(head, child.session, head.cursor_at(min(until, last)), last)
         if child.is_erased:
             part.require(child)
-        if child.own_start < part.end:
+        if child.own_start.position < part.end.position:
             parts.append(part)
     return parts[::-1]

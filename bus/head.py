@@ -66,7 +66,7 @@ class SessionHead(NamedTuple):
     @property
     def own_start(self) -> Cursor:
         """Of a reader that has seen what a fork shares with its parent, and none of its own entries."""
-        return START if self.origin is None else self.origin.cursor
+        return START if self.origin is None else self.cursor_at(self.origin.position)
 
     @property
     def first_kept(self) -> int:
