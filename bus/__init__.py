@@ -33,10 +33,13 @@ from bus.errors import (
     MessageError,
     MessageTooLarge,
     NoArchive,
+    NoSuchPosition,
     OutcomeUnknown,
     OverLimit,
+    ParentErased,
     SessionClosed,
     SessionErased,
+    SessionExists,
     SetupError,
     StreamError,
     TrimRefused,
@@ -45,7 +48,7 @@ from bus.errors import (
     UnknownRole,
     UnknownVersion,
 )
-from bus.head import Incarnation, SessionHead
+from bus.head import Incarnation, Origin, SessionHead
 from bus.limits import Limits
 from bus.log import Checkpoint, Lease
 from bus.media import (
@@ -133,6 +136,7 @@ __all__ = (
     "Envelope",
     "Incarnation",
     "Lane",
+    "Origin",
     "SessionHead",
     "Unreadable",
     "resolve_media",
@@ -193,10 +197,13 @@ __all__ = (
     "MessageError",
     "MessageTooLarge",
     "NoArchive",
+    "NoSuchPosition",
     "OutcomeUnknown",
     "OverLimit",
+    "ParentErased",
     "SessionClosed",
     "SessionErased",
+    "SessionExists",
     "SetupError",
     "StreamError",
     "TrimRefused",

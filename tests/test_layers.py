@@ -20,6 +20,7 @@ ORDER = [
         "log",
         "checkpoints",
         "retention",
+        "fork",
         "media",
         "erasure",
         "receipt",

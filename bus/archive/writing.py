@@ -104,7 +104,7 @@ async def archive_session(archive: Archive, session: str, before: int | None = N
         target = head.position if target is None else min(target, head.position)
         tip = await archive.tip(session)
         done = replace(done, position=max(tip.name.last if tip else 0, done.position))
-        if max(done.position, head.trimmed) >= target:
+        if max(done.position, head.trimmed, head.own_start.position) >= target:
             return done
         if tip is not None and not done.segments:
             require_same_log(head, (await archive.segment(session, tip.name)).header)
@@ -126,7 +126,8 @@ async def archive_session(archive: Archive, session: str, before: int | None = N
 
 async def _write(archive: Archive, head: SessionHead, tip: Tip | None, target: int) -> _Written | None:
     """Write the segment that follows; None if what it needs was trimmed away meanwhile."""
-    after = max(tip.name.last if tip else 0, head.trimmed)
+    # What a fork shares is its parent's, in its archive too.
+    after = max(tip.name.last if tip else 0, head.trimmed, head.own_start.position)
     draft = _Draft()
     try:
         async for position, entries in _positions(archive, head, after, target):

@@ -1,14 +1,14 @@
 """Projections folded anew from the first entry, side by side in one reading, and compared with what is stored."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import aclosing
 from functools import partial
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from bus.envelope import START, Cursor, Envelope
+from bus.envelope import Cursor, Envelope
 from bus.log import Checkpoint
 from bus.session import Session
-from handlers.projections.projection import Projection
+from handlers.projections.projection import Projected, Projection, start_of
 from handlers.projections.sessions import SESSIONS
 from handlers.projections.turns import TURNS
 from handlers.projections.usage import USAGE
@@ -23,6 +23,8 @@ class Fold(Protocol):
 
     name: str
     version: int
+    start: Cursor
+    """the place that it begins behind"""
 
     def take(self, envelope: Envelope) -> None:
         """The next entry."""
@@ -36,9 +38,9 @@ class Fold(Protocol):
 class _Folding(Generic[S]):
     """The `Fold` of one projection, from its beginning."""
 
-    def __init__(self, projection: Projection[S]) -> None:
-        self.name, self.version = projection.name, projection.version
-        self._projection, self._state = projection, projection.initial
+    def __init__(self, projection: Projection[S], start: Projected[S]) -> None:
+        self.name, self.version, self.start = projection.name, projection.version, start.cursor
+        self._projection, self._state = projection, start.state
 
     def take(self, envelope: Envelope) -> None:
         self._state = self._projection.evolve(self._state, envelope)
@@ -47,10 +49,14 @@ class _Folding(Generic[S]):
         return self._projection.dump(self._state)
 
 
-_FOLDS: Mapping[str, Callable[[], Fold]] = {
-    USAGE.name: partial(_Folding, USAGE),
-    TURNS.name: partial(_Folding, TURNS),
-    SESSIONS.name: partial(_Folding, SESSIONS),
+async def _begin(projection: Projection[S], session: Session) -> Fold:
+    return _Folding(projection, await start_of(session, projection))
+
+
+_FOLDS: Mapping[str, Callable[[Session], Awaitable[Fold]]] = {
+    USAGE.name: partial(_begin, USAGE),
+    TURNS.name: partial(_begin, TURNS),
+    SESSIONS.name: partial(_begin, SESSIONS),
 }
 
 PROJECTION_NAMES = tuple(_FOLDS)
@@ -83,27 +89,33 @@ class _Replay:
     """One projection on its way, and whether it met what is stored of it."""
 
     def __init__(self, fold: Fold, stored: Checkpoint | None) -> None:
-        self.fold, self.stored = fold, stored
+        self.fold, self.stored, self.cursor = fold, stored, fold.start
         self._agrees: bool | None = None
+        self._compare()
 
     def take(self, envelope: Envelope) -> None:
         """The next entry."""
-        self.fold.take(envelope)
-        if self.stored is not None and envelope.position == self.stored.position:
-            self._agrees = self.fold.dump() == self.stored.state
+        if envelope.position > self.fold.start.position:
+            self.fold.take(envelope)
+            self.cursor = envelope.cursor
+            self._compare()
 
-    def end(self, cursor: Cursor, until: int) -> Replayed:
+    def end(self, until: int) -> Replayed:
         """What came of it."""
         stored = None if self.stored is None else self.stored.position
         if stored is not None and self._agrees is None and stored <= until:
             self._agrees = False  # nothing of the log stands where it was folded up to
-        return Replayed(self.fold.name, self.fold.version, cursor, self.fold.dump(), stored, self._agrees)
+        return Replayed(self.fold.name, self.fold.version, self.cursor, self.fold.dump(), stored, self._agrees)
+
+    def _compare(self) -> None:
+        if self.stored is not None and self.cursor.position == self.stored.position:
+            self._agrees = self.fold.dump() == self.stored.state
 
 
 async def replay(
     session: Session, names: Collection[str] = PROJECTION_NAMES, *, until: int, stored_only: bool = False
 ) -> list[Replayed]:
-    """The projections of these names, each folded from the first entry up to `until`. Nothing is stored.
+    """The projections of these names, each folded from its beginning up to `until`. Nothing is stored.
 
     Args:
         stored_only: leave out those of which nothing is stored.
@@ -114,19 +126,18 @@ async def replay(
     """
     replays: list[_Replay] = []
     for name in names:
-        fold = _FOLDS[name]()
+        fold = await _FOLDS[name](session)
         stored = await session.load_projection(fold.name, fold.version)
         if stored is not None or not stored_only:
             replays.append(_Replay(fold, stored))
-    cursor = START
     if not replays:
         return []
-    async with aclosing(session.read(until=until)) as entries:
+    start = min((each.fold.start for each in replays), key=lambda cursor: cursor.position)
+    async with aclosing(session.read(after=start, until=until)) as entries:
         async for envelope in entries:
-            cursor = envelope.cursor
             for each in replays:
                 each.take(envelope)
-    return [each.end(cursor, until) for each in replays]
+    return [each.end(until) for each in replays]
 
 
 async def store_replayed(session: Session, replayed: Replayed) -> bool:

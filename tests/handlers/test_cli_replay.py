@@ -60,7 +60,7 @@ async def test_a_stored_state_that_the_log_does_not_give_is_told_and_mended(lane
     assert objects(lanebus("replay", "s", "--until", "3").out)[0]["agrees"] is False  # it stored nothing
     answer = lanebus("replay", "s")
     assert answer.code == 1
-    assert answer.err == "s: stored with another state than the log gives: usage@1\n"
+    assert answer.err == "s: stored with another state than the log gives: usage@2\n"
     assert objects(answer.out)[0]["stored"] == 2
     assert objects(lanebus("replay", "s").out)[0]["agrees"] is True
     assert lanebus("usage", "s").object["input"] == 111
@@ -81,7 +81,7 @@ async def test_a_terminal_shows_a_line_a_projection(lanebus: CommandLine) -> Non
     await speak(lanebus, 1)
     lanebus("turns", "s")
     lines = lanebus.at_terminal("replay", "s", columns=60).out.splitlines()
-    assert [line.split()[0] for line in lines] == ["projection", "usage@1", "turns@2", "sessions@1"]
+    assert [line.split()[0] for line in lines] == ["projection", "usage@2", "turns@2", "sessions@1"]
     assert "agrees at 1" in lines[2]
     assert "none" in lines[1]
     assert all(len(line) <= 60 for line in lines)
