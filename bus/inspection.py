@@ -74,6 +74,11 @@ class Inspector:
                 return
             first = f"({page[-1][0].decode()}"
 
+    async def existing(self, keys: Sequence[str]) -> list[str]:
+        """Those of several keys of a bucket that are there."""
+        replies = await self._pool.call_many([("EXISTS", key) for key in keys])
+        return [key for key, reply in zip(keys, replies, strict=True) if answered(reply)]
+
     @property
     def has_archive(self) -> bool:
         """Whether the bus was opened with one."""

@@ -62,5 +62,6 @@ async def _is_listed(inspector: Inspector, session: str) -> bool:
 
 
 async def _may_stand_alone(inspector: Inspector, name: str, part: str) -> bool:
-    """Whether a key may be there without a session: a lease, a preview, the tombstone of an erased one."""
-    return part == "live" or (part == "head" and not await inspector.fields(name, ("position",)))
+    """Whether a key may be there without a session: a lease, a preview, a reader that waits, the tombstone of an erased
+    one."""
+    return part in {"live", "checkpoints"} or (part == "head" and not await inspector.fields(name, ("position",)))

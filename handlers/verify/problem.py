@@ -24,6 +24,7 @@ ProblemKind = Literal[
     "projection",  # a stored state is not what the log gives
     "pointer",  # the doorbell names an entry that is not there
     "archive",  # a segment is missing or damaged, or they do not follow each other
+    "fork",  # what a fork shares with its parent is not there any more
     "live",  # a live delta stands where none can
     "wrong_type",  # a key is of another type
     "orphan",  # a key is of no session

@@ -1,12 +1,12 @@
 """Proof of one session: its head, its entries, and whoever says something about them."""
 
-from contextlib import aclosing
-
 from bus.bus import Bus
-from bus.errors import CursorTrimmed, StreamError
+from bus.errors import StreamError
 from bus.inspection import Inspector
+from bus.messages.lanes import Lane
 from handlers.verify.claims import CLAIMS, Claimant
-from handlers.verify.entries import EntryCheck, merged_entries
+from handlers.verify.lanes import check_entries
+from handlers.verify.lineage import check_lineage
 from handlers.verify.pointers import Pointers, read_pointers
 from handlers.verify.problem import Findings, Report, typed
 from handlers.verify.replaying import replay
@@ -61,7 +61,7 @@ class _Proof:
         before = await self._head()
         is_listed = await _is_listed(self._inspector, self._session)
         if before.is_erased:
-            self.findings.note("it was erased")
+            await self._erased()
             return
         if not before.position and not is_listed:  # at most somebody has asked for its lease
             self.is_there = False
@@ -79,60 +79,25 @@ class _Proof:
             return  # what it says of its last entry cannot be read, or nothing was ever published to it
         self.findings.settle(standing.position)
         await typed(self._entries(standing), self.findings, "lanes")
+        await typed(check_lineage(self._bus, self._session, standing, self.findings), self.findings, "parent")
         await typed(self._projections(standing), self.findings, "projections")
         self.was_disturbed = not standing.went_on_as(await self._head())
 
-    async def _archived(self, standing: Standing) -> int:
-        """The archive is whole, as far as it goes. Gives the first position that can be read of it, else of the log."""
-        if standing.archived and not self._inspector.has_archive:
-            self.findings.note(
-                f"entries up to {standing.archived} are archived, and no archive was given to prove them"
-            )
-        if not self._inspector.has_archive or self.findings.has("head"):
-            return standing.trimmed + 1
-        session = self._bus.session(self._session)
-        async with aclosing(session.check_archive()) as problems:
-            async for problem in problems:
-                segment = f"segment {problem.segment}: " if problem.segment else ""
-                self.findings.add("archive", 0, f"{problem.kind}: {segment}{problem.text}")
-        if self.findings.has("archive"):
-            self.findings.note("what was trimmed away was not proven, as the archive is not whole")
-            return standing.trimmed + 1
-        try:
-            async with aclosing(
-                self._inspector.archived_pages(await session.head(), 0, min(standing.trimmed, 1))
-            ) as pages:
-                async for _ in pages:
-                    pass
-        except CursorTrimmed as error:
-            return error.first_kept
-        return 1
+    async def _erased(self) -> None:
+        """Nothing is left of an erased session but its tombstone."""
+        keys = self._inspector.keys
+        rest = [keys.lane(self._session, lane) for lane in Lane]
+        rest += [part(self._session) for part in (keys.live, keys.caller_keys, keys.checkpoints, keys.archive)]
+        for name in await self._inspector.existing(rest):
+            self.findings.add("orphan", 0, f"key {name} is left of the erased session: erase it again")
+        self.findings.note("it was erased")
 
     async def _entries(self, standing: Standing) -> None:
-        """Every position is there once, and can be read."""
-        first, kept = await self._archived(standing), standing.trimmed + 1
-        if first > 1:
-            self.findings.note(f"it begins at {first}: what was before was trimmed away")
-        check = EntryCheck(self.findings, first)
-        if first < kept:
-            head = await self._bus.session(self._session).head()
-            async with aclosing(self._inspector.archived_pages(head, first - 1, standing.trimmed)) as pages:
-                async for page in pages:
-                    for lane, entry in page:
-                        check.take(lane, entry)
-        check.begin(kept)
-        async with aclosing(merged_entries(self._inspector, self._session, kept, standing.position)) as found:
-            async for lane, entry in found:
-                check.take(lane, entry)
-        check.end(standing.position)
-        self.entries = check.entries
-        if check.size_bytes != standing.size_bytes and not self.findings.has("hole", "double", "head"):
-            text = f"the head counts {standing.size_bytes} bytes, its entries have {check.size_bytes}"
-            self.findings.add("bytes", 0, text)
+        self.entries = await check_entries(self._bus, self._session, standing, self.findings)
 
     async def _projections(self, standing: Standing) -> None:
         """What is stored of projections is what the log gives."""
-        if self.findings.has("hole", "double", "head", "wrong_type"):
+        if self.findings.has("hole", "double", "head", "fork", "wrong_type"):
             self.findings.note("stored projections were not proven, as the log is not whole")
             return
         session = self._bus.session(self._session)

@@ -5,25 +5,17 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
+from bus.envelope import START, Cursor
+from bus.errors import InvalidCursor, InvalidSessionId
 from bus.head import Incarnation
 from bus.inspection import Inspector
+from bus.keys import check_session_id
 from handlers.verify.problem import Findings
 
 __all__ = ("Standing", "look_at_head", "read_standing")
 
-_FIELDS = (
-    "position",
-    "bytes",
-    "created",
-    "updated",
-    "state",
-    "trimmed",
-    "archived",
-    "epoch",
-    "incarnation",
-    "incarnations",
-)
 _NUMBERS = ("position", "bytes", "created", "updated", "trimmed", "archived", "epoch")
+_FIELDS = (*_NUMBERS, "state", "incarnation", "incarnations", "parent", "fork")
 _STATES = frozenset({b"closed", b"erased"})
 _NUMBER = re.compile(rb"[0-9]{1,18}")
 _INCARNATION = re.compile(r"([A-Za-z0-9_-]{1,32}):([0-9]{1,18})")
@@ -39,6 +31,15 @@ class Standing(NamedTuple):
     archived: int
     is_erased: bool
     incarnations: tuple[Incarnation, ...]
+    parent: str = ""
+    """whose beginning it shares; "" if it is no fork"""
+    fork: Cursor = START
+    """of the last entry that it shares"""
+
+    @property
+    def first(self) -> int:
+        """The first position that its own lanes have."""
+        return max(self.trimmed, self.fork.position) + 1
 
     def incarnation_of(self, position: int) -> str | None:
         """Which incarnation wrote an entry; None where that is not known any more."""
@@ -81,8 +82,29 @@ def read_standing(fields: Mapping[str, bytes], findings: Findings) -> Standing:
         findings.add("head", 0, "its last append is older than its first one")
     incarnations = _incarnations(fields, position, findings)
     return Standing(
-        bool(fields), position, numbers["bytes"], trimmed, numbers["archived"], state == b"erased", incarnations
+        bool(fields),
+        position,
+        *(numbers["bytes"], trimmed, numbers["archived"]),
+        state == b"erased",
+        incarnations,
+        *_origin(fields, position, findings),
     )
+
+
+def _origin(fields: Mapping[str, bytes], position: int, findings: Findings) -> tuple[str, Cursor]:
+    """The parent, and the cursor of the last entry that is shared."""
+    parent = fields.get("parent", b"").decode(errors="replace")
+    if not parent or fields.get("state") == b"erased":
+        return "", START
+    try:
+        fork = Cursor.parse(fields.get("fork", b"").decode(errors="replace"))
+        check_session_id(parent)
+    except (InvalidCursor, InvalidSessionId) as error:
+        findings.add("head", 0, f"what it says of its parent: {error}")
+        return "", START
+    if fork.position > position:
+        findings.add("head", fork.position, f"it shares entries up to there, and its last one is {position}")
+    return parent, fork
 
 
 def _number(fields: Mapping[str, bytes], name: str, findings: Findings) -> int:

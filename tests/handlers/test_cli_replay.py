@@ -9,6 +9,8 @@ from bus.keys import Keys
 from bus.messages.message import AssistantMessage
 from bus.messages.usage import Usage
 from bus.server import open_server
+from handlers.projections.sessions import SESSIONS
+from handlers.projections.turns import TURNS
 from handlers.projections.usage import USAGE
 from tests.bus.resp import Resp
 from tests.handlers.command_line import CommandLine, objects
@@ -60,7 +62,7 @@ async def test_a_stored_state_that_the_log_does_not_give_is_told_and_mended(lane
     assert objects(lanebus("replay", "s", "--until", "3").out)[0]["agrees"] is False  # it stored nothing
     answer = lanebus("replay", "s")
     assert answer.code == 1
-    assert answer.err == "s: stored with another state than the log gives: usage@2\n"
+    assert answer.err == f"s: stored with another state than the log gives: usage@{USAGE.version}\n"
     assert objects(answer.out)[0]["stored"] == 2
     assert objects(lanebus("replay", "s").out)[0]["agrees"] is True
     assert lanebus("usage", "s").object["input"] == 111
@@ -81,7 +83,10 @@ async def test_a_terminal_shows_a_line_a_projection(lanebus: CommandLine) -> Non
     await speak(lanebus, 1)
     lanebus("turns", "s")
     lines = lanebus.at_terminal("replay", "s", columns=60).out.splitlines()
-    assert [line.split()[0] for line in lines] == ["projection", "usage@2", "turns@2", "sessions@1"]
+    assert [line.split()[0] for line in lines] == [
+        "projection",
+        *(f"{projection.name}@{projection.version}" for projection in (USAGE, TURNS, SESSIONS)),
+    ]
     assert "agrees at 1" in lines[2]
     assert "none" in lines[1]
     assert all(len(line) <= 60 for line in lines)

@@ -367,7 +367,7 @@ def test_a_suspicion_is_a_problem_only_beyond_the_end() -> None:
         ("n:{3}:index", (3, "", "index")),
         ("n:{3}:dead:workers", (3, "", "dead:workers")),
         ("n:{3}:s:one:llm", (3, "one", "llm")),
-        ("n:{3}:s:one:p:usage@1", (3, "one", f"p:usage@{USAGE.version}")),
+        ("n:{3}:s:one:p:usage@1", (3, "one", "p:usage@1")),
         ("n:{3}:s:one:p:usage", None),
         ("n:{3}:s:a b:llm", None),
         ("n:{3}:other", None),
