@@ -30,10 +30,13 @@ from bus.errors import (
     MessageError,
     MessageTooLarge,
     NoArchive,
+    NoSuchPosition,
     OutcomeUnknown,
     OverLimit,
+    ParentErased,
     SessionClosed,
     SessionErased,
+    SessionExists,
     SetupError,
     StreamError,
     Unavailable,
@@ -41,7 +44,7 @@ from bus.errors import (
     UnknownRole,
     UnknownVersion,
 )
-from bus.head import Incarnation, SessionHead
+from bus.head import Incarnation, Origin, SessionHead
 from bus.limits import Limits
 from bus.log import Checkpoint, Lease
 from bus.media import (
@@ -126,6 +129,7 @@ __all__ = (
     "Envelope",
     "Incarnation",
     "Lane",
+    "Origin",
     "SessionHead",
     "Unreadable",
     "resolve_media",
@@ -184,10 +188,13 @@ __all__ = (
     "MessageError",
     "MessageTooLarge",
     "NoArchive",
+    "NoSuchPosition",
     "OutcomeUnknown",
     "OverLimit",
+    "ParentErased",
     "SessionClosed",
     "SessionErased",
+    "SessionExists",
     "SetupError",
     "StreamError",
     "Unavailable",

@@ -39,14 +39,17 @@ __all__ = (
     "NoArchive",
     "NoEmbeddedServer",
     "NoMediaStore",
+    "NoSuchPosition",
     "OutcomeUnknown",
     "OverLimit",
+    "ParentErased",
     "Refused",
     "SequenceGap",
     "ServerFailed",
     "ServerInUse",
     "SessionClosed",
     "SessionErased",
+    "SessionExists",
     "SetupError",
     "SocketPathTooLong",
     "StreamError",
@@ -297,6 +300,39 @@ class SessionErased(StreamError):
     def __init__(self, session: str) -> None:
         super().__init__(f"session {session!r} was erased")
         self.session = session
+
+
+class SessionExists(StreamError):
+    """A session was to begin as a fork, and there is one of that id already: another fork, or no fork at all.
+
+    Fields: `session`; `parent`, what it is a fork of, and `at`, the last position it shares; None and 0 if it is none.
+    """
+
+    def __init__(self, session: str, parent: str | None, at: int) -> None:
+        what = f"as a fork of {parent!r} at position {at}" if parent else "and is no fork"
+        super().__init__(f"session {session!r} exists {what}")
+        self.session, self.parent, self.at = session, parent, at
+
+
+class NoSuchPosition(StreamError):
+    """A session was to be forked at a position that it does not have (yet). Fields: `last`, the last one it has."""
+
+    def __init__(self, session: str, position: int, last: int) -> None:
+        super().__init__(f"session {session!r} has no position {position}, its last one is {last}")
+        self.session, self.position, self.last = session, position, last
+
+
+class ParentErased(StreamError):
+    """A fork cannot be read before its own first entry: the session that had what they shared was erased.
+
+    Fields: `session`, the fork; `parent`, what was erased; `first_kept`, the first position that can still be read.
+    """
+
+    def __init__(self, session: str, parent: str, first_kept: int) -> None:
+        super().__init__(
+            f"session {session!r} shares entries with {parent!r}, which was erased; first left: {first_kept}"
+        )
+        self.session, self.parent, self.first_kept = session, parent, first_kept
 
 
 class OverLimit(StreamError):

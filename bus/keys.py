@@ -18,8 +18,9 @@
 The head: position, bytes, created, updated; state ("closed", "erased", else open), trimmed; archived and archive, the
 position that the archive goes up to and `<number> <name>` of its last segment; owner, epoch, lease_until; run,
 incarnation, incarnations: which server process last wrote, the token of its incarnation, and all of them as
-`<token>:<position it began behind>`; and `p:<producer>` with each producer's last number and what that append gave. One
-hash, as every append reads and writes all of it.
+`<token>:<position it began behind>`; of a fork parent and fork: whose beginning it shares, and the cursor of the last
+entry that it shares; and `p:<producer>` with each producer's last number and what that append gave. One hash, as every
+append reads and writes all of it.
 
 The checkpoints: `p:<name>@<v>` of a projection, `r:<name>` of a reader that asked to be waited for, `f:<session>` of a
 fork that shares the entries. Nothing behind the lowest is trimmed without force.

@@ -12,8 +12,15 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from bus.codec import VERSION, Entry
 from bus.envelope import Cursor
-from bus.errors import Refused, Unavailable
-from bus.head import SessionHead, answered, head_command, read_head
+from bus.errors import (
+    CursorTrimmed,
+    NoSuchPosition,
+    Refused,
+    SessionErased,
+    SessionExists,
+    Unavailable,
+)
+from bus.head import Incarnation, SessionHead, answered, head_command, read_head, read_incarnations
 from bus.keys import ALL_BYTES, Keys
 from bus.messages.lanes import Lane
 
@@ -26,6 +33,7 @@ __all__ = (
     "Lease",
     "Log",
     "Plan",
+    "Shared",
     "Terms",
     "publish_command",
 )
@@ -52,6 +60,7 @@ class _Script:
 
 PUBLISH, PREVIEW, SET_ASIDE = _Script("publish"), _Script("preview"), _Script("set_aside")
 PROJECT, LEASE, ARCHIVE = _Script("project"), _Script("lease"), _Script("archive")
+PIN, FORK = _Script("pin"), _Script("fork")
 
 
 class Checkpoint(NamedTuple):
@@ -72,6 +81,16 @@ class Lease(NamedTuple):
     session: str
     owner: str
     epoch: int
+
+
+class Shared(NamedTuple):
+    """What a fork shares with its parent, as the parent stood when it promised to keep it."""
+
+    cursor: Cursor
+    """of the last entry"""
+    incarnations: tuple[Incarnation, ...]
+    trimmed: int
+    """the highest position of it that cannot be read any more; 0 if all can"""
 
 
 class Plan(NamedTuple):
@@ -242,6 +261,46 @@ class Log:
         pairs = [word for pair in segments for word in pair]
         reply = await self._run(ARCHIVE, names, (tip, new_tip, incarnation, *pairs))
         return cast("bytes", reply).decode()
+
+    async def pin(self, parent: str, child: str, at: int | None) -> Shared:
+        """Have a session keep what a fork at a position shares with it; None is its last position.
+
+        Raises:
+            NoSuchPosition, CursorTrimmed, SessionErased: it cannot; nothing was noted.
+        """
+        names = (self._keys.head(parent), self._keys.checkpoints(parent))
+        reply = await self._run(PIN, names, (f"f:{child}", "" if at is None else at))
+        if isinstance(reply, bytes):
+            word, _, number = reply.decode().partition(" ")
+            if word == "erased":
+                raise SessionErased(parent)
+            if word == "trimmed":
+                raise CursorTrimmed(parent, str(Cursor(at or 0)), int(number) + 1)
+            raise NoSuchPosition(parent, at or 0, int(number))
+        position, incarnations, trimmed = cast("tuple[int, bytes, int]", reply)
+        shared = tuple(each for each in read_incarnations(incarnations) if each.start < position)
+        return Shared(Cursor(position, 0, shared[-1].token if shared else ""), shared, trimmed)
+
+    async def unpin(self, parent: str, child: str) -> None:
+        """A session need not keep anything for a fork any more."""
+        await self._pool.call("HDEL", self._keys.checkpoints(parent), f"f:{child}")
+
+    async def fork(self, parent: str, child: str, shared: Shared) -> None:
+        """Begin a session as a fork of another one that was told to keep what they share.
+
+        Raises:
+            SessionExists, SessionErased: the id is taken; nothing was written.
+        """
+        keys, cursor = self._keys, shared.cursor
+        names = (keys.head(child), keys.checkpoints(child), keys.sessions(keys.bucket(child)))
+        incarnations = " ".join(f"{token}:{start}" for token, start in shared.incarnations)
+        arguments = (child, parent, str(cursor), cursor.position, incarnations, shared.trimmed)
+        reply = await self._run(FORK, names, arguments)
+        if reply == b"erased":
+            raise SessionErased(child)
+        if reply != b"forked":
+            _, other, begin = (word.decode() for word in cast("list[bytes]", reply))
+            raise SessionExists(child, other or None, Cursor.parse(begin).position if begin else 0)
 
     async def lease(self, step: str, lease: Lease, seconds: float) -> int:
         """Take, renew or release a lease; gives the epoch held, or 0."""

@@ -11,6 +11,7 @@ import anyio
 from bus.codec import Entry, decode
 from bus.envelope import Cursor, Envelope
 from bus.errors import CursorTrimmed, LogRolledBack
+from bus.fork import Part, lineage
 from bus.head import SessionHead
 from bus.log import Log
 from bus.messages.lanes import Lane
@@ -60,7 +61,14 @@ class Past(Protocol):
 
 
 async def read_pages(
-    log: Log, session: str, lanes: Sequence[Lane], after: Cursor, until: int | None, *, past: Past | None = None
+    log: Log,
+    session: str,
+    lanes: Sequence[Lane],
+    after: Cursor,
+    until: int | None,
+    *,
+    past: Past | None = None,
+    part: Part | None = None,
 ) -> AsyncGenerator[list[Envelope], None]:
     """What stands after a cursor and up to `until`, page by page in position order; None is up to the present end.
 
@@ -68,11 +76,13 @@ async def read_pages(
 
     Args:
         past: where to look for what was trimmed away, also while this reads.
+        part: read in the name of a fork that shares these entries.
 
     Raises:
         CursorTrimmed: what comes next after the cursor was trimmed away.
         ArchiveDamaged: it was, and `past` has not kept it whole.
-        LogRolledBack: the log has lost what the cursor's reader saw.
+        LogRolledBack: the log has lost what the cursor's reader saw, or a fork's parent has lost what they shared.
+        ParentErased: a fork's parent was erased.
         Unavailable: the server cannot be reached.
     """
     position, count, seen = after.position, SAFE_PAGE, after
@@ -81,15 +91,27 @@ async def read_pages(
         while until is None or position < until:
             head, pages = await (ahead or log.page(session, lanes, position, until, count))
             ahead = None
-            if position < head.trimmed and past is None:
-                raise CursorTrimmed(session, str(Cursor(position)), head.trimmed + 1)
+            holder = head
+            if part is not None:
+                part.require(head)
+                head = part.under(head)
+            shared = head.own_start.position
+            is_gone = shared <= position < head.trimmed
+            if is_gone and past is None:
+                raise CursorTrimmed(head.session, str(Cursor(position)), head.trimmed + 1)
             if not head.holds(seen):
-                raise LogRolledBack(session, position, head.agreed(seen))
+                raise LogRolledBack(head.session, position, head.agreed(seen))
+            if position < shared:
+                shared = shared if until is None else min(until, shared)
+                async for envelopes in _shared_pages(log, head, lanes, position, shared, past=past):
+                    yield envelopes
+                position, seen = shared, head.cursor_at(shared)
+                continue
             # What is above the head was not there when the head was read: another lane's page may lack what is before.
             until = head.position if until is None else min(until, head.position)
-            if position < head.trimmed and past is not None:
+            if is_gone and past is not None:
                 edge = min(until, head.trimmed)
-                async with aclosing(past.pages(head, lanes, position, edge)) as trimmed:
+                async with aclosing(past.pages(holder, lanes, position, edge)) as trimmed:
                     async for page in trimmed:
                         if envelopes := merge(head, page.entries, page.until):
                             yield envelopes
@@ -103,13 +125,25 @@ async def read_pages(
             envelopes = merge(head, zip(lanes, pages, strict=True), bound)
             if len(lanes) == len(Lane) and (hole := find_hole(envelopes, position)):
                 yield envelopes[: hole.until]
-                raise CursorTrimmed(session, str(Cursor(hole.after)), hole.first_kept)
+                raise CursorTrimmed(head.session, str(Cursor(hole.after)), hole.first_kept)
             if envelopes:
                 yield envelopes
             position, seen = bound, head.cursor_at(bound)
     finally:
         if ahead is not None:
             await _end(ahead)
+
+
+async def _shared_pages(
+    log: Log, head: SessionHead, lanes: Sequence[Lane], after: int, until: int, *, past: Past | None
+) -> AsyncGenerator[list[Envelope], None]:
+    """What a fork shares with those it comes from, from whoever holds it."""
+    for part in await lineage(log, head, after, until):
+        shared = read_pages(log, part.holder, lanes, Cursor(after), part.end.position, past=past, part=part)
+        async with aclosing(shared) as pages:
+            async for envelopes in pages:
+                yield envelopes
+        after = part.end.position
 
 
 async def _end(task: asyncio.Task[object]) -> None:

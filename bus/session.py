@@ -7,6 +7,7 @@ from bus.archive import Archive, Archived, ArchiveProblem, archive_session, chec
 from bus.codec import decode_delta, encode
 from bus.envelope import START, Cursor, Envelope
 from bus.errors import CursorTrimmed, DecodeError, LogRolledBack, NoArchive
+from bus.fork import begin_fork
 from bus.head import SessionHead
 from bus.hub import Hub
 from bus.keys import check_session_id
@@ -209,6 +210,37 @@ class Session:
                             yield envelope
             finally:
                 subscription.close()
+
+    async def fork(self, at: int | None = None, *, id: str | None = None) -> "Session":
+        """Begin a session that shares this one's entries up to a position and goes on for itself behind it.
+
+        No entry is copied, so it takes the same time for any length. The fork reads as one session from position 1 on;
+        what both share is read as the fork's. It has its own producers, callers' keys, lease, projections and bytes,
+        is open, and rings no worker. While it is there, this session's entries are only trimmed by force, and this
+        session is only erased by force.
+
+        Args:
+            at: the last position that is shared; 0 shares nothing, None is the last one there is.
+            id: of the fork; None makes one. With an id and a position, it may be asked again: nothing changes.
+
+        Raises:
+            SessionExists: there is a session of that id, and it is not this fork.
+            SessionErased: this session was erased, or the one that had the id.
+            NoSuchPosition: this session does not reach so far.
+            CursorTrimmed: what is up to there was trimmed away.
+            InvalidSessionId: the id does not match `[A-Za-z0-9_-]{1,64}`.
+            Unavailable: the server cannot be reached; the fork may be there.
+        """
+        fork = Session(
+            new_session_id() if id is None else id,
+            self._log,
+            self._publisher,
+            self._hub,
+            self.media,
+            archive=self._archive,
+        )
+        await begin_fork(self._log, self.id, fork.id, at)
+        return fork
 
     async def head(self) -> SessionHead:
         """The session's last position and what else is known without reading it.

@@ -18,6 +18,7 @@ ORDER = [
         "scripts",
         "head",
         "log",
+        "fork",
         "media",
         "receipt",
         "limits",

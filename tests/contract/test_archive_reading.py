@@ -212,6 +212,27 @@ async def test_views_of_a_log_whose_beginning_is_archived_are_the_same(server: R
         assert await build_context(session, at=350) == earlier
 
 
+@pytest.mark.usefixtures("small")
+async def test_a_fork_reads_what_its_parents_have_archived(server: RealServer, files: Path) -> None:
+    async with archiving(server, files) as bus:
+        parent = bus.session("s")
+        await fill(parent, 100)
+        child = await parent.fork(at=70, id="child")
+        await fill(child, 50)
+        grandchild = await child.fork(at=110, id="grandchild")
+        await fill(grandchild, 20)
+        forks = (parent, child, grandchild)
+        before = [await read(session) for session in forks]
+        for session, start, end in zip(forks, (0, 70, 110), (100, 120, 130), strict=True):
+            done = await session.archive()
+            assert (done.position, done.entries) == (end, end - start)
+            trim(server, end - 5, session.id)
+            assert await problems(session) == []
+        assert [await read(session) for session in forks] == before
+        late = await parent.fork(at=30, id="late")
+        assert [e.position async for e in late.read()] == list(range(1, 31))
+
+
 async def test_an_archive_in_an_object_store_is_read_too(valkey: RealServer, s3: S3Store) -> None:
     async with Bus.open(valkey.url, archive=ObjectArchive(s3)) as bus:
         session = bus.session("Support-42")
