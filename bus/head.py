@@ -63,13 +63,13 @@ class SessionHead(NamedTuple):
     is_erased: bool = False
     incarnations: tuple[Incarnation, ...] = ()
     """the newest last"""
+    origin: Origin | None = None
+    """None: it is no fork"""
     archived: int = 0
     """up to which position the archive has it; 0 if it has nothing"""
     trimmed_llm: int = 0
     trimmed_extension: int = 0
     """the highest position that was trimmed away from this lane alone"""
-    origin: Origin | None = None
-    """None: it is no fork"""
 
     @property
     def own_start(self) -> Cursor:
@@ -163,10 +163,10 @@ def read_head(session: str, reply: Reply | Refused) -> SessionHead:
         state == b"closed",
         state == b"erased",
         read_incarnations(incarnations),
+        Origin(parent.decode(), Cursor.parse(fork.decode())) if parent and fork else None,
         archived,
         trimmed if llm is None else int(llm),
         trimmed if extension is None else int(extension),
-        Origin(parent.decode(), Cursor.parse(fork.decode())) if parent and fork else None,
     )
 
 

@@ -99,7 +99,8 @@ async def read_pages(
             if head.is_erased:
                 raise SessionErased(session)
             shared = head.own_start.position
-            if position >= shared and past is None and head.lacks(lanes, position):
+            is_gone = shared <= position < head.trimmed
+            if is_gone and past is None and head.lacks(lanes, position):
                 raise CursorTrimmed(head.session, str(Cursor(position)), head.trimmed + 1)
             if not head.holds(seen):
                 raise LogRolledBack(head.session, position, head.agreed(seen))
@@ -111,7 +112,7 @@ async def read_pages(
                 continue
             # What is above the head was not there when the head was read: another lane's page may lack what is before.
             until = head.position if until is None else min(until, head.position)
-            if position < head.trimmed and past is not None:
+            if is_gone and past is not None:
                 edge = min(until, head.trimmed)
                 async with aclosing(past.pages(holder, lanes, position, edge)) as trimmed:
                     async for page in trimmed:
@@ -141,9 +142,8 @@ async def _shared_pages(
 ) -> AsyncGenerator[list[Envelope], None]:
     """What a fork shares with those it comes from, from whoever holds it."""
     for part in await lineage(log, head, after, until):
-        async with aclosing(
-            read_pages(log, part.holder, lanes, Cursor(after), part.end.position, past=past, part=part)
-        ) as pages:
+        shared = read_pages(log, part.holder, lanes, Cursor(after), part.end.position, past=past, part=part)
+        async with aclosing(shared) as pages:
             async for envelopes in pages:
                 yield envelopes
         after = part.end.position

@@ -237,7 +237,10 @@ class Session:
         """
         fork = Session(
             new_session_id() if id is None else id,
-            *(self._log, self._publisher, self._hub, self.media),
+            self._log,
+            self._publisher,
+            self._hub,
+            self.media,
             archive=self._archive,
         )
         await begin_fork(self._log, self.id, fork.id, at)

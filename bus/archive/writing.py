@@ -104,7 +104,7 @@ async def archive_session(archive: Archive, session: str, before: int | None = N
         target = head.position if target is None else min(target, head.position)
         tip = await archive.tip(session)
         done = replace(done, position=max(tip.name.last if tip else 0, done.position))
-        if max(done.position, head.trimmed, head.own_start.position) >= target:
+        if max(done.position, _begin(head)) >= target:
             return done
         if tip is not None and not done.segments:
             require_same_log(head, (await archive.segment(session, tip.name)).header)
@@ -126,8 +126,7 @@ async def archive_session(archive: Archive, session: str, before: int | None = N
 
 async def _write(archive: Archive, head: SessionHead, tip: Tip | None, target: int) -> _Written | None:
     """Write the segment that follows; None if what it needs was trimmed away meanwhile."""
-    # What a fork shares is its parent's, in its archive too.
-    after = max(tip.name.last if tip else 0, head.trimmed, head.own_start.position)
+    after = max(tip.name.last if tip else 0, _begin(head))
     draft = _Draft()
     try:
         async for position, entries in _positions(archive, head, after, target):
@@ -151,6 +150,11 @@ async def _write(archive: Archive, head: SessionHead, tip: Tip | None, target: i
     if await archive.store.get(file) != data:
         raise ArchiveDamaged(head.session, str(name), "the store gives other bytes than were written")
     return _Written(name, header, len(draft.lines), len(data))
+
+
+def _begin(head: SessionHead) -> int:
+    """Behind which position there is something to archive: what a fork shares is its parent's."""
+    return max(head.trimmed, head.own_start.position)
 
 
 class _TrimmedMeanwhile(Exception):

@@ -6,14 +6,14 @@
 --
 -- Where 1 and 2 are the same nothing moves: names that were lost are noted again.
 --
--- Gives "moved", also to a repeat; or "behind" if somebody else has moved it meanwhile, "lost" if the log is not any more
--- what the segment holds, "erased" if the session was. After these three nothing was written.
+-- Gives "moved", also to a repeat; "behind" if somebody else has moved it on with another segment meanwhile; "lost" if
+-- the log is not any more what the segment holds; "erased" if the session was. With the last three nothing was written.
 
 local head = redis.call('HMGET', KEYS[1], 'archive', 'position', 'state', 'incarnations')
 if head[3] == 'erased' then return 'erased' end
 local tip = head[1] or ''
-if tip == ARGV[2] and tip ~= ARGV[1] then return 'moved' end
-if tip ~= ARGV[1] then return 'behind' end
+-- A repeat, also where others have gone on since; or another archiver has written the very same segment.
+if tip ~= ARGV[1] then return redis.call('ZSCORE', KEYS[2], ARGV[#ARGV]) and 'moved' or 'behind' end
 
 local last = tonumber(ARGV[#ARGV - 1])
 if last > tonumber(head[2] or 0) then return 'lost' end
