@@ -1,17 +1,29 @@
 """An event-sourced message bus for agent loops, on Redis streams."""
 
+from bus.archive import (
+    Archived,
+    ArchiveProblem,
+    ArchiveStore,
+    DirectoryArchive,
+    ObjectArchive,
+    archive_store_at,
+)
 from bus.bus import Bus, DurabilityWarning
 from bus.consumer import Consumer, Work
 from bus.envelope import START, Cursor, Envelope, Unreadable
+from bus.erasure import Erased
 from bus.errors import (
+    ArchiveDamaged,
     BusError,
     Closed,
     Conflict,
     CursorTrimmed,
     DecodeError,
+    EraseRefused,
     Fenced,
     ForgedEntry,
     InvalidCursor,
+    InvalidName,
     InvalidSessionId,
     LogRolledBack,
     MediaDamaged,
@@ -20,19 +32,24 @@ from bus.errors import (
     MediaTooLarge,
     MessageError,
     MessageTooLarge,
+    NoArchive,
+    NoSuchPosition,
     OutcomeUnknown,
     OverLimit,
+    ParentErased,
     PreviewFull,
     SessionClosed,
     SessionErased,
+    SessionExists,
     SetupError,
     StreamError,
+    TrimRefused,
     Unavailable,
     UnknownKind,
     UnknownRole,
     UnknownVersion,
 )
-from bus.head import Incarnation, SessionHead
+from bus.head import Incarnation, Origin, SessionHead
 from bus.limits import Limits
 from bus.live import OpenMessage
 from bus.log import Checkpoint, Lease
@@ -85,29 +102,38 @@ from bus.messages.turn import TurnId
 from bus.messages.usage import Cost, Rates, Usage
 from bus.notice import Notice
 from bus.receipt import Outcome, Receipt
+from bus.retention import Trimmed
 from bus.session import ALL_LANES, Session, new_session_id
 
 __all__ = (
     # writing
+    "ArchiveStore",
+    "Archived",
     "Bus",
     "Consumer",
+    "DirectoryArchive",
     "DirectoryMedia",
     "DurabilityWarning",
+    "Erased",
     "Lease",
     "Limits",
     "MediaStore",
+    "ObjectArchive",
     "ObjectMedia",
     "Outcome",
     "Receipt",
     "Session",
     "SigningStore",
+    "Trimmed",
     "Work",
+    "archive_store_at",
     "media_from_file",
     "media_store_at",
     "new_session_id",
     # reading
     "ALL_LANES",
     "START",
+    "ArchiveProblem",
     "Checkpoint",
     "Cursor",
     "Envelope",
@@ -115,6 +141,7 @@ __all__ = (
     "Lane",
     "Notice",
     "OpenMessage",
+    "Origin",
     "SessionHead",
     "Unreadable",
     "resolve_media",
@@ -155,14 +182,17 @@ __all__ = (
     "VideoBlock",
     "read_message",
     # errors
+    "ArchiveDamaged",
     "BusError",
     "Closed",
     "Conflict",
     "CursorTrimmed",
     "DecodeError",
+    "EraseRefused",
     "Fenced",
     "ForgedEntry",
     "InvalidCursor",
+    "InvalidName",
     "InvalidSessionId",
     "LogRolledBack",
     "MediaDamaged",
@@ -171,13 +201,18 @@ __all__ = (
     "MediaTooLarge",
     "MessageError",
     "MessageTooLarge",
+    "NoArchive",
+    "NoSuchPosition",
     "OutcomeUnknown",
     "OverLimit",
     "PreviewFull",
+    "ParentErased",
     "SessionClosed",
     "SessionErased",
+    "SessionExists",
     "SetupError",
     "StreamError",
+    "TrimRefused",
     "Unavailable",
     "UnknownKind",
     "UnknownRole",

@@ -10,21 +10,26 @@
 Fields are typed and the text is built here: catch a class and read its fields, never parse the text.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 __all__ = (
+    "ArchiveDamaged",
     "BusError",
     "Closed",
     "Conflict",
     "CursorTrimmed",
     "DecodeError",
     "DirectoryNotOwned",
+    "EraseRefused",
     "Fenced",
     "ForgedEntry",
     "GroupMissing",
+    "InvalidArchiveName",
     "InvalidContent",
     "InvalidCursor",
     "InvalidMediaKey",
+    "InvalidName",
     "InvalidSessionId",
     "LogRolledBack",
     "MediaDamaged",
@@ -34,10 +39,14 @@ __all__ = (
     "MessageError",
     "MessageTooLarge",
     "MissingExtra",
+    "MissingUpcaster",
+    "NoArchive",
     "NoEmbeddedServer",
     "NoMediaStore",
+    "NoSuchPosition",
     "OutcomeUnknown",
     "OverLimit",
+    "ParentErased",
     "PreviewFull",
     "Refused",
     "SequenceGap",
@@ -45,9 +54,11 @@ __all__ = (
     "ServerInUse",
     "SessionClosed",
     "SessionErased",
+    "SessionExists",
     "SetupError",
     "SocketPathTooLong",
     "StreamError",
+    "TrimRefused",
     "Unavailable",
     "UnknownKind",
     "UnknownRole",
@@ -160,12 +171,28 @@ class InvalidMediaKey(MessageError):
         self.key = key
 
 
+class InvalidArchiveName(MessageError):
+    """A text that is no name in an archive store. It was not looked up, and no path was made of it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"invalid archive name {name[:80]!r}")
+        self.name = name
+
+
 class InvalidSessionId(MessageError):
     """A session id that does not match `[A-Za-z0-9_-]{1,64}`."""
 
     def __init__(self, session: str) -> None:
         super().__init__(f"session id {session[:80]!r} does not match [A-Za-z0-9_-]{{1,64}}")
         self.session = session
+
+
+class InvalidName(MessageError):
+    """A name of a reader or a projection that does not match `[A-Za-z0-9_.-]{1,64}`."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"name {name[:80]!r} does not match [A-Za-z0-9_.-]{{1,64}}")
+        self.name = name
 
 
 class InvalidCursor(MessageError):
@@ -199,12 +226,28 @@ class MissingExtra(SetupError):
         self.package, self.extra = package, extra
 
 
+class MissingUpcaster(SetupError):
+    """Entries of an old version could not be read: no step leads from it to the next. The package itself is wrong."""
+
+    def __init__(self, version: int, newest: int) -> None:
+        super().__init__(f"entries are written in version {newest}, and none lifts those of version {version}")
+        self.version, self.newest = version, newest
+
+
 class NoMediaStore(SetupError):
     """Media are to be looked up, and there is no store to look into."""
 
     def __init__(self, key: str) -> None:
         super().__init__(f"no MediaStore configured, which {key!r} needs")
         self.key = key
+
+
+class NoArchive(SetupError):
+    """A session is to be archived, and the bus was opened without an archive."""
+
+    def __init__(self, session: str) -> None:
+        super().__init__(f"session {session!r}: the bus was opened without an archive store")
+        self.session = session
 
 
 class NoEmbeddedServer(SetupError):
@@ -281,6 +324,39 @@ class SessionErased(StreamError):
         self.session = session
 
 
+class SessionExists(StreamError):
+    """A session was to begin as a fork, and there is one of that id already: another fork, or no fork at all.
+
+    Fields: `session`; `parent`, what it is a fork of, and `at`, the last position it shares; None and 0 if it is none.
+    """
+
+    def __init__(self, session: str, parent: str | None, at: int) -> None:
+        what = f"as a fork of {parent!r} at position {at}" if parent else "and is no fork"
+        super().__init__(f"session {session!r} exists {what}")
+        self.session, self.parent, self.at = session, parent, at
+
+
+class NoSuchPosition(StreamError):
+    """A session was to be forked at a position that it does not have (yet). Fields: `last`, the last one it has."""
+
+    def __init__(self, session: str, position: int, last: int) -> None:
+        super().__init__(f"session {session!r} has no position {position}, its last one is {last}")
+        self.session, self.position, self.last = session, position, last
+
+
+class ParentErased(StreamError):
+    """A fork cannot be read before its own first entry: the session that had what they shared was erased.
+
+    Fields: `session`, the fork; `parent`, what was erased; `first_kept`, the first position that can still be read.
+    """
+
+    def __init__(self, session: str, parent: str, first_kept: int) -> None:
+        super().__init__(
+            f"session {session!r} shares entries with {parent!r}, which was erased; first left: {first_kept}"
+        )
+        self.session, self.parent, self.first_kept = session, parent, first_kept
+
+
 class OverLimit(StreamError):
     """A session, or all sessions of a namespace, hold as many bytes as they may.
 
@@ -337,6 +413,39 @@ class CursorTrimmed(StreamError):
     def __init__(self, session: str, cursor: str, first_kept: int) -> None:
         super().__init__(f"session {session!r}: entries after {cursor} were trimmed, first kept: {first_kept}")
         self.session, self.cursor, self.first_kept = session, cursor, first_kept
+
+
+class ArchiveDamaged(StreamError):
+    """A segment of a session's archive is not there, or is not what it was when it was written.
+
+    Fields: `segment`, its name in the archive, `<first>-<last>-<sha256>`; `reason`. Nothing of it was read.
+    """
+
+    def __init__(self, session: str, segment: str, reason: str) -> None:
+        super().__init__(f"archive of session {session!r}, segment {segment}: {reason}")
+        self.session, self.segment, self.reason = session, segment, reason
+
+
+class TrimRefused(StreamError):
+    """Somebody still needs what was to be trimmed away; nothing was.
+
+    Fields: `before`, the first position that was to be kept; `holders`, each with the position it is done with:
+    `r:<reader>`, `p:<projection>@<version>`, `f:<session>` of a fork, `g:<group>` of workers. Trim up to the lowest of
+    them, drop a checkpoint that nobody moves any more, or pass them by force.
+    """
+
+    def __init__(self, session: str, before: int, holders: Mapping[str, int]) -> None:
+        who = ", ".join(f"{name} at {position}" for name, position in sorted(holders.items()))
+        super().__init__(f"session {session!r}: what is before position {before} is still needed by {who}")
+        self.session, self.before, self.holders = session, before, holders
+
+
+class EraseRefused(StreamError):
+    """Forks of a session share its entries, so it was not erased. Fields: `forks`, their ids."""
+
+    def __init__(self, session: str, forks: tuple[str, ...]) -> None:
+        super().__init__(f"session {session!r}: its entries are shared by its forks {', '.join(sorted(forks))}")
+        self.session, self.forks = session, forks
 
 
 # --- you closed it ------------------------------------------------------------------------------------------------

@@ -119,7 +119,7 @@ class Feed:
 
     def is_of(self, head: SessionHead) -> bool:
         """Whether the log is still the one that was read here."""
-        return head.holds(self.cursor)
+        return not head.is_erased and head.holds(self.cursor)
 
     def falls_short_of(self, head: SessionHead) -> bool:
         """Whether the lane read here was left behind by the one that is not; the next read of it takes it on."""

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from bus.envelope import Cursor, Envelope
-from bus.errors import LogRolledBack
+from bus.errors import CursorTrimmed, LogRolledBack, SessionErased
 from bus.live import Endings, woven
 from bus.notice import Notice
 from bus.reader import PAGE, read_pages
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bus.hub import Hub
     from bus.live import Live
     from bus.log import Log
+    from bus.reader import Past
     from bus.subscription import Interest, Subscription
 
 __all__ = ("Follower",)
@@ -28,9 +29,18 @@ class Follower:
     """Follows one session, once: everything its interest takes behind a cursor, in order, and notices between."""
 
     def __init__(
-        self, session: str, log: Log, hub: Hub, live: Live, *, interest: Interest, after: Cursor, buffer_bytes: int
+        self,
+        session: str,
+        log: Log,
+        hub: Hub,
+        live: Live,
+        *,
+        interest: Interest,
+        after: Cursor,
+        buffer_bytes: int,
+        past: Past | None = None,
     ) -> None:
-        self._session, self._log, self._hub, self._live = session, log, hub, live
+        self._session, self._log, self._hub, self._live, self._archive = session, log, hub, live, past
         self._interest, self._buffer_bytes = interest, buffer_bytes
         self._cursor = after
         self._is_new = not after.delta
@@ -50,7 +60,7 @@ class Follower:
                     async for items in past:
                         for item in items:
                             yield item
-                while (item := await subscription.take()) is not None:
+                while (item := await self._next(subscription)) is not None:
                     if isinstance(item, Notice):
                         if (notice := self._heeded(item)) is not None:
                             yield notice
@@ -61,6 +71,15 @@ class Follower:
             finally:
                 subscription.close()
             yield Notice("fellBehind", self._cursor)
+
+    async def _next(self, subscription: Subscription) -> Envelope | Notice | None:
+        """What the hub has next; None where it is to be read from the log, or from the archive behind it."""
+        try:
+            return await subscription.take()
+        except CursorTrimmed:
+            if self._archive is None:
+                raise
+            return None  # trimmed before the hub had read it: reading knows where it is, or says so
 
     async def _past(self, subscription: Subscription) -> AsyncGenerator[Iterable[Envelope | Notice], None]:
         """What stands between the cursor and the place where the hub goes on."""
@@ -77,7 +96,8 @@ class Follower:
                 yield snapshots
         self._is_new = False
         most = len(selection.lanes) * PAGE
-        async with aclosing(read_pages(self._log, self._session, selection, self._cursor, start.position)) as pages:
+        reading = read_pages(self._log, self._session, selection, self._cursor, start.position, past=self._archive)
+        async with aclosing(reading) as pages:
             async for page in pages:
                 items = self._passed([*woven(page.envelopes, pieces), *_before(page.cursor, pieces)])
                 yield items
@@ -119,6 +139,8 @@ class Follower:
         """Raises LogRolledBack if the log is not the one that the cursor's reader saw. Asks the log, as the hub
         may be a moment behind a publish of this very process."""
         head = await self._log.head(self._session)
+        if head.is_erased:
+            raise SessionErased(self._session)
         if not head.holds(cursor):
             raise LogRolledBack(self._session, cursor.position, head.agreed(cursor))
 

@@ -5,14 +5,20 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from bus.envelope import Cursor
+from bus.envelope import START, Cursor
 from bus.errors import Refused
+from bus.messages.lanes import Lane
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from bus.connection import Argument, Reply
     from bus.keys import Keys
 
-__all__ = ("Incarnation", "SessionHead", "answered", "head_command", "read_head")
+__all__ = ("Incarnation", "Origin", "SessionHead", "answered", "head_command", "read_head", "read_incarnations")
+
+KEPT_INCARNATIONS = 64
+"""Source: scripts/publish.lua."""
 
 
 class Incarnation(NamedTuple):
@@ -21,6 +27,20 @@ class Incarnation(NamedTuple):
     token: str
     start: int
     """the position it began behind"""
+
+
+class Origin(NamedTuple):
+    """Where a fork comes from."""
+
+    session: str
+    """its parent"""
+    cursor: Cursor
+    """of the last entry that they share; its incarnation tells whether the parent still has what was forked"""
+
+    @property
+    def position(self) -> int:
+        """Of the last entry that they share; 0 if they share none."""
+        return self.cursor.position
 
 
 class SessionHead(NamedTuple):
@@ -43,11 +63,32 @@ class SessionHead(NamedTuple):
     is_erased: bool = False
     incarnations: tuple[Incarnation, ...] = ()
     """the newest last"""
+    origin: Origin | None = None
+    """None: it is no fork"""
+    archived: int = 0
+    """up to which position the archive has it; 0 if it has nothing"""
+    trimmed_llm: int = 0
+    trimmed_extension: int = 0
+    """the highest position that was trimmed away from this lane alone"""
+
+    @property
+    def own_start(self) -> Cursor:
+        """Of a reader that has seen what a fork shares with its parent, and none of its own entries."""
+        return START if self.origin is None else self.cursor_at(self.origin.position)
 
     @property
     def first_kept(self) -> int:
         """The first position that was not trimmed away, whether it is there already or not."""
         return self.trimmed + 1
+
+    def lacks(self, lanes: Collection[Lane], after: int) -> bool:
+        """Whether something of these lanes behind a position was trimmed away."""
+        if after >= self.trimmed:
+            return False  # as good as always
+        if len(lanes) == len(Lane):
+            return True
+        gone = {Lane.LLM: self.trimmed_llm, Lane.EXTENSION: self.trimmed_extension}
+        return any(after < gone[lane] for lane in lanes)
 
     @property
     def cursor(self) -> Cursor:
@@ -87,19 +128,30 @@ class SessionHead(NamedTuple):
         """Whether what the cursor's reader has seen is in this log."""
         return self.agreed(cursor) == cursor.position
 
+    def still_holds(self, cursor: Cursor) -> bool:
+        """The same, for a cursor that is kept for ever, as a fork keeps its own: where the incarnation is so long ago
+        that it is not listed any more, it is believed."""
+        if self.holds(cursor):
+            return True
+        is_forgotten = len(self.incarnations) >= KEPT_INCARNATIONS and self.incarnations[0].start >= cursor.position
+        return is_forgotten and cursor.position <= self.position
+
 
 def head_command(keys: Keys, session: str) -> tuple[Argument, ...]:
     """The command that reads a session's head."""
     return ("HMGET", keys.head(session), *_HEAD)
 
 
-_HEAD = ("position", "created", "updated", "bytes", "epoch", "trimmed", "state", "incarnations")
+_HEAD = (
+    *("position", "created", "updated", "bytes", "epoch", "trimmed", "archived"),
+    *("state", "incarnations", "trimmed_llm", "trimmed_ext", "parent", "fork"),
+)
 
 
 def read_head(session: str, reply: Reply | Refused) -> SessionHead:
     """The head from the answer to `head_command`."""
-    *numbers, state, incarnations = cast("list[bytes | None]", answered(reply))
-    position, created, updated, size_bytes, epoch, trimmed = (int(number or 0) for number in numbers)
+    *numbers, state, incarnations, llm, extension, parent, fork = cast("list[bytes | None]", answered(reply))
+    position, created, updated, size_bytes, epoch, trimmed, archived = (int(number or 0) for number in numbers)
     return SessionHead(
         session,
         position,
@@ -110,8 +162,17 @@ def read_head(session: str, reply: Reply | Refused) -> SessionHead:
         trimmed,
         state == b"closed",
         state == b"erased",
-        _incarnations(incarnations) if incarnations else (),
+        read_incarnations(incarnations),
+        Origin(parent.decode(), Cursor.parse(fork.decode())) if parent and fork else None,
+        archived,
+        trimmed if llm is None else int(llm),
+        trimmed if extension is None else int(extension),
     )
+
+
+def read_incarnations(text: bytes | None) -> tuple[Incarnation, ...]:
+    """All that a head lists, the newest last."""
+    return _incarnations(text) if text else ()
 
 
 @lru_cache(maxsize=1024)  # a followed session's head is read again and again

@@ -20,7 +20,7 @@ import anyio
 
 from bus.codec import Entry, decode_delta
 from bus.envelope import Cursor
-from bus.errors import Closed, CursorTrimmed, LogRolledBack, Refused, Unavailable
+from bus.errors import Closed, CursorTrimmed, LogRolledBack, Refused, SessionErased, Unavailable
 from bus.feed import Feed, Question
 from bus.feeds import Feeds
 from bus.head import SessionHead, answered, head_command, read_head
@@ -77,6 +77,7 @@ class Hub:
         """Join the hub at its present place in a session. Cancelled, it leaves nothing.
 
         Raises:
+            SessionErased: there is nothing to follow any more.
             Unavailable: the server cannot be reached.
             Closed: the bus is closed.
         """
@@ -85,6 +86,8 @@ class Hub:
         feed, goal = self._feeds.get(session), 0
         if feed is None or interest.state:  # the reader may be behind what this very process has published
             head = await self._heads.of(session)
+            if head.is_erased:
+                raise SessionErased(session)
             if self._is_closed:
                 raise Closed("bus")
             feed, goal = self._feeds.get(session) or self._feeds.add(head), head.position
@@ -227,9 +230,9 @@ class Hub:
             self._feeds.mark(feed)  # somebody joined for another lane: read again
             return
         if not feed.is_of(head):
-            feed.fail(LogRolledBack(feed.session, feed.position, head.agreed(feed.cursor)))
+            feed.fail(_gone(feed, head))
             return
-        if head.trimmed > feed.position:
+        if head.lacks(lanes, feed.position):
             feed.fail(CursorTrimmed(feed.session, str(Cursor(feed.position)), head.trimmed + 1))
             return
         pages: list[Sequence[Entry]] = []
@@ -332,9 +335,16 @@ class Hub:
             heads = await self._log.heads([feed.session for feed in some])
             for feed, head in zip(some, heads, strict=True):
                 if not feed.is_of(head):
-                    feed.fail(LogRolledBack(feed.session, feed.position, head.agreed(feed.cursor)))
+                    feed.fail(_gone(feed, head))
                 elif feed.falls_short_of(head):
                     self._feeds.mark(feed)
+
+
+def _gone(feed: Feed, head: SessionHead) -> LogRolledBack | SessionErased:
+    """Why the log is not the one that was read any more."""
+    if head.is_erased:
+        return SessionErased(feed.session)
+    return LogRolledBack(feed.session, feed.position, head.agreed(feed.cursor))
 
 
 def _sized(

@@ -1,4 +1,4 @@
-"""The log's own steps, one function each: append, preview, read, project, lease.
+"""The log's own steps, one function each: append, preview, read, project, archive, lease.
 
 A script is sent by its digest and loaded again when the server has forgotten it. Milliseconds stop here.
 """
@@ -12,8 +12,18 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from bus.codec import VERSION, Entry
 from bus.envelope import Cursor
-from bus.errors import Fenced, PreviewFull, Refused, SessionClosed, SessionErased, Unavailable
-from bus.head import SessionHead, answered, head_command, read_head
+from bus.errors import (
+    CursorTrimmed,
+    Fenced,
+    NoSuchPosition,
+    PreviewFull,
+    Refused,
+    SessionClosed,
+    SessionErased,
+    SessionExists,
+    Unavailable,
+)
+from bus.head import Incarnation, SessionHead, answered, head_command, read_head, read_incarnations
 from bus.keys import ALL_BYTES, Keys
 from bus.messages.lanes import Lane
 
@@ -27,6 +37,8 @@ __all__ = (
     "Log",
     "Plan",
     "Previewed",
+    "Script",
+    "Shared",
     "Terms",
     "publish_command",
 )
@@ -49,7 +61,7 @@ TRIM_STEP = 500
 """Entries that one command reads, and that one takes out, so that none holds the server for long."""
 
 
-class _Script:
+class Script:
     """A Lua script of this package: its text and the digest the server knows it by."""
 
     def __init__(self, name: str) -> None:
@@ -61,8 +73,9 @@ class _Script:
         return ("EVALSHA", self.digest, len(keys), *keys, *arguments)
 
 
-PUBLISH, PREVIEW, TRIM_LIVE = _Script("publish"), _Script("preview"), _Script("trim_live")
-SET_ASIDE, PROJECT, LEASE = _Script("set_aside"), _Script("project"), _Script("lease")
+PUBLISH, PREVIEW, TRIM_LIVE = Script("publish"), Script("preview"), Script("trim_live")
+SET_ASIDE, PROJECT, LEASE = Script("set_aside"), Script("project"), Script("lease")
+ARCHIVE, PIN, FORK = Script("archive"), Script("pin"), Script("fork")
 
 
 class Checkpoint(NamedTuple):
@@ -93,6 +106,16 @@ class Previewed(NamedTuple):
     bytes_before: int
     bytes_after: int
     """of all that the session keeps; the same as before where it was a repeat"""
+
+
+class Shared(NamedTuple):
+    """What a fork shares with its parent, as the parent stood when it promised to keep it."""
+
+    cursor: Cursor
+    """of the last entry"""
+    incarnations: tuple[Incarnation, ...]
+    trimmed: int
+    """the highest position of it that cannot be read any more; 0 if all can"""
 
 
 class Plan(NamedTuple):
@@ -147,6 +170,19 @@ class Log:
     def __init__(self, pool: LinkPool, keys: Keys) -> None:
         self._pool, self._keys = pool, keys
 
+    @property
+    def keys(self) -> Keys:
+        """The names of its keys."""
+        return self._keys
+
+    async def call(self, *command: Argument) -> Reply:
+        """One command that may run twice. Raises Refused, Unavailable."""
+        return await self._pool.call(*command)
+
+    async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
+        """One script that may run twice. Raises Refused, Unavailable."""
+        return await self._run(script, keys, arguments)
+
     async def head(self, session: str) -> SessionHead:
         """The session's head; of an empty session all zeros."""
         (head,) = await self.heads((session,))
@@ -175,15 +211,25 @@ class Log:
     ) -> tuple[SessionHead, list[list[Entry]]]:
         """The head, then up to `count` entries of each lane above `after` and up to `until`, oldest first.
 
-        The head is read first: whatever it counts is in the lanes by the time they are read.
+        The head is read first: whatever it counts is in the lanes by the time they are read. And once more last: it
+        tells of what was trimmed or erased in between.
         """
         end = "+" if until is None else f"{until}-0"
         commands: list[Sequence[Argument]] = [head_command(self._keys, session)]
         commands += [
             ("XRANGE", self._keys.lane(session, lane), f"{after + 1}-0", end, "COUNT", count) for lane in lanes
         ]
-        replies = await self._pool.call_many(commands)
-        return read_head(session, replies[0]), [cast("list[Entry]", answered(reply)) for reply in replies[1:]]
+        commands.append(commands[0])
+        first, *pages, last = await self._pool.call_many(commands)
+        head, later = read_head(session, first), read_head(session, last)
+        if later.trimmed > head.trimmed or later.is_erased:
+            head = head._replace(
+                trimmed=later.trimmed,
+                trimmed_llm=later.trimmed_llm,
+                trimmed_extension=later.trimmed_extension,
+                is_erased=later.is_erased,
+            )
+        return head, [cast("list[Entry]", answered(page)) for page in pages]
 
     async def deltas(self, session: str) -> list[Entry]:
         """All live deltas that are still kept, oldest first."""
@@ -254,17 +300,105 @@ class Log:
     async def save_projection(
         self, session: str, name: str, version: int, state: bytes, *, cursor: Cursor, expected: int
     ) -> bool:
-        """Store state and checkpoint in one step, if the stored checkpoint is still at `expected` (0: none)."""
-        names = (self._keys.projection(session, name, version), self._keys.checkpoints(session))
+        """Store state and checkpoint in one step, if the stored checkpoint is still at `expected` (0: none).
+
+        Raises:
+            SessionErased: there is nothing to project.
+        """
+        names = (
+            self._keys.projection(session, name, version),
+            self._keys.checkpoints(session),
+            self._keys.head(session),
+        )
         arguments = (expected, cursor.position, state, cursor.incarnation, f"p:{name}@{version}")
-        return await self._run(PROJECT, names, arguments) == 1
+        reply = await self._run(PROJECT, names, arguments)
+        if reply == -1:
+            raise SessionErased(session)
+        return reply == 1
+
+    async def archive_tip(self, session: str) -> str:
+        """The end of the session's chain of archived segments, as `extend_archive` has put it; "" if there is none."""
+        tip = await self._pool.call("HGET", self._keys.head(session), "archive")
+        return cast("bytes", tip or b"").decode()
+
+    async def archived_segments(self, session: str, position: int = 0, count: int = -1) -> list[str]:
+        """Names of archived segments, in order, from the one that holds a position, or goes on behind it.
+
+        Args:
+            count: the most to give; -1 is all.
+        """
+        reply = await self._pool.call("ZRANGEBYSCORE", self._keys.archive(session), position, "+inf", "LIMIT", 0, count)
+        return [name.decode() for name in cast("list[bytes]", reply)]
+
+    async def extend_archive(
+        self, session: str, tip: str, new_tip: str, incarnation: str, segments: Sequence[tuple[int, str]]
+    ) -> str:
+        """Have the archive of a session go on with segments, each its last position and name, if it ends at `tip`.
+
+        Args:
+            incarnation: that wrote the last position of the last segment.
+
+        Returns:
+            A word, as scripts/archive.lua says.
+        """
+        names = (self._keys.head(session), self._keys.archive(session))
+        pairs = [word for pair in segments for word in pair]
+        reply = await self._run(ARCHIVE, names, (tip, new_tip, incarnation, *pairs))
+        return cast("bytes", reply).decode()
+
+    async def pin(self, parent: str, child: str, at: int | None) -> Shared:
+        """Have a session keep what a fork at a position shares with it; None is its last position.
+
+        Raises:
+            NoSuchPosition, CursorTrimmed, SessionErased: it cannot; nothing was noted.
+        """
+        names = (self._keys.head(parent), self._keys.checkpoints(parent))
+        reply = await self._run(PIN, names, (f"f:{child}", "" if at is None else at))
+        if isinstance(reply, bytes):
+            word, _, number = reply.decode().partition(" ")
+            if word == "erased":
+                raise SessionErased(parent)
+            if word == "trimmed":
+                raise CursorTrimmed(parent, str(Cursor(at or 0)), int(number) + 1)
+            raise NoSuchPosition(parent, at or 0, int(number))
+        position, incarnations, trimmed = cast("tuple[int, bytes, int]", reply)
+        shared = tuple(each for each in read_incarnations(incarnations) if each.start < position)
+        return Shared(Cursor(position, 0, shared[-1].token if shared else ""), shared, trimmed)
+
+    async def unpin(self, parent: str, child: str) -> None:
+        """A session need not keep anything for a fork any more."""
+        await self._pool.call("HDEL", self._keys.checkpoints(parent), f"f:{child}")
+
+    async def fork(self, parent: str, child: str, shared: Shared) -> None:
+        """Begin a session as a fork of another one that was told to keep what they share.
+
+        Raises:
+            SessionExists, SessionErased: the id is taken; nothing was written.
+        """
+        keys, cursor = self._keys, shared.cursor
+        names = (keys.head(child), keys.checkpoints(child), keys.sessions(keys.bucket(child)))
+        incarnations = " ".join(f"{token}:{start}" for token, start in shared.incarnations)
+        arguments = (child, parent, str(cursor), cursor.position, incarnations, shared.trimmed)
+        reply = await self._run(FORK, names, arguments)
+        if reply == b"erased":
+            raise SessionErased(child)
+        if reply != b"forked":
+            _, other, begin = (word.decode() for word in cast("list[bytes]", reply))
+            raise SessionExists(child, other or None, Cursor.parse(begin).position if begin else 0)
 
     async def lease(self, step: str, lease: Lease, seconds: float) -> int:
-        """Take, renew or release a lease; gives the epoch held, or 0."""
-        arguments: tuple[Argument, ...] = (step, lease.owner, lease.epoch, int(seconds * 1000))
-        return cast("int", await self._run(LEASE, (self._keys.head(lease.session),), arguments))
+        """Take, renew or release a lease; gives the epoch held, or 0.
 
-    async def _run(self, script: _Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
+        Raises:
+            SessionErased: there is nothing to work on.
+        """
+        arguments: tuple[Argument, ...] = (step, lease.owner, lease.epoch, int(seconds * 1000))
+        epoch = cast("int", await self._run(LEASE, (self._keys.head(lease.session),), arguments))
+        if epoch == -1:
+            raise SessionErased(lease.session)
+        return epoch
+
+    async def _run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
         try:
             return await self._once(script, keys, arguments)
         except Refused:
@@ -273,7 +407,7 @@ class Log:
             await self._pool.drop_idle()
             return await self._once(script, keys, arguments)
 
-    async def _once(self, script: _Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
+    async def _once(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
         # Imported here, as importing the bus leaves the client alone.
         from bus.connection import answer_in_time  # noqa: PLC0415
 
@@ -282,7 +416,7 @@ class Log:
                 return await _run_on(link, script, keys, arguments)
 
 
-async def _run_on(link: Link, script: _Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
+async def _run_on(link: Link, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
     command = script.command(keys, arguments)
     try:
         return await link.call(*command)

@@ -2,20 +2,36 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
 from operator import itemgetter
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import anyio
 
 from bus.codec import Entry, decode
 from bus.envelope import Cursor, Envelope
-from bus.errors import CursorTrimmed, LogRolledBack
+from bus.errors import CursorTrimmed, LogRolledBack, SessionErased
+from bus.fork import Part, lineage
 from bus.head import SessionHead
 from bus.log import Log
 from bus.messages.lanes import Lane
 from bus.selection import Selection
 
-__all__ = ("PAGE", "SAFE_PAGE", "Hole", "Page", "cut", "find_hole", "has_all", "merge", "position_of", "read_pages")
+__all__ = (
+    "PAGE",
+    "SAFE_PAGE",
+    "SMALL_BYTES",
+    "Hole",
+    "Page",
+    "Past",
+    "PastPage",
+    "cut",
+    "find_hole",
+    "has_all",
+    "merge",
+    "position_of",
+    "read_pages",
+)
 
 PAGE = 500
 SAFE_PAGE = 60
@@ -34,16 +50,52 @@ class Page(NamedTuple):
     """the end of the stretch, whatever was wanted of it"""
 
 
+class PastPage(NamedTuple):
+    """Entries of several lanes up to a position."""
+
+    until: int
+    entries: Sequence[tuple[Lane, Sequence[Entry]]]
+
+
+class Past(Protocol):
+    """Where entries are that were trimmed away."""
+
+    def pages(self, head: SessionHead, lanes: Sequence[Lane], after: int, until: int) -> AsyncGenerator[PastPage, None]:
+        """The entries of some lanes above `after` and up to `until`, in order and without a hole over both lanes.
+
+        Raises:
+            CursorTrimmed: what comes next is not there either. What comes before it was given.
+            ArchiveDamaged: it is there, and is not what it was.
+            LogRolledBack: what is there is of another log than this head.
+            Unavailable, SetupError: the place cannot be reached.
+        """
+        ...
+
+
 async def read_pages(
-    log: Log, session: str, selection: Selection, after: Cursor, until: int | None
+    log: Log,
+    session: str,
+    selection: Selection,
+    after: Cursor,
+    until: int | None,
+    *,
+    past: Past | None = None,
+    part: Part | None = None,
 ) -> AsyncGenerator[Page, None]:
     """What stands after a cursor and up to `until`, page by page in position order; None is up to the present end.
 
     The next page is asked for before this one is decoded, so the server works meanwhile.
 
+    Args:
+        past: where to look for what was trimmed away, also while this reads.
+        part: read in the name of a fork that shares these entries.
+
     Raises:
         CursorTrimmed: what comes next after the cursor was trimmed away.
-        LogRolledBack: the log has lost what the cursor's reader saw.
+        ArchiveDamaged: it was, and `past` has not kept it whole.
+        LogRolledBack: the log has lost what the cursor's reader saw, or a fork's parent has lost what they shared.
+        SessionErased: there is nothing to read any more.
+        ParentErased: a fork's parent was erased.
         Unavailable: the server cannot be reached.
     """
     position, count, seen, lanes = after.position, SAFE_PAGE, after, selection.in_order
@@ -52,12 +104,35 @@ async def read_pages(
         while until is None or position < until:
             head, pages = await (ahead or log.page(session, lanes, position, until, count))
             ahead = None
-            if position < head.trimmed:
-                raise CursorTrimmed(session, str(Cursor(position)), head.trimmed + 1)
+            holder = head
+            if part is not None:
+                part.require(head)
+                head = part.under(head)
+            if head.is_erased:
+                raise SessionErased(session)
+            shared = head.own_start.position
+            is_gone = shared <= position < head.trimmed
+            if is_gone and past is None and head.lacks(lanes, position):
+                raise CursorTrimmed(head.session, str(Cursor(position)), head.trimmed + 1)
             if not head.holds(seen):
-                raise LogRolledBack(session, position, head.agreed(seen))
+                raise LogRolledBack(head.session, position, head.agreed(seen))
+            if position < shared:
+                shared = shared if until is None else min(until, shared)
+                async with aclosing(_shared_pages(log, head, selection, position, shared, past=past)) as before:
+                    async for page in before:
+                        yield page
+                position, seen = shared, head.cursor_at(shared)
+                continue
             # What is above the head was not there when the head was read: another lane's page may lack what is before.
             until = head.position if until is None else min(until, head.position)
+            if is_gone and past is not None:
+                edge = min(until, head.trimmed)
+                async with aclosing(past.pages(holder, lanes, position, edge)) as trimmed:
+                    async for old in trimmed:
+                        envelopes = merge(head, old.entries, old.until)
+                        yield Page([e for e in envelopes if selection.takes(e)], head.cursor_at(old.until))
+                position, seen = edge, head.cursor_at(edge)
+                continue
             bound = min([until, *(position_of(page[-1]) for page in pages if len(page) == count)])
             count = PAGE if head.size_bytes < SMALL_BYTES else SAFE_PAGE
             if bound < until:
@@ -66,12 +141,24 @@ async def read_pages(
             envelopes, hole = _selected(head, selection, pages, position, bound)
             if hole is not None:
                 yield Page(envelopes, head.cursor_at(hole.after))
-                raise CursorTrimmed(session, str(Cursor(hole.after)), hole.first_kept)
+                raise CursorTrimmed(head.session, str(Cursor(hole.after)), hole.first_kept)
             position, seen = bound, head.cursor_at(bound)
             yield Page(envelopes, seen)
     finally:
         if ahead is not None:
             await _end(ahead)
+
+
+async def _shared_pages(
+    log: Log, head: SessionHead, selection: Selection, after: int, until: int, *, past: Past | None
+) -> AsyncGenerator[Page, None]:
+    """What a fork shares with those it comes from, from whoever holds it."""
+    for part in await lineage(log, head, after, until):
+        shared = read_pages(log, part.holder, selection, Cursor(after), part.end.position, past=past, part=part)
+        async with aclosing(shared) as pages:
+            async for page in pages:
+                yield page
+        after = part.end.position
 
 
 async def _end(task: asyncio.Task[object]) -> None:

@@ -1,12 +1,16 @@
 """A session as its user holds it: publish, read, follow."""
 
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing
 from secrets import token_hex
 
+from bus import checkpoints, erasure, retention
+from bus.archive import Archive, Archived, ArchiveProblem, archive_session, check_chain
 from bus.envelope import START, Cursor, Envelope
-from bus.errors import DecodeError
+from bus.erasure import Erased
+from bus.errors import DecodeError, NoArchive
 from bus.follower import Follower
+from bus.fork import begin_fork
 from bus.head import SessionHead
 from bus.hub import Hub
 from bus.keys import check_session_id
@@ -22,6 +26,7 @@ from bus.publish import UNCONDITIONAL, Conditions
 from bus.publisher import Publisher
 from bus.reader import read_pages
 from bus.receipt import REFUSALS, Outcome, Receipt
+from bus.retention import Trimmed
 from bus.selection import Selection
 from bus.subscription import BUFFER_BYTES, Interest
 
@@ -37,12 +42,20 @@ class Session:
     """One session of the bus. Making it does no I/O, and a session exists once something was published to it."""
 
     def __init__(
-        self, session_id: str, log: Log, publisher: Publisher, hub: Hub, *, live: Live, media: MediaStore
+        self,
+        session_id: str,
+        log: Log,
+        publisher: Publisher,
+        hub: Hub,
+        *,
+        live: Live,
+        media: MediaStore,
+        archive: Archive | None = None,
     ) -> None:
         self.id = check_session_id(session_id)
         self.media = media
         """where large media are, of all sessions; `resolve_media` looks up what messages refer to"""
-        self._log, self._publisher, self._hub, self._live = log, publisher, hub, live
+        self._log, self._publisher, self._hub, self._live, self._archive = log, publisher, hub, live, archive
 
     # --- writing --------------------------------------------------------------------------------------------------
 
@@ -162,17 +175,21 @@ class Session:
         after: Cursor = START,
         until: int | None = None,
     ) -> AsyncGenerator[Envelope, None]:
-        """What is in the log now, in position order over all `lanes`, from behind a cursor up to a position.
+        """What is in the log now, in position order over all `lanes`, from behind a cursor up to a position. What was
+        trimmed away comes from the archive, if the bus has one.
 
         Args:
             kinds: only messages of these, as for `subscribe`.
 
         Raises:
-            CursorTrimmed: what comes next after the cursor was trimmed away.
+            CursorTrimmed: what comes next after the cursor was trimmed away, and is not in the archive.
+            ArchiveDamaged: it is in the archive, and not what it was.
             LogRolledBack: the log has lost what the cursor's reader saw.
+            SessionErased: there is nothing to read any more.
             Unavailable: the server cannot be reached.
         """
-        async with aclosing(read_pages(self._log, self.id, Selection.of(lanes, kinds), after, until)) as pages:
+        selection = Selection.of(lanes, kinds)
+        async with aclosing(read_pages(self._log, self.id, selection, after, until, past=self._archive)) as pages:
             async for page in pages:
                 for envelope in page.envelopes:
                     yield envelope
@@ -194,7 +211,7 @@ class Session:
             Others: as for `subscribe`.
 
         Raises:
-            CursorTrimmed, LogRolledBack, Unavailable, Closed: as for `subscribe`.
+            CursorTrimmed, ArchiveDamaged, LogRolledBack, SessionErased, Unavailable, Closed: as for `subscribe`.
         """
         interest = Interest(Selection.of(lanes, kinds), live, state=until_closed)
         async with aclosing(self._follower(interest, after, buffer_bytes).run()) as items:
@@ -231,7 +248,9 @@ class Session:
                 comes all the same.
 
         Raises:
-            CursorTrimmed: what comes next was trimmed away, now or later.
+            CursorTrimmed: what comes next was trimmed away, now or later, and is not in the archive.
+            ArchiveDamaged: it is in the archive, and not what it was.
+            SessionErased: there is nothing to follow any more.
             LogRolledBack: the log has lost what was seen. To go on, drop what you hold behind position `found` and
                 subscribe after `Cursor(error.found)`.
             Unavailable: the server cannot be reached at the start; later it is waited for.
@@ -250,6 +269,38 @@ class Session:
         """
         return await self._live.open_messages(self.id)
 
+    async def fork(self, at: int | None = None, *, id: str | None = None) -> "Session":
+        """Begin a session that shares this one's entries up to a position and goes on for itself behind it.
+
+        No entry is copied, so it takes the same time for any length. The fork reads as one session from position 1 on;
+        what both share is read as the fork's. It has its own producers, callers' keys, lease, projections and bytes,
+        is open, and rings no worker. While it is there, this session's entries are only trimmed by force, and this
+        session is only erased by force.
+
+        Args:
+            at: the last position that is shared; 0 shares nothing, None is the last one there is.
+            id: of the fork; None makes one. With an id and a position, it may be asked again: nothing changes.
+
+        Raises:
+            SessionExists: there is a session of that id, and it is not this fork.
+            SessionErased: this session was erased, or the one that had the id.
+            NoSuchPosition: this session does not reach so far.
+            CursorTrimmed: what is up to there was trimmed away.
+            InvalidSessionId: the id does not match `[A-Za-z0-9_-]{1,64}`.
+            Unavailable: the server cannot be reached; the fork may be there.
+        """
+        fork = Session(
+            new_session_id() if id is None else id,
+            self._log,
+            self._publisher,
+            self._hub,
+            live=self._live,
+            media=self.media,
+            archive=self._archive,
+        )
+        await begin_fork(self._log, self.id, fork.id, at)
+        return fork
+
     async def head(self) -> SessionHead:
         """The session's last position and what else is known without reading it.
 
@@ -260,7 +311,14 @@ class Session:
 
     def _follower(self, interest: Interest, after: Cursor, buffer_bytes: int) -> Follower:
         return Follower(
-            self.id, self._log, self._hub, self._live, interest=interest, after=after, buffer_bytes=buffer_bytes
+            self.id,
+            self._log,
+            self._hub,
+            self._live,
+            interest=interest,
+            after=after,
+            buffer_bytes=buffer_bytes,
+            past=self._archive,
         )
 
     # --- projections ----------------------------------------------------------------------------------------------
@@ -284,9 +342,157 @@ class Session:
             False, and nothing was stored, if somebody else has stored another checkpoint meanwhile.
 
         Raises:
+            SessionErased: nothing was stored.
             Unavailable: the server cannot be reached.
         """
         return await self._log.save_projection(self.id, name, version, state, cursor=cursor, expected=expected)
+
+    # --- the archive ----------------------------------------------------------------------------------------------
+
+    async def archive(self, *, before: int | None = None) -> Archived:
+        """Have the archive hold what the log holds below a position; None is all there is now. Nothing is trimmed.
+
+        Broken off at any place it leaves whole segments, and a repeat goes on behind them. Any number of processes may
+        do it at once.
+
+        Raises:
+            NoArchive: the bus was opened without one.
+            SessionErased: there is nothing to archive.
+            LogRolledBack: the log lost its end below what is archived already.
+            ArchiveDamaged: the last segment is not what it was, so nothing can follow it; or the store does not give
+                back what was written.
+            CursorTrimmed: an entry in the middle was deleted by somebody else.
+            MessageTooLarge: an entry that the bus did not write is larger than a segment may be.
+            Unavailable, SetupError: the server or the store cannot be reached.
+        """
+        return await archive_session(self._require_archive(), self.id, before)
+
+    async def check_archive(self) -> AsyncGenerator[ArchiveProblem, None]:
+        """Read the whole archive of this session, and tell what is wrong with it; nothing is changed.
+
+        Raises:
+            NoArchive: the bus was opened without one.
+            Unavailable, SetupError: the server or the store cannot be reached.
+        """
+        async for problem in check_chain(self._require_archive(), self.id):
+            yield problem
+
+    def _require_archive(self) -> Archive:
+        if self._archive is None:
+            raise NoArchive(self.id)
+        return self._archive
+
+    async def drop_projection(self, name: str, version: int) -> bool:
+        """Remove a stored projection with its checkpoint, so that an old version does not hold the log for ever.
+
+        Returns:
+            Whether there was one.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
+        return await checkpoints.drop_projection(self._log, self.id, name, version)
+
+    # --- how long entries are kept ----------------------------------------------------------------------------------
+
+    async def save_checkpoint(self, name: str, cursor: Cursor, *, rewind: bool = False) -> bool:
+        """Say that the reader `name` is done with everything up to a cursor. From its first checkpoint on, nothing that
+        it has not read is trimmed without force.
+
+            cursor = await session.load_checkpoint("mirror") or START
+            async for envelope in session.follow(after=cursor):
+                await copy(envelope)
+                await session.save_checkpoint("mirror", envelope.cursor)
+
+        Args:
+            rewind: an earlier place than the stored one counts too.
+
+        Returns:
+            False, and nothing was stored, if a later place is stored that still is in the log. After the log lost its
+            end a reader may go back to where it still is what it read.
+
+        Raises:
+            InvalidName: the name does not match `[A-Za-z0-9_.-]{1,64}`.
+            LogRolledBack: the log does not hold what the cursor's reader saw; nothing was stored.
+            SessionErased: the same, for good.
+            Unavailable: the server cannot be reached.
+        """
+        return await checkpoints.save_checkpoint(self._log, self.id, name, cursor, rewind=rewind)
+
+    async def load_checkpoint(self, name: str) -> Cursor | None:
+        """Where the reader `name` is; None if it never said.
+
+        Raises:
+            InvalidName, Unavailable: as for `save_checkpoint`.
+        """
+        return await checkpoints.load_checkpoint(self._log, self.id, name)
+
+    async def drop_checkpoint(self, name: str) -> bool:
+        """Wait no longer for the reader `name`.
+
+        Returns:
+            Whether it was waited for.
+
+        Raises:
+            InvalidName, Unavailable: as for `save_checkpoint`.
+        """
+        return await checkpoints.drop_checkpoint(self._log, self.id, name)
+
+    async def checkpoints(self) -> Mapping[str, Cursor]:
+        """Who still needs entries of this session, and where each is: `r:<reader>`, `p:<projection>@<version>`, and
+        `f:<session>` for a fork. Consumer groups are not among them; a trim looks into their own state.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
+        return await checkpoints.checkpoints(self._log, self.id)
+
+    async def trim(self, before: int, *, force: bool = False, dry_run: bool = False) -> Trimmed:
+        """Take everything before a position out of both lanes, once nobody needs it any more.
+
+        Positions go on as they were, and a caller's key of a trimmed entry stays a repeat. A reader whose cursor is
+        further back is told so. A context is built from the first entry, and so is a projection that is not stored:
+        after a trim that needs an archive which has the beginning; without one it is refused with `CursorTrimmed`.
+
+        A worker of a group needs what it has not handled yet; readers, projections and forks need what is behind their
+        checkpoints, unless the archive has it. Stopped in between, it has trimmed less.
+
+        Args:
+            before: the first position to keep; beyond the end, all that there is now is trimmed.
+            force: pass those who still need it, and say so in the same step with a note in the extension lane,
+                `session.trimmed` {before, forced, passed: {holder: position}}. Where nobody needs it there is no note.
+            dry_run: change nothing, and see what would be trimmed and who needs it.
+
+        Raises:
+            TrimRefused: somebody still needs some of it; nothing was trimmed.
+            SessionErased: there is nothing to trim.
+            Unavailable: the server cannot be reached; some of it may have been trimmed.
+        """
+        return await retention.trim(self._log, self.id, before, force=force, dry_run=dry_run)
+
+    async def erase(self, *, media: bool = False, force: bool = False, rewrite: bool = False) -> Erased:
+        """Remove everything of this session, for good: entries, live deltas, callers' keys, projections, checkpoints,
+        and what tells of it elsewhere. Its id is left on a tombstone, so that nobody who comes late brings it back:
+        whoever publishes, reads or follows is told `SessionErased`, also who follows at this moment.
+
+        The server's own file, its copies and its slow log keep the past: the file until it is rewritten, backups as
+        long as you keep them. Stopped in between, the session is gone already, and a second call finishes the rest.
+
+        Args:
+            media: also the media that no other session names. Every log is read for that, which is right and slow;
+                what another session publishes with the same content at this very moment may lose it.
+            force: also if forks share its entries; they then cannot be read any more.
+            rewrite: have the server begin to rewrite its file, without what was erased. It ends some time after this
+                returns.
+
+        Raises:
+            EraseRefused: forks share its entries; nothing was removed.
+            Unavailable: the server, or the media store, cannot be reached, or the server rewrites its file already:
+                call it again.
+            SetupError: the media store does not let us in.
+        """
+        store = self.media if media else None
+        return await erasure.erase(self._log, self.id, force=force, media=store, rewrite=rewrite)
 
     # --- leases ---------------------------------------------------------------------------------------------------
 

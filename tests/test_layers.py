@@ -12,13 +12,18 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # The modules of `bus`, from the ground up. A new one gets its place here.
 ORDER = [
-    *("errors", "messages", "envelope", "codec", "keys", "data_dir", "keeper", "launch", "server"),
+    *("errors", "storage", "messages", "envelope", "upcasters", "codec", "keys", "data_dir", "keeper", "launch"),
+    "server",
     *(
         "connection",
         "scripts",
         "head",
         "log",
+        "checkpoints",
+        "retention",
+        "fork",
         "media",
+        "erasure",
         "receipt",
         "limits",
         "publish",
@@ -28,6 +33,8 @@ ORDER = [
         "selection",
         "reader",
         "subscription",
+        "archive",
+        "inspection",
         "feed",
         "feeds",
         "heads",

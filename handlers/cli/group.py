@@ -28,6 +28,13 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "export": ("export", "Write a session into a file, for another bus or for safety."),
         "convert": ("convert", "Turn messages of one system into another's, or a request."),
     },
+    "Look after": {
+        "verify": ("verify", "Prove that stored sessions are whole."),
+        "replay": ("replay", "Fold a session's projections anew, and compare with what is stored."),
+        "archive": ("archive", "Keep what sessions hold in sealed files, out of the server."),
+        "close": ("close", "Let a session take no further messages."),
+        "reopen": ("reopen", "Let a closed session take messages again."),
+    },
     "Run": {
         "worker": ("worker", "Run an agent of yours on the sessions that users speak in."),
         "serve": ("serve", "Serve the page that shows sessions live."),

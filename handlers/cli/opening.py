@@ -7,6 +7,7 @@ from math import inf
 
 import anyio
 
+from bus.archive import archive_store_at
 from bus.bus import Bus
 from bus.media.place import media_store_at
 from bus.session import Session
@@ -40,6 +41,7 @@ async def open_bus(settings: Settings) -> AsyncGenerator[Bus]:
             data_dir=settings.data_dir,
             namespace=settings.namespace,
             media=media_store_at(settings.media) if settings.media else None,
+            archive=archive_store_at(settings.archive) if settings.archive else None,
         ) as bus:
             patience.deadline = inf
             if hint is not None:

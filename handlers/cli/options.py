@@ -35,6 +35,7 @@ def _bus_options(*, with_environment: bool) -> list[click.Parameter]:
         "data_dir": ("DIRECTORY", "Where the embedded server keeps its log."),
         "namespace": ("NAME", "The beginning of every key; 'lanebus' if not given."),
         "media": ("PLACE", "Where large media are: a directory, or s3://bucket; with the log if not given."),
+        "archive": ("PLACE", "Where sessions are archived: a directory, or s3://bucket; nowhere if not given."),
     }
     return [
         click.Option(
@@ -57,6 +58,8 @@ class Settings(NamedTuple):
     namespace: str
     media: str | None = None
     """a directory or a URL; None is the bus's own server"""
+    archive: str | None = None
+    """a directory or a URL; None is nowhere"""
 
     @classmethod
     def of(cls, ctx: click.Context) -> "Settings":
@@ -70,7 +73,7 @@ class Settings(NamedTuple):
         """
         given = _given(ctx)
         url, data_dir, namespace = given.get("url"), given.get("data_dir"), given.get("namespace")
-        media = given.get("media")
+        media, archive = given.get("media"), given.get("archive")
         if url and data_dir and data_dir.is_typed:
             if url.is_typed:
                 raise click.UsageError(
@@ -82,11 +85,12 @@ class Settings(NamedTuple):
             Path(data_dir.value) if data_dir and not url else None,
             namespace.value if namespace else "lanebus",
             media.value if media else None,
+            archive.value if archive else None,
         )
 
 
 class WithBusOptions(click.Command):
-    """A command or group with `--url`, `--data-dir`, `--namespace` and `--media`, for `Settings.of`."""
+    """A command or group with `--url`, `--data-dir`, `--namespace`, `--media` and `--archive`, for `Settings.of`."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         params = super().get_params(ctx)

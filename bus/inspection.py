@@ -1,0 +1,124 @@
+"""Looks at what the server holds as it is, for who proves a log rather than reads it.
+
+Nothing here is believed: no number is read, no message decoded, and no step of the log's own is used. Whatever is long
+comes in pages, so that a look at it takes as much memory as one of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from bus.head import answered
+from bus.messages.lanes import Lane
+from bus.reader import position_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping, Sequence
+
+    from bus.archive import Archive
+    from bus.codec import Entry
+    from bus.connection import LinkPool
+    from bus.head import SessionHead
+    from bus.keys import Keys
+
+__all__ = ("Inspector",)
+
+STREAM_PAGE = 60
+"""Entries of one reply: below the server's limit for a reply even if each is as large as a message may be."""
+
+SCAN_PAGE = 1_000
+
+
+class Inspector:
+    """Raw looks at the keys of a namespace, and into its archive. It writes nothing."""
+
+    def __init__(self, pool: LinkPool, keys: Keys, archive: Archive | None = None) -> None:
+        self._pool, self._archive = pool, archive
+        self.keys = keys
+        """the names of all keys"""
+
+    async def fields(self, key: str, names: Sequence[str]) -> dict[str, bytes]:
+        """Those fields of a hash that are there, in one step.
+
+        Raises:
+            Refused: the key is of another type.
+            Unavailable: the server cannot be reached.
+        """
+        values = cast("Sequence[bytes | None]", await self._pool.call("HMGET", key, *names))
+        return {name: value for name, value in zip(names, values, strict=True) if value is not None}
+
+    async def field_of_each(self, keys: Sequence[str], name: str) -> list[bytes | None]:
+        """One field of several hashes of a bucket, in one round trip; raises as `fields` does."""
+        replies = await self._pool.call_many([("HGET", key, name) for key in keys])
+        return [cast("bytes | None", answered(reply)) for reply in replies]
+
+    async def hash_pages(self, key: str, match: str = "*") -> AsyncGenerator[Mapping[bytes, bytes], None]:
+        """The fields of a hash, some at a time; one that is written meanwhile may come twice. Raises as `fields`."""
+        cursor = b"0"
+        while True:
+            reply = await self._pool.call("HSCAN", key, cursor, "MATCH", match, "COUNT", SCAN_PAGE)
+            cursor, found = cast("tuple[bytes, Sequence[bytes]]", reply)
+            yield dict(zip(found[::2], found[1::2], strict=True))
+            if cursor == b"0":
+                return
+
+    async def stream_pages(
+        self, key: str, first: str = "-", last: str = "+", *, count: int = STREAM_PAGE
+    ) -> AsyncGenerator[Sequence[Entry], None]:
+        """The entries of a stream from one id to another, oldest first; raises as `fields` does."""
+        while True:
+            page = cast("Sequence[Entry]", await self._pool.call("XRANGE", key, first, last, "COUNT", count))
+            if page:
+                yield page
+            if len(page) < count:
+                return
+            first = f"({page[-1][0].decode()}"
+
+    async def existing(self, keys: Sequence[str]) -> list[str]:
+        """Those of several keys of a bucket that are there."""
+        replies = await self._pool.call_many([("EXISTS", key) for key in keys])
+        return [key for key, reply in zip(keys, replies, strict=True) if answered(reply)]
+
+    @property
+    def has_archive(self) -> bool:
+        """Whether the bus was opened with one."""
+        return self._archive is not None
+
+    async def archived_pages(
+        self, head: SessionHead, after: int, until: int
+    ) -> AsyncGenerator[list[tuple[Lane, Entry]], None]:
+        """The entries of both lanes above `after` and up to `until` as they stand in the archive, in order.
+
+        Raises:
+            CursorTrimmed: what comes next was never archived. What comes before it was given.
+            ArchiveDamaged, LogRolledBack, Unavailable, SetupError: as for `Past.pages`.
+        """
+        if self._archive is None:
+            return
+        async for page in self._archive.pages(head, tuple(Lane), after, until):
+            found = [(lane, entry) for lane, entries in page.entries for entry in entries]
+            found.sort(key=_place)
+            yield found
+
+    async def key_names(self) -> AsyncGenerator[list[str], None]:
+        """The names of all keys of the namespace, in no order; one may come twice.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
+        cursor, match = b"0", f"{_literal(self.keys.namespace)}:*"
+        while True:
+            reply = await self._pool.call("SCAN", cursor, "MATCH", match, "COUNT", SCAN_PAGE)
+            cursor, found = cast("tuple[bytes, Sequence[bytes]]", reply)
+            yield [name.decode(errors="backslashreplace") for name in found]
+            if cursor == b"0":
+                return
+
+
+def _place(entry: tuple[Lane, Entry]) -> int:
+    return position_of(entry[1])
+
+
+def _literal(text: str) -> str:
+    """The text as a pattern that matches nothing else."""
+    return "".join(f"\\{character}" if character in "*?[]\\" else character for character in text)

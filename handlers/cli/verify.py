@@ -1,0 +1,101 @@
+"""`lanebus verify`: proof that stored logs are whole."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from functools import partial
+
+import click
+
+from bus.bus import Bus
+from handlers.cli.errors import SessionEmpty
+from handlers.cli.opening import open_bus
+from handlers.cli.options import Settings, ViewCommand
+from handlers.cli.output import Output, tell
+from handlers.cli.run import run
+from handlers.cli.table import Column
+from handlers.cli.text import count
+from handlers.verify import Problem, Report, verify_all, verify_session
+
+__all__ = ("command",)
+
+_COLUMNS = (
+    Column("session", columns=16),
+    Column("position", is_number=True, columns=8),
+    Column("kind", columns=12),
+    Column("what", is_flexible=True),
+)
+
+
+@click.command("verify", cls=ViewCommand)
+@click.argument("sessions", nargs=-1, metavar="SESSION…")
+@click.option("--all", "is_all", is_flag=True, help="Every session, and what is of none.")
+@click.pass_context
+def command(ctx: click.Context, sessions: tuple[str, ...], *, is_all: bool) -> int:
+    """Prove that the stored log of each SESSION is whole, reading what the server holds as it is: positions without
+    holes over both lanes, every entry readable, the head, producers, keys and checkpoints in agreement with the
+    entries, and stored projections byte for byte what the log gives. Nothing is changed. It may go on while others
+    publish.
+
+    The exit code is 1 if anything is wrong. As JSON each line is a session with its problems: kind, position, text.
+
+    \b
+    Example: lanebus verify support-42
+    Example: lanebus verify --all --json
+    """
+    if is_all == bool(sessions):
+        raise click.UsageError("give sessions, or --all")
+    return run(partial(_verify, Settings.of(ctx), sessions, Output.of(ctx)))
+
+
+async def _verify(settings: Settings, sessions: Sequence[str], output: Output) -> int:
+    is_whole, seen = True, 0
+    async with open_bus(settings) as bus, aclosing(_reports(bus, sessions)) as reports:
+        async for report in reports:
+            _show(output, report)
+            is_whole, seen = is_whole and report.is_whole, seen + bool(report.session)
+    if not output.is_json:
+        tell(f"{count(seen)} session{'' if seen == 1 else 's'}: {'whole' if is_whole else 'something is wrong'}")
+    return 0 if is_whole else 1
+
+
+async def _reports(bus: Bus, sessions: Sequence[str]) -> AsyncGenerator[Report, None]:
+    """One for each session that is named, or for all and for what is of none."""
+    if not sessions:
+        async with aclosing(verify_all(bus)) as reports:
+            async for report in reports:
+                yield report
+    for name in sessions:
+        report = await verify_session(bus, name)
+        if report is None:
+            raise SessionEmpty(name)
+        yield report
+
+
+def _show(output: Output, report: Report) -> None:
+    if output.is_json:
+        output.json(_json(report), flush=True)
+        return
+    for problem in report.problems:
+        place = str(problem.position) if problem.position else ""
+        output.row(_COLUMNS, (problem.session or "-", place, problem.kind, problem.text))
+    if report.unlisted:
+        output.row(_COLUMNS, (report.session or "-", "", "", f"and {count(report.unlisted)} problems more"))
+    if report.is_whole and report.session:
+        output.row(_COLUMNS, (report.session, "", "whole", f"{count(report.entries)} entries"), flush=True)
+    for note in report.notes:
+        output.row(_COLUMNS, (report.session or "-", "", "note", note))
+
+
+def _json(report: Report) -> dict[str, object]:
+    return {
+        "session": report.session or None,
+        "is_whole": report.is_whole,
+        "entries": report.entries,
+        "problems": [_problem(problem) for problem in report.problems],
+        "unlisted": report.unlisted,
+        "notes": report.notes,
+    }
+
+
+def _problem(problem: Problem) -> dict[str, object]:
+    return {"kind": problem.kind, "position": problem.position or None, "text": problem.text}

@@ -1,0 +1,23 @@
+"""Proof that stored logs are whole. Nothing here writes, but `store_replayed`.
+
+verify_session   one session: positions, entries, head, producers, keys, checkpoints, projections
+verify_all       every session, then what is of no session
+replay           projections folded anew, compared with what is stored
+"""
+
+from handlers.verify.everything import verify_all
+from handlers.verify.problem import Problem, ProblemKind, Report
+from handlers.verify.replaying import PROJECTION_NAMES, Replayed, replay, store_replayed
+from handlers.verify.session import verify_session
+
+__all__ = (
+    "PROJECTION_NAMES",
+    "Problem",
+    "ProblemKind",
+    "Replayed",
+    "Report",
+    "replay",
+    "store_replayed",
+    "verify_all",
+    "verify_session",
+)

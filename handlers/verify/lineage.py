@@ -1,0 +1,51 @@
+"""What a fork shares with its parent, and what a parent keeps for its forks."""
+
+from contextlib import aclosing
+
+from bus.bus import Bus
+from bus.envelope import Cursor
+from bus.errors import StreamError
+from handlers.verify.problem import Findings
+from handlers.verify.standing import Standing, look_at_head
+
+__all__ = ("check_lineage",)
+
+
+async def check_lineage(bus: Bus, session: str, standing: Standing, findings: Findings) -> None:
+    """The parent is there, is the log that was forked, keeps what is shared, and that can be read.
+
+    Raises:
+        Unavailable: the server cannot be reached.
+    """
+    name, shared = standing.parent, standing.fork.position
+    if not name:
+        return
+    inspector = bus.inspector
+    parent = await look_at_head(inspector, name)
+    if parent.is_erased or not parent.is_there:
+        findings.add("fork", shared, f"its parent {name!r} {'was erased' if parent.is_erased else 'is not there'}")
+        return
+    wrote = parent.incarnation_of(shared)
+    if parent.position < shared or (shared and wrote not in {None, standing.fork.incarnation}):
+        findings.add("fork", shared, f"its parent {name!r} has lost what they shared, and may have grown again")
+        return
+    if not await inspector.fields(inspector.keys.checkpoints(name), (f"f:{session}",)):
+        findings.add("fork", shared, f"its parent {name!r} does not know that it has to keep what they share")
+    await _read_shared(bus, session, standing, findings)
+
+
+async def _read_shared(bus: Bus, session: str, standing: Standing, findings: Findings) -> None:
+    """What is shared is read as the fork's, without a hole."""
+    position = min(standing.trimmed, standing.fork.position)
+    if position:
+        findings.note(f"of what it shares, entries up to {position} were trimmed away before the fork")
+    try:
+        reading = bus.session(session).read(after=Cursor(position), until=standing.fork.position)
+        async with aclosing(reading) as envelopes:
+            async for envelope in envelopes:
+                position = max(position, envelope.position)
+    except StreamError as error:
+        findings.add("fork", position + 1, f"what it shares cannot be read: {error}")
+        return
+    if position < standing.fork.position:
+        findings.add("fork", position + 1, f"what it shares ends before {standing.fork.position}")

@@ -1,0 +1,67 @@
+"""Keys of the namespace that belong to no session, and that nobody would ever delete."""
+
+import re
+
+from bus.inspection import Inspector
+from handlers.verify.problem import Findings
+
+__all__ = ("find_orphans", "part_of")
+
+_SHARED = re.compile(r"index|sessions|forged|retry|dead:.+|p:.+@[0-9]+")
+"""what a bucket holds for all of its sessions"""
+_PARTS = re.compile(r"llm|ext|live|head|keys|checkpoints|archive|p:.+@[0-9]+")
+"""what a session has"""
+_KEY = re.compile(r"\{([0-9]+)\}:(?:s:([A-Za-z0-9_-]{1,64}):)?(.+)", re.DOTALL)
+
+
+async def find_orphans(inspector: Inspector, findings: Findings) -> None:
+    """Look at every key of the namespace; each is of a session that is listed, or shared by all.
+
+    Raises:
+        Unavailable: the server cannot be reached.
+    """
+    known: dict[str, bool] = {}
+    seen: set[str] = set()
+    async for page in inspector.key_names():
+        for name in page:
+            found = part_of(inspector.keys.namespace, name)
+            if found is None:
+                _add(findings, seen, name, "it is none of the bus's")
+                continue
+            bucket, session, part = found
+            if not session:
+                continue
+            if session not in known:
+                known[session] = await _is_listed(inspector, session)
+            if bucket != inspector.keys.bucket(session):
+                _add(findings, seen, name, f"session {session!r} is of another bucket")
+            elif not known[session] and not await _may_stand_alone(inspector, name, part):
+                _add(findings, seen, name, f"there is no session {session!r}")
+
+
+def part_of(namespace: str, name: str) -> tuple[int, str, str] | None:
+    """Bucket, session ("" is shared by all) and part that a key is of; None if the bus has no such key. Pure."""
+    rest = name.removeprefix(f"{namespace}:")
+    if rest == "config" or rest.startswith("media:"):
+        return 0, "", rest
+    match = _KEY.fullmatch(rest)
+    if match is None or (_PARTS if match[2] else _SHARED).fullmatch(match[3]) is None:
+        return None
+    return int(match[1]), match[2] or "", match[3]
+
+
+def _add(findings: Findings, seen: set[str], name: str, why: str) -> None:
+    if name not in seen:
+        seen.add(name)
+        findings.add("orphan", 0, f"key {name[:200]}: {why}")
+
+
+async def _is_listed(inspector: Inspector, session: str) -> bool:
+    key = inspector.keys.sessions(inspector.keys.bucket(session))
+    return bool(await inspector.fields(key, (session,)))
+
+
+async def _may_stand_alone(inspector: Inspector, name: str, part: str) -> bool:
+    """Whether a key may be there without a session: a lease, a preview, a reader that waits, the tombstone of an erased
+    one."""
+    return part in {"live", "checkpoints"} or (part == "head" and not await inspector.fields(name, ("position",)))

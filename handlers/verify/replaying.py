@@ -1,0 +1,151 @@
+"""Projections folded anew from the first entry, side by side in one reading, and compared with what is stored."""
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import aclosing
+from functools import partial
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from bus.envelope import Cursor, Envelope
+from bus.log import Checkpoint
+from bus.session import Session
+from handlers.projections.projection import Projected, Projection, start_of
+from handlers.projections.sessions import SESSIONS
+from handlers.projections.turns import TURNS
+from handlers.projections.usage import USAGE
+
+__all__ = ("PROJECTION_KEYS", "PROJECTION_NAMES", "Replayed", "replay", "store_replayed")
+
+S = TypeVar("S")
+
+
+class Fold(Protocol):
+    """A projection that is being folded."""
+
+    name: str
+    version: int
+    start: Cursor
+    """the place that it begins behind"""
+
+    def take(self, envelope: Envelope) -> None:
+        """The next entry."""
+        ...
+
+    def dump(self) -> bytes:
+        """The state as it would be stored."""
+        ...
+
+
+class _Folding(Generic[S]):
+    """The `Fold` of one projection, from its beginning."""
+
+    def __init__(self, projection: Projection[S], start: Projected[S]) -> None:
+        self.name, self.version, self.start = projection.name, projection.version, start.cursor
+        self._projection, self._state = projection, start.state
+
+    def take(self, envelope: Envelope) -> None:
+        self._state = self._projection.evolve(self._state, envelope)
+
+    def dump(self) -> bytes:
+        return self._projection.dump(self._state)
+
+
+async def _begin(projection: Projection[S], session: Session) -> Fold:
+    return _Folding(projection, await start_of(session, projection))
+
+
+_FOLDS: Mapping[str, Callable[[Session], Awaitable[Fold]]] = {
+    USAGE.name: partial(_begin, USAGE),
+    TURNS.name: partial(_begin, TURNS),
+    SESSIONS.name: partial(_begin, SESSIONS),
+}
+
+PROJECTION_NAMES = tuple(_FOLDS)
+"""What can be folded."""
+
+PROJECTION_KEYS = frozenset(f"{p.name}@{p.version}" for p in (USAGE, TURNS, SESSIONS))
+"""The same with their versions."""
+
+
+class Replayed(NamedTuple):
+    """A projection that was folded anew."""
+
+    name: str
+    version: int
+    cursor: Cursor
+    """up to where"""
+    state: bytes
+    stored: int | None
+    """up to where the stored state was folded; None if there is none"""
+    agrees: bool | None
+    """the stored state is what the log gives there, byte for byte; None if there is none, or it lies beyond"""
+
+    @property
+    def key(self) -> str:
+        """Name and version."""
+        return f"{self.name}@{self.version}"
+
+
+class _Replay:
+    """One projection on its way, and whether it met what is stored of it."""
+
+    def __init__(self, fold: Fold, stored: Checkpoint | None) -> None:
+        self.fold, self.stored, self.cursor = fold, stored, fold.start
+        self._agrees: bool | None = None
+        self._compare()
+
+    def take(self, envelope: Envelope) -> None:
+        """The next entry."""
+        if envelope.position > self.fold.start.position:
+            self.fold.take(envelope)
+            self.cursor = envelope.cursor
+            self._compare()
+
+    def end(self, until: int) -> Replayed:
+        """What came of it."""
+        stored = None if self.stored is None else self.stored.position
+        if stored is not None and self._agrees is None and stored <= until:
+            self._agrees = False  # nothing of the log stands where it was folded up to
+        return Replayed(self.fold.name, self.fold.version, self.cursor, self.fold.dump(), stored, self._agrees)
+
+    def _compare(self) -> None:
+        if self.stored is not None and self.cursor.position == self.stored.position:
+            self._agrees = self.fold.dump() == self.stored.state
+
+
+async def replay(
+    session: Session, names: Collection[str] = PROJECTION_NAMES, *, until: int, stored_only: bool = False
+) -> list[Replayed]:
+    """The projections of these names, each folded from its beginning up to `until`. Nothing is stored.
+
+    Args:
+        stored_only: leave out those of which nothing is stored.
+
+    Raises:
+        CursorTrimmed: the first entries are not there any more.
+        BusError: the log could not be read.
+    """
+    replays: list[_Replay] = []
+    for name in names:
+        fold = await _FOLDS[name](session)
+        stored = await session.load_projection(fold.name, fold.version)
+        if stored is not None or not stored_only:
+            replays.append(_Replay(fold, stored))
+    if not replays:
+        return []
+    start = min((each.fold.start for each in replays), key=lambda cursor: cursor.position)
+    async with aclosing(session.read(after=start, until=until)) as entries:
+        async for envelope in entries:
+            for each in replays:
+                each.take(envelope)
+    return [each.end(until) for each in replays]
+
+
+async def store_replayed(session: Session, replayed: Replayed) -> bool:
+    """Let a state that was folded anew take the place of the stored one; False if that was changed meanwhile.
+
+    Raises:
+        Unavailable: the server cannot be reached.
+    """
+    return await session.save_projection(
+        replayed.name, replayed.version, replayed.state, cursor=replayed.cursor, expected=replayed.stored or 0
+    )

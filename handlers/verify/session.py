@@ -1,0 +1,123 @@
+"""Proof of one session: its head, its entries, and whoever says something about them."""
+
+from bus.bus import Bus
+from bus.errors import StreamError
+from bus.inspection import Inspector
+from bus.messages.lanes import Lane
+from handlers.verify.claims import CLAIMS, Claimant
+from handlers.verify.lanes import check_entries
+from handlers.verify.lineage import check_lineage
+from handlers.verify.pointers import Pointers, read_pointers
+from handlers.verify.problem import Findings, Report, typed
+from handlers.verify.replaying import replay
+from handlers.verify.standing import Standing, look_at_head
+
+__all__ = ("verify_session",)
+
+_TRIES = 3
+"""How often a session is looked at that is trimmed or goes back meanwhile."""
+
+
+async def verify_session(bus: Bus, session: str, pointers: Pointers | None = None) -> Report | None:
+    """What is wrong with a session; None if there is no such session.
+
+    It may be published to meanwhile. The log is read twice: once as it is stored, once as its readers have it.
+
+    Args:
+        pointers: of its bucket, if they were read already.
+
+    Raises:
+        InvalidSessionId: the id is none.
+        Unavailable: the server cannot be reached.
+    """
+    held, inspector = bus.session(session), bus.inspector
+    if pointers is None:
+        pointers = Pointers()
+        await read_pointers(inspector, inspector.keys.bucket(held.id), into=pointers, only=held.id)
+    proof = _Proof(bus, held.id, pointers)
+    for _ in range(_TRIES):
+        proof = _Proof(bus, held.id, pointers)
+        await typed(proof.run(), proof.findings, "the session")
+        if not proof.was_disturbed:
+            break
+    if proof.was_disturbed:
+        proof.findings.note("it was trimmed or went back while it was looked at: look again")
+    return proof.findings.report(proof.entries) if proof.is_there else None
+
+
+class _Proof:
+    """One look at a session."""
+
+    def __init__(self, bus: Bus, session: str, pointers: Pointers) -> None:
+        self._bus, self._inspector, self._session, self._pointers = bus, bus.inspector, session, pointers
+        self.findings = Findings(session)
+        self.entries = 0
+        self.is_there = True
+        self.was_disturbed = False
+        """the log changed in another way than by growing"""
+
+    async def run(self) -> None:
+        """Look at everything."""
+        before = await self._head()
+        is_listed = await _is_listed(self._inspector, self._session)
+        if before.is_erased:
+            await self._erased()
+            return
+        if not before.position and not is_listed:  # at most somebody has asked for its lease
+            self.is_there = False
+            return
+        if not before.is_there:
+            self.findings.add("head", 0, "it is listed and has no head")
+            return
+        if before.position and not is_listed:
+            self.findings.add("head", 0, "it has a head and is not listed among the sessions")
+        self._pointers.tell(self._session, self.findings)
+        for name, claim in CLAIMS.items():
+            await typed(claim(Claimant(self._inspector, self._session, before, self.findings)), self.findings, name)
+        standing = await self._head(self.findings)
+        if not standing.position:
+            return  # what it says of its last entry cannot be read, or nothing was ever published to it
+        self.findings.settle(standing.position)
+        await typed(self._entries(standing), self.findings, "lanes")
+        await typed(check_lineage(self._bus, self._session, standing, self.findings), self.findings, "parent")
+        await typed(self._projections(standing), self.findings, "projections")
+        self.was_disturbed = not standing.went_on_as(await self._head())
+
+    async def _erased(self) -> None:
+        """Nothing is left of an erased session but its tombstone."""
+        keys = self._inspector.keys
+        rest = [keys.lane(self._session, lane) for lane in Lane]
+        rest += [part(self._session) for part in (keys.live, keys.caller_keys, keys.checkpoints, keys.archive)]
+        for name in await self._inspector.existing(rest):
+            self.findings.add("orphan", 0, f"key {name} is left of the erased session: erase it again")
+        self.findings.note("it was erased")
+
+    async def _entries(self, standing: Standing) -> None:
+        self.entries = await check_entries(self._bus, self._session, standing, self.findings)
+
+    async def _projections(self, standing: Standing) -> None:
+        """What is stored of projections is what the log gives."""
+        if self.findings.has("hole", "double", "head", "fork", "wrong_type"):
+            self.findings.note("stored projections were not proven, as the log is not whole")
+            return
+        session = self._bus.session(self._session)
+        try:
+            replayed = await replay(session, until=standing.position, stored_only=True)
+        except StreamError as error:
+            self.findings.note(f"stored projections were not proven: {error}")
+            return
+        except ValueError:
+            self.findings.note("stored projections were not proven: a number that is stored is none")
+            return
+        for each in replayed:
+            if each.agrees is False:
+                text = f"projection {each.key} is stored with another state than the log gives"
+                self.findings.add("projection", each.stored or 0, text)
+
+    async def _head(self, findings: Findings | None = None) -> Standing:
+        return await look_at_head(self._inspector, self._session, findings)
+
+
+async def _is_listed(inspector: Inspector, session: str) -> bool:
+    key = inspector.keys.sessions(inspector.keys.bucket(session))
+    return bool(await inspector.fields(key, (session,)))

@@ -1,0 +1,59 @@
+"""`lanebus close` and `lanebus reopen`."""
+
+from tests.handlers.command_line import CommandLine, objects
+
+__all__ = ()
+
+
+def kinds(lanebus: CommandLine) -> list[object]:
+    """What stands in the log: who speaks, or the kind of a note."""
+    messages = [entry["message"] for entry in objects(lanebus("tail", "s").out)]
+    return [message.get("kind", message["role"]) for message in messages if isinstance(message, dict)]
+
+
+def test_a_session_is_closed_with_its_last_words_and_opened_again(lanebus: CommandLine) -> None:
+    lanebus("publish", "s", "hello")
+    answer = lanebus("close", "s", "thanks", "bye", "--reason", "solved")
+    assert answer.object == {"session": "s", "is_closed": True, "positions": [2, 3, 4], "is_duplicate": False}
+    message = objects(lanebus("tail", "s").out)[-1]["message"]
+    assert isinstance(message, dict)
+    assert message == {"role": "extension", "kind": "session.closed", "data": {"reason": "solved"}}
+    for words in (["publish", "s", "more"], ["close", "s"]):
+        refused = lanebus(*words)
+        assert (refused.code, refused.out, refused.err) == (1, "", "error: session 's' is closed\n")
+    assert lanebus("sessions").object["is_closed"] is True
+    answer = lanebus("reopen", "s", "once more")
+    assert answer.object == {"session": "s", "is_closed": False, "positions": [5, 6], "is_duplicate": False}
+    assert lanebus("publish", "s", "more").code == 0
+    assert kinds(lanebus) == ["user", "user", "user", "session.closed", "session.reopened", "user", "user"]
+    assert lanebus("verify", "--all").code == 0
+
+
+def test_the_same_key_closes_once(lanebus: CommandLine) -> None:
+    lanebus("publish", "s", "hello")
+    first = lanebus("close", "s", "--key", "k").object
+    assert lanebus("close", "s", "--key", "k").object == {**first, "is_duplicate": True}
+    again = lanebus("reopen", "s", "--key", "r").object
+    assert lanebus("reopen", "s", "--key", "r").object == {**again, "is_duplicate": True}
+
+
+def test_a_session_that_has_moved_on_is_not_closed(lanebus: CommandLine) -> None:
+    lanebus("publish", "s", "hello")
+    assert lanebus("close", "s", "--expected", "5").code == 1
+    assert lanebus("sessions").object["is_closed"] is False
+    assert lanebus("close", "s", "--expected", "1").code == 0
+
+
+def test_a_misspelt_session_is_neither_closed_nor_made(lanebus: CommandLine) -> None:
+    for name in ("close", "reopen"):
+        answer = lanebus(name, "nosuch")
+        assert (answer.code, answer.out) == (1, "")
+        assert answer.err.startswith("error: session 'nosuch' has no entries")
+    assert lanebus("sessions").out == ""
+
+
+def test_a_terminal_shows_where(lanebus: CommandLine) -> None:
+    lanebus("publish", "s", "hello")
+    assert lanebus.at_terminal("close", "s").out == "s: closed at position 2\n"
+    assert lanebus.at_terminal("reopen", "s").out == "s: open at position 3\n"
+    assert lanebus("close", "s", " ").code == 2

@@ -1,0 +1,378 @@
+"""Stored logs that are whole, and what is told of those that somebody else has written to."""
+
+import tracemalloc
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from bus import Delta, Lane
+from bus.bus import BUCKETS
+from bus.head import Incarnation
+from bus.keys import ALL_BYTES, Keys
+from handlers.projections.projection import project
+from handlers.projections.turns import TURNS
+from handlers.projections.usage import USAGE
+from handlers.transcripts.importer import import_transcript
+from handlers.verify import verify_all, verify_session
+from handlers.verify.entries import EntryCheck
+from handlers.verify.orphans import part_of
+from handlers.verify.problem import Findings
+from handlers.verify.standing import read_standing
+from tests.bus.resp import Resp
+from tests.contract.said import said, told
+from tests.servers import RealServer
+
+__all__ = ()
+
+KEYS = Keys()
+BUCKET = KEYS.bucket("s")
+HEAD, LLM, EXT, LIVE = KEYS.head("s"), KEYS.lane("s", Lane.LLM), KEYS.lane("s", Lane.EXTENSION), KEYS.live("s")
+CHECKPOINTS, CALLERS, INDEX = KEYS.checkpoints("s"), KEYS.caller_keys("s"), KEYS.index(BUCKET)
+SESSIONS = KEYS.sessions(BUCKET)
+HEADER = "1 1700000000000 somebody"
+USER = '{"role":"user","content":"x"}'
+NOTE = '{"role":"extension","kind":"k","data":"x"}'
+DELTA = Delta(kind="text", message_id="m", delta="x").to_json()
+
+Plant = Callable[[Resp], object]
+
+
+async def make(server: RealServer) -> None:
+    """A session `s` with seven entries, the last in the LLM lane; of what may be stored of one, some of everything."""
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await session.publish(said("a"), told("b"))
+        await session.publish(said("c"), key="mine")
+        await session.publish(told("d"), said("e"), told("f"))
+        await project(session, USAGE)
+        await project(session, TURNS)
+        await session.publish(said("g"), wake=True)
+        await session.preview(Delta(kind="text", message_id="m", delta="Hel"))
+        await bus.session("t").publish(told("another"))
+
+
+def entry(lane: str, entry_id: str, body: str, header: str = HEADER) -> Plant:
+    """An entry that only stands in the lane."""
+    return lambda say: say("XADD", lane, entry_id, "h", header, "m", body)
+
+
+def appended(lane: str, *fields: str) -> Plant:
+    """Entry 8, as if the bus had appended it."""
+
+    def plant(say: Resp) -> None:
+        size = len(fields[3]) if len(fields) > 3 else 0
+        say("MULTI")
+        say("XADD", lane, "8-0", *fields)
+        say("HSET", HEAD, "position", "8")
+        say("HINCRBY", HEAD, "bytes", str(size))
+        say("HINCRBY", SESSIONS, ALL_BYTES, str(size))
+        say("EXEC")
+
+    return plant
+
+
+def command(*words: str) -> Plant:
+    return lambda say: say(*words)
+
+
+def incarnation(say: Resp) -> None:
+    past = say("HGET", HEAD, "incarnations")
+    say("HSET", HEAD, "incarnations", f"{past} later:99", "incarnation", "later")
+
+
+def replaced(key: str) -> Plant:
+    def plant(say: Resp) -> None:
+        say("DEL", key)
+        say("SET", key, "x")
+
+    return plant
+
+
+PLANTED: dict[str, tuple[Plant, str, int]] = {
+    "an entry is gone": (command("XDEL", LLM, "3-0"), "hole", 3),
+    "the last entry is gone": (command("XDEL", LLM, "7-0"), "hole", 7),
+    "the first entries are gone": (command("XTRIM", LLM, "MINID", "2"), "hole", 1),
+    "a position in both lanes": (entry(EXT, "7-0", NOTE), "double", 7),
+    "an id between": (entry(EXT, "7-5", NOTE), "id", 7),
+    "other fields": (appended(LLM, "x", "y"), "header", 8),
+    "another name for the header": (appended(LLM, "x", HEADER, "m", USER), "header", 8),
+    "a header without a time": (appended(LLM, "h", "1 me", "m", USER), "header", 8),
+    "no message": (appended(LLM, "h", HEADER, "m", "BAD"), "unreadable", 8),
+    "a message of the other lane": (appended(LLM, "h", HEADER, "m", NOTE), "unreadable", 8),
+    "a newer version": (appended(EXT, "h", "9 1700000000000 me", "m", NOTE), "unreadable", 8),
+    "an entry above the head": (entry(LLM, "8-0", USER), "above_head", 8),
+    "the head is gone": (command("DEL", HEAD), "head", 0),
+    "the head has no number": (command("HSET", HEAD, "position", "x"), "head", 0),
+    "the head has no number of bytes": (command("HSET", HEAD, "bytes", "-1"), "head", 0),
+    "the head has an unknown state": (command("HSET", HEAD, "state", "asleep"), "head", 0),
+    "more was trimmed than there is": (command("HSET", HEAD, "trimmed", "99"), "head", 99),
+    "it is not listed": (command("HDEL", SESSIONS, "s"), "head", 0),
+    "the head counts other bytes": (command("HINCRBY", HEAD, "bytes", "1"), "bytes", 0),
+    "an incarnation that has not begun": (incarnation, "incarnation", 99),
+    "a producer beyond the end": (command("HSET", HEAD, "p:x", "1 99 a "), "producer", 99),
+    "a producer without numbers": (command("HSET", HEAD, "p:x", "y"), "producer", 0),
+    "a producer that leaves one out": (command("HSET", HEAD, "p:x", "3 2 a |1 1 a "), "producer", 0),
+    "a caller's key beyond the end": (command("HSET", CALLERS, "k", "99+1+a"), "caller_key", 99),
+    "a caller's key without numbers": (command("HSET", CALLERS, "k", "y"), "caller_key", 0),
+    "a caller's key of a lost log": (command("HSET", CALLERS, "k", "3+1+lost"), "caller_key", 3),
+    "a reader beyond the end": (command("HSET", CHECKPOINTS, "r:me", "99-0.a"), "checkpoint", 99),
+    "a checkpoint that is none": (command("HSET", CHECKPOINTS, "r:me", "y"), "checkpoint", 0),
+    "a state nobody knows of": (command("HDEL", CHECKPOINTS, f"p:usage@{USAGE.version}"), "checkpoint", 0),
+    "a checkpoint without its state": (command("HSET", CHECKPOINTS, "p:other@3", "2"), "checkpoint", 0),
+    "a stored state of something else": (
+        command("HSET", KEYS.projection("s", "usage", USAGE.version), "state", "{}"),
+        "projection",
+        6,
+    ),
+    "a pointer beyond the end": (command("XADD", INDEX, "*", "s", "s", "z", "99", "w", ""), "pointer", 99),
+    "a live delta beyond the end": (entry(LIVE, "99-1", DELTA), "live", 99),
+    "a live delta that is none": (entry(LIVE, "7-9", "BAD"), "live", 7),
+    "a key of another type": (replaced(LIVE), "wrong_type", 0),
+    "a head of another type": (replaced(HEAD), "wrong_type", 0),
+    "a lane of another type": (replaced(EXT), "wrong_type", 0),
+}
+"""what somebody did to session `s` → what is told of it, and where"""
+
+
+@pytest.mark.parametrize("what", PLANTED)
+async def test_what_is_wrong_with_a_session_is_told_and_nothing_else(server: RealServer, what: str) -> None:
+    plant, kind, position = PLANTED[what]
+    await make(server)
+    with server.talk() as say:
+        plant(say)
+    async with server.bus() as bus:
+        report = await verify_session(bus, "s")
+        assert report is not None
+        assert [(problem.kind, problem.position) for problem in report.problems] == [(kind, position)]
+        assert report.problems[0].session == "s"
+        assert not report.is_whole
+        other = await verify_session(bus, "t")
+        assert other is not None
+        assert other.is_whole
+
+
+ELSEWHERE = KEYS.lane("elsewhere", Lane.LLM)
+PLANTED_OUTSIDE: dict[str, tuple[Plant, str]] = {
+    "a bucket counts other bytes": (command("HINCRBY", SESSIONS, ALL_BYTES, "5"), "bucket_bytes"),
+    "a bucket counts in words": (command("HSET", SESSIONS, ALL_BYTES, "y"), "bucket_bytes"),
+    "a lane of no session": (entry(ELSEWHERE, "1-0", USER), "orphan"),
+    "a head of no session": (command("HSET", KEYS.head("elsewhere"), "position", "1"), "orphan"),
+    "a key in another bucket": (command("SET", f"lanebus:{{{(BUCKET + 1) % BUCKETS}}}:s:s:live", "x"), "orphan"),
+    "a key of no kind": (command("SET", "lanebus:odd", "x"), "orphan"),
+    "a part that no session has": (command("SET", f"{LLM}:rebuilt", "x"), "orphan"),
+    "a pointer to no session": (command("XADD", INDEX, "*", "s", "elsewhere", "z", "1", "w", ""), "pointer"),
+    "a pointer to nowhere": (command("XADD", INDEX, "*", "x", "y"), "pointer"),
+    "an index of another type": (replaced(INDEX), "wrong_type"),
+}
+"""what somebody did beside the sessions → what is told"""
+
+
+@pytest.mark.parametrize("what", PLANTED_OUTSIDE)
+async def test_what_is_wrong_beside_the_sessions_is_told_and_nothing_else(server: RealServer, what: str) -> None:
+    plant, kind = PLANTED_OUTSIDE[what]
+    await make(server)
+    with server.talk() as say:
+        plant(say)
+    async with server.bus() as bus:
+        reports = [report async for report in verify_all(bus)]
+    assert [(problem.session, problem.kind) for report in reports for problem in report.problems] == [("", kind)]
+    assert sorted(report.session for report in reports) == ["", "s", "t"]
+
+
+async def test_whole_sessions_are_whole_also_after_restarts_and_ends(server: RealServer) -> None:
+    await make(server)
+    for _ in range(3):
+        server.kill()
+        server.start()
+        async with server.bus() as bus:
+            await bus.session("s").publish(said("again"), key="mine too")
+            await bus.session("s").publish(told("again"))
+            await project(bus.session("s"), USAGE)
+    async with server.bus() as bus:
+        await bus.session("s").close(said("bye"), reason="done")
+        await bus.session("leased").acquire_lease("me", 5)
+        await bus.session("previewed").preview(Delta(kind="text", message_id="m", delta="Hel"))
+        assert await verify_session(bus, "leased") is None
+        reports = [report async for report in verify_all(bus)]
+    assert [report.problems for report in reports] == [(), (), ()]
+    assert {report.session: report.entries for report in reports} == {"s": 13, "t": 1, "": 0}
+
+
+async def test_a_real_session_is_whole(valkey: RealServer, seed_data: Path) -> None:
+    async with valkey.bus() as bus:
+        session = bus.session("pi")
+        await import_transcript(session, seed_data / "data" / "pi-session.jsonl")
+        await project(session, USAGE)
+        await project(session, TURNS)
+        [report, rest] = [report async for report in verify_all(bus)]
+    assert (report.entries, report.problems, report.notes) == (1003, (), ())
+    assert rest.is_whole
+
+
+async def test_there_is_no_report_of_a_session_that_does_not_exist(valkey: RealServer) -> None:
+    async with valkey.bus() as bus:
+        assert await verify_session(bus, "nosuch") is None
+
+
+async def test_a_log_that_grows_meanwhile_is_whole(valkey: RealServer) -> None:
+    async with valkey.bus() as bus, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+
+        async def publish() -> None:
+            while True:
+                await session.publish(said("a"), told("b"))
+                await session.preview(Delta(kind="text", message_id="m", delta="x"))
+
+        async def fold() -> None:
+            while True:
+                await project(session, USAGE)
+
+        await session.publish(said("first"))
+        tasks.start_soon(publish)
+        tasks.start_soon(fold)
+        entries: list[int] = []
+        for _ in range(10):
+            reports = [report async for report in verify_all(bus)]
+            assert [report.problems for report in reports] == [(), ()]
+            entries += [report.entries for report in reports if report.session]
+        assert (await session.head()).position > entries[-1] > entries[0]
+        tasks.cancel_scope.cancel()
+
+
+async def test_entries_that_were_set_aside_are_shown(server: RealServer) -> None:
+    await make(server)
+    async with server.bus() as bus:
+        server.do("XADD", LLM, "8-0", "h", HEADER, "m", "FORGED")
+        await bus.session("s").publish(said("h"))
+        report = await verify_session(bus, "s")
+    assert report is not None
+    assert report.is_whole
+    assert len(report.notes) == 1
+    assert "8-0" in report.notes[0]
+    assert "FORGED" in report.notes[0]
+
+
+async def test_a_log_whose_beginning_is_gone_by_intent_is_whole_and_its_projections_are_not_proven(
+    server: RealServer,
+) -> None:
+    await make(server)
+    with server.talk() as say:
+        say("XTRIM", LLM, "MINID", "3")
+        say("XTRIM", EXT, "MINID", "3")
+        say("HSET", HEAD, "trimmed", "2")
+        gone = len(said("a").to_json_bytes()) + len(told("b").to_json_bytes())
+        say("HINCRBY", HEAD, "bytes", str(-gone))
+    async with server.bus() as bus:
+        report = await verify_session(bus, "s")
+    assert report is not None
+    assert (report.entries, report.problems) == (5, ())
+    assert "begins at 3" in report.notes[0]
+    assert "not proven" in report.notes[1]
+
+
+@asynccontextmanager
+async def peak(limit_bytes: int) -> AsyncGenerator[None, None]:
+    """The block never holds more than that at a time."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < limit_bytes
+    finally:
+        tracemalloc.stop()
+
+
+async def test_a_long_log_is_not_held_in_memory(valkey: RealServer) -> None:
+    async with valkey.bus() as bus:
+        session = bus.session("s")
+        for _ in range(30):
+            await session.publish(*[said(20_000 * "x") for _ in range(25)], *[told(20_000 * "x") for _ in range(25)])
+        async with peak(12_000_000):  # of 30 MB; a page of each lane, as it came and as it is read
+            report = await verify_session(bus, "s")
+    assert report is not None
+    assert (report.entries, report.problems) == (1_500, ())
+
+
+async def test_a_session_that_is_all_wrong_is_told_of_in_part(valkey: RealServer) -> None:
+    async with valkey.bus() as bus:
+        await bus.session("s").publish(said("a"))
+        with valkey.talk() as say:
+            for index in range(1, 1_200):
+                say("XADD", LLM, f"1-{index}", "x", "y")
+        report = await verify_session(bus, "s")
+    assert report is not None
+    assert (len(report.problems), report.unlisted) == (1_000, 199)
+
+
+# --- the parts that are pure --------------------------------------------------------------------------------------
+
+
+def found(check: Callable[[Findings], object]) -> list[tuple[str, int]]:
+    findings = Findings("s")
+    check(findings)
+    return [(problem.kind, problem.position) for problem in findings.problems]
+
+
+def incarnations(text: str, newest: str, position: int = 20) -> Callable[[Findings], object]:
+    fields = {"position": str(position), "incarnations": text, "incarnation": newest}
+    return lambda findings: read_standing({name: value.encode() for name, value in fields.items()}, findings)
+
+
+def test_incarnations_follow_each_other() -> None:
+    assert found(incarnations("a:0 b:10 c:11", "c")) == []
+    assert found(incarnations("", "")) == []
+    assert found(incarnations("a:0 b:10 c:10", "c")) == [("incarnation", 10)]
+    assert found(incarnations("a:10 b:0", "b")) == [("incarnation", 0)]
+    assert found(incarnations("a:0 a:10", "a")) == [("incarnation", 0)]
+    assert found(incarnations("a:0 b:20", "b")) == [("incarnation", 20)]
+    assert found(incarnations("a:0 b:10", "a")) == [("incarnation", 0)]
+    assert found(incarnations("a", "")) == [("incarnation", 0)]
+
+
+def test_an_entry_is_of_the_incarnation_that_wrote_it() -> None:
+    standing = read_standing({"position": b"20", "incarnations": b"a:5 b:10", "incarnation": b"b"}, Findings("s"))
+    assert standing.incarnations == (Incarnation("a", 5), Incarnation("b", 10))
+    assert [standing.incarnation_of(position) for position in (5, 6, 10, 11)] == [None, "a", "a", "b"]
+
+
+def test_several_holes_are_told_each_by_itself() -> None:
+    def check(findings: Findings) -> None:
+        walk = EntryCheck(findings, 3)
+        for position in (4, 5, 8):
+            fields = (b"h", HEADER.encode(), b"m", USER.encode())
+            walk.take(Lane.LLM, (f"{position}-0".encode(), fields))
+        walk.end(10)
+        assert (walk.entries, walk.size_bytes) == (3, 3 * len(USER))
+
+    assert found(check) == [("hole", 3), ("hole", 6), ("hole", 9)]
+
+
+def test_a_suspicion_is_a_problem_only_beyond_the_end() -> None:
+    def check(findings: Findings) -> None:
+        findings.suspect("producer", 5, "x")
+        findings.suspect("producer", 6, "y")
+        findings.settle(5)
+        findings.settle(0)
+
+    assert found(check) == [("producer", 6)]
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("n:config", (0, "", "config")),
+        ("n:media:ab", (0, "", "media:ab")),
+        ("n:{3}:index", (3, "", "index")),
+        ("n:{3}:dead:workers", (3, "", "dead:workers")),
+        ("n:{3}:s:one:llm", (3, "one", "llm")),
+        ("n:{3}:s:one:p:usage@1", (3, "one", "p:usage@1")),
+        ("n:{3}:s:one:p:usage", None),
+        ("n:{3}:s:a b:llm", None),
+        ("n:{3}:other", None),
+        ("n:other", None),
+    ],
+)
+def test_a_key_tells_what_it_is_of(name: str, part: tuple[int, str, str] | None) -> None:
+    assert part_of("n", name) == part
