@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from bus.codec import VERSION, Entry
 from bus.envelope import Cursor
-from bus.errors import Refused, Unavailable
+from bus.errors import Refused
 from bus.keys import Keys
 from bus.messages.lanes import Lane
 
 if TYPE_CHECKING:
-    from bus.connection import Argument, Link, LinkPool, Reply
+    from bus.connection import Argument, Pool, Reply
 
 __all__ = (
     "Append",
@@ -121,7 +121,7 @@ def publish_command(keys: Keys, producer: str, appends: Sequence[Append]) -> tup
 class Log:
     """The steps that are not group-committed, on a pool of links. All of them are safe to send twice."""
 
-    def __init__(self, pool: LinkPool, keys: Keys) -> None:
+    def __init__(self, pool: Pool, keys: Keys) -> None:
         self._pool, self._keys = pool, keys
 
     async def head(self, session: str) -> SessionHead:
@@ -167,7 +167,7 @@ class Log:
         """
         names = (self._keys.head(session), self._keys.live(session))
         arguments: tuple[Argument, ...] = (producer, VERSION, LIVE_LENGTH, int(LIVE_SECONDS * 1000), *bodies)
-        reply = await self._once(PREVIEW, names, arguments)
+        reply = await self._run(PREVIEW, names, arguments, again=False)
         return Cursor.parse(cast("bytes", reply).decode())
 
     async def set_aside(self, session: str, lane: Lane) -> list[str]:
@@ -180,9 +180,9 @@ class Log:
         )
         return [name.decode() for name in cast("list[bytes]", await self._run(SET_ASIDE, names, (session, lane.value)))]
 
-    async def unblock(self, client_id: int) -> None:
-        """Let another link's blocked read come back with nothing."""
-        await self._pool.call("CLIENT", "UNBLOCK", client_id)
+    async def unblock(self, client_id: int, session: str) -> None:
+        """Let the blocked read of another link, to this session's server, come back with nothing."""
+        await self._pool.call("CLIENT", "UNBLOCK", client_id, at=self._keys.head(session))
 
     async def load_projection(self, session: str, name: str, version: int) -> Checkpoint | None:
         """The stored state of a projection; None if there is none."""
@@ -202,32 +202,17 @@ class Log:
         arguments: tuple[Argument, ...] = (step, lease.owner, lease.epoch, int(seconds * 1000))
         return cast("int", await self._run(LEASE, (self._keys.head(lease.session),), arguments))
 
-    async def _run(self, script: _Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
+    async def _run(
+        self, script: _Script, keys: Sequence[str], arguments: Sequence[Argument], *, again: bool = True
+    ) -> Reply:
+        """Run a script; `again` where no answer comes, as every step here but `preview` may run twice."""
+        command = script.command(keys, arguments)
         try:
-            return await self._once(script, keys, arguments)
-        except Refused:
-            raise
-        except Unavailable:  # an idle link may have died unseen, and every step here but `preview` may run twice
-            await self._pool.drop_idle()
-            return await self._once(script, keys, arguments)
-
-    async def _once(self, script: _Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
-        # Imported here, as importing the bus leaves the client alone.
-        from bus.connection import answer_in_time  # noqa: PLC0415
-
-        async with self._pool.link() as link:
-            with answer_in_time():
-                return await _run_on(link, script, keys, arguments)
-
-
-async def _run_on(link: Link, script: _Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
-    command = script.command(keys, arguments)
-    try:
-        return await link.call(*command)
-    except Refused as error:
-        if error.code != "NOSCRIPT":
-            raise
-    return await link.call("EVAL", script.text, *command[2:])
+            return await self._pool.call(*command, again=again)
+        except Refused as error:
+            if error.code != "NOSCRIPT":
+                raise
+        return await self._pool.call("EVAL", script.text, *command[2:], again=again)
 
 
 def head_command(keys: Keys, session: str) -> tuple[Argument, ...]:

@@ -259,7 +259,7 @@ async def test_an_entry_is_not_lost_between_many_live_pieces(
 
 async def test_the_hub_forgets_who_has_left(server: RealServer) -> None:
     async with server.bus() as bus:
-        hub = bus._hub  # pyright: ignore[reportPrivateUsage]  # whether it forgets shows nowhere else
+        hub = bus._shards.of("s").hub  # pyright: ignore[reportPrivateUsage]  # whether it forgets shows nowhere else
         session = bus.session("s")
         await session.publish(said("0"))
         async for _ in session.follow():
@@ -325,9 +325,9 @@ async def test_a_follower_is_told_of_another_log_that_is_longer_already(server: 
 
 
 async def test_a_way_that_went_dead_without_a_sign_is_left(server: RealServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("bus.hub.BLOCK_MS", "bus.consumer.BLOCK_MS"):
+    for name in ("bus.hub.BLOCK_MS", "bus.group_reader.BLOCK_MS"):
         monkeypatch.setattr(name, 100)
-    for name in ("bus.hub.SILENCE_SECONDS", "bus.connection.ANSWER_SECONDS", "bus.publisher.ANSWER_SECONDS"):
+    for name in ("bus.hub.SILENCE_SECONDS", "bus.pool.ANSWER_SECONDS", "bus.publisher.ANSWER_SECONDS"):
         monkeypatch.setattr(name, 0.3)
     async with proxy(server.socket) as way, Bus.open(way.url) as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")

@@ -175,7 +175,7 @@ async def _preview(bus: Bus) -> None:
 
 def is_at_rest(bus: Bus) -> bool:
     """Nobody follows, no link is in use, and those that are idle are whole."""
-    hub, pool = bus._hub, bus._pool  # pyright: ignore[reportPrivateUsage]  # a leak shows nowhere else
+    hub, pool = bus._shards.of("s").hub, bus._pool  # pyright: ignore[reportPrivateUsage]  # a leak shows nowhere else
     return hub.followed == {} and pool.borrowed == 0 and not any(link.is_broken for link in pool.idle)
 
 
