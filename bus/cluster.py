@@ -275,9 +275,8 @@ class ClusterPool:
         async def send(server: Server, share: list[int]) -> None:
             try:
                 asked = [commands[index] for index in share]
-                found.extend(
-                    zip(share, await self._pool(server).attempt(asked, more_seconds, again=again), strict=True)
-                )
+                replies = await self._pool(server).attempt(asked, more_seconds, again=again)
+                found.extend(zip(share, replies, strict=True))
             except Unavailable as fault:
                 self._cluster.doubt()
                 faults.append(fault)

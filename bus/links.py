@@ -300,7 +300,9 @@ def _code(error: Exception) -> str:
 def _refused(error: Exception) -> Refused:
     # Only the first word: the client quotes arguments, and so messages, in the rest. Where to go instead is no message.
     if isinstance(error, AskError):
-        return Redirected(_code(error), error.slot_id, error.host.strip("[]?"), error.port)
+        slot, _, address = str(error.args[0]).partition(" ")
+        host, _, port = address.rpartition(":")
+        return Redirected(_code(error), int(slot), host.strip("[]?"), int(port))
     return Refused(_code(error) or type(error).__name__)
 
 

@@ -49,7 +49,7 @@ class Pool(Protocol):
     async def call_many(
         self, commands: Sequence[Sequence[Argument]], *, more_seconds: float = 0.0
     ) -> list[Reply | Refused]:
-        """Several commands in one write a server; sent again once, as `call` says. Those of a session keep their order."""
+        """Several commands in one write a server; sent again once, as `call` says. A session's keep their order."""
         ...
 
     async def call_each(self, *command: Argument) -> list[Reply]:
