@@ -12,18 +12,22 @@ import anyio
 
 from bus.consumer import Consumer
 from bus.errors import Refused, SetupError, UnsafeServer
+from bus.head import SessionHead
+from bus.hub import Hub
 from bus.keys import BUCKETS, Keys, check_session_id
-from bus.log import Log, SessionHead
+from bus.limits import Limits, Quota
+from bus.log import Log
 from bus.media.offload import Offload
 from bus.media.redis_media import RedisMedia
 from bus.media.store import MediaStore
 from bus.messages.media import INLINE_LIMIT_BYTES
+from bus.publisher import Publisher
 from bus.server import open_server
 from bus.session import Session
 from bus.shards import Shards
 
 if TYPE_CHECKING:
-    from bus.connection import Pool, Topology
+    from bus.connection import Pool, Route, Topology
 
 __all__ = ("Bus", "DurabilityWarning")
 
@@ -49,13 +53,26 @@ class Bus:
     """An open bus. All sessions of one process share its publisher, its reader and its media store."""
 
     def __init__(
-        self, topology: Topology, pool: Pool, keys: Keys, media: MediaStore, inline_limit_bytes: int | None
+        self,
+        topology: Topology,
+        pool: Pool,
+        keys: Keys,
+        media: MediaStore,
+        *,
+        inline_limit_bytes: int | None,
+        limits: Limits,
     ) -> None:
         self.media = media
         """where large media are"""
         self._topology, self._pool, self._keys = topology, pool, keys
         self._log = Log(pool, keys)
-        self._shards = Shards(topology, keys, self._log, lambda: Offload(media, inline_limit_bytes))
+        quota = Quota(self._log, limits)
+
+        def publisher(route: Route) -> Publisher:
+            offload = Offload(media, inline_limit_bytes)
+            return Publisher(route, keys, self._log, offload, limits=limits, quota=quota)
+
+        self._shards = Shards(topology, keys, publisher, lambda route: Hub(route, keys, self._log))
 
     @classmethod
     @asynccontextmanager
@@ -67,6 +84,7 @@ class Bus:
         namespace: str = "lanebus",
         media: MediaStore | None = None,
         inline_limit_bytes: int | None = INLINE_LIMIT_BYTES,
+        limits: Limits | None = None,
     ) -> AsyncGenerator[Self, None]:
         """A bus for the length of the block.
 
@@ -79,6 +97,7 @@ class Bus:
             media: where large media go; None is the server of the bus itself. All buses of a namespace need the same.
             inline_limit_bytes: inline media of this decoded size and more go there as they are published; None leaves
                 all in their messages.
+            limits: what a publish of this process may not go beyond; None limits the single message alone.
 
         Raises:
             SetupError: the settings cannot work: its subclasses say what to change.
@@ -101,7 +120,7 @@ class Bus:
                 media_pool = topology.pool(MEDIA_LINKS)
                 stack.push_async_callback(media_pool.close)
                 media = RedisMedia(media_pool, keys)
-            bus = cls(topology, pool, keys, media, inline_limit_bytes)
+            bus = cls(topology, pool, keys, media, inline_limit_bytes=inline_limit_bytes, limits=limits or Limits())
             failure: BaseException | None = None
             async with anyio.create_task_group() as tasks:
                 bus._shards.start(tasks)

@@ -11,18 +11,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import anyio
 
 from bus.errors import Closed
-from bus.hub import Hub
-from bus.publisher import Publisher
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from anyio.abc import TaskGroup
 
-    from bus.connection import Topology
+    from bus.connection import Route, Topology
+    from bus.hub import Hub
     from bus.keys import Keys
-    from bus.log import Log
-    from bus.media.offload import Offload
+    from bus.publisher import Publisher
 
 __all__ = ("Shard", "Shards")
 
@@ -37,9 +35,11 @@ class Shard(NamedTuple):
 class Shards:
     """All that were needed so far, and the way to the next."""
 
-    def __init__(self, topology: Topology, keys: Keys, log: Log, offload: Callable[[], Offload]) -> None:
-        """`offload` makes what puts large media away for one publisher."""
-        self._topology, self._keys, self._log, self._offload = topology, keys, log, offload
+    def __init__(
+        self, topology: Topology, keys: Keys, publisher: Callable[[Route], Publisher], hub: Callable[[Route], Hub]
+    ) -> None:
+        """Takes what makes a publisher and a hub, given the way to a shard's server."""
+        self._topology, self._keys, self._publisher, self._hub = topology, keys, publisher, hub
         self._made: dict[int, Shard] = {}
         self._tasks: TaskGroup | None = None
 
@@ -62,7 +62,7 @@ class Shards:
         if self._tasks is None:
             raise Closed("bus")
         route = self._topology.route(self._keys.index(number))
-        shard = Shard(Publisher(route, self._keys, self._log, self._offload()), Hub(route, self._keys, self._log))
+        shard = Shard(self._publisher(route), self._hub(route))
         self._made[number] = shard
         self._tasks.start_soon(shard.publisher.run)
         self._tasks.start_soon(shard.hub.run)
