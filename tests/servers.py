@@ -100,13 +100,13 @@ class RealServer:
         assert self._process is not None
         return self._process.pid
 
-    def start(self) -> None:
-        """Start it and wait until it answers."""
+    def start(self, *, is_waiting: bool = True) -> None:
+        """Start it and wait until it answers, unless told otherwise."""
         settings = ["--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.directory), "--save", ""]
         settings += ["--appendonly", "yes", "--appendfsync", "always", "--logfile", "", "--daemonize", "no"]
         self._process = spawn(str(self.binary), *settings, *self.options)
         deadline = time.monotonic() + 30
-        while True:
+        while is_waiting:
             with suppress(OSError), self.talk() as say:
                 if "loading:0" in str(say("INFO", "persistence")):
                     return
