@@ -69,7 +69,10 @@ class SentinelRoute:
         raise SetupError(f"the Sentinels know no service {self._service!r}")
 
     async def _ask(self, sentinel: Server) -> tuple[bytes, bytes] | None:
-        link = await sentinel.connect()
+        try:
+            link = await sentinel.connect()
+        except SetupError:
+            raise SetupError("a Sentinel refused the user or password") from None
         try:
             answer = await link.call("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service)
         except Refused as refusal:

@@ -40,13 +40,18 @@ DEADLINE = 20.0
 """Seconds to wait for what must come at all; for a machine under load, not a claim about speed."""
 
 
-# Ends a server when the tests are killed; it outlives exec. Linux only.
-_TIED = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execv(sys.argv[1], sys.argv[1:])"
+# Ends a server when the tests are killed, also before this was said; it outlives exec. Linux only.
+_TIED = """
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 9)
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.argv[2], sys.argv[2:])
+"""
 
 
 def spawn(*command: str) -> subprocess.Popen[bytes]:
     """A process that ends with this one, whatever ends it."""
-    tied = [sys.executable, "-I", "-S", "-c", _TIED] if sys.platform == "linux" else []
+    tied = [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid())] if sys.platform == "linux" else []
     return subprocess.Popen([*tied, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 

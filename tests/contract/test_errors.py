@@ -7,7 +7,7 @@ from functools import partial
 import anyio
 import pytest
 
-from bus import Bus, Consumer, SetupError, Unavailable
+from bus import Bus, Consumer, Lane, LogRolledBack, SetupError, Unavailable
 from bus.errors import Refused
 from bus.keys import Keys
 from tests.clusters import SERVICE, RealCluster, RealSentinel
@@ -174,6 +174,62 @@ async def test_a_server_that_is_made_a_replica_is_waited_for(process: RealServer
 
 
 async def test_what_a_failover_loses_is_told_and_the_rest_is_whole(sentinel: RealSentinel) -> None:
+    primary = sentinel.primary
+    (replica,) = (server for server in sentinel.servers.values() if server is not primary)
+    lane = Keys().lane("s", Lane.LLM)
+    async with sentinel.bus() as bus, anyio.create_task_group() as tasks:
+        session, outcomes = bus.session("s"), list[Exception]()
+
+        async def follow() -> None:
+            try:
+                async for _ in session.follow():
+                    pass
+            except LogRolledBack as error:
+                outcomes.append(error)
+
+        tasks.start_soon(follow)
+        await session.publish(said("a"), said("b"))
+        await eventually(lambda: replica.do("XLEN", lane) == 2)
+        replica.pause()
+        primary.do("CLIENT", "KILL", "TYPE", "replica")
+        await session.publish(said("c"), said("d"))
+        lost = (await session.head()).cursor
+        primary.kill()
+        replica.resume()
+        with pytest.raises(LogRolledBack) as caught:
+            await session.publish(said("e"), seconds=60)
+        assert (caught.value.seen, caught.value.found) == (4, 2)
+        assert (await session.publish(said("e"), said("f"), said("g"))).positions == (3, 4, 5)
+        await eventually(lambda: len(outcomes) == 1)
+        with pytest.raises(LogRolledBack):
+            await anext(session.read(after=lost))
+        assert await words(session) == ["a", "b", "e", "f", "g"]
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_primary_that_became_a_replica_is_left_though_its_links_live_on(sentinel: RealSentinel) -> None:
+    """READONLY, inside of a script too: all links to it are left, and the Sentinel is asked anew."""
+    (port, primary), (other_port, other) = sorted(
+        sentinel.servers.items(), key=lambda item: item[0] != sentinel.primary_port
+    )
+    async with sentinel.bus() as bus:
+        session = bus.session("s")
+        await session.publish(said("a"))
+        lease = await session.acquire_lease("me", 60)
+        assert lease is not None
+        await eventually(lambda: other.do("HGET", Keys().head("s"), "epoch") == "1")
+        sentinel.ask("SENTINEL", "REMOVE", SERVICE)
+        other.do("REPLICAOF", "NO", "ONE")
+        sentinel.ask("SENTINEL", "MONITOR", SERVICE, "127.0.0.1", str(other_port), "1")
+        primary.do("REPLICAOF", "127.0.0.1", "1")
+        assert (await session.publish(said("b"))).position == 2
+        assert (await session.head()).position == 2  # by a link of the other one, or it would be 1
+        assert await session.renew_lease(lease, 60)
+        assert other.do("XLEN", Keys().lane("s", Lane.LLM)) == 2
+    assert port != other_port
+
+
+async def test_a_failover_under_load_loses_nothing_untold(sentinel: RealSentinel) -> None:
     async with sentinel.bus() as bus, traffic(bus, *NAMES) as running:
         before = sentinel.primary_port
         assert sentinel.ask("SENTINEL", "FAILOVER", SERVICE) == "OK"
@@ -208,6 +264,10 @@ async def test_a_server_that_reads_its_file_is_waited_for(process: RealServer) -
     process.options = ("--key-load-delay", "200")  # microseconds; it looks at its clients every 1,024 commands
     async with process.bus() as bus, traffic(bus, *NAMES) as running:
         await bus.session("long").publish(*[told("x")] * 8_000)
+        process.kill()
+        process.start(is_waiting=False)
+        await eventually(lambda: is_loading(process))
+        assert (await bus.session("long").head()).position == 8_000
         process.kill()
         process.start(is_waiting=False)
         await eventually(lambda: is_loading(process))
