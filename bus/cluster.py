@@ -303,7 +303,7 @@ class ClusterPool:
 
 
 _KEY_PLACES = {"EVAL": 3, "EVALSHA": 3, "MEMORY": 2, "OBJECT": 2, "XGROUP": 2, "XINFO": 2}
-_KEYLESS = frozenset({"CLIENT", "CONFIG", "INFO", "PING", "SCRIPT", "TIME", "WAIT"})
+_KEYLESS = frozenset({"ACL", "BGREWRITEAOF", "CLIENT", "CONFIG", "INFO", "PING", "SCRIPT", "TIME", "WAIT", "WAITAOF"})
 
 
 def key_of(command: Sequence[Argument]) -> str:

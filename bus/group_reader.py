@@ -119,28 +119,26 @@ class GroupReader:
         return found
 
     async def _claim(self, link: Link) -> list[Work]:
-        """Take over what consumers left that have been quiet for too long: some of it, if there is any.
+        """Take over a part of what consumers left that have been quiet for too long.
 
-        A look at a part of what is pending may find nothing, so it goes on until there is something or no more.
+        Another part is looked at in the next turn, without waiting for what is new before, until there is no more: a
+        look may find nothing, as those whom the first entries belong to are at work.
         """
-        self._left = self._left or dict.fromkeys(self._streams, "0")
+        asked = list((self._left or dict.fromkeys(self._streams, "0")).items())
+        replies = await link.call_many(
+            [
+                ("XAUTOCLAIM", name, self.group, self.name, self._idle_ms, place, "COUNT", _COUNT)
+                for name, place in asked
+            ]
+        )
         found: list[Work] = []
-        while self._left and not found:
-            asked = list(self._left.items())
-            replies = await link.call_many(
-                [
-                    ("XAUTOCLAIM", name, self.group, self.name, self._idle_ms, place, "COUNT", _COUNT)
-                    for name, place in asked
-                ]
-            )
-            for (name, _), reply in zip(asked, replies, strict=True):
-                place, entries, *_ = cast("tuple[bytes, list[Entry]]", answered(reply))
-                found += await self._wanted(link, self._streams[name], entries)
-                if place == b"0-0":
-                    del self._left[name]
-                else:
-                    self._left[name] = place.decode()
-        self._claimed = anyio.current_time()
+        left: dict[str, str] = {}
+        for (name, _), reply in zip(asked, replies, strict=True):
+            place, entries, *_ = cast("tuple[bytes, list[Entry]]", answered(reply))
+            found += await self._wanted(link, self._streams[name], entries)
+            if place != b"0-0":
+                left[name] = place.decode()
+        self._left, self._claimed = left, anyio.current_time()
         return found
 
     async def _wanted(self, link: Link, bucket: int, entries: Sequence[Entry]) -> list[Work]:

@@ -69,6 +69,15 @@ async def test_a_consumer_of_the_same_name_begins_with_what_it_left(server: AnyS
         assert await take(bus.consumer("g", "c"), 1) == ["e"]
 
 
+async def test_what_it_left_comes_before_what_is_new_however_much_it_is(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        for _ in range(150):
+            await ring(bus, "a")
+        await take(bus.consumer("g", "c"), 150, ack=False)
+        await ring(bus, "new")
+        assert await take(bus.consumer("g", "c"), 151) == ["a"] * 150 + ["new"]
+
+
 async def test_what_is_pending_is_given_once_while_it_is_worked_at(server: AnyServer) -> None:
     async with server.bus() as bus:
         names = [f"s{index}" for index in range(100)]
@@ -94,6 +103,23 @@ async def test_what_a_dead_consumer_left_is_claimed_after_its_idle_time(server: 
         await ring(bus, "a")
         assert await take(bus.consumer("g", "dead"), 1, ack=False) == ["a"]
         assert await take(bus.consumer("g", "alive", idle=0.05), 1) == ["a"]
+
+
+async def test_what_the_dead_left_is_found_behind_much_that_others_are_at(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        for _ in range(700):  # the server looks at ten times as many as are asked for at once
+            await ring(bus, "busy")
+        index = Keys().index(Keys().bucket("busy"))
+        await take(bus.consumer("g", "other"), 700, ack=False)
+        found = server.do("XREVRANGE", index, "+", "-", "COUNT", "1")
+        assert isinstance(found, list)
+        assert isinstance(found[0], list)
+        last = str(found[0][0])
+        server.do("XCLAIM", index, "g", "other", "0", last, "IDLE", "3600000", "JUSTID")
+        work = bus.consumer("g", "alive", idle=600).work()
+        with anyio.fail_after(15):
+            assert (await anext(work)).pointer == last
+        await work.aclose()
 
 
 async def test_what_the_dead_left_is_claimed_also_while_new_work_never_ends(server: AnyServer) -> None:

@@ -207,25 +207,35 @@ async def test_what_a_failover_loses_is_told_and_the_rest_is_whole(sentinel: Rea
         tasks.cancel_scope.cancel()
 
 
-async def test_a_primary_that_became_a_replica_is_left_though_its_links_live_on(sentinel: RealSentinel) -> None:
+@pytest.mark.parametrize("is_full", [False, True])
+async def test_a_primary_that_became_a_replica_is_left_though_its_links_live_on(
+    sentinel: RealSentinel, *, is_full: bool
+) -> None:
     """READONLY, inside of a script too: all links to it are left, and the Sentinel is asked anew."""
     (port, primary), (other_port, other) = sorted(
         sentinel.servers.items(), key=lambda item: item[0] != sentinel.primary_port
     )
-    async with sentinel.bus() as bus:
+    async with sentinel.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("a"))
         lease = await session.acquire_lease("me", 60)
         assert lease is not None
         await eventually(lambda: other.do("HGET", Keys().head("s"), "epoch") == "1")
+        if is_full:
+            primary.do("CONFIG", "SET", "maxmemory", "1")
+        else:
+            primary.do("REPLICAOF", "127.0.0.1", "1")
+        tasks.start_soon(partial(session.publish, said("b"), seconds=60))
+        await anyio.sleep(0.1)  # it is being refused meanwhile
         sentinel.ask("SENTINEL", "REMOVE", SERVICE)
         other.do("REPLICAOF", "NO", "ONE")
         sentinel.ask("SENTINEL", "MONITOR", SERVICE, "127.0.0.1", str(other_port), "1")
         primary.do("REPLICAOF", "127.0.0.1", "1")
-        assert (await session.publish(said("b"))).position == 2
-        assert (await session.head()).position == 2  # by a link of the other one, or it would be 1
+        primary.do("CONFIG", "SET", "maxmemory", "0")
+        assert (await session.publish(said("c"), seconds=10)).position == 3
+        assert (await session.head()).position == 3  # by a link of the other one, or it would be 1
         assert await session.renew_lease(lease, 60)
-        assert other.do("XLEN", Keys().lane("s", Lane.LLM)) == 2
+        assert other.do("XLEN", Keys().lane("s", Lane.LLM)) == 3
     assert port != other_port
 
 
