@@ -248,7 +248,10 @@ class _Shared:
 
     def __getitem__(self, kind: str) -> RealCluster | RealSentinel:
         if kind not in self._found:
-            self._found[kind] = self._stack.enter_context(real_cluster() if kind == "cluster" else real_sentinel())
+            if kind == "cluster":
+                self._found[kind] = self._stack.enter_context(real_cluster())
+            else:
+                self._found[kind] = self._stack.enter_context(real_sentinel())
         self._found[kind].do("FLUSHALL")
         return self._found[kind]
 
