@@ -6,6 +6,7 @@ comes in pages, so that a look at it takes as much memory as one of them.
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import TYPE_CHECKING, cast
 
 from bus.head import answered
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from bus.archive import Archive
     from bus.codec import Entry
-    from bus.connection import LinkPool
+    from bus.connection import Pool
     from bus.head import SessionHead
     from bus.keys import Keys
 
@@ -32,7 +33,7 @@ SCAN_PAGE = 1_000
 class Inspector:
     """Raw looks at the keys of a namespace, and into its archive. It writes nothing."""
 
-    def __init__(self, pool: LinkPool, keys: Keys, archive: Archive | None = None) -> None:
+    def __init__(self, pool: Pool, keys: Keys, archive: Archive | None = None) -> None:
         self._pool, self._archive = pool, archive
         self.keys = keys
         """the names of all keys"""
@@ -106,13 +107,9 @@ class Inspector:
         Raises:
             Unavailable: the server cannot be reached.
         """
-        cursor, match = b"0", f"{_literal(self.keys.namespace)}:*"
-        while True:
-            reply = await self._pool.call("SCAN", cursor, "MATCH", match, "COUNT", SCAN_PAGE)
-            cursor, found = cast("tuple[bytes, Sequence[bytes]]", reply)
-            yield [name.decode(errors="backslashreplace") for name in found]
-            if cursor == b"0":
-                return
+        async with aclosing(self._pool.scan(f"{_literal(self.keys.namespace)}:*")) as pages:
+            async for found in pages:
+                yield [name.decode(errors="backslashreplace") for name in found]
 
 
 def _place(entry: tuple[Lane, Entry]) -> int:

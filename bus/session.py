@@ -1,6 +1,6 @@
 """A session as its user holds it: publish, read, follow."""
 
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import aclosing
 from secrets import token_hex
 
@@ -50,12 +50,14 @@ class Session:
         *,
         live: Live,
         media: MediaStore,
+        open_session: "Callable[[str], Session]",
         archive: Archive | None = None,
     ) -> None:
         self.id = check_session_id(session_id)
         self.media = media
         """where large media are, of all sessions; `resolve_media` looks up what messages refer to"""
         self._log, self._publisher, self._hub, self._live, self._archive = log, publisher, hub, live, archive
+        self._open_session = open_session
 
     # --- writing --------------------------------------------------------------------------------------------------
 
@@ -289,15 +291,7 @@ class Session:
             InvalidSessionId: the id does not match `[A-Za-z0-9_-]{1,64}`.
             Unavailable: the server cannot be reached; the fork may be there.
         """
-        fork = Session(
-            new_session_id() if id is None else id,
-            self._log,
-            self._publisher,
-            self._hub,
-            live=self._live,
-            media=self.media,
-            archive=self._archive,
-        )
+        fork = self._open_session(new_session_id() if id is None else id)
         await begin_fork(self._log, self.id, fork.id, at)
         return fork
 

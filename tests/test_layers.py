@@ -15,6 +15,10 @@ ORDER = [
     *("errors", "storage", "messages", "envelope", "upcasters", "codec", "keys", "data_dir", "keeper", "launch"),
     "server",
     *(
+        "links",
+        "pool",
+        "sentinel",
+        "cluster",
         "connection",
         "scripts",
         "head",
@@ -41,12 +45,14 @@ ORDER = [
         "hub",
         "live",
         "follower",
+        "shards",
+        "group_reader",
         "consumer",
         "session",
         "bus",
     ),
 ]
-REDIS = {Path("bus/connection.py"), Path("bus/log.py")}
+REDIS = {Path("bus/links.py")}
 HTTP = {
     "starlette",
     "uvicorn",
@@ -147,7 +153,7 @@ def test_messages_stand_on_the_standard_library_and_pydantic() -> None:
     ] == []
 
 
-def test_only_connection_and_log_import_redis() -> None:
+def test_only_links_import_redis() -> None:
     found = crossings("bus", "redis", "valkey") + crossings("handlers", "redis", "valkey")
     assert [line for line in found if Path(line.partition(":")[0]) not in REDIS] == []
 

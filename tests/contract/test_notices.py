@@ -249,7 +249,7 @@ async def test_a_subscriber_that_is_cancelled_anywhere_leaves_nothing_and_resume
     server: RealServer,
 ) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
-        hub = bus._hub  # pyright: ignore[reportPrivateUsage]  # whether it forgets shows nowhere else
+        hub = bus._shards.of("s").hub  # pyright: ignore[reportPrivateUsage]  # whether it forgets shows nowhere else
         session = bus.session("s")
         stop = anyio.Event()
 

@@ -31,8 +31,8 @@ from bus.errors import Refused
 from bus.keys import Keys
 from bus.log import Log, Script
 from bus.reader import read_pages
-from bus.selection import Selection
 from bus.retention import trim
+from bus.selection import Selection
 from handlers.context.build import WarmContext, build_context
 from handlers.projections.projection import project, rebuild
 from handlers.projections.usage import USAGE
