@@ -30,6 +30,7 @@ ORDER = [
         "reader",
         "feed",
         "hub",
+        "live",
         "consumer",
         "session",
         "bus",
