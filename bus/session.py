@@ -7,7 +7,7 @@ from secrets import token_hex
 from bus import checkpoints, erasure, retention
 from bus.envelope import START, Cursor, Envelope
 from bus.erasure import Erased
-from bus.errors import DecodeError, LogRolledBack, SessionErased
+from bus.errors import CursorTrimmed, DecodeError, LogRolledBack, SessionErased
 from bus.head import SessionHead
 from bus.hub import Hub
 from bus.keys import check_session_id
@@ -212,7 +212,11 @@ class Session:
                     if not endings.has_seen(envelope):
                         yield envelope
                 while not subscription.fell_behind:
-                    for envelope in await subscription.take():
+                    try:
+                        taken = await subscription.take()
+                    except CursorTrimmed:
+                        break  # told to all who follow here; the log says whom it concerns
+                    for envelope in taken:
                         if envelope.cursor.is_after(cursor):
                             cursor = envelope.cursor
                             if not (live and endings.has_seen(envelope)):
