@@ -77,9 +77,7 @@ class Follower:
         try:
             return await subscription.take()
         except CursorTrimmed:
-            if self._archive is None:
-                raise
-            return None  # trimmed before the hub had read it: reading knows where it is, or says so
+            return None  # told to all who follow here: reading knows whom it concerns, and where else it may be
 
     async def _past(self, subscription: Subscription) -> AsyncGenerator[Iterable[Envelope | Notice], None]:
         """What stands between the cursor and the place where the hub goes on."""

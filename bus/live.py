@@ -187,12 +187,16 @@ class Live:
 
     async def _trim_if_possible(self, session: str) -> None:
         try:
-            await self._trim(session)
+            await self.drop_ended(session)
         except Unavailable:  # it is tried again with the next that is shown
             return
 
-    async def _trim(self, session: str) -> None:
-        """Take out what belongs to messages that have ended. Cuts stay a while, as nothing else may tell of the end."""
+    async def drop_ended(self, session: str) -> None:
+        """Take out what belongs to messages that have ended. Cuts stay a while, as nothing else may tell of the end.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
         everything = [decode_delta(session, entry) for entry in await self._log.deltas(session)]
         silent = _silent(everything)
         spoken = _previews(everything)

@@ -462,7 +462,12 @@ class Session:
             SessionErased: there is nothing to trim.
             Unavailable: the server cannot be reached; some of it may have been trimmed.
         """
-        return await retention.trim(self._log, self.id, before, force=force, dry_run=dry_run)
+        # Nothing that comes from now on is trimmed: of what is there now the live deltas go first, as nobody could tell
+        # later that their messages have ended.
+        keep = min(before, (await self.head()).position + 1)
+        if not dry_run:
+            await self._live.drop_ended(self.id)
+        return await retention.trim(self._log, self.id, keep, force=force, dry_run=dry_run)
 
     async def erase(self, *, media: bool = False, force: bool = False, rewrite: bool = False) -> Erased:
         """Remove everything of this session, for good: entries, live deltas, callers' keys, projections, checkpoints,
