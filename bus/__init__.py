@@ -11,6 +11,7 @@ from bus.archive import (
 from bus.bus import Bus, DurabilityWarning
 from bus.consumer import Consumer, Work
 from bus.envelope import START, Cursor, Envelope, Unreadable
+from bus.erasure import Erased
 from bus.errors import (
     ArchiveDamaged,
     BusError,
@@ -18,9 +19,11 @@ from bus.errors import (
     Conflict,
     CursorTrimmed,
     DecodeError,
+    EraseRefused,
     Fenced,
     ForgedEntry,
     InvalidCursor,
+    InvalidName,
     InvalidSessionId,
     LogRolledBack,
     MediaDamaged,
@@ -39,6 +42,7 @@ from bus.errors import (
     SessionExists,
     SetupError,
     StreamError,
+    TrimRefused,
     Unavailable,
     UnknownKind,
     UnknownRole,
@@ -95,6 +99,7 @@ from bus.messages.reading import AgentMessage, Publishable, read_message
 from bus.messages.turn import TurnId
 from bus.messages.usage import Cost, Rates, Usage
 from bus.receipt import Outcome, Receipt
+from bus.retention import Trimmed
 from bus.session import ALL_LANES, Session, new_session_id
 
 __all__ = (
@@ -106,6 +111,7 @@ __all__ = (
     "DirectoryArchive",
     "DirectoryMedia",
     "DurabilityWarning",
+    "Erased",
     "Lease",
     "Limits",
     "MediaStore",
@@ -115,6 +121,7 @@ __all__ = (
     "Receipt",
     "Session",
     "SigningStore",
+    "Trimmed",
     "Work",
     "archive_store_at",
     "media_from_file",
@@ -176,9 +183,11 @@ __all__ = (
     "Conflict",
     "CursorTrimmed",
     "DecodeError",
+    "EraseRefused",
     "Fenced",
     "ForgedEntry",
     "InvalidCursor",
+    "InvalidName",
     "InvalidSessionId",
     "LogRolledBack",
     "MediaDamaged",
@@ -197,6 +206,7 @@ __all__ = (
     "SessionExists",
     "SetupError",
     "StreamError",
+    "TrimRefused",
     "Unavailable",
     "UnknownKind",
     "UnknownRole",

@@ -17,6 +17,7 @@ from bus.head import SessionHead
 from bus.hub import Hub
 from bus.keys import BUCKETS, Keys
 from bus.limits import Limits, Quota
+from bus.live import Live
 from bus.log import Log
 from bus.media.offload import Offload
 from bus.media.redis_media import RedisMedia
@@ -70,6 +71,7 @@ class Bus:
         )
         self._hub = Hub(server, keys, self._log)
         self._archive = Archive(self._log, archive, keys.namespace) if archive is not None else None
+        self._live = Live(self._log, self._publisher.producer)
 
     @classmethod
     @asynccontextmanager
@@ -145,7 +147,15 @@ class Bus:
         Raises:
             InvalidSessionId: the id does not match `[A-Za-z0-9_-]{1,64}`.
         """
-        return Session(session_id, self._log, self._publisher, self._hub, self.media, archive=self._archive)
+        return Session(
+            session_id,
+            self._log,
+            self._publisher,
+            self._hub,
+            live=self._live,
+            media=self.media,
+            archive=self._archive,
+        )
 
     async def sessions(self) -> list[SessionHead]:
         """The heads of all sessions, the one that changed last first.

@@ -10,7 +10,7 @@ import anyio
 
 from bus.codec import Entry, decode
 from bus.envelope import Cursor, Envelope
-from bus.errors import CursorTrimmed, LogRolledBack
+from bus.errors import CursorTrimmed, LogRolledBack, SessionErased
 from bus.fork import Part, lineage
 from bus.head import SessionHead
 from bus.log import Log
@@ -83,6 +83,7 @@ async def read_pages(
         ArchiveDamaged: it was, and `past` has not kept it whole.
         LogRolledBack: the log has lost what the cursor's reader saw, or a fork's parent has lost what they shared.
         ParentErased: a fork's parent was erased.
+        SessionErased: there is nothing to read any more.
         Unavailable: the server cannot be reached.
     """
     position, count, seen = after.position, SAFE_PAGE, after
@@ -95,8 +96,10 @@ async def read_pages(
             if part is not None:
                 part.require(head)
                 head = part.under(head)
+            elif head.is_erased:
+                raise SessionErased(session)
             shared = head.own_start.position
-            is_gone = shared <= position < head.trimmed
+            is_gone = position >= shared and head.lacks(lanes, position)
             if is_gone and past is None:
                 raise CursorTrimmed(head.session, str(Cursor(position)), head.trimmed + 1)
             if not head.holds(seen):

@@ -40,6 +40,10 @@ class DirectoryMedia:
         size_bytes = await self._folder.size_bytes(_name(sha256))
         return None if size_bytes is None else MediaHead(size_bytes)
 
+    async def delete(self, sha256: str) -> None:
+        """See `MediaStore`."""
+        await self._folder.delete(_name(sha256))
+
 
 def _name(sha256: str) -> str:
     return f"{check_sha256(sha256)[:2]}/{sha256[2:4]}/{sha256}"

@@ -58,6 +58,10 @@ class ObjectMedia:
         head = await self._objects.head(_path(sha256))
         return None if head is None else MediaHead(head.size_bytes, head.content_type)
 
+    async def delete(self, sha256: str) -> None:
+        """See `MediaStore`."""
+        await self._objects.delete(_path(sha256))
+
     async def sign(self, sha256: str, *, seconds: float) -> str | None:
         """See `SigningStore`."""
         return await self._objects.sign(_path(sha256), timedelta(seconds=seconds))
