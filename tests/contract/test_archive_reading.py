@@ -125,15 +125,15 @@ async def test_a_gap_in_the_archive_of_a_parent_is_told_of_the_fork(server: Real
 @pytest.mark.parametrize("lanes", LANES)
 async def test_trimming_while_somebody_reads_is_not_seen(server: RealServer, files: Path, lanes: str) -> None:
     async with archiving(server, files) as bus:
-        for at in (0, 1, 30, 61, 400, 1_100):
+        for at in (0, 30, 61, 400):
             session = bus.session(f"s{at}")
-            await fill(session, 1_200)
+            await fill(session, 700)
             await session.archive()
             before = [e async for e in session.read(lanes=LANES[lanes])]
             seen: list[Envelope] = []
             async for envelope in session.read(lanes=LANES[lanes]):
-                if envelope.position > at:
-                    trim(server, min(1_200, envelope.position + at), session.id)
+                if envelope.position > at and len(seen) % 25 == 0:
+                    trim(server, min(700, envelope.position + at), session.id)
                 seen.append(envelope)
             assert seen == before
 
