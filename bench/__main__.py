@@ -18,10 +18,13 @@ import anyio
 from bench.codec import decoding, encoding, there_and_back
 from bench.material import take
 from bench.plain import Plain
+from bench.plot import draw
 from bench.publish import against_pipelines, against_xadd, many_sessions, one_at_a_time
 from bench.reading import HISTORY, delivery, loading, next_context
+from bench.replay import replay_growth
 from bench.request import CONTEXT, requests
 from bench.rounds import ROUNDS, Compared, Spread
+from bench.size import MESSAGE_BYTES, NEWEST, SIZES, by_size, entry_bytes
 from bus import Bus
 from bus.server import open_server, stop_server
 
@@ -40,7 +43,7 @@ SCENES = (
 
 async def main(policy: str) -> None:
     """Measure all and print a table."""
-    async with _fresh(policy) as (bus, plain):
+    async with _fresh(policy) as (bus, plain, _):
         material = await take(bus)
         print(
             f"{platform.system()} {platform.machine()}, {cpu_count()} cores, Python {platform.python_version()}, "
@@ -50,24 +53,39 @@ async def main(policy: str) -> None:
     messages = material.take(HISTORY)
     print(f"{'':58} {'plain redis-py':>24} {'lanebus':>24} {'ratio':>20}  goal")
     for scene in SCENES:
-        async with _fresh(policy) as (bus, plain):
+        async with _fresh(policy) as (bus, plain, _):
             _print(await scene(bus, plain, messages))
-    async with _fresh(policy) as (bus, _):
+    async with _fresh(policy) as (bus, _, _):
         context = await next_context(bus, messages)
     print(f"\nnext turn's context at {HISTORY:,} messages, goal < 2 ms: {_ms(context)}")
     for form, taken in requests(messages).items():
         print(f"{form} of a warm context of {CONTEXT} messages, goal < 5 ms: {_ms(taken)}")
 
 
+async def sizes(policy: str, plot: Path | None) -> None:
+    """Measure what steps cost in sessions of different sizes."""
+    async with _fresh(policy) as (bus, plain, data_dir):
+        print(f"memory for a message of {MESSAGE_BYTES} bytes, goal ≤ 430: {await entry_bytes(bus, plain.used):.0f}")
+        rows, ratio = await by_size(bus)
+        print(f"\n{'entries':>10} {'publish one, µs':>24} {f'read newest {NEWEST}, µs':>24}")
+        for row in rows:
+            print(f"{row.size:>10,} {_three(row.publish):>24} {_three(row.newest):>24}")
+        print(f"publish into {SIZES[-1]:,} to {SIZES[0]:,}, goal ≤ 1.1: {_three(ratio, 2)}")
+        count, growth = await replay_growth(str(data_dir), f"size-{SIZES[-1]}")
+        print(f"memory to replay {count:,} entries behind the first 10,000, goal < 64 MB: {growth:.1f} MB")
+    if plot is not None:
+        draw(rows, plot)
+
+
 @asynccontextmanager
-async def _fresh(policy: str) -> AsyncGenerator[tuple[Bus, Plain]]:
+async def _fresh(policy: str) -> AsyncGenerator[tuple[Bus, Plain, Path]]:
     """A server of its own for each line: what one has written, and writes anew, is no burden to the next."""
     data_dir = Path(tempfile.mkdtemp(prefix="lanebus-bench-"))
     try:
         async with open_server(data_dir) as server, Bus.open(data_dir=data_dir) as bus:
             plain = Plain(str(server.socket))
             await plain.set_appendfsync(policy)
-            yield bus, plain
+            yield bus, plain, data_dir
             await plain.close()
     finally:
         await stop_server(data_dir)  # it writes into the directory until it is gone
@@ -80,11 +98,21 @@ def _print(row: Compared) -> None:
     print(f"{row.what:58} {plain:>24} {ours:>24} {ratio:>20}  {row.goal}")
 
 
+def _three(values: Spread, digits: int = 0) -> str:
+    return " ".join(f"{value:,.{digits}f}" for value in (values.low, values.middle, values.high))
+
+
 def _ms(taken: Spread) -> str:
     return f"{taken.low:.2f} / {taken.middle:.2f} / {taken.high:.2f} ms"
 
 
 if __name__ == "__main__":
-    arguments = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    arguments.add_argument("--appendfsync", choices=("always", "everysec", "no"), default="always")
-    anyio.run(main, arguments.parse_args().appendfsync)
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--appendfsync", choices=("always", "everysec", "no"), default="always")
+    parser.add_argument("--size", action="store_true", help="cost against size instead: sessions of up to a million")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="with --size: draw it into this SVG")
+    arguments = parser.parse_args()
+    if arguments.size:
+        anyio.run(sizes, arguments.appendfsync, arguments.plot)
+    else:
+        anyio.run(main, arguments.appendfsync)

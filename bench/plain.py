@@ -42,6 +42,11 @@ class Plain:
         info: object = await self._redis.info("server")  # pyright: ignore[reportUnknownMemberType]
         return str(cast("dict[str, object]", info).get("valkey_version"))
 
+    async def used(self) -> int:
+        """The bytes that the server's data take."""
+        info: object = await self._redis.info("memory")  # pyright: ignore[reportUnknownMemberType]
+        return int(str(cast("dict[str, object]", info)["used_memory"]))
+
     async def set_appendfsync(self, policy: str) -> None:
         """When the server brings its log to the disk, for everybody from now on."""
         await self._redis.config_set("appendfsync", policy)  # pyright: ignore[reportUnknownMemberType]  # typed in part
