@@ -16,6 +16,7 @@ from pathlib import Path
 import anyio
 
 from bench.codec import decoding, encoding, there_and_back
+from bench.forking import SHARED, forking
 from bench.material import take
 from bench.plain import Plain
 from bench.plot import draw
@@ -58,6 +59,8 @@ async def main(policy: str) -> None:
     async with _fresh(policy) as (bus, _, _):
         context = await next_context(bus, messages)
     print(f"\nnext turn's context at {HISTORY:,} messages, goal < 2 ms: {_ms(context)}")
+    async with _fresh(policy) as (bus, _, _):
+        print(f"fork of a session of {SHARED:,} entries, goal ≤ 5 ms: {_ms(await forking(bus))}")
     for form, taken in requests(messages).items():
         print(f"{form} of a warm context of {CONTEXT} messages, goal < 5 ms: {_ms(taken)}")
 

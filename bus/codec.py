@@ -2,7 +2,7 @@
 
 An entry has two fields, always in this order, so that the server stores their names once a block: `h` the header, which
 is version, milliseconds by the server's clock and producer with a space between; `m` the message's JSON. The scripts
-write them; this module reads them, and is where an older version would be lifted to the present one.
+write them; this module reads them, and has an older version lifted to the present one (upcasters.py).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,10 +28,14 @@ from bus.messages.message import (
 )
 from bus.messages.parsing import DIGITS_LIMIT, parse_json, require_depth, require_json
 from bus.messages.reading import Publishable, read_delta, read_extension, read_llm
+from bus.upcasters import lift, require_steps
 
 __all__ = ("VERSION", "decode", "decode_delta", "encode")
 
 VERSION = 1
+"""Of the form that messages are written in; it goes up together with a step in upcasters.py."""
+
+require_steps(VERSION)
 
 _READ = {Lane.LLM: read_llm, Lane.EXTENSION: read_extension}
 
@@ -191,8 +195,12 @@ def decode(session: str, lane: Lane, entry: Entry, incarnation: str = "") -> Env
         _, header, name, body = fields
         version, time, producer = _header(header)
         position, _, rest = entry_id.partition(b"-")
-        if version == VERSION and rest == b"0" and name == b"m":
-            return Envelope(session, int(position), lane, _READ[lane](body), time, producer, 0, incarnation)
+        if rest == b"0" and name == b"m":
+            if version == VERSION:  # as good as always
+                return Envelope(session, int(position), lane, _READ[lane](body), time, producer, 0, incarnation)
+            if 0 < version < VERSION:
+                message = _READ[lane](lift(version, VERSION, lane, body))
+                return Envelope(session, int(position), lane, message, time, producer, 0, incarnation)
     except (MessageError, ValueError, TypeError, OverflowError) as error:
         return _unreadable(session, lane, entry, error, incarnation)
     return _unreadable(session, lane, entry, None, incarnation)
@@ -203,11 +211,14 @@ def decode_delta(session: str, entry: Entry, incarnation: str = "") -> Envelope:
     entry_id, fields = entry
     try:
         _, header, _, body = fields
-        _, time, producer = _header(header)
+        version, time, producer = _header(header)
         position, _, delta = entry_id.partition(b"-")
-        return Envelope(session, int(position), Lane.LLM, read_delta(body), time, producer, int(delta), incarnation)
+        if 0 < version <= VERSION:
+            message = read_delta(body if version == VERSION else lift(version, VERSION, None, body))
+            return Envelope(session, int(position), Lane.LLM, message, time, producer, int(delta), incarnation)
     except (MessageError, ValueError, TypeError, OverflowError) as error:
         return _unreadable(session, Lane.LLM, entry, error, incarnation)
+    return _unreadable(session, Lane.LLM, entry, None, incarnation)
 
 
 @lru_cache(maxsize=64)  # entries that went in together have the same one

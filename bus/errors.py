@@ -39,6 +39,7 @@ __all__ = (
     "MessageError",
     "MessageTooLarge",
     "MissingExtra",
+    "MissingUpcaster",
     "NoArchive",
     "NoEmbeddedServer",
     "NoMediaStore",
@@ -223,6 +224,14 @@ class MissingExtra(SetupError):
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(f"the package {package!r} is not installed: pip install 'lanebus[{extra}]'")
         self.package, self.extra = package, extra
+
+
+class MissingUpcaster(SetupError):
+    """Entries of an old version could not be read: no step leads from it to the next. The package itself is wrong."""
+
+    def __init__(self, version: int, newest: int) -> None:
+        super().__init__(f"entries are written in version {newest}, and none lifts those of version {version}")
+        self.version, self.newest = version, newest
 
 
 class NoMediaStore(SetupError):

@@ -1,0 +1,105 @@
+"""What an older version has written is read as it was: a form that changes without its upcaster fails here."""
+
+import json
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from pydantic import BaseModel
+
+from bus import Delta, Envelope, ExtensionMessage, Lane, Unreadable
+from bus.codec import VERSION, encode
+from bus.keys import Keys
+from bus.messages import content, context_entry, events, message
+from bus.messages.events import AgentEvent, parse_event
+from handlers.context import build_context
+from handlers.projections.projection import project
+from handlers.projections.sessions import SESSIONS
+from handlers.projections.turns import TURNS
+from handlers.projections.usage import USAGE
+from tests.golden.logs import FOLDERS, HERE, deltas, envelopes, lines_of, places, pretty, read_lines, requests
+from tests.golden.material import DELTAS, SAID, STEERED
+from tests.servers import RealServer
+
+__all__ = ()
+
+PRESENT = HERE / f"v{VERSION}"
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+async def test_a_golden_log_gives_the_same_projections_and_requests(valkey: RealServer, folder: Path) -> None:
+    lines, keys = read_lines(folder), Keys()
+    last = max(int(line.id.partition("-")[0]) for line in lines)
+    with valkey.talk() as say:
+        for line in lines:
+            name = keys.live("golden") if line.stream == "live" else keys.lane("golden", Lane(line.stream))
+            say("XADD", name, line.id, "h", line.header, "m", line.body)
+        say("HSET", keys.head("golden"), "position", str(last))
+    async with valkey.bus() as bus:
+        session = bus.session("golden")
+        read = [envelope async for envelope in session.read()]
+        assert read == envelopes(lines)
+        found = {
+            "usage.json": pretty(USAGE.dump((await project(session, USAGE)).state)),
+            "turns.json": pretty(TURNS.dump((await project(session, TURNS)).state)),
+            "sessions.json": pretty(SESSIONS.dump((await project(session, SESSIONS)).state)),
+        }
+        found |= requests([await build_context(session, at=at) for at in places(last)])
+    for name, text in found.items():
+        assert text == (folder / name).read_text(encoding="utf-8"), name
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_every_entry_of_a_golden_log_is_read(folder: Path) -> None:
+    lines = read_lines(folder)
+    found = [*envelopes(lines), *deltas(lines)]
+    assert len(found) == len(lines)
+    assert [envelope for envelope in found if isinstance(envelope.message, Unreadable)] == []
+
+
+def test_the_newest_golden_log_is_what_is_written_today() -> None:
+    assert read_lines(PRESENT) == lines_of([*SAID, *STEERED], DELTAS)
+
+
+def test_the_newest_golden_log_has_every_kind_of_message() -> None:
+    lines = read_lines(PRESENT)
+    found = _kinds([*envelopes(lines), *deltas(lines)])
+    wanted = {f"role {role}" for kind in _models(message) for role in _literals(kind, "role")}
+    wanted |= {f"block {name}" for kind in _models(content) for name in _literals(kind, "type")}
+    wanted |= {f"kind {name}" for kind in _models(context_entry) for name in _literals(kind, "kind")}
+    wanted |= {
+        f"event {kind.KIND}" for kind in _models(events) if issubclass(kind, AgentEvent) and kind is not AgentEvent
+    }
+    wanted |= {f"delta {name}" for name in _literals(Delta, "kind")}
+    assert wanted - found == set()
+
+
+def _models(module: object) -> list[type[BaseModel]]:
+    """The public models of a module."""
+    values = [getattr(module, name) for name in getattr(module, "__all__", ())]
+    return [value for value in values if isinstance(value, type) and issubclass(value, BaseModel)]
+
+
+def _literals(model: type[BaseModel], field: str) -> tuple[str, ...]:
+    """What a field of this model may hold, where it is a choice of texts."""
+    if field not in model.model_fields:
+        return ()
+    return tuple(each for each in get_args(model.model_fields[field].annotation) if isinstance(each, str))
+
+
+def _kinds(found: list[Envelope]) -> set[str]:
+    kinds: set[str] = set()
+    for envelope in found:
+        said = envelope.message
+        assert not isinstance(said, Unreadable)
+        if isinstance(said, Delta):
+            kinds.add(f"delta {said.kind}")
+            continue
+        if isinstance(said, ExtensionMessage) and (event := parse_event(said)) is not None:
+            kinds.add(f"event {event.KIND}")
+        body = json.loads(encode(said))
+        kinds |= {f"role {body['role']}", f"kind {body.get('kind')}"}
+        blocks = body.get("content", [])
+        kinds |= {f"block {block['type']}" for block in blocks}
+        kinds |= {f"block {inner['type']}" for block in blocks for inner in block.get("content", [])}
+    return kinds
