@@ -106,6 +106,10 @@ class Keys:
         """The archived segments of a session."""
         return f"{self._session(session)}:archive"
 
+    def caller_keys(self, session: str) -> str:
+        """The callers' own names of publishes."""
+        return f"{self._session(session)}:keys"
+
     def media(self, sha256: str) -> str:
         """Media by their content; in no bucket, as sessions share them."""
         return f"{self.namespace}:media:{sha256}"

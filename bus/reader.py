@@ -94,8 +94,8 @@ async def read_pages(
         CursorTrimmed: what comes next after the cursor was trimmed away.
         ArchiveDamaged: it was, and `past` has not kept it whole.
         LogRolledBack: the log has lost what the cursor's reader saw, or a fork's parent has lost what they shared.
-        SessionErased: there is nothing to read any more.
         ParentErased: a fork's parent was erased.
+        SessionErased: there is nothing to read any more.
         Unavailable: the server cannot be reached.
     """
     position, count, seen, lanes = after.position, SAFE_PAGE, after, selection.in_order
@@ -108,11 +108,11 @@ async def read_pages(
             if part is not None:
                 part.require(head)
                 head = part.under(head)
-            if head.is_erased:
+            elif head.is_erased:
                 raise SessionErased(session)
             shared = head.own_start.position
-            is_gone = shared <= position < head.trimmed
-            if is_gone and past is None and head.lacks(lanes, position):
+            is_gone = position >= shared and head.lacks(lanes, position)
+            if is_gone and past is None:
                 raise CursorTrimmed(head.session, str(Cursor(position)), head.trimmed + 1)
             if not head.holds(seen):
                 raise LogRolledBack(head.session, position, head.agreed(seen))
@@ -127,10 +127,9 @@ async def read_pages(
             until = head.position if until is None else min(until, head.position)
             if is_gone and past is not None:
                 edge = min(until, head.trimmed)
-                async with aclosing(past.pages(holder, lanes, position, edge)) as trimmed:
-                    async for old in trimmed:
-                        envelopes = merge(head, old.entries, old.until)
-                        yield Page([e for e in envelopes if selection.takes(e)], head.cursor_at(old.until))
+                async with aclosing(_past_pages(past, holder, head, selection, after=position, until=edge)) as trimmed:
+                    async for page in trimmed:
+                        yield page
                 position, seen = edge, head.cursor_at(edge)
                 continue
             bound = min([until, *(position_of(page[-1]) for page in pages if len(page) == count)])
@@ -159,6 +158,32 @@ async def _shared_pages(
             async for page in pages:
                 yield page
         after = part.end.position
+
+
+async def _past_pages(
+    past: Past, holder: SessionHead, head: SessionHead, lanes: Sequence[Lane], *, after: int, until: int
+) -> AsyncGenerator[list[Envelope], None]:
+    """What was trimmed away of a session, in whosever name it is read."""
+    async with aclosing(past.pages(holder, lanes, after, until)) as pages:
+        try:
+            async for page in pages:
+                if envelopes := merge(head, page.entries, page.until):
+                    yield envelopes
+        except CursorTrimmed as gap:
+            raise CursorTrimmed(head.session, gap.cursor, gap.first_kept) from None
+
+
+async def _past_pages(
+    past: Past, holder: SessionHead, head: SessionHead, selection: Selection, *, after: int, until: int
+) -> AsyncGenerator[Page, None]:
+    """What was trimmed away of a session, in whosever name it is read."""
+    async with aclosing(past.pages(holder, selection.in_order, after, until)) as pages:
+        try:
+            async for page in pages:
+                envelopes = merge(head, page.entries, page.until)
+                yield Page([each for each in envelopes if selection.takes(each)], head.cursor_at(page.until))
+        except CursorTrimmed as gap:
+            raise CursorTrimmed(head.session, gap.cursor, gap.first_kept) from None
 
 
 async def _end(task: asyncio.Task[object]) -> None:

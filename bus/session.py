@@ -491,7 +491,7 @@ class Session:
             SetupError: the media store does not let us in.
         """
         store = self.media if media else None
-        return await erasure.erase(self._log, self.id, force=force, media=store, rewrite=rewrite)
+        return await erasure.erase(self._log, self.id, force=force, media=store, archive=self._archive, rewrite=rewrite)
 
     # --- leases ---------------------------------------------------------------------------------------------------
 
