@@ -18,6 +18,7 @@ from bus.hub import Hub
 from bus.inspection import Inspector
 from bus.keys import BUCKETS, Keys
 from bus.limits import Limits, Quota
+from bus.live import Live
 from bus.log import Log
 from bus.media.offload import Offload
 from bus.media.redis_media import RedisMedia
@@ -70,6 +71,7 @@ class Bus:
             server, keys, self._log, Offload(media, inline_limit_bytes), limits=limits, quota=quota
         )
         self._hub = Hub(server, keys, self._log)
+        self._live = Live(self._log, self._publisher.producer)
         self._archive = Archive(self._log, archive, keys.namespace) if archive is not None else None
         self.inspector = Inspector(pool, keys, self._archive)
         """looks at what is stored as it is; nobody needs it to publish or to read"""
@@ -148,7 +150,13 @@ class Bus:
         Raises:
             InvalidSessionId: the id does not match `[A-Za-z0-9_-]{1,64}`.
         """
-        return Session(session_id, self._log, self._publisher, self._hub, self.media, archive=self._archive)
+        return Session(
+            session_id,
+            *(self._log, self._publisher, self._hub),
+            live=self._live,
+            media=self.media,
+            archive=self._archive,
+        )
 
     async def sessions(self) -> list[SessionHead]:
         """The heads of all sessions, the one that changed last first.

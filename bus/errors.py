@@ -47,6 +47,7 @@ __all__ = (
     "OutcomeUnknown",
     "OverLimit",
     "ParentErased",
+    "PreviewFull",
     "Refused",
     "SequenceGap",
     "ServerFailed",
@@ -368,6 +369,14 @@ class OverLimit(StreamError):
             f"publish to session {session!r}: {whose} holds {size_bytes} bytes, its limit is {limit_bytes}"
         )
         self.session, self.scope, self.size_bytes, self.limit_bytes = session, scope, size_bytes, limit_bytes
+
+
+class PreviewFull(StreamError):
+    """The live deltas of messages that are still open fill all the room they have; the messages will follow whole."""
+
+    def __init__(self, session: str, used_bytes: int, limit_bytes: int) -> None:
+        super().__init__(f"session {session!r}: live deltas take {used_bytes} bytes, the limit is {limit_bytes} bytes")
+        self.session, self.used_bytes, self.limit_bytes = session, used_bytes, limit_bytes
 
 
 class SequenceGap(StreamError):

@@ -246,6 +246,8 @@ class Hub:
                 bounds.append(position_of(page[-1]))
             pages.append(page)
         live = found.get(self._keys.live(feed.session), []) if feed.live == asked.live else []
+        if bounds:  # a delta behind the end of a full page would come before the entries that stand before it
+            live = [delta for delta in live if position_of(delta) <= min(bounds)]
         if len(live) == SAFE_PAGE:
             bounds.append(position_of(live[-1]))
         end = max((position_of(page[-1]) for page in pages if page), default=feed.position)

@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from bus.codec import VERSION, Entry
 from bus.envelope import Cursor
-from bus.errors import CursorTrimmed, NoSuchPosition, Refused, SessionErased, SessionExists, Unavailable
+from bus.errors import (
+    CursorTrimmed,
+    Fenced,
+    NoSuchPosition,
+    PreviewFull,
+    Refused,
+    SessionClosed,
+    SessionErased,
+    SessionExists,
+    Unavailable,
+)
 from bus.head import Incarnation, SessionHead, answered, head_command, read_head, read_incarnations
 from bus.keys import ALL_BYTES, Keys
 from bus.messages.lanes import Lane
@@ -26,6 +36,7 @@ __all__ = (
     "Lease",
     "Log",
     "Plan",
+    "Previewed",
     "Script",
     "Shared",
     "Terms",
@@ -35,9 +46,16 @@ __all__ = (
 INDEX_LENGTH = 10_000
 """About how many pointers the doorbell of a bucket keeps."""
 
-LIVE_LENGTH = 2_000
-LIVE_SECONDS = 600.0
-"""How many live deltas a session keeps, and how long after the last one."""
+LIVE_LIMIT_BYTES = 8 * 1_048_576
+"""The most live deltas a session keeps, as JSON. A message of the greatest size that is spoken in many small pieces,
+1 MiB in 12,000 of them, needs half of it."""
+
+LIVE_SECONDS = 3_600.0
+"""How long live deltas are kept after the last one: so long a message whose worker died waits for another worker."""
+
+LIVE_PAGE = 1_000
+TRIM_STEP = 500
+"""Entries that one command reads, and that one takes out, so that none holds the server for long."""
 
 
 class Script:
@@ -52,9 +70,9 @@ class Script:
         return ("EVALSHA", self.digest, len(keys), *keys, *arguments)
 
 
-PUBLISH, PREVIEW, SET_ASIDE = Script("publish"), Script("preview"), Script("set_aside")
-PROJECT, LEASE, ARCHIVE = Script("project"), Script("lease"), Script("archive")
-PIN, FORK = Script("pin"), Script("fork")
+PUBLISH, PREVIEW, TRIM_LIVE = Script("publish"), Script("preview"), Script("trim_live")
+SET_ASIDE, PROJECT, LEASE = Script("set_aside"), Script("project"), Script("lease")
+ARCHIVE, PIN, FORK = Script("archive"), Script("pin"), Script("fork")
 
 
 class Checkpoint(NamedTuple):
@@ -85,6 +103,16 @@ class Shared(NamedTuple):
     incarnations: tuple[Incarnation, ...]
     trimmed: int
     """the highest position of it that cannot be read any more; 0 if all can"""
+
+
+class Previewed(NamedTuple):
+    """What appending live deltas gave."""
+
+    last: str
+    """the id of the last one"""
+    bytes_before: int
+    bytes_after: int
+    """of all that the session keeps; the same as before where it was a repeat"""
 
 
 class Plan(NamedTuple):
@@ -200,20 +228,47 @@ class Log:
             )
         return head, [cast("list[Entry]", answered(page)) for page in pages]
 
-    async def deltas(self, session: str, after: Cursor) -> list[Entry]:
-        """The live deltas above a cursor that are still kept, oldest first."""
-        reply = await self._pool.call("XRANGE", self._keys.live(session), f"({after.id}", "+", "COUNT", LIVE_LENGTH)
-        return cast("list[Entry]", reply)
+    async def deltas(self, session: str) -> list[Entry]:
+        """All live deltas that are still kept, oldest first."""
+        entries: list[Entry] = []
+        after = "-"
+        while True:
+            reply = await self._pool.call("XRANGE", self._keys.live(session), after, "+", "COUNT", LIVE_PAGE)
+            page = cast("list[Entry]", reply)
+            entries += page
+            if len(page) < LIVE_PAGE:
+                return entries
+            after = f"({page[-1][0].decode()}"
 
-    async def preview(self, session: str, producer: str, bodies: Sequence[bytes]) -> Cursor:
-        """Append live deltas below the newest position; gives the place of the last one.
+    async def preview(
+        self, session: str, producer: str, number: int, bodies: Sequence[bytes], *, epoch: int | None, is_end: bool
+    ) -> Previewed:
+        """Append live deltas below the newest position; a repeat with the same number adds nothing.
 
-        Sent once: a repeat after a lost answer would show its text twice.
+        Raises:
+            Fenced, SessionClosed, SessionErased, PreviewFull: refused; nothing was added.
         """
         names = (self._keys.head(session), self._keys.live(session))
-        arguments: tuple[Argument, ...] = (producer, VERSION, LIVE_LENGTH, int(LIVE_SECONDS * 1000), *bodies)
-        reply = await self._once(PREVIEW, names, arguments)
-        return Cursor.parse(cast("bytes", reply).decode())
+        arguments: list[Argument] = [producer, VERSION, number, "" if epoch is None else epoch]
+        arguments += (LIVE_LIMIT_BYTES, int(LIVE_SECONDS * 1000), int(is_end), *bodies)
+        word, *rest = cast("bytes", await self._run(PREVIEW, names, arguments)).decode().split(" ")
+        match word:
+            case "fenced":
+                raise Fenced(session, epoch or 0, int(rest[0]))
+            case "closed":
+                raise SessionClosed(session)
+            case "erased":
+                raise SessionErased(session)
+            case "full":
+                raise PreviewFull(session, int(rest[0]), LIVE_LIMIT_BYTES)
+            case _:
+                return Previewed(rest[0], int(rest[1]), int(rest[2]))
+
+    async def trim_live(self, session: str, ids: Sequence[str]) -> None:
+        """Take live deltas out again; what is gone already is left out."""
+        names = (self._keys.head(session), self._keys.live(session))
+        for first in range(0, len(ids), TRIM_STEP):
+            await self._run(TRIM_LIVE, names, ids[first : first + TRIM_STEP])
 
     async def set_aside(self, session: str, lane: Lane) -> list[str]:
         """Move what the bus did not write from a lane's end to the stream of forged entries; gives their ids."""
@@ -344,7 +399,7 @@ class Log:
             return await self._once(script, keys, arguments)
         except Refused:
             raise
-        except Unavailable:  # an idle link may have died unseen, and every step here but `preview` may run twice
+        except Unavailable:  # an idle link may have died unseen, and every step here may run twice
             await self._pool.drop_idle()
             return await self._once(script, keys, arguments)
 

@@ -1,11 +1,11 @@
 """A session as its user holds it: publish, read, follow."""
 
+from collections import deque
 from collections.abc import AsyncGenerator, Collection, Mapping
 from secrets import token_hex
 
 from bus import checkpoints, erasure, retention
 from bus.archive import Archive, Archived, ArchiveProblem, archive_session, check_chain
-from bus.codec import decode_delta, encode
 from bus.envelope import START, Cursor, Envelope
 from bus.erasure import Erased
 from bus.errors import CursorTrimmed, DecodeError, LogRolledBack, NoArchive, SessionErased
@@ -13,6 +13,7 @@ from bus.fork import begin_fork
 from bus.head import SessionHead
 from bus.hub import Hub
 from bus.keys import check_session_id
+from bus.live import Endings, Live, OpenMessage, woven
 from bus.log import Checkpoint, Lease, Log
 from bus.media.store import MediaStore
 from bus.messages.delta import Delta
@@ -45,14 +46,16 @@ class Session:
         log: Log,
         publisher: Publisher,
         hub: Hub,
-        media: MediaStore,
         *,
+        live: Live,
+        media: MediaStore,
         archive: Archive | None = None,
     ) -> None:
         self.id = check_session_id(session_id)
         self.media = media
         """where large media are, of all sessions; `resolve_media` looks up what messages refer to"""
-        self._log, self._publisher, self._hub, self._archive = log, publisher, hub, archive
+        self._log, self._publisher, self._hub = log, publisher, hub
+        self._live, self._archive = live, archive
 
     # --- writing --------------------------------------------------------------------------------------------------
 
@@ -144,13 +147,23 @@ class Session:
         conditions = Conditions(key, state="open")
         return await self._publisher.publish(self.id, (note, *messages), conditions, PUBLISH_SECONDS)
 
-    async def preview(self, *deltas: Delta) -> None:
+    async def preview(self, *deltas: Delta, epoch: int | None = None, seconds: float = PUBLISH_SECONDS) -> None:
         """Show pieces of a message that is still being spoken to those who follow live. They are in no lane.
 
+        Calls of one process show theirs one after the other. A session keeps at most 8 MiB of pieces, as JSON, and an
+        hour long after the last; those of messages that have ended go first, and none of an open one before the hour.
+
+        Args:
+            epoch: of the lease the message is spoken under; once the lease is lost, nothing is shown.
+            seconds: how long to go on trying where the server does not answer.
+
         Raises:
-            Unavailable: the server cannot be reached; the preview lacks these pieces.
+            DecodeError, MessageTooLarge: a delta cannot be shown; nothing was.
+            Fenced, SessionErased, SessionClosed, PreviewFull: refused; nothing was shown. The last two refuse no cut.
+            Unavailable: no answer in time; it may have been shown. The message should not be previewed any further, so
+                that what is shown of it has no hole.
         """
-        await self._log.preview(self.id, self._publisher.producer, [encode(delta) for delta in deltas])
+        await self._live.preview(self.id, deltas, epoch=epoch, seconds=seconds)
 
     # --- reading --------------------------------------------------------------------------------------------------
 
@@ -177,29 +190,41 @@ class Session:
         """Everything after a cursor, exactly once and in order: what is in the log, then what comes, without end.
 
         Args:
-            live: also the live deltas; they are LLM content, so never give them to who may not read the LLM lane.
+            live: also the live deltas; they are LLM content, so never give them to who may not read the LLM lane. Of
+                each message that is being spoken you get what you lack: behind the cursor of a delta what came since;
+                behind the cursor of an entry first what was said up to there, as a snapshot, at that same cursor.
+                A piece never comes after the end of its message, if you follow the LLM lane too.
 
         Raises:
             CursorTrimmed, ArchiveDamaged, LogRolledBack, SessionErased: as for `read`, also later.
             Unavailable: the server cannot be reached at the start; later it is waited for.
             Closed: the bus was closed.
         """
-        cursor = after
+        cursor, is_new, endings = after, not after.delta, Endings()
         while True:
             subscription = await self._hub.subscribe(self.id, frozenset(lanes), live=live)
             try:
                 start = subscription.start
                 if cursor.position > start.position or cursor.incarnation not in {"", start.incarnation}:
                     await self._require(cursor)
+                snapshots, pieces = list[Envelope](), deque[Envelope]()
+                if live:
+                    snapshots, pieces, ended = await self._live.missed(self.id, cursor, start, subscription.live_start)
+                    endings.add(ended)
+                if is_new:
+                    is_new = False
+                    for envelope in snapshots:
+                        yield envelope
                 async for page in read_pages(
                     self._log, self.id, _in_order(lanes), cursor, start.position, past=self._archive
                 ):
-                    for envelope in page:
+                    for envelope in woven(page, pieces) if live else page:
                         cursor = envelope.cursor
-                        yield envelope
-                if live and subscription.live_start.is_after(start):
-                    for envelope in await self._missed_deltas(max(cursor, start), subscription.live_start):
-                        cursor = envelope.cursor
+                        if not (live and endings.has_seen(envelope)):
+                            yield envelope
+                for envelope in pieces:
+                    cursor = envelope.cursor
+                    if not endings.has_seen(envelope):
                         yield envelope
                 while not subscription.fell_behind:
                     try:
@@ -211,7 +236,8 @@ class Session:
                     for envelope in news:
                         if envelope.cursor.is_after(cursor):
                             cursor = envelope.cursor
-                            yield envelope
+                            if not (live and endings.has_seen(envelope)):
+                                yield envelope
             finally:
                 subscription.close()
 
@@ -237,14 +263,21 @@ class Session:
         """
         fork = Session(
             new_session_id() if id is None else id,
-            self._log,
-            self._publisher,
-            self._hub,
-            self.media,
+            *(self._log, self._publisher, self._hub),
+            live=self._live,
+            media=self.media,
             archive=self._archive,
         )
         await begin_fork(self._log, self.id, fork.id, at)
         return fork
+
+    async def open_messages(self) -> list[OpenMessage]:
+        """The messages that are being spoken right now, with what was said so far: neither whole in the log nor cut.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
+        return await self._live.open_messages(self.id)
 
     async def head(self) -> SessionHead:
         """The session's last position and what else is known without reading it.
@@ -262,11 +295,6 @@ class Session:
             raise SessionErased(self.id)
         if not head.holds(cursor):
             raise LogRolledBack(self.id, cursor.position, head.agreed(cursor))
-
-    async def _missed_deltas(self, after: Cursor, until: Cursor) -> list[Envelope]:
-        entries = await self._log.deltas(self.id, after)
-        envelopes = [decode_delta(self.id, entry, until.incarnation) for entry in entries]
-        return [envelope for envelope in envelopes if not envelope.cursor.is_after(until)]
 
     # --- projections ----------------------------------------------------------------------------------------------
 
@@ -415,7 +443,12 @@ class Session:
             SessionErased: there is nothing to trim.
             Unavailable: the server cannot be reached; some of it may have been trimmed.
         """
-        return await retention.trim(self._log, self.id, before, force=force, dry_run=dry_run)
+        # Nothing that comes from now on is trimmed: of what is there now the live deltas go first, as nobody could tell
+        # later that their messages have ended.
+        keep = min(before, (await self.head()).position + 1)
+        if not dry_run:
+            await self._live.drop_ended(self.id)
+        return await retention.trim(self._log, self.id, keep, force=force, dry_run=dry_run)
 
     async def erase(self, *, media: bool = False, force: bool = False, rewrite: bool = False) -> Erased:
         """Remove everything of this session, for good: entries, live deltas, callers' keys, projections, checkpoints,

@@ -34,6 +34,7 @@ ORDER = [
         "inspection",
         "feed",
         "hub",
+        "live",
         "consumer",
         "session",
         "bus",

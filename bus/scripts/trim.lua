@@ -1,7 +1,6 @@
 -- Take the oldest entries of a session out of both lanes: one step of a trim, complete in itself.
 --
--- KEYS  1 head hash · 2 LLM stream · 3 extension stream · 4 live stream · 5 checkpoints hash · 6 index stream
---       7 sessions hash
+-- KEYS  1 head hash · 2 LLM stream · 3 extension stream · 4 checkpoints hash · 5 index stream · 6 sessions hash
 -- ARGV  1 session id · 2 the first position to keep · 3 "trim", "force" or "look", which changes nothing · 4 position to
 --       look from, for "look" · 5 a token of this step, never used before · 6 entry version · 7 index length · 8 a token
 --       for an incarnation, never used before · then the names of holders that a note of this trim told of already
@@ -19,12 +18,12 @@ local STEP, STEP_BYTES, CHUNK, PAGE = 1000, 8388608, 25, 500
 local LANES, FIELDS = { 2, 3 }, { [2] = 'trimmed_llm', [3] = 'trimmed_ext' }
 local call, match, min, max = redis.call, string.match, math.min, math.max
 local session, keep, mode = ARGV[1], tonumber(ARGV[2]), ARGV[3]
-local now_trimmed, position, bytes, state, archived, owner, lost, last_step, live
+local now_trimmed, position, bytes, state, archived, lost, last_step
 do
-  local head = call('HMGET', KEYS[1], 'trimmed', 'position', 'bytes', 'state', 'archived', 'owner', FIELDS[2], FIELDS[3], 'trim', 'live')
+  local head = call('HMGET', KEYS[1], 'trimmed', 'position', 'bytes', 'state', 'archived', FIELDS[2], FIELDS[3], 'trim')
   now_trimmed, position, bytes = tonumber(head[1] or 0), tonumber(head[2] or 0), tonumber(head[3] or 0)
-  state, archived, owner, last_step, live = head[4], tonumber(head[5] or 0), head[6], head[9], head[10]
-  lost = { [2] = tonumber(head[7] or now_trimmed), [3] = tonumber(head[8] or now_trimmed) }
+  state, archived, last_step = head[4], tonumber(head[5] or 0), head[8]
+  lost = { [2] = tonumber(head[6] or now_trimmed), [3] = tonumber(head[7] or now_trimmed) }
 end
 
 keep = min(keep, position + 1)
@@ -69,7 +68,7 @@ end
 local function position_before(pointer)
   local before = '(' .. pointer
   while true do
-    local page = call('XREVRANGE', KEYS[6], before, '-', 'COUNT', PAGE)
+    local page = call('XREVRANGE', KEYS[5], before, '-', 'COUNT', PAGE)
     for _, entry in ipairs(page) do
       local fields = fields_of(entry)
       if fields.s == session then return tonumber(fields.z or 0) or 0 end
@@ -89,9 +88,9 @@ end
 local function handled_by(group, index)
   local first = '-'
   while true do
-    local pending = call('XPENDING', KEYS[6], group.name, first, '+', PAGE)
+    local pending = call('XPENDING', KEYS[5], group.name, first, '+', PAGE)
     for _, item in ipairs(pending) do
-      local entry = call('XRANGE', KEYS[6], item[1], item[1])[1]
+      local entry = call('XRANGE', KEYS[5], item[1], item[1])[1]
       if not entry then return 0 end
       if is_work(entry) then return position_before(item[1]) end
     end
@@ -100,10 +99,10 @@ local function handled_by(group, index)
   end
   local delivered = group['last-delivered-id']
   if not is_after(index['last-generated-id'], delivered) then return nil end
-  local oldest = call('XRANGE', KEYS[6], '-', '+', 'COUNT', 1)[1]
+  local oldest = call('XRANGE', KEYS[5], '-', '+', 'COUNT', 1)[1]
   if index['entries-added'] > index.length and (not oldest or is_after(oldest[1], delivered)) then return 0 end
   while true do
-    local page = call('XRANGE', KEYS[6], '(' .. delivered, '+', 'COUNT', PAGE)
+    local page = call('XRANGE', KEYS[5], '(' .. delivered, '+', 'COUNT', PAGE)
     for _, entry in ipairs(page) do
       if is_work(entry) then return position_before(entry[1]) end
     end
@@ -118,14 +117,14 @@ do
     holders[string.gsub(name, '[^\32-\126]', function(c) return string.format('%%%02X', string.byte(c)) end)] = at
     is_held = true
   end
-  local checkpoints = call('HGETALL', KEYS[5])
+  local checkpoints = call('HGETALL', KEYS[4])
   for i = 1, #checkpoints, 2 do
     local at = tonumber(match(checkpoints[i + 1], '^%d+')) or 0
     if max(at, archived) < keep - 1 then hold(checkpoints[i], at) end
   end
-  if call('EXISTS', KEYS[6]) == 1 then
-    local index = named(call('XINFO', 'STREAM', KEYS[6]))
-    for _, info in ipairs(call('XINFO', 'GROUPS', KEYS[6])) do
+  if call('EXISTS', KEYS[5]) == 1 then
+    local index = named(call('XINFO', 'STREAM', KEYS[5]))
+    for _, info in ipairs(call('XINFO', 'GROUPS', KEYS[5])) do
       local group = named(info)
       local at = handled_by(group, index)
       if at and at < keep - 1 then hold('g:' .. group.name, at) end
@@ -173,20 +172,10 @@ if must_note and call('EXISTS', KEYS[3]) == 1 then
   local highest = named(call('XINFO', 'STREAM', KEYS[3]))['last-generated-id']
   if is_after(highest, position .. '-0') then return answer('forged') end
 end
-call('HGET', KEYS[7], ':bytes') -- ends the step here, before its first write, where that key is not of its type
+call('HGET', KEYS[6], ':bytes') -- ends the step here, before its first write, where that key is not of its type
 
 now_trimmed = at - 1
 for _, lane in ipairs(LANES) do call('XTRIM', KEYS[lane], 'MINID', '=', at .. '-0') end
--- What hangs below the last position is of a message behind it; and while a lease is held, one may still be spoken
--- whose first piece hangs further up.
-if (owner or '') == '' then
-  local live_last, live_bytes = match(live or '', '^(%S+) (%d+)$')
-  for _, entry in ipairs(call('XRANGE', KEYS[4], '-', '(' .. now_trimmed .. '-0')) do
-    live_bytes = (live_bytes or 0) - #entry[2][4] - 64 -- as preview.lua counts them
-  end
-  call('XTRIM', KEYS[4], 'MINID', '=', now_trimmed .. '-0')
-  if live_last then call('HSET', KEYS[1], 'live', live_last .. ' ' .. max(live_bytes, 0)) end
-end
 local left = max(bytes - size, 0)
 local change = left - bytes
 call('HSET', KEYS[1], 'trimmed', now_trimmed, FIELDS[2], lost[2], FIELDS[3], lost[3])
@@ -207,10 +196,10 @@ if must_note then
   end
   position = position + 1
   call('XADD', KEYS[3], position .. '-0', 'h', ARGV[6] .. ' ' .. now .. ' log', 'm', note)
-  call('XADD', KEYS[6], 'MAXLEN', '~', ARGV[7], '*', 's', session, 'z', position .. '', 'w', '')
+  call('XADD', KEYS[5], 'MAXLEN', '~', ARGV[7], '*', 's', session, 'z', position .. '', 'w', '')
   left, change = left + #note, change + #note
   call('HSET', KEYS[1], 'position', position, 'updated', now)
 end
 call('HSET', KEYS[1], 'bytes', left, 'trim', table.concat({ ARGV[5], keep, now_trimmed, entries, size }, ' '))
-call('HINCRBY', KEYS[7], ':bytes', change)
+call('HINCRBY', KEYS[6], ':bytes', change)
 return answer('done', entries, size, holders)

@@ -13,6 +13,7 @@ from pydantic import JsonValue
 
 from bus import (
     START,
+    AssistantMessage,
     Bus,
     Cursor,
     CursorTrimmed,
@@ -531,25 +532,21 @@ async def test_folds_tell_of_what_is_missing_and_go_on_from_what_they_have(serve
                 await fold
 
 
-async def test_live_deltas_go_with_their_entries_unless_somebody_still_speaks(server: RealServer) -> None:
-    live = Keys().live("s")
-
-    def delta() -> Delta:
-        return Delta(kind="text", message_id="m", delta="x")
-
+async def test_live_deltas_of_ended_messages_go_and_of_open_ones_stay(server: RealServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
-        for _ in range(3):
-            await session.publish(told("x"))
-            await session.preview(delta())
-        lease = await session.acquire_lease("w", 60)
-        assert lease is not None
-        await session.trim(3)
-        assert server.do("XLEN", live) == 3
-        await session.release_lease(lease)
-        await session.trim(4)
-        assert server.do("XLEN", live) == 1  # it hangs below the last position: its message is still to come
-        assert (await session.trim(5)).first_kept == 4
+        await session.publish(told("1"))
+        await session.preview(Delta(kind="text", message_id="ended", delta="x"))
+        await session.preview(Delta(kind="text", message_id="open", delta="He"))
+        await session.publish(AssistantMessage(id="ended"))
+        await session.preview(Delta(kind="text", message_id="open", delta="llo"))
+        await session.publish(told("3"))
+        assert await session.trim(10, dry_run=True) == Trimmed(3, (await session.head()).size_bytes, 4, {})
+        assert server.do("XLEN", Keys().live("s")) == 3
+        await session.trim(10)
+        assert server.do("XLEN", Keys().live("s")) == 2
+        (still,) = await session.open_messages()
+        assert (still.message_id, [block.delta for block in still.blocks]) == ("open", ["Hello"])
 
 
 # --- faults -------------------------------------------------------------------------------------------------------
