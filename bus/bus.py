@@ -71,10 +71,10 @@ class Bus:
             server, keys, self._log, Offload(media, inline_limit_bytes), limits=limits, quota=quota
         )
         self._hub = Hub(server, keys, self._log)
-        self._live = Live(self._log, self._publisher.producer)
         self._archive = Archive(self._log, archive, keys.namespace) if archive is not None else None
         self.inspector = Inspector(pool, keys, self._archive)
         """looks at what is stored as it is; nobody needs it to publish or to read"""
+        self._live = Live(self._log, self._publisher.producer)
 
     @classmethod
     @asynccontextmanager
@@ -152,7 +152,9 @@ class Bus:
         """
         return Session(
             session_id,
-            *(self._log, self._publisher, self._hub),
+            self._log,
+            self._publisher,
+            self._hub,
             live=self._live,
             media=self.media,
             archive=self._archive,

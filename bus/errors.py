@@ -415,17 +415,6 @@ class CursorTrimmed(StreamError):
         self.session, self.cursor, self.first_kept = session, cursor, first_kept
 
 
-class ArchiveDamaged(StreamError):
-    """A segment of a session's archive is not there, or is not what it was when it was written.
-
-    Fields: `segment`, its name in the archive, `<first>-<last>-<sha256>`; `reason`. Nothing of it was read.
-    """
-
-    def __init__(self, session: str, segment: str, reason: str) -> None:
-        super().__init__(f"archive of session {session!r}, segment {segment}: {reason}")
-        self.session, self.segment, self.reason = session, segment, reason
-
-
 class TrimRefused(StreamError):
     """Somebody still needs what was to be trimmed away; nothing was.
 
@@ -446,6 +435,17 @@ class EraseRefused(StreamError):
     def __init__(self, session: str, forks: tuple[str, ...]) -> None:
         super().__init__(f"session {session!r}: its entries are shared by its forks {', '.join(sorted(forks))}")
         self.session, self.forks = session, forks
+
+
+class ArchiveDamaged(StreamError):
+    """A segment of a session's archive is not there, or is not what it was when it was written.
+
+    Fields: `segment`, its name in the archive, `<first>-<last>-<sha256>`; `reason`. Nothing of it was read.
+    """
+
+    def __init__(self, session: str, segment: str, reason: str) -> None:
+        super().__init__(f"archive of session {session!r}, segment {segment}: {reason}")
+        self.session, self.segment, self.reason = session, segment, reason
 
 
 # --- you closed it ------------------------------------------------------------------------------------------------

@@ -144,13 +144,13 @@ def head_command(keys: Keys, session: str) -> tuple[Argument, ...]:
 
 _HEAD = (
     *("position", "created", "updated", "bytes", "epoch", "trimmed", "archived"),
-    *("state", "incarnations", "trimmed_llm", "trimmed_ext", "parent", "fork"),
+    *("state", "incarnations", "parent", "fork", "trimmed_llm", "trimmed_ext"),
 )
 
 
 def read_head(session: str, reply: Reply | Refused) -> SessionHead:
     """The head from the answer to `head_command`."""
-    *numbers, state, incarnations, llm, extension, parent, fork = cast("list[bytes | None]", answered(reply))
+    *numbers, state, incarnations, parent, fork, llm, extension = cast("list[bytes | None]", answered(reply))
     position, created, updated, size_bytes, epoch, trimmed, archived = (int(number or 0) for number in numbers)
     return SessionHead(
         session,

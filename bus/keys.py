@@ -17,7 +17,7 @@
 
 The head: position, bytes, created, updated; state ("closed", "erased", else open); trimmed, trimmed_llm, trimmed_ext:
 the highest position that was trimmed away, of both lanes and of each; trim: what the last step of a trim gave; archived
-and archive: the position that the archive goes up to and `<number> <name>` of its last segment; owner, epoch,
+and archive: the position that the archive goes up to, and `<number> <name>` of its last segment; owner, epoch,
 lease_until; run, incarnation, incarnations: which server process last wrote, the token of its incarnation, and all of
 them as `<token>:<position it began behind>`; of a fork parent and fork: whose beginning it shares, and the cursor of
 the last entry that it shares; and `p:<producer>` with each producer's last number and what that append gave. One hash,
@@ -93,10 +93,6 @@ class Keys:
     def projection(self, session: str, name: str, version: int) -> str:
         return f"{self._session(session)}:p:{name}@{version}"
 
-    def caller_keys(self, session: str) -> str:
-        """What callers named their publishes."""
-        return f"{self._session(session)}:keys"
-
     def checkpoints(self, session: str) -> str:
         """Who still needs entries of a session."""
         return f"{self._session(session)}:checkpoints"
@@ -104,6 +100,10 @@ class Keys:
     def archive(self, session: str) -> str:
         """The archived segments of a session."""
         return f"{self._session(session)}:archive"
+
+    def caller_keys(self, session: str) -> str:
+        """The callers' own names of publishes."""
+        return f"{self._session(session)}:keys"
 
     def media(self, sha256: str) -> str:
         """Media by their content; in no bucket, as sessions share them."""

@@ -82,8 +82,8 @@ async def read_pages(
         CursorTrimmed: what comes next after the cursor was trimmed away.
         ArchiveDamaged: it was, and `past` has not kept it whole.
         LogRolledBack: the log has lost what the cursor's reader saw, or a fork's parent has lost what they shared.
-        SessionErased: there is nothing to read any more.
         ParentErased: a fork's parent was erased.
+        SessionErased: there is nothing to read any more.
         Unavailable: the server cannot be reached.
     """
     position, count, seen = after.position, SAFE_PAGE, after
@@ -96,11 +96,11 @@ async def read_pages(
             if part is not None:
                 part.require(head)
                 head = part.under(head)
-            if head.is_erased:
+            elif head.is_erased:
                 raise SessionErased(session)
             shared = head.own_start.position
-            is_gone = shared <= position < head.trimmed
-            if is_gone and past is None and head.lacks(lanes, position):
+            is_gone = position >= shared and head.lacks(lanes, position)
+            if is_gone and past is None:
                 raise CursorTrimmed(head.session, str(Cursor(position)), head.trimmed + 1)
             if not head.holds(seen):
                 raise LogRolledBack(head.session, position, head.agreed(seen))
@@ -114,10 +114,8 @@ async def read_pages(
             until = head.position if until is None else min(until, head.position)
             if is_gone and past is not None:
                 edge = min(until, head.trimmed)
-                async with aclosing(past.pages(holder, lanes, position, edge)) as trimmed:
-                    async for page in trimmed:
-                        if envelopes := merge(head, page.entries, page.until):
-                            yield envelopes
+                async for envelopes in _past_pages(past, holder, head, lanes, after=position, until=edge):
+                    yield envelopes
                 position, seen = edge, head.cursor_at(edge)
                 continue
             bound = min([until, *(position_of(page[-1]) for page in pages if len(page) == count)])
@@ -147,6 +145,19 @@ async def _shared_pages(
             async for envelopes in pages:
                 yield envelopes
         after = part.end.position
+
+
+async def _past_pages(
+    past: Past, holder: SessionHead, head: SessionHead, lanes: Sequence[Lane], *, after: int, until: int
+) -> AsyncGenerator[list[Envelope], None]:
+    """What was trimmed away of a session, in whosever name it is read."""
+    async with aclosing(past.pages(holder, lanes, after, until)) as pages:
+        try:
+            async for page in pages:
+                if envelopes := merge(head, page.entries, page.until):
+                    yield envelopes
+        except CursorTrimmed as gap:
+            raise CursorTrimmed(head.session, gap.cursor, gap.first_kept) from None
 
 
 async def _end(task: asyncio.Task[object]) -> None:

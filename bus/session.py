@@ -263,7 +263,9 @@ class Session:
         """
         fork = Session(
             new_session_id() if id is None else id,
-            *(self._log, self._publisher, self._hub),
+            self._log,
+            self._publisher,
+            self._hub,
             live=self._live,
             media=self.media,
             archive=self._archive,
@@ -472,7 +474,7 @@ class Session:
             SetupError: the media store does not let us in.
         """
         store = self.media if media else None
-        return await erasure.erase(self._log, self.id, force=force, media=store, rewrite=rewrite)
+        return await erasure.erase(self._log, self.id, force=force, media=store, archive=self._archive, rewrite=rewrite)
 
     # --- leases ---------------------------------------------------------------------------------------------------
 

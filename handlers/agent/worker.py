@@ -21,7 +21,16 @@ from anyio.abc import TaskGroup
 
 from bus.bus import Bus
 from bus.consumer import Work
-from bus.errors import BusError, CursorTrimmed, Fenced, LogRolledBack, SessionClosed, SessionErased, Unavailable
+from bus.errors import (
+    ArchiveDamaged,
+    BusError,
+    CursorTrimmed,
+    Fenced,
+    LogRolledBack,
+    SessionClosed,
+    SessionErased,
+    Unavailable,
+)
 from bus.log import Lease
 from bus.messages.extension import ExtensionMessage
 from bus.messages.message import AssistantMessage, now_ms
@@ -220,7 +229,9 @@ class Worker:
                     return True
                 try:
                     await self._agent(run)
-                except (Unavailable, LogRolledBack, CursorTrimmed, Fenced, SessionClosed, SessionErased):
+                except (Unavailable, LogRolledBack, CursorTrimmed, ArchiveDamaged):
+                    raise
+                except (Fenced, SessionClosed, SessionErased):
                     raise
                 except Exception as error:  # noqa: BLE001  # a session's poison is its own
                     _log.exception("session %s: the agent failed", job.session.id)
@@ -232,7 +243,7 @@ class Worker:
                     await self._record(run, RuntimeError("the agent did nothing"), context.position)
         except Fenced:
             return False
-        except CursorTrimmed as error:
+        except (CursorTrimmed, ArchiveDamaged) as error:
             # No context can be made of what is left, by nobody: the user is told, as nothing else would come.
             self._warm.pop(job.session.id, None)
             _log.error("session %s cannot be worked on: %s", job.session.id, error)

@@ -7,7 +7,7 @@ from pydantic import TypeAdapter
 
 from bus.bus import Bus
 from bus.envelope import Envelope, Unreadable
-from bus.errors import CursorTrimmed, MessageError, SessionErased
+from bus.errors import ArchiveDamaged, CursorTrimmed, MessageError, SessionErased
 from bus.messages.base import Frozen
 from bus.messages.events import AgentEnded, TurnStarted, parse_event
 from bus.messages.extension import ExtensionMessage
@@ -59,7 +59,7 @@ async def session_lines(bus: Bus) -> dict[str, Projected[SessionLine]]:
 async def _line(session: Session) -> Projected[SessionLine]:
     try:
         return await project(session, SESSIONS)
-    except CursorTrimmed:
+    except (CursorTrimmed, ArchiveDamaged):
         return await project_kept(session, SESSIONS)
 
 

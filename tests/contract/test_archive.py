@@ -16,10 +16,13 @@ from bus import (
     LogRolledBack,
     NoArchive,
     SessionErased,
+    TrimRefused,
     Unavailable,
 )
 from bus.archive import writing
 from bus.keys import Keys
+from handlers.projections.projection import project, rebuild
+from handlers.projections.usage import USAGE
 from tests.contract.archived import (
     archive_on,
     archiving,
@@ -343,6 +346,44 @@ async def test_archiving_may_be_cancelled_anywhere(valkey: RealServer, files: Pa
 
 
 # --- erasing ----------------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_archived_is_trimmed_past_readers_and_projections(server: RealServer, files: Path) -> None:
+    async with archiving(server, files) as bus:
+        session = bus.session("s")
+        await fill(session, 100)
+        await project(session, USAGE)
+        early = (await read(session))[9].cursor
+        await session.save_checkpoint("mirror", early)
+        before = await read(session)
+        await session.archive(before=61)
+        with pytest.raises(TrimRefused):
+            await session.trim(before=80)
+        trimmed = await session.trim(before=61)
+        assert (trimmed.entries, trimmed.first_kept) == (60, 61)
+        assert await read(session) == before
+        assert [e.position async for e in session.read(after=early)] == list(range(11, 101))
+        assert (await rebuild(session, USAGE)).position == 100
+        await session.archive()
+        await session.trim(before=1_000)
+        assert await read(session) == before
+        assert await problems(session) == []
+
+
+async def test_erasing_a_session_erases_its_archive(server: RealServer, files: Path) -> None:
+    async with archiving(server, files) as bus:
+        session = bus.session("s")
+        await session.publish(said("canary"), *[told("x")] * 10)
+        await session.archive(before=4)
+        await session.archive()
+        await session.trim(before=9)
+        await session.erase(media=True)
+        assert names(files) == []
+        assert server.do("KEYS", "*:s:s:*") == [Keys().head("s")]
+        for ask in (session.archive(), session.read().__anext__()):
+            with pytest.raises(SessionErased):
+                await ask
+        assert await problems(session) == []
 
 
 async def test_erasing_takes_all_segments_of_one_session_and_of_no_other(server: RealServer, files: Path) -> None:

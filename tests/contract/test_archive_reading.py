@@ -11,6 +11,7 @@ from bus import (
     Bus,
     Cursor,
     CursorTrimmed,
+    DirectoryArchive,
     Envelope,
     Lane,
     ObjectArchive,
@@ -34,6 +35,7 @@ from tests.contract.archived import (
     trim,
 )
 from tests.contract.said import assert_gap_free, read, said, told, word
+from tests.proxy import proxy
 from tests.servers import RealServer, shortly
 
 
@@ -81,6 +83,42 @@ async def test_following_from_the_beginning_goes_over_the_border(server: RealSer
                 if envelope.position > 100 and len(seen) == len(before) + len(LANES[lanes]):
                     break
         assert seen[: len(before)] == before
+
+
+async def test_a_follower_that_was_cut_off_reads_what_was_trimmed_meanwhile(server: RealServer, files: Path) -> None:
+    road = server.socket.with_name("road")  # a name of the server's socket that may be taken away
+    road.symlink_to(server.socket)
+    store = DirectoryArchive(files)
+    async with proxy(road) as way, Bus.open(way.url, archive=store) as bus, archiving(server, files) as other:
+        await fill(other.session("s"), 10)
+        seen: list[int] = []
+        async with shortly(), aclosing(bus.session("s").follow()) as following:
+            async for envelope in following:
+                seen.append(envelope.position)
+                if envelope.position == 11:
+                    road.unlink()
+                    way.cut()
+                    await fill(other.session("s"), 20)
+                    await other.session("s").archive()
+                    await other.session("s").trim(before=30)
+                    road.symlink_to(server.socket)
+                elif envelope.position == 10:
+                    await other.session("s").publish(said("now the hub reads"))
+                elif envelope.position == 31:
+                    break
+        assert seen == list(range(1, 32))
+
+
+async def test_a_gap_in_the_archive_of_a_parent_is_told_of_the_fork(server: RealServer, files: Path) -> None:
+    async with archiving(server, files) as bus:
+        parent = bus.session("s")
+        await fill(parent, 20)
+        child = await parent.fork(id="child")
+        await parent.archive(before=6)
+        trim(server, 10)
+        with pytest.raises(CursorTrimmed) as caught:
+            await read(child)
+        assert (caught.value.session, caught.value.cursor, caught.value.first_kept) == ("child", "5-0", 11)
 
 
 @pytest.mark.usefixtures("small")

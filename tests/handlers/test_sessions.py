@@ -3,6 +3,7 @@
 from decimal import Decimal
 from pathlib import Path
 
+from bus.archive import DirectoryArchive
 from bus.bus import Bus
 from bus.envelope import Envelope, Unreadable
 from bus.errors import UnknownKind
@@ -110,6 +111,18 @@ async def test_a_trimmed_session_has_a_line_of_what_is_left(tmp_path: Path) -> N
             "counted": ("first", 2, 2),
         }
         assert await bus.session("late").load_projection(SESSIONS.name, SESSIONS.version) is None
+
+
+async def test_a_session_whose_archive_is_damaged_has_a_line_of_what_is_left(tmp_path: Path) -> None:
+    async with Bus.open(data_dir=tmp_path / "bus", archive=DirectoryArchive(tmp_path / "archive")) as bus:
+        await bus.session("s").publish(UserMessage.text("first"), UserMessage.text("second"))
+        await bus.session("s").archive()
+        await bus.session("s").trim(2)
+        assert (await session_lines(bus))["s"].state.title == "first"
+        await bus.session("s").drop_projection(SESSIONS.name, SESSIONS.version)
+        for file in (tmp_path / "archive").rglob("*.gz"):
+            file.unlink()
+        assert (await session_lines(bus))["s"].state.title == "second"
 
 
 def test_an_entry_that_cannot_be_read_is_counted_and_has_no_time() -> None:

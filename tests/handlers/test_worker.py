@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from bus import Bus, Cursor, Session, ToolCallBlock, UserMessage
+from bus import Bus, Cursor, DirectoryArchive, Session, ToolCallBlock, UserMessage
 from bus.messages.delta import Delta
 from bus.messages.events import AgentStarted
 from bus.messages.message import AssistantMessage
@@ -388,6 +388,31 @@ async def test_a_question_whose_context_was_trimmed_is_answered_with_the_reason(
             assert isinstance(failed, AssistantMessage)
             assert failed.stop_reason == "error"
             assert "CursorTrimmed" in (failed.error_message or "")
+
+
+def empty(archive: Path) -> None:
+    """Leave nothing in any segment."""
+    for file in archive.rglob("*.gz"):
+        file.write_bytes(b"")
+
+
+async def test_a_question_whose_context_is_damaged_in_the_archive_is_answered_with_the_reason(tmp_path: Path) -> None:
+    async with (
+        fresh_server() as (bus, socket),
+        Bus.open(f"unix://{socket}", archive=DirectoryArchive(tmp_path)) as other,
+    ):
+        session = other.session("s1")
+        await session.publish(UserMessage.text("first"), wake=False)
+        await session.archive()
+        await session.trim(2)
+        empty(tmp_path)
+        await ask(session, "second?")
+        async with working(other, AgentLoop(Echo())):
+            with anyio.fail_after(SECONDS):
+                failed = (await anext(bus.session("s1").follow(after=Cursor(2)))).message
+            await nothing_pending(socket)
+            assert isinstance(failed, AssistantMessage)
+            assert "ArchiveDamaged" in (failed.error_message or "")
 
 
 async def test_a_worker_that_knows_the_context_goes_on_after_a_trim() -> None:
