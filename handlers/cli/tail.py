@@ -13,6 +13,7 @@ import anyio
 import click
 
 from bus.envelope import START, Cursor, Envelope, Unreadable
+from bus.errors import SessionErased
 from bus.messages.lanes import Lane
 from bus.session import ALL_LANES, Session
 from handlers.cli.errors import SessionEmpty
@@ -77,7 +78,10 @@ async def _tail(
 ) -> None:
     async with open_bus(settings) as bus:
         session = bus.session(session_id)
-        end = (await session.head()).position
+        head = await session.head()
+        if head.is_erased:
+            raise SessionErased(session_id)
+        end = head.position
         if not end:
             if not follow:
                 raise SessionEmpty(session_id)

@@ -22,7 +22,7 @@ class EntryCheck:
     """Takes the entries of both lanes in the order of their ids, and finds what is wrong with them. Pure."""
 
     def __init__(self, findings: Findings, first: int) -> None:
-        """`first` is the position that has to come first."""
+        """`first` is the position that has to come first; 0 is any."""
         self._findings, self._next = findings, first
         self.entries = 0
         """how many have a place"""
@@ -31,7 +31,8 @@ class EntryCheck:
 
     def begin(self, first: int) -> None:
         """Begin at this position, and count the bytes from there: nothing is missing up to it."""
-        self._require_up_to(first - 1)
+        if self._next:
+            self._require_up_to(first - 1)
         self.size_bytes = 0
 
     def take(self, lane: Lane, entry: Entry) -> None:
@@ -42,6 +43,7 @@ class EntryCheck:
             text = f"entry {entry_id.decode()} of the {lane} lane is none of the bus's: {look(_body(fields))}"
             self._findings.add("id", position, text)
             return
+        self._next = self._next or position
         if position < self._next:
             self._findings.add("double", position, "it is in both lanes")
         else:
