@@ -31,8 +31,7 @@ class EntryCheck:
 
     def begin(self, first: int) -> None:
         """Begin at this position, and count the bytes from there: nothing is missing up to it."""
-        if self._next:
-            self._require_up_to(first - 1)
+        self._require_up_to(first - 1)
         self.size_bytes = 0
 
     def take(self, lane: Lane, entry: Entry) -> None:
@@ -58,6 +57,8 @@ class EntryCheck:
         self._require_up_to(last)
 
     def _require_up_to(self, position: int) -> None:
+        if not self._next:
+            return
         if position >= self._next:
             few = position == self._next
             text = "it is in no lane" if few else f"it and those up to {position} are in no lane"
