@@ -41,6 +41,11 @@ class Feeds:
         return tuple(self._feeds.values())
 
     @property
+    def any(self) -> str:
+        """The session of one of them, there being one: what is asked for it reaches the server of them all."""
+        return next(iter(self._feeds))
+
+    @property
     def bells(self) -> Collection[str]:
         """The streams that tell of any of them."""
         return self._bells.keys()

@@ -153,7 +153,7 @@ class Hub:
             if self._client_id is not None and self._feeds:
                 # If it fails nothing is blocked either, or this user may not: the read comes back by itself.
                 with suppress(Unavailable):
-                    await self._log.unblock(self._client_id, next(iter(self._feeds)))
+                    await self._log.unblock(self._client_id, self._feeds.any)
             with anyio.move_on_after(0.02):
                 await self._turned.wait()
 

@@ -94,10 +94,6 @@ class Keys:
     def projection(self, session: str, name: str, version: int) -> str:
         return f"{self._session(session)}:p:{name}@{version}"
 
-    def caller_keys(self, session: str) -> str:
-        """What callers named their publishes."""
-        return f"{self._session(session)}:keys"
-
     def checkpoints(self, session: str) -> str:
         """Who still needs entries of a session."""
         return f"{self._session(session)}:checkpoints"

@@ -161,19 +161,6 @@ async def _shared_pages(
 
 
 async def _past_pages(
-    past: Past, holder: SessionHead, head: SessionHead, lanes: Sequence[Lane], *, after: int, until: int
-) -> AsyncGenerator[list[Envelope], None]:
-    """What was trimmed away of a session, in whosever name it is read."""
-    async with aclosing(past.pages(holder, lanes, after, until)) as pages:
-        try:
-            async for page in pages:
-                if envelopes := merge(head, page.entries, page.until):
-                    yield envelopes
-        except CursorTrimmed as gap:
-            raise CursorTrimmed(head.session, gap.cursor, gap.first_kept) from None
-
-
-async def _past_pages(
     past: Past, holder: SessionHead, head: SessionHead, selection: Selection, *, after: int, until: int
 ) -> AsyncGenerator[Page, None]:
     """What was trimmed away of a session, in whosever name it is read."""

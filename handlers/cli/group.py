@@ -31,7 +31,10 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "Look after": {
         "verify": ("verify", "Prove that stored sessions are whole."),
         "replay": ("replay", "Fold a session's projections anew, and compare with what is stored."),
+        "fork": ("fork", "Begin a session that shares the beginning of another one."),
         "archive": ("archive", "Keep what sessions hold in sealed files, out of the server."),
+        "trim": ("trim", "Take the oldest entries of a session out of its log."),
+        "erase": ("erase", "Remove everything of a session, for good."),
         "close": ("close", "Let a session take no further messages."),
         "reopen": ("reopen", "Let a closed session take messages again."),
     },

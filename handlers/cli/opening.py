@@ -9,6 +9,7 @@ import anyio
 
 from bus.archive import archive_store_at
 from bus.bus import Bus
+from bus.errors import SessionErased
 from bus.media.place import media_store_at
 from bus.session import Session
 from handlers.cli.errors import ServerSilent, SessionEmpty
@@ -56,11 +57,14 @@ async def open_session(settings: Settings, session_id: str) -> AsyncGenerator[Se
     """A session that has entries.
 
     Raises:
-        InvalidSessionId, SessionEmpty: there can be, or is, no such session.
+        InvalidSessionId, SessionEmpty, SessionErased: there can be, or is, no such session.
         SetupError, Unavailable: as `Bus.open`.
     """
     async with open_bus(settings) as bus:
         session = bus.session(session_id)
-        if not (await session.head()).position:
+        head = await session.head()
+        if head.is_erased:
+            raise SessionErased(session_id)
+        if not head.position:
             raise SessionEmpty(session_id)
         yield session

@@ -11,8 +11,7 @@ from handlers.cli.output import Output, tell
 from handlers.cli.run import run
 from handlers.cli.table import Column
 from handlers.cli.text import count, moment, money, size
-from handlers.projections.projection import project
-from handlers.projections.sessions import SESSIONS, SessionLine
+from handlers.projections.sessions import SessionLine, session_lines
 from handlers.projections.usage import summary
 
 __all__ = ("command",)
@@ -27,7 +26,8 @@ _COLUMNS = (
     Column("cost", is_number=True),
     Column("title", is_flexible=True),
 )
-_WITH_ORIGIN = (*_COLUMNS[:1], Column("fork of", is_flexible=True), *_COLUMNS[1:])
+_WITH_STATE = (*_COLUMNS[:1], Column("state", is_flexible=True), *_COLUMNS[1:])
+"""where there is one that is more than open"""
 
 
 @click.command("sessions", cls=ViewCommand)
@@ -43,8 +43,9 @@ def command(ctx: click.Context) -> None:
     if output.is_json:
         for head, line in lines:
             output.json(_json(head, line))
-    elif any(head.origin for head, _ in lines):
-        output.table(_WITH_ORIGIN, [_with_origin(head, _row(head, line)) for head, line in lines])
+    elif any(_state(head) for head, _ in lines):
+        rows = [(head, _row(head, line)) for head, line in lines]
+        output.table(_WITH_STATE, [(*row[:1], _state(head), *row[1:]) for head, row in rows])
     elif lines:
         output.table(_COLUMNS, [_row(head, line) for head, line in lines])
     else:
@@ -53,7 +54,9 @@ def command(ctx: click.Context) -> None:
 
 async def _sessions(settings: Settings) -> list[tuple[SessionHead, SessionLine]]:
     async with open_bus(settings) as bus:
-        return [(head, (await project(bus.session(head.session), SESSIONS)).state) for head in await bus.sessions()]
+        heads = {head.session: head for head in await bus.sessions()}
+        lines = await session_lines(bus)
+        return [(head, lines[name].state) for name, head in heads.items() if name in lines]
 
 
 def _json(head: SessionHead, line: SessionLine) -> dict[str, object]:
@@ -65,6 +68,8 @@ def _json(head: SessionHead, line: SessionLine) -> dict[str, object]:
         "created": head.created,
         "updated": head.updated,
         "is_closed": head.is_closed,
+        "first_kept": head.first_kept,
+        "archived": head.archived,
         "origin": {"session": origin.session, "position": origin.position} if origin else None,
         "title": line.title,
         "llm": line.llm,
@@ -88,6 +93,13 @@ def _row(head: SessionHead, line: SessionLine) -> tuple[str, ...]:
     )
 
 
-def _with_origin(head: SessionHead, row: tuple[str, ...]) -> tuple[str, ...]:
+def _state(head: SessionHead) -> str:
+    """What a session is beside open and whole; "" if it is just that."""
     origin = head.origin
-    return (*row[:1], f"{origin.session}@{origin.position}" if origin else "", *row[1:])
+    found = [
+        "closed" if head.is_closed else "",
+        f"fork of {origin.session} at {count(origin.position)}" if origin else "",
+        f"from {count(head.first_kept)}" if head.trimmed else "",
+        f"archived to {count(head.archived)}" if head.archived else "",
+    ]
+    return ", ".join(filter(None, found))

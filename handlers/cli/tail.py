@@ -14,6 +14,7 @@ import anyio
 import click
 
 from bus.envelope import START, Cursor, Envelope, Unreadable
+from bus.errors import SessionErased
 from bus.messages.lanes import Lane
 from bus.notice import Notice
 from bus.session import ALL_LANES, Session
@@ -103,7 +104,10 @@ async def _tail(
     lanes, kinds, after, last = asked
     async with open_bus(settings) as bus:
         session = bus.session(session_id)
-        end = (await session.head()).position
+        head = await session.head()
+        if head.is_erased:
+            raise SessionErased(session_id)
+        end = head.position
         if not end:
             if not follow:
                 raise SessionEmpty(session_id)

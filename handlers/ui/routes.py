@@ -144,6 +144,8 @@ def _head_json(head: SessionHead) -> JsonValue:
         "updated": head.updated,
         "sizeBytes": head.size_bytes,
         "trimmed": head.trimmed,
+        "firstKept": head.first_kept,
+        "archived": head.archived,
         "isClosed": head.is_closed,
         "origin": {"session": origin.session, "position": origin.position} if origin else None,
     }

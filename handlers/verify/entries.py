@@ -22,7 +22,7 @@ class EntryCheck:
     """Takes the entries of both lanes in the order of their ids, and finds what is wrong with them. Pure."""
 
     def __init__(self, findings: Findings, first: int) -> None:
-        """`first` is the position that has to come first."""
+        """`first` is the position that has to come first; 0 is any."""
         self._findings, self._next = findings, first
         self.entries = 0
         """how many have a place"""
@@ -42,6 +42,7 @@ class EntryCheck:
             text = f"entry {entry_id.decode()} of the {lane} lane is none of the bus's: {look(_body(fields))}"
             self._findings.add("id", position, text)
             return
+        self._next = self._next or position
         if position < self._next:
             self._findings.add("double", position, "it is in both lanes")
         else:
@@ -56,6 +57,8 @@ class EntryCheck:
         self._require_up_to(last)
 
     def _require_up_to(self, position: int) -> None:
+        if not self._next:
+            return
         if position >= self._next:
             few = position == self._next
             text = "it is in no lane" if few else f"it and those up to {position} are in no lane"

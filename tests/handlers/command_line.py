@@ -110,8 +110,12 @@ class CommandLine:
                 patience.cancel()
                 process.kill()
 
-    def at_terminal(self, *arguments: str | Path, columns: int = 80) -> Answer:
-        """Run a command to its end, with a terminal for all it says; `err` is in `out`, as a user sees it."""
+    def at_terminal(self, *arguments: str | Path, columns: int = 80, typed: str = "") -> Answer:
+        """Run a command to its end, with a terminal for all it says; `err` is in `out`, as a user sees it.
+
+        Args:
+            typed: what is typed before it asks for it.
+        """
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         said = bytearray()
@@ -126,6 +130,7 @@ class CommandLine:
         ) as process:
             os.close(theirs)
             try:
+                os.write(ours, typed.encode())
                 # The terminal gives an error once nobody is at its other end.
                 with suppress(OSError):
                     while data := os.read(ours, 65536):

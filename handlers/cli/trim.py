@@ -1,0 +1,70 @@
+"""`lanebus trim`: the oldest entries out of the log."""
+
+from functools import partial
+
+import click
+
+from bus.retention import Trimmed
+from handlers.cli.opening import open_session
+from handlers.cli.options import Settings, ViewCommand
+from handlers.cli.output import Output, tell
+from handlers.cli.run import run
+from handlers.cli.text import count, size
+
+__all__ = ("command",)
+
+
+@click.command("trim", cls=ViewCommand)
+@click.argument("session")
+@click.option(
+    "--before", type=click.IntRange(min=1), required=True, metavar="POSITION", help="The first entry that is kept."
+)
+@click.option("--force", is_flag=True, help="Pass those who still need some of it; a note in the session says so.")
+@click.option("--dry-run", is_flag=True, help="Change nothing; show what would be trimmed, and who still needs it.")
+@click.pass_context
+def command(ctx: click.Context, session: str, *, before: int, force: bool, dry_run: bool) -> None:
+    """Take everything before a position out of a session's log. Positions stay as they are. It is refused as long as
+    somebody needs some of it: a projection, a reader with a checkpoint, a fork, a group of workers. What `lanebus
+    archive` has written before is still read from there by all who are given the same --archive.
+
+    \b
+    Example: lanebus trim support-42 --before 5000 --dry-run
+    Example: lanebus archive support-42 --archive ./archive && lanebus trim support-42 --before 5000
+    """
+    trimmed = run(partial(_trim, Settings.of(ctx), session, before, force=force, dry_run=dry_run))
+    output = Output.of(ctx)
+    if output.is_json:
+        output.json(
+            {
+                "session": session,
+                "is_dry_run": dry_run,
+                "entries": trimmed.entries,
+                "size_bytes": trimmed.size_bytes,
+                "first_kept": trimmed.first_kept,
+                "holders": dict(trimmed.holders),
+            }
+        )
+        return
+    output.line(
+        f"{session}: {_amount(trimmed)} {'would be ' if dry_run else ''}trimmed, kept from {trimmed.first_kept}"
+    )
+    if dry_run:
+        for name, position in sorted(trimmed.holders.items()):
+            output.line(f"  needed by {name}, which is done up to {position}")
+
+
+async def _trim(settings: Settings, session_id: str, before: int, *, force: bool, dry_run: bool) -> Trimmed:
+    async with open_session(settings, session_id) as session:
+        plan = await session.trim(before, dry_run=True)
+        if dry_run:
+            return plan
+        passed = ", ".join(f"{name} at {position}" for name, position in sorted(plan.holders.items()))
+        if force and passed:
+            tell(f"{session_id}: trimming {_amount(plan)} that are still needed by {passed}")
+        elif not passed:
+            tell(f"{session_id}: trimming {_amount(plan)}")
+        return await session.trim(before, force=force)
+
+
+def _amount(trimmed: Trimmed) -> str:
+    return f"{count(trimmed.entries)} entries of {size(trimmed.size_bytes)}"
