@@ -34,7 +34,8 @@ async def test_sessions_in_many_slices_are_followed_without_a_gap(server: RealSe
                 publishing.start_soon(publish, name)
         for number, subscriber in enumerate(subscribers):
             count = 30 + (number % 2 == 0)
-            await eventually(lambda subscriber=subscriber, count=count: len(subscriber.envelopes) == count)
+            await eventually(subscriber.has_taken(count))
+            assert len(subscriber.envelopes) == count
             assert_gap_free(subscriber.envelopes)
             assert subscriber.story.count("[caughtUp]") == 1
             assert subscriber.error is None
@@ -56,7 +57,7 @@ async def test_a_bell_that_rings_more_often_than_one_page_holds_hides_nothing(va
                         say("XADD", bell, "*", "s", "nobody", "z", "1", "w", "")
                 say("EXEC")
             await other.session("s").publish(*(told("x") for _ in range(20)))
-            await eventually(lambda count=count: len(subscriber.envelopes) == count + 20)
+            await eventually(subscriber.has_taken(count + 20))
         assert_gap_free(subscriber.envelopes)
         tasks.cancel_scope.cancel()
 
@@ -79,7 +80,7 @@ async def test_quiet_sessions_whose_log_was_emptied_are_all_told_in_turn(
             await eventually(subscriber.has("0", "[caughtUp]"))
         valkey.do("FLUSHALL")
         for subscriber in subscribers:
-            await eventually(lambda subscriber=subscriber: subscriber.error is not None)
+            await eventually(subscriber.has_failed)
             assert isinstance(subscriber.error, LogRolledBack)
         tasks.cancel_scope.cancel()
 
