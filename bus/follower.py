@@ -58,8 +58,8 @@ class Follower:
             try:
                 async with aclosing(self._past(subscription)) as past:
                     async for items in past:
-                        for item in items:
-                            yield item
+                        for each in items:
+                            yield each
                 while (item := await self._next(subscription)) is not None:
                     if isinstance(item, Notice):
                         if (notice := self._heeded(item)) is not None:

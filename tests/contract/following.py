@@ -52,6 +52,12 @@ class Subscriber:
     def has(self, *story: str) -> Callable[[], bool]:
         return lambda: self.story == [*story] or self.error is not None
 
+    def has_taken(self, count: int) -> Callable[[], bool]:
+        return lambda: len(self.envelopes) >= count or self.error is not None
+
+    def has_failed(self) -> bool:
+        return self.error is not None
+
     def has_been_told(self, kind: str, times: int = 1) -> Callable[[], bool]:
         return lambda: self.story.count(f"[{kind}]") >= times or self.error is not None
 

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Collection
+from contextlib import aclosing
 
 import anyio
 import pytest
@@ -144,6 +145,38 @@ async def test_the_state_of_the_session_is_told_whatever_was_selected(
         wanted = [e async for e in session.read(lanes=lanes, kinds=kinds)]
         assert follower.envelopes == late.envelopes == wanted
         tasks.cancel_scope.cancel()
+
+
+async def test_who_follows_one_lane_is_told_at_once_what_the_other_one_would_tell(
+    server: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bus.hub.BLOCK_MS", 3_600_000)  # nothing is found out by looking now and then
+    async with server.bus() as bus, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        await session.publish(said("a"), told("b"))
+        alone = Subscriber(session, lanes=LLM).start(tasks)
+        await eventually(alone.has("a", "[scanned]", "[caughtUp]"))
+        await session.close()
+        await eventually(alone.has("a", "[scanned]", "[caughtUp]", "[closed]"))
+        other = bus.session("other")
+        await other.publish(told("a"))
+        first = Subscriber(other, lanes=EXTENSION).start(tasks)
+        await eventually(first.has("a", "[caughtUp]"))
+        await other.publish(said("b"))
+        second = Subscriber(other, lanes=EXTENSION).start(tasks)
+        await eventually(second.has("a", "[scanned]", "[caughtUp]"))
+        assert (alone.error, second.error) == (None, None)
+        tasks.cancel_scope.cancel()
+
+
+async def test_who_keeps_up_never_falls_behind_however_much_comes(server: RealServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        async with aclosing(session.subscribe(buffer_bytes=2_000)) as items:
+            assert await anext(items) == Notice("caughtUp", Cursor(0))
+            for _ in range(20):
+                await session.publish(told("x" * 900))
+                assert isinstance(await anext(items), Envelope)
 
 
 async def test_closing_is_told_behind_the_last_message_and_reopening_before_the_first(server: RealServer) -> None:
