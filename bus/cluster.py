@@ -5,22 +5,17 @@ to the server that takes the slot over, together with ASKING in one write on a l
 go over one by one, and who stayed there would see a part of them.
 """
 
-from binascii import crc_hqx
-from collections import defaultdict
-from collections.abc import AsyncGenerator, Iterable, Sequence
-from contextlib import aclosing
-from functools import partial
+from collections.abc import Sequence
 from typing import cast
 
 import anyio
 
-from bus.errors import BusError, Closed, Redirected, Refused, SetupError, Unavailable
-from bus.links import Argument, Link, Reply, Server
-from bus.pool import LinkPool, is_settled, pauses
+from bus.errors import Redirected, Refused, SetupError, Unavailable
+from bus.links import Argument, Link, Reply
+from bus.place import Server
+from bus.slots import SLOTS, slot_of
 
-__all__ = ("Cluster", "ClusterPool", "SlotRoute", "key_of", "slot_of")
-
-SLOTS = 16_384
+__all__ = ("Cluster", "NodeRoute", "SlotFinding", "SlotRoute")
 
 MAP_SECONDS = 2.0
 """How long one server may take to tell the map before the next one is asked."""
@@ -30,9 +25,7 @@ REST_SECONDS = 0.05
 
 
 class Cluster:
-    """The `Topology` of a cluster: its servers, and the map of its slots. Making it does no I/O."""
-
-    is_one = False
+    """The servers of a cluster, and the map of its slots. Making it does no I/O."""
 
     def __init__(self, seeds: Sequence[Server]) -> None:
         """Takes servers to ask for the map at first; one that is down is no harm while another answers."""
@@ -48,10 +41,6 @@ class Cluster:
     def route(self, key: str) -> "SlotRoute":
         """The way to the server that holds a key."""
         return SlotRoute(self, slot_of(key))
-
-    def pool(self, limit: int = 8) -> "ClusterPool":
-        """Links to all servers, `limit` each."""
-        return ClusterPool(self, limit)
 
     async def owner(self, slot: int) -> Server:
         """The server that holds a slot.
@@ -178,7 +167,7 @@ class SlotRoute:
             raise
 
 
-class _NodeRoute:
+class NodeRoute:
     """The `Route` to one server of a cluster, whatever it holds."""
 
     def __init__(self, cluster: Cluster, server: Server) -> None:
@@ -191,142 +180,3 @@ class _NodeRoute:
         except Unavailable:
             self._cluster.doubt()
             raise
-
-
-class ClusterPool:
-    """The `Pool` of a cluster: one of links for each server, as commands of many slots may share a link."""
-
-    def __init__(self, cluster: Cluster, limit: int = 8) -> None:
-        self._cluster, self._limit = cluster, limit
-        self._pools: dict[tuple[str, int], LinkPool] = {}
-        self._is_closed = False
-
-    @property
-    def borrowed(self) -> int:
-        """See `Pool`."""
-        return sum(pool.borrowed for pool in self._pools.values())
-
-    @property
-    def idle(self) -> tuple[Link, ...]:
-        """See `Pool`."""
-        return tuple(link for pool in self._pools.values() for link in pool.idle)
-
-    async def call(
-        self, *command: Argument, at: str | None = None, more_seconds: float = 0.0, again: bool = True
-    ) -> Reply:
-        """See `Pool`."""
-        slot = slot_of(at if at is not None else key_of(command))
-        (reply,) = await self._patiently((command,), [slot], more_seconds, again=again)
-        if isinstance(reply, Refused):
-            raise reply
-        return reply
-
-    async def call_many(
-        self, commands: Sequence[Sequence[Argument]], *, more_seconds: float = 0.0
-    ) -> list[Reply | Refused]:
-        """See `Pool`."""
-        slots = [slot_of(key_of(command)) for command in commands]
-        return await self._patiently(commands, slots, more_seconds, again=True)
-
-    async def call_each(self, *command: Argument) -> list[Reply]:
-        """See `Pool`."""
-        return [await self._pool(server).call(*command) for server in await self._cluster.primaries()]
-
-    async def scan(self, match: str) -> AsyncGenerator[list[bytes], None]:
-        """See `Pool`."""
-        for server in await self._cluster.primaries():
-            async with aclosing(self._pool(server).scan(match)) as pages:
-                async for page in pages:
-                    yield page
-
-    async def close(self) -> None:
-        """See `Pool`."""
-        self._is_closed = True
-        for pool in self._pools.values():
-            await pool.close()
-
-    async def _patiently(
-        self, commands: Sequence[Sequence[Argument]], slots: Sequence[int], more_seconds: float, *, again: bool
-    ) -> list[Reply | Refused]:
-        replies: list[Reply | Refused] = [None] * len(commands)
-        open_: Iterable[int] = range(len(commands))
-        waits = pauses()
-        while True:
-            for index, reply in await self._round(commands, slots, open_, more_seconds, again=again):
-                replies[index] = reply
-            if is_settled(replies) or (pause := next(waits, None)) is None:
-                return replies
-            # All of a slot: what is read of one session in one call is read in order.
-            troubled = {slot for slot, reply in zip(slots, replies, strict=True) if not is_settled((reply,))}
-            open_ = [index for index, slot in enumerate(slots) if slot in troubled]
-            await anyio.sleep(pause)
-
-    async def _round(
-        self,
-        commands: Sequence[Sequence[Argument]],
-        slots: Sequence[int],
-        open_: Iterable[int],
-        more_seconds: float,
-        *,
-        again: bool,
-    ) -> list[tuple[int, Reply | Refused]]:
-        """Send what is open to the servers that hold it, all at the same time; gives the answers by their place."""
-        shares: dict[Server, list[int]] = defaultdict(list)
-        found: list[tuple[int, Reply | Refused]] = []
-        for index in open_:
-            try:
-                shares[await self._cluster.owner(slots[index])].append(index)
-            except Refused as refusal:
-                found.append((index, refusal))
-        faults: list[BusError] = []
-
-        async def send(server: Server, share: list[int]) -> None:
-            try:
-                asked = [commands[index] for index in share]
-                replies = await self._pool(server).attempt(asked, more_seconds, again=again)
-                found.extend(zip(share, replies, strict=True))
-            except Unavailable as fault:
-                self._cluster.doubt()
-                faults.append(fault)
-            except BusError as fault:  # out of the group as itself
-                faults.append(fault)
-
-        if len(shares) == 1:
-            await send(*shares.popitem())
-        else:
-            async with anyio.create_task_group() as tasks:
-                for server, share in shares.items():
-                    tasks.start_soon(partial(send, server, share))
-        if faults:
-            raise faults[0]
-        return found
-
-    def _pool(self, server: Server) -> LinkPool:
-        if self._is_closed:
-            raise Closed("bus")
-        place = server.host, server.port
-        if place not in self._pools:
-            self._pools[place] = LinkPool(_NodeRoute(self._cluster, server), self._limit)
-        return self._pools[place]
-
-
-_KEY_PLACES = {"EVAL": 3, "EVALSHA": 3, "MEMORY": 2, "OBJECT": 2, "XGROUP": 2, "XINFO": 2}
-_KEYLESS = frozenset({"ACL", "BGREWRITEAOF", "CLIENT", "CONFIG", "INFO", "PING", "SCRIPT", "TIME", "WAIT", "WAITAOF"})
-
-
-def key_of(command: Sequence[Argument]) -> str:
-    """The first key that a command names; "" if it names none, for which any server will do."""
-    name = command[0]
-    if name in _KEYLESS:
-        return ""
-    if name in {"XREAD", "XREADGROUP"}:
-        return str(command[command.index("STREAMS") + 1])
-    return str(command[_KEY_PLACES.get(str(name), 1)])
-
-
-def slot_of(key: str) -> int:
-    """The slot of a key. Source: the cluster specification: CRC-16/XMODEM of what stands between the first braces."""
-    start = key.find("{")
-    end = key.find("}", start + 1)
-    tag = key[start + 1 : end] if start >= 0 and end > start + 1 else key
-    return crc_hqx(tag.encode(), 0) % SLOTS

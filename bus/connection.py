@@ -13,8 +13,10 @@ from typing import Protocol
 from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
 
 from bus.cluster import Cluster
+from bus.cluster_pool import ClusterPool
 from bus.errors import SetupError
-from bus.links import Argument, Link, Reply, Route, Server
+from bus.links import Argument, Link, Reply, Route
+from bus.place import Server
 from bus.pool import LinkPool, Pool, answer_in_time
 from bus.sentinel import SentinelRoute
 
@@ -70,6 +72,23 @@ class OneServer:
         return LinkPool(self._route, limit)
 
 
+class ManyServers:
+    """The `Topology` of a cluster."""
+
+    is_one = False
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def route(self, key: str) -> Route:
+        """See `Topology`."""
+        return self._cluster.route(key)
+
+    def pool(self, limit: int = 8) -> Pool:
+        """See `Topology`."""
+        return ClusterPool(self._cluster, limit)
+
+
 def topology_at(url: str) -> Topology:
     """The servers that a URL names; no I/O.
 
@@ -82,7 +101,7 @@ def topology_at(url: str) -> Topology:
         raise SetupError(f"server URL: {error}") from None
     match scheme:
         case "redis+cluster" | "rediss+cluster":
-            return _cluster(url)
+            return ManyServers(_cluster(url))
         case "redis+sentinel" | "rediss+sentinel":
             return OneServer(_sentinel(url))
         case _:

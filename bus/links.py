@@ -5,30 +5,25 @@ cuts blocking reads by a time-out; it changes the shape of replies with the prot
 time-out of its own, speaks RESP2 and gives bytes. Who owns a link decides what is safe to send again.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol, Self, cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, cast
 
 import anyio
 import hiredis
-from redis.asyncio.connection import AbstractConnection, Connection, UnixDomainSocketConnection, parse_url
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import AskError, AuthenticationError, RedisError, ResponseError
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import AskError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
-from redis.maint_notifications import MaintNotificationsConfig
 
-from bus.errors import Redirected, Refused, SetupError, Unavailable
+from bus.errors import Redirected, Refused, Unavailable
 
-__all__ = ("Argument", "Finding", "Link", "Reply", "Route", "Server", "Trace")
+__all__ = ("Argument", "Finding", "Link", "Reply", "Route", "Trace")
 
 Argument = str | bytes | int
 Reply = bytes | int | None | Sequence["Reply"]
 
 # Its stub asks for a tuple of one and gives nothing back; it takes any and gives bytes. Much faster than the client's.
 _pack = cast("Callable[[tuple[Argument, ...]], bytes]", hiredis.pack_command)  # pyright: ignore[reportUnknownMemberType]
-
-CONNECT_SECONDS = 5.0
 
 
 class Finding(Protocol):
@@ -76,89 +71,6 @@ class Route(Protocol):
             SetupError: the server wants another user or password.
         """
         ...
-
-
-class Server:
-    """Where a server is, and how links to it are made. Opening one connects; making this object does not."""
-
-    def __init__(self, url: str) -> None:
-        """Takes a URL `redis://`, `rediss://` or `unix://`.
-
-        Raises:
-            SetupError: the URL is none of these.
-        """
-        try:
-            options = dict(parse_url(url))
-        except ValueError as error:
-            raise SetupError(f"server URL: {error}") from None
-        self._class = cast("type[AbstractConnection]", options.pop("connection_class", Connection))
-        self._options: dict[str, object] = {
-            **options,
-            "protocol": 2,
-            "retry": Retry(NoBackoff(), 0),
-            "socket_timeout": None,
-            "socket_connect_timeout": CONNECT_SECONDS,
-            "maint_notifications_config": MaintNotificationsConfig(enabled=False),
-            "decode_responses": False,
-        }
-        try:
-            self._class(**self._options)  # type: ignore[arg-type]  # as in `connect`; without I/O
-        except TypeError as error:
-            raise SetupError(f"server URL: {error}") from None
-
-    @classmethod
-    def at_socket(cls, path: str) -> Self:
-        """A server that listens on a unix socket."""
-        server = cls("unix://")
-        server._class = UnixDomainSocketConnection
-        server._options["path"] = path
-        return server
-
-    def at(self, host: str, port: int) -> Self:
-        """A server at another address, reached with the same user, password and settings."""
-        server = type(self).__new__(type(self))
-        server._class, server._options = self._class, {**self._options, "host": host, "port": port}
-        return server
-
-    @property
-    def host(self) -> str:
-        """Its host name or address; of a server on a unix socket "localhost"."""
-        return str(self._options.get("host", "localhost"))
-
-    @property
-    def port(self) -> int:
-        """Its TCP port."""
-        return int(cast("int", self._options.get("port", 6379)))
-
-    @property
-    def database(self) -> int:
-        """The number of the database that its links use."""
-        return int(cast("int", self._options.get("db", 0)))
-
-    async def connect(self, finding: Finding | None = None) -> "Link":
-        """A new link, connected and greeted.
-
-        Args:
-            finding: how it was found that the server is here; None if it is simply here.
-
-        Raises:
-            Unavailable: nobody answers there.
-            SetupError: the server wants another user or password.
-        """
-        connection = self._class(**self._options)  # type: ignore[arg-type]  # the client's own parser made the options
-        try:
-            with anyio.fail_after(CONNECT_SECONDS):  # the client counts only until it is connected, not greeted
-                await connection.connect()  # type: ignore[no-untyped-call]  # the client types it only in part
-        except BaseException as error:
-            with anyio.CancelScope(shield=True):
-                await connection.disconnect(nowait=True)
-            # The client wraps what an unauthenticated greeting gets.
-            if isinstance(error, AuthenticationError) or isinstance(error.__cause__, AuthenticationError):
-                raise SetupError("the server refused the user or password") from None
-            if isinstance(error, RedisError | OSError):
-                raise Unavailable(f"server at {_place(self._options)}: {type(error).__name__}") from None
-            raise
-        return Link(connection, finding or Trace())
 
 
 class Link:
@@ -276,11 +188,6 @@ class Link:
 
 def _packed(commands: Sequence[Sequence[Argument]]) -> Iterable[bytes]:
     return [_pack(tuple(command)) for command in commands]
-
-
-def _place(options: Mapping[str, object]) -> str:
-    """Where a server is, for people: without user and password."""
-    return str(options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}")
 
 
 def _is_answer(error: Exception) -> bool:

@@ -6,7 +6,8 @@ from typing import cast
 import anyio
 
 from bus.errors import Refused, SetupError, Unavailable
-from bus.links import Link, Reply, Server, Trace
+from bus.links import Link, Reply, Trace
+from bus.place import Server
 
 __all__ = ("SentinelRoute",)
 

@@ -16,9 +16,12 @@ ORDER = [
     *("data_dir", "keeper", "launch", "server"),
     *(
         "links",
+        "place",
         "pool",
         "sentinel",
+        "slots",
         "cluster",
+        "cluster_pool",
         "connection",
         "scripts",
         "head",
@@ -52,7 +55,7 @@ ORDER = [
         "bus",
     ),
 ]
-REDIS = {Path("bus/links.py")}
+REDIS = {Path("bus/links.py"), Path("bus/place.py")}
 HTTP = {
     "starlette",
     "uvicorn",
@@ -153,7 +156,7 @@ def test_messages_stand_on_the_standard_library_and_pydantic() -> None:
     ] == []
 
 
-def test_only_links_import_redis() -> None:
+def test_only_links_and_place_import_redis() -> None:
     found = crossings("bus", "redis", "valkey") + crossings("handlers", "redis", "valkey")
     assert [line for line in found if Path(line.partition(":")[0]) not in REDIS] == []
 

@@ -5,9 +5,10 @@ import anyio.lowlevel
 import pytest
 
 from bus import Bus, SetupError
-from bus.cluster import Cluster, key_of, slot_of
+from bus.cluster import Cluster
 from bus.connection import Argument, Link, LinkPool, Server, topology_at
 from bus.errors import Redirected, Refused, Unavailable
+from bus.slots import key_of, slot_of
 from tests.clusters import SERVICE, RealCluster, RealSentinel
 from tests.contract.said import said, words
 from tests.servers import RealServer, shortly
