@@ -244,7 +244,7 @@ class NoMediaStore(SetupError):
 
 
 class NoArchive(SetupError):
-    """A session is to be archived, and the bus was opened without an archive."""
+    """A session is to be archived, or its archive to be erased, and the bus was opened without an archive."""
 
     def __init__(self, session: str) -> None:
         super().__init__(f"session {session!r}: the bus was opened without an archive store")

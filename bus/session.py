@@ -486,10 +486,13 @@ class Session:
 
         Raises:
             EraseRefused: forks share its entries; nothing was removed.
+            NoArchive: some of it is in an archive, and the bus was opened without it; nothing was removed.
             Unavailable: the server, or the media store, cannot be reached, or the server rewrites its file already:
                 call it again.
             SetupError: the media store does not let us in.
         """
+        if self._archive is None and (await self.head()).archived:
+            raise NoArchive(self.id)
         store = self.media if media else None
         return await erasure.erase(self._log, self.id, force=force, media=store, archive=self._archive, rewrite=rewrite)
 

@@ -386,6 +386,17 @@ async def test_erasing_a_session_erases_its_archive(server: RealServer, files: P
         assert await problems(session) == []
 
 
+async def test_an_erasure_that_would_leave_an_archive_behind_is_refused(server: RealServer, files: Path) -> None:
+    async with archiving(server, files) as bus, server.bus() as other:
+        await fill(bus.session("s"), 10)
+        await bus.session("s").archive()
+        with pytest.raises(NoArchive):
+            await other.session("s").erase()
+        assert len(await read(other.session("s"))) == 10
+        await bus.session("s").erase()
+        await other.session("s").erase()  # a repeat, of what is gone
+
+
 async def test_erasing_takes_all_segments_of_one_session_and_of_no_other(server: RealServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         for name in ("s", "s2"):
