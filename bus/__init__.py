@@ -1,17 +1,29 @@
 """An event-sourced message bus for agent loops, on Redis streams."""
 
+from bus.archive import (
+    Archived,
+    ArchiveProblem,
+    ArchiveStore,
+    DirectoryArchive,
+    ObjectArchive,
+    archive_store_at,
+)
 from bus.bus import Bus, DurabilityWarning
 from bus.consumer import Consumer, Work
 from bus.envelope import START, Cursor, Envelope, Unreadable
+from bus.erasure import Erased
 from bus.errors import (
+    ArchiveDamaged,
     BusError,
     Closed,
     Conflict,
     CursorTrimmed,
     DecodeError,
+    EraseRefused,
     Fenced,
     ForgedEntry,
     InvalidCursor,
+    InvalidName,
     InvalidSessionId,
     LogRolledBack,
     MediaDamaged,
@@ -20,6 +32,7 @@ from bus.errors import (
     MediaTooLarge,
     MessageError,
     MessageTooLarge,
+    NoArchive,
     NoSuchPosition,
     OutcomeUnknown,
     OverLimit,
@@ -29,6 +42,7 @@ from bus.errors import (
     SessionExists,
     SetupError,
     StreamError,
+    TrimRefused,
     Unavailable,
     UnknownKind,
     UnknownRole,
@@ -85,29 +99,38 @@ from bus.messages.reading import AgentMessage, Publishable, read_message
 from bus.messages.turn import TurnId
 from bus.messages.usage import Cost, Rates, Usage
 from bus.receipt import Outcome, Receipt
+from bus.retention import Trimmed
 from bus.session import ALL_LANES, Session, new_session_id
 
 __all__ = (
     # writing
+    "ArchiveStore",
+    "Archived",
     "Bus",
     "Consumer",
+    "DirectoryArchive",
     "DirectoryMedia",
     "DurabilityWarning",
+    "Erased",
     "Lease",
     "Limits",
     "MediaStore",
+    "ObjectArchive",
     "ObjectMedia",
     "Outcome",
     "Receipt",
     "Session",
     "SigningStore",
+    "Trimmed",
     "Work",
+    "archive_store_at",
     "media_from_file",
     "media_store_at",
     "new_session_id",
     # reading
     "ALL_LANES",
     "START",
+    "ArchiveProblem",
     "Checkpoint",
     "Cursor",
     "Envelope",
@@ -154,14 +177,17 @@ __all__ = (
     "VideoBlock",
     "read_message",
     # errors
+    "ArchiveDamaged",
     "BusError",
     "Closed",
     "Conflict",
     "CursorTrimmed",
     "DecodeError",
+    "EraseRefused",
     "Fenced",
     "ForgedEntry",
     "InvalidCursor",
+    "InvalidName",
     "InvalidSessionId",
     "LogRolledBack",
     "MediaDamaged",
@@ -170,6 +196,7 @@ __all__ = (
     "MediaTooLarge",
     "MessageError",
     "MessageTooLarge",
+    "NoArchive",
     "NoSuchPosition",
     "OutcomeUnknown",
     "OverLimit",
@@ -179,6 +206,7 @@ __all__ = (
     "SessionExists",
     "SetupError",
     "StreamError",
+    "TrimRefused",
     "Unavailable",
     "UnknownKind",
     "UnknownRole",

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from bus.envelope import START, Cursor
 from bus.errors import Refused
+from bus.messages.lanes import Lane
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from bus.connection import Argument, Reply
     from bus.keys import Keys
 
@@ -62,6 +65,11 @@ class SessionHead(NamedTuple):
     """the newest last"""
     origin: Origin | None = None
     """None: it is no fork"""
+    archived: int = 0
+    """up to which position the archive has it; 0 if it has nothing"""
+    trimmed_llm: int = 0
+    trimmed_extension: int = 0
+    """the highest position that was trimmed away from this lane alone"""
 
     @property
     def own_start(self) -> Cursor:
@@ -72,6 +80,15 @@ class SessionHead(NamedTuple):
     def first_kept(self) -> int:
         """The first position that was not trimmed away, whether it is there already or not."""
         return self.trimmed + 1
+
+    def lacks(self, lanes: Collection[Lane], after: int) -> bool:
+        """Whether something of these lanes behind a position was trimmed away."""
+        if after >= self.trimmed:
+            return False  # as good as always
+        if len(lanes) == len(Lane):
+            return True
+        gone = {Lane.LLM: self.trimmed_llm, Lane.EXTENSION: self.trimmed_extension}
+        return any(after < gone[lane] for lane in lanes)
 
     @property
     def cursor(self) -> Cursor:
@@ -125,13 +142,16 @@ def head_command(keys: Keys, session: str) -> tuple[Argument, ...]:
     return ("HMGET", keys.head(session), *_HEAD)
 
 
-_HEAD = ("position", "created", "updated", "bytes", "epoch", "trimmed", "state", "incarnations", "parent", "fork")
+_HEAD = (
+    *("position", "created", "updated", "bytes", "epoch", "trimmed", "archived"),
+    *("state", "incarnations", "parent", "fork", "trimmed_llm", "trimmed_ext"),
+)
 
 
 def read_head(session: str, reply: Reply | Refused) -> SessionHead:
     """The head from the answer to `head_command`."""
-    *numbers, state, incarnations, parent, fork = cast("list[bytes | None]", answered(reply))
-    position, created, updated, size_bytes, epoch, trimmed = (int(number or 0) for number in numbers)
+    *numbers, state, incarnations, parent, fork, llm, extension = cast("list[bytes | None]", answered(reply))
+    position, created, updated, size_bytes, epoch, trimmed, archived = (int(number or 0) for number in numbers)
     return SessionHead(
         session,
         position,
@@ -144,6 +164,9 @@ def read_head(session: str, reply: Reply | Refused) -> SessionHead:
         state == b"erased",
         read_incarnations(incarnations),
         Origin(parent.decode(), Cursor.parse(fork.decode())) if parent and fork else None,
+        archived,
+        trimmed if llm is None else int(llm),
+        trimmed if extension is None else int(extension),
     )
 
 

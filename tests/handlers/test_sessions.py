@@ -3,6 +3,7 @@
 from decimal import Decimal
 from pathlib import Path
 
+from bus.archive import DirectoryArchive
 from bus.bus import Bus
 from bus.envelope import Envelope, Unreadable
 from bus.errors import UnknownKind
@@ -13,6 +14,7 @@ from bus.messages.lanes import Lane
 from bus.messages.message import AssistantMessage, UserMessage
 from bus.messages.turn import TurnId
 from bus.messages.usage import Cost, Usage
+from handlers.projections.projection import project
 from handlers.projections.sessions import SESSIONS, session_lines
 from tests.handlers.folding import fold, log_of, through_json
 
@@ -91,6 +93,36 @@ async def test_every_session_of_the_bus_has_its_line(tmp_path: Path) -> None:
             "one": ("first", 1),
             "two": ("second", 2),
         }
+
+
+async def test_a_trimmed_session_has_a_line_of_what_is_left(tmp_path: Path) -> None:
+    async with Bus.open(data_dir=tmp_path / "bus") as bus:
+        for name in ("late", "counted", "erased"):
+            await bus.session(name).publish(UserMessage.text("first"), UserMessage.text("second"))
+        await project(bus.session("counted"), SESSIONS)
+        await bus.session("late").trim(2)
+        await bus.session("counted").trim(3)
+        await bus.session("erased").erase()
+
+        lines = await session_lines(bus)
+
+        assert {name: (line.state.title, line.state.llm, line.position) for name, line in lines.items()} == {
+            "late": ("second", 1, 2),
+            "counted": ("first", 2, 2),
+        }
+        assert await bus.session("late").load_projection(SESSIONS.name, SESSIONS.version) is None
+
+
+async def test_a_session_whose_archive_is_damaged_has_a_line_of_what_is_left(tmp_path: Path) -> None:
+    async with Bus.open(data_dir=tmp_path / "bus", archive=DirectoryArchive(tmp_path / "archive")) as bus:
+        await bus.session("s").publish(UserMessage.text("first"), UserMessage.text("second"))
+        await bus.session("s").archive()
+        await bus.session("s").trim(2)
+        assert (await session_lines(bus))["s"].state.title == "first"
+        await bus.session("s").drop_projection(SESSIONS.name, SESSIONS.version)
+        for file in (tmp_path / "archive").rglob("*.gz"):
+            file.unlink()
+        assert (await session_lines(bus))["s"].state.title == "second"
 
 
 def test_an_entry_that_cannot_be_read_is_counted_and_has_no_time() -> None:
