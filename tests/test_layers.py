@@ -12,8 +12,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # The modules of `bus`, from the ground up. A new one gets its place here.
 ORDER = [
-    *("errors", "storage", "messages", "envelope", "upcasters", "codec", "keys", "data_dir", "keeper", "launch"),
-    "server",
+    *("errors", "storage", "messages", "envelope", "upcasters", "codec", "keys"),
+    *("data_dir", "keeper", "launch", "server"),
     *(
         "connection",
         "scripts",
