@@ -147,11 +147,11 @@ async def _bodies(log: Log, session: str, archive: SessionArchive | None) -> Asy
         async for body in archive.bodies(session):
             yield body
     for lane in Lane:
-        place, page = "-", [(b"", ())] * PAGE
-        while len(page) == PAGE:
+        place = "-"
+        while place:
             reply = await log.call("XRANGE", log.keys.lane(session, lane), place, "+", "COUNT", PAGE)
             page = cast("list[Entry]", reply)
-            for entry_id, fields in page:
-                place = f"({entry_id.decode()}"
+            for _, fields in page:
                 for value in fields[1::2]:
                     yield value
+            place = f"({page[-1][0].decode()}" if len(page) == PAGE else ""

@@ -232,9 +232,11 @@ class Hub:
         if not feed.is_of(head):
             feed.fail(_gone(feed, head))
             return
-        if head.lacks(lanes, feed.position):
-            feed.fail(CursorTrimmed(feed.session, str(Cursor(feed.position)), head.trimmed + 1))
-            return
+        if head.trimmed > feed.position:
+            if head.lacks(lanes, feed.position):
+                feed.fail(CursorTrimmed(feed.session, str(Cursor(feed.position)), head.trimmed + 1))
+                return
+            feed.cursor = head.cursor_at(head.trimmed)  # nothing of these lanes stood there
         pages: list[list[Entry]] = []
         bounds: list[int] = []
         for lane in lanes:

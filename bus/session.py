@@ -228,12 +228,11 @@ class Session:
                         yield envelope
                 while not subscription.fell_behind:
                     try:
-                        news = await subscription.take()
+                        taken = await subscription.take()
                     except CursorTrimmed:
-                        if self._archive is None:
-                            raise
-                        break  # what was trimmed before the hub had read it: reading knows where it is, or says so
-                    for envelope in news:
+                        # Told to all who follow here; reading says whom it concerns, or finds it in the archive.
+                        break
+                    for envelope in taken:
                         if envelope.cursor.is_after(cursor):
                             cursor = envelope.cursor
                             if not (live and endings.has_seen(envelope)):

@@ -27,6 +27,7 @@ from bus import (
     SessionErased,
     Unavailable,
     UserMessage,
+    hub,
 )
 from bus.connection import Argument, LinkPool, Reply, Server
 from bus.erasure import erase
@@ -35,7 +36,7 @@ from bus.log import Log, Script
 from bus.messages.lanes import Lane
 from tests.contract.said import read, said, told, words
 from tests.contract.test_consumer import take
-from tests.servers import RealServer, eventually
+from tests.servers import RealServer, eventually, shortly
 
 CANARY = "canary-5e1f"
 
@@ -129,6 +130,13 @@ async def test_the_servers_file_forgets_it_once_it_is_rewritten(server: RealServ
         assert not is_in_file()
 
 
+@pytest.fixture
+def patient_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hub that looks by itself for what nothing tells it of, so seldom that these tests would be over before."""
+    monkeypatch.setattr(hub, "BLOCK_MS", 60_000)
+
+
+@pytest.mark.usefixtures("patient_hub")
 async def test_whoever_comes_late_is_told(server: RealServer) -> None:
     async with server.bus() as bus, server.bus() as other:
         session, late = bus.session("s"), other.session("s")
@@ -159,8 +167,9 @@ async def test_whoever_comes_late_is_told(server: RealServer) -> None:
                 ),
             ]
         for step in steps:
-            with pytest.raises(SessionErased) as caught:
-                await step()
+            async with shortly():
+                with pytest.raises(SessionErased) as caught:
+                    await step()
             assert caught.value.session == "s"
         assert isinstance(await late.try_publish(said("c")), SessionErased)
         assert (await late.head()).is_erased
@@ -171,6 +180,7 @@ async def test_whoever_comes_late_is_told(server: RealServer) -> None:
         await bus.session("t").publish(said("others go on"))
 
 
+@pytest.mark.usefixtures("patient_hub")
 @pytest.mark.parametrize("others", [0, 40], ids=["by their own streams", "by the index"])
 async def test_who_follows_at_this_moment_is_told(server: RealServer, others: int) -> None:
     told_of: list[str] = []
@@ -191,6 +201,7 @@ async def test_who_follows_at_this_moment_is_told(server: RealServer, others: in
             await bus.session(f"o{number}").publish(said("a"))
             tasks.start_soon(partial(follow, bus.session(f"o{number}"), live=False))
         await eventually(lambda: len(seen) == 2 + others)
+        await eventually(lambda: "blocked_clients:1" in str(server.do("INFO", "clients")))  # the hub waits for more
         await other.session("s").erase()
         await eventually(lambda: told_of == ["s", "s"])
         for number in range(others):

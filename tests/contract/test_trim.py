@@ -163,7 +163,7 @@ async def test_a_step_is_bounded_by_bytes(valkey: RealServer) -> None:
     async with valkey.bus() as bus, pool_of(valkey) as pool:
         for _ in range(10):
             await bus.session("s").publish(*[told("x" * 900_000)] * 4)
-        assert (await trim(Counted(pool, Keys()), "s", 41)).entries == 40
+        assert (await trim(Counted(pool, Keys()), "s", 10**30)).first_kept == 41
         assert len(steps) > 1
         assert max(steps) < 8 * 1_048_576 + 25 * 900_100
 
@@ -255,6 +255,8 @@ async def test_force_passes_all_and_says_so_in_the_same_step(server: RealServer)
         data: JsonValue = {"before": 2_400, "forced": True, "passed": {**passed}}
         assert note.message == ExtensionMessage.of("session.trimmed", data)
         assert (note.position, note.producer) == (2_502, "log")
+        rung = server.do("XREVRANGE", Keys().index(Keys().bucket("s")), "+", "-", "COUNT", "1")
+        assert "'s', 's', 'z', '2502', 'w', ''" in str(rung)
         await assert_sound(bus, server, "s")
         assert (await session.publish(said("x"))).position == 2_503
 
@@ -387,6 +389,14 @@ async def test_what_rings_nobody_and_other_sessions_hold_nothing(server: RealSer
         with pytest.raises(TrimRefused) as caught:
             await bus.session("s").trim(10)
         assert caught.value.holders == {"g:agents": 8}
+        work = bus.consumer("agents", "w").work()
+        async with shortly():
+            while (await anext(work)).session != "s":
+                pass
+        await work.aclose()
+        with pytest.raises(TrimRefused) as caught:  # also behind 600 that are pending
+            await bus.session("s").trim(10)
+        assert caught.value.holders == {"g:agents": 8}
 
 
 async def test_who_comes_to_need_it_meanwhile_stops_the_trim(valkey: RealServer) -> None:
@@ -485,6 +495,26 @@ async def test_a_follower_that_has_all_of_it_notices_nothing(server: RealServer)
 
 def _has(seen: list[Envelope], position: int) -> bool:
     return seen[-1].position == position
+
+
+async def test_what_was_trimmed_of_a_lane_that_nobody_here_follows_disturbs_nobody(server: RealServer) -> None:
+    async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        await session.publish(said("1"), told("2"), told("3"), told("4"))
+        llm: list[Envelope] = []
+        both: list[Envelope] = []
+        tasks.start_soon(collect, session.follow(lanes={Lane.LLM}), llm)
+        await eventually(lambda: len(llm) == 1)
+        await other.session("s").trim(4)
+        tasks.start_soon(collect, session.follow(after=Cursor(3)), both)  # the hub itself has only seen position 1
+        await eventually(lambda: len(both) == 1)
+        await session.publish(said("5"), told("6"))
+        await eventually(lambda: len(both) == 3 and len(llm) == 2)
+        assert [e.position for e in both] == [4, 5, 6]
+        assert [e.position for e in llm] == [1, 5]
+        with pytest.raises(CursorTrimmed):
+            await anext(session.follow(after=Cursor(2)))
+        tasks.cancel_scope.cancel()
 
 
 async def test_a_hub_that_is_behind_tells_its_followers(server: RealServer) -> None:
