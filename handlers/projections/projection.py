@@ -78,7 +78,7 @@ async def project_kept(session: Session, projection: Projection[S]) -> Projected
     Raises:
         BusError: the log could not be read.
     """
-    head, start = await session.head(), await _start(session, projection)
+    head, start = await session.head(), await start_of(session, projection)
     return await _fold(session, projection, Projected(start.state, max(start.cursor, head.cursor_at(head.trimmed))))
 
 
