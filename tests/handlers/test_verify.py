@@ -9,9 +9,8 @@ import anyio
 import pytest
 
 from bus import Delta, Lane
-from bus.bus import BUCKETS
 from bus.head import Incarnation
-from bus.keys import ALL_BYTES, Keys
+from bus.keys import ALL_BYTES, BUCKETS, Keys
 from handlers.projections.projection import project
 from handlers.projections.turns import TURNS
 from handlers.projections.usage import USAGE
