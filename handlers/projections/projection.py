@@ -78,8 +78,8 @@ async def project_kept(session: Session, projection: Projection[S]) -> Projected
     Raises:
         BusError: the log could not be read.
     """
-    head = await session.head()
-    return await _fold(session, projection, Projected(projection.initial, head.cursor_at(head.trimmed)))
+    head, start = await session.head(), await start_of(session, projection)
+    return await _fold(session, projection, Projected(start.state, max(start.cursor, head.cursor_at(head.trimmed))))
 
 
 async def rebuild(session: Session, projection: Projection[S]) -> Projected[S]:

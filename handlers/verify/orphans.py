@@ -7,7 +7,7 @@ from handlers.verify.problem import Findings
 
 __all__ = ("find_orphans", "part_of")
 
-_SHARED = re.compile(r"index|sessions|forged|retry|dead:.+|p:.+@[0-9]+")
+_SHARED = re.compile(r"index|sessions|forged|live|retry|dead:.+|p:.+@[0-9]+")
 """what a bucket holds for all of its sessions"""
 _PARTS = re.compile(r"llm|ext|live|head|keys|checkpoints|archive|p:.+@[0-9]+")
 """what a session has"""

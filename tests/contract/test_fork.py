@@ -20,6 +20,7 @@ from bus import (
     Session,
     SessionErased,
     SessionExists,
+    TrimRefused,
 )
 from bus.keys import ALL_BYTES, Keys
 from tests.contract.said import assert_gap_free, read, said, told, word, words
@@ -326,9 +327,7 @@ async def test_what_was_trimmed_is_not_forked_unless_an_archive_has_it(server: R
     async with server.bus() as bus:
         parent = bus.session("p")
         await fill(parent, "abcdef")
-        for lane in Lane:
-            server.do("XTRIM", KEYS.lane("p", lane), "MINID", "4-0")
-        server.do("HSET", KEYS.head("p"), "trimmed", "3")
+        await parent.trim(4)
         with pytest.raises(CursorTrimmed) as caught:
             await parent.fork(2)
         assert caught.value.first_kept == 4
@@ -342,6 +341,56 @@ async def test_what_was_trimmed_is_not_forked_unless_an_archive_has_it(server: R
             assert (caught.value.session, caught.value.first_kept) == ("c", 4)
         server.do("HSET", KEYS.head("p"), "archived", "3")
         assert (await (await parent.fork(2)).head()).trimmed == 0
+
+
+async def test_a_fork_holds_what_it_shares_until_it_is_passed_by_force(server: RealServer) -> None:
+    async with server.bus() as bus:
+        parent = bus.session("p")
+        await fill(parent, "abcdef")
+        child = await parent.fork(4, id="c")
+        await fill(child, "xy")
+        with pytest.raises(TrimRefused) as refused:
+            await parent.trim(3)
+        assert dict(refused.value.holders) == {"f:c": 0}
+        assert await text(child) == "abcdxy"
+        await parent.trim(3, force=True)
+        for ask in (child.read, child.follow):
+            with pytest.raises(CursorTrimmed) as caught:
+                await anext(ask())
+            assert (caught.value.session, caught.value.first_kept) == ("c", 3)
+        assert await text(child, after=Cursor(2)) == "cdxy"
+        assert await text(await child.fork(5), after=Cursor(2)) == "cdx"
+
+
+async def test_a_trim_of_a_fork_takes_its_own_entries_alone(server: RealServer) -> None:
+    async with server.bus() as bus:
+        parent = bus.session("p")
+        await fill(parent, "abcd")
+        child = await parent.fork(3, id="c")
+        await fill(child, "wxyz")
+        size = (await parent.head()).size_bytes
+        await child.trim(6)
+        assert await text(child, after=Cursor(5)) == "yz"
+        with pytest.raises(CursorTrimmed):
+            _ = await text(child, after=Cursor(4))
+        assert await text(parent) == "abcd"
+        assert (await parent.head()).size_bytes == size
+        assert (await child.head()).size_bytes == sum(len(e) for e in (told("y").to_json(), said("z").to_json()))
+
+
+async def test_an_erased_fork_is_gone_and_its_parent_is_whole(server: RealServer) -> None:
+    async with server.bus() as bus:
+        parent = bus.session("p")
+        await fill(parent, "abcd")
+        child = await parent.fork(3, id="c")
+        await fill(child, "wxyz")
+        await child.erase()
+        with pytest.raises(SessionErased):
+            await read(child)
+        with pytest.raises(SessionErased):
+            await parent.fork(3, id="c")
+        assert pins(server, "p") == {}
+        assert await text(parent) == "abcd"
 
 
 async def test_a_fork_whose_parent_lost_its_end_never_shows_another_history(server: RealServer) -> None:
@@ -382,10 +431,7 @@ async def test_a_fork_whose_parent_was_erased_by_force_is_told(server: RealServe
         child = await bus.session("p").fork(3, id="c")
         await fill(child, "xy")
         grandchild = await child.fork(4, id="g")
-        for lane in Lane:
-            server.do("DEL", KEYS.lane("p", lane))
-        server.do("DEL", KEYS.head("p"))
-        server.do("HSET", KEYS.head("p"), "state", "erased")
+        await bus.session("p").erase(force=True)
         for session in (child, grandchild):
             for ask in (session.read, session.follow):
                 with pytest.raises(ParentErased) as caught:

@@ -56,7 +56,7 @@ def test_a_damaged_archive_is_told(lanebus: CommandLine, tmp_path: Path) -> None
     file.write_bytes(file.read_bytes()[:-10])
     answer = lanebus("verify", "s", *place)
     assert answer.code == 1
-    assert [problem["kind"] for problem in objects(answer.out)[0]["problems"]] == ["archive"]  # type: ignore[index,union-attr]
+    assert '"problems":[{"kind":"archive"' in answer.out
     assert lanebus("trim", "s", "--before", "9").code == 0
     refused = lanebus("tail", "s", *place)
     assert (refused.code, refused.out, refused.err.count("\n")) == (1, "", 1)

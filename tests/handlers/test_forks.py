@@ -28,7 +28,7 @@ from handlers.agent.loop import AgentLoop
 from handlers.agent.tool import tool
 from handlers.agent.worker import Worker
 from handlers.context import WarmContext, build_context
-from handlers.projections.projection import project, rebuild
+from handlers.projections.projection import project, project_kept, rebuild
 from handlers.projections.sessions import SESSIONS
 from handlers.projections.turns import TURNS
 from handlers.projections.usage import USAGE
@@ -139,6 +139,19 @@ async def test_a_projection_says_whether_it_folds_a_fork_as_a_whole_or_its_own_e
             assert own.state.total.calls * 2 == own.position - at
             assert await rebuild(child, USAGE) == own
             assert await rebuild(child, POSITIONS) == whole
+
+
+async def test_what_is_left_of_a_fork_is_its_own_too() -> None:
+    async with fresh_bus() as bus:
+        parent = bus.session("p")
+        await parent.publish(*[says("x")] * 5)
+        await parent.trim(3)
+        child = await parent.fork(4)  # two of what it shares are gone already
+        await child.publish(says("y"), says("z"))
+        assert (await project_kept(child, USAGE)).state.total.calls == 2
+        assert (await project_kept(child, POSITIONS)).state == (3, 4, 5, 6)
+        await child.trim(6)
+        assert (await project_kept(child, USAGE)).state.total.calls == 1
 
 
 @given(histories, st.integers(0, 25))

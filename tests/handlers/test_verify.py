@@ -9,9 +9,8 @@ import anyio
 import pytest
 
 from bus import Delta, Lane
-from bus.bus import BUCKETS
 from bus.head import Incarnation
-from bus.keys import ALL_BYTES, Keys
+from bus.keys import ALL_BYTES, BUCKETS, Keys
 from handlers.projections.projection import project
 from handlers.projections.turns import TURNS
 from handlers.projections.usage import USAGE
@@ -212,6 +211,16 @@ async def test_a_real_session_is_whole(valkey: RealServer, seed_data: Path) -> N
     assert rest.is_whole
 
 
+async def test_a_namespace_is_proven_by_itself(server: RealServer) -> None:
+    async with server.bus("n[a]*") as bus, server.bus("na") as other:
+        await bus.session("s").publish(said("a"))
+        await other.session("t").publish(said("a"))
+        server.do("SET", "na:odd", "x")
+        reports = [report async for report in verify_all(bus)]
+        assert [(report.session, report.problems) for report in reports] == [("s", ()), ("", ())]
+        assert [len(report.problems) for report in [each async for each in verify_all(other)]] == [0, 1]
+
+
 async def test_there_is_no_report_of_a_session_that_does_not_exist(valkey: RealServer) -> None:
     async with valkey.bus() as bus:
         assert await verify_session(bus, "nosuch") is None
@@ -365,6 +374,7 @@ def test_a_suspicion_is_a_problem_only_beyond_the_end() -> None:
         ("n:config", (0, "", "config")),
         ("n:media:ab", (0, "", "media:ab")),
         ("n:{3}:index", (3, "", "index")),
+        ("n:{3}:live", (3, "", "live")),
         ("n:{3}:dead:workers", (3, "", "dead:workers")),
         ("n:{3}:s:one:llm", (3, "one", "llm")),
         ("n:{3}:s:one:p:usage@1", (3, "one", "p:usage@1")),

@@ -133,7 +133,7 @@ async def test_a_log_that_is_trimmed_meanwhile_is_whole(valkey: RealServer, tmp_
 
         async def keep_short() -> None:
             while True:
-                receipt = await session.publish(*[said("a"), told("b")] * 50)
+                receipt = await session.publish(*[said("a")] * 50, *[told("b")] * 50)
                 await session.archive()
                 await session.trim(receipt.position - 10)
 
