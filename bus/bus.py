@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, cast
@@ -100,9 +100,12 @@ class Bus:
                 media = RedisMedia(media_pool, keys)
             bus = cls(server, pool, keys, media, inline_limit_bytes)
             failure: BaseException | None = None
+            # A scope each: to cancel the group would cancel this task too, and a cancellation from outside that comes
+            # in the same turn of the event loop would be taken for that one and be lost.
+            parts = {bus._publisher.run: anyio.CancelScope(), bus._hub.run: anyio.CancelScope()}
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(bus._publisher.run)
-                tasks.start_soon(bus._hub.run)
+                for run, scope in parts.items():
+                    tasks.start_soon(_run_within, scope, run)
                 try:
                     yield bus
                 except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001  # raised again below,
@@ -110,7 +113,8 @@ class Bus:
                 finally:
                     with anyio.CancelScope(shield=True):
                         await bus._publisher.drain(CLOSE_SECONDS)
-                    tasks.cancel_scope.cancel()
+                    for scope in parts.values():
+                        scope.cancel()
             if failure is not None:
                 raise failure
 
@@ -139,6 +143,11 @@ class Bus:
             idle: seconds after which another consumer's unfinished work is taken over.
         """
         return Consumer(self._server, self._pool, self._keys, group=group, name=name, idle=idle)
+
+
+async def _run_within(scope: anyio.CancelScope, run: Callable[[], Awaitable[None]]) -> None:
+    with scope:
+        await run()
 
 
 async def _prepare(pool: LinkPool, namespace: str) -> int:
