@@ -1,0 +1,130 @@
+"""A call that is cancelled, wherever and whenever, leaves nothing behind and ends as cancelled."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import anyio
+import pytest
+
+from bus import Bus
+from tests.contract.said import assert_gap_free, read, said, told, word
+from tests.laws.calls import BUSES, CALLS, Call, Point
+from tests.laws.cancelling import Moment, Trial, cut
+from tests.laws.rest import Watch, watching
+from tests.servers import RealServer, eventually, shortly
+
+MOST = 400
+"""Suspensions of one call; one that has more does not come to its end."""
+
+
+class Bench:
+    """Makes points of a server and cuts a call at each of its suspensions there."""
+
+    def __init__(self, server: RealServer, author: Bus, watch: Watch) -> None:
+        self.server, self.author, self.watch = server, author, watch
+        self.points = 0
+        """how many a call was cut at"""
+        self._number = self._fed_count = 0
+
+    async def point(self, bus: Bus, call: Call) -> Point:
+        self._number += 1
+        point = Point(self.server, bus, self.author, self._number)
+        await point.written.publish(said("a"), told("b"), said("c"), wake=False)
+        if call.before is not None:
+            await call.before(point)
+        self.watch.begin()
+        return point
+
+    async def trial(self, point: Point, call: Call, at: int, moment: Moment) -> Trial[bool]:
+        async with self._fed(point) if call.is_fed else AsyncExitStack():
+            trial = await cut(lambda: call.run(point), at=at, moment=moment)
+        assert trial.is_honest, trial
+        assert all(trial.results), "a wrong answer"
+        self.points += trial.is_cut
+        return trial
+
+    @asynccontextmanager
+    async def _fed(self, point: Point) -> AsyncGenerator[None, None]:
+        """Somebody goes on publishing in the block."""
+
+        async def feed() -> None:
+            while True:
+                self._fed_count += 1
+                await point.written.publish(told(f"fed{self._fed_count}"))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(feed)
+            yield
+            tasks.cancel_scope.cancel()
+
+    async def check(self, point: Point, call: Call, bus: Bus) -> None:
+        """Nothing is left of the cut call, and the next calls get their own answers."""
+        await eventually(lambda: self.watch.leaks == [])
+        first = len(point.asked)
+        async with shortly(), self._fed(point) if call.is_fed else AsyncExitStack():
+            assert await call.run(point), "a wrong answer after a cut"
+        landmarks = [bus.session(f"landmark{size}") for size in (1, 2, 3)]
+        async with shortly():
+            heads = await asyncio.gather(*(session.head() for session in landmarks))
+            found = await asyncio.gather(*(read(session) for session in landmarks))
+        assert [head.position for head in heads] == [1, 2, 3]
+        assert [[word(entry) for entry in entries] for entries in found] == [["1"], ["1", "2"], ["1", "2", "3"]]
+        entries = await read(point.written)
+        assert_gap_free(entries)
+        words = [word(entry) for entry in entries]
+        assert len(set(words)) == len(words), "doubled"
+        assert set(point.asked[first:]) <= set(words), "lost"
+
+
+@asynccontextmanager
+async def _bench(server: RealServer) -> AsyncGenerator[Bench, None]:
+    with watching(server) as watch:
+        async with server.bus() as author:
+            for size in (1, 2, 3):
+                for text in range(size):
+                    await author.session(f"landmark{size}").publish(told(str(text + 1)))
+            yield Bench(server, author, watch)
+        await eventually(lambda: watch.connections == 0)
+
+
+async def _cut_everywhere(bench: Bench, call: Call, moment: Moment, bus: Bus | None) -> None:
+    """Cut a call at its first suspension, its second, and so on; None is for a new bus each time."""
+    most = bench.watch.unclaimed  # those of the publishers and hubs that are there
+    for at in range(1, MOST):
+        async with AsyncExitStack() as stack:
+            used = bus or await stack.enter_async_context(bench.server.bus())
+            point = await bench.point(used, call)
+            trial = await bench.trial(point, call, at, moment)
+            await bench.check(point, call, used)
+        await eventually(lambda: bench.watch.unclaimed <= most)
+        if not trial.is_cut:
+            return
+    raise AssertionError(f"more than {MOST} suspensions")
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
+async def test_a_call_that_is_cut_on_a_warm_bus_leaves_nothing_behind(valkey: RealServer, call: Call) -> None:
+    async with _bench(valkey) as bench, valkey.bus() as bus:
+        await bench.check(await bench.point(bus, call), call, bus)
+        for moment in Moment:
+            await _cut_everywhere(bench, call, moment, bus)
+        assert bench.points >= len(Moment)
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
+async def test_the_first_call_of_a_bus_that_is_cut_leaves_nothing_behind(valkey: RealServer, call: Call) -> None:
+    async with _bench(valkey) as bench:
+        for moment in Moment:
+            await _cut_everywhere(bench, call, moment, None)
+        assert bench.points >= len(Moment)
+
+
+@pytest.mark.parametrize("call", BUSES.values(), ids=BUSES.keys())
+async def test_a_bus_that_is_cut_while_it_opens_works_or_closes_leaves_nothing_behind(
+    valkey: RealServer, call: Call
+) -> None:
+    async with _bench(valkey) as bench:
+        for moment in Moment:
+            await _cut_everywhere(bench, call, moment, bench.author)
+        assert bench.points >= 10 * len(Moment)
