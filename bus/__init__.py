@@ -21,7 +21,9 @@ from bus.errors import (
     MessageError,
     MessageTooLarge,
     OutcomeUnknown,
+    OverLimit,
     SessionClosed,
+    SessionErased,
     SetupError,
     StreamError,
     Unavailable,
@@ -29,7 +31,9 @@ from bus.errors import (
     UnknownRole,
     UnknownVersion,
 )
-from bus.log import Checkpoint, Lease, SessionHead
+from bus.head import Incarnation, SessionHead
+from bus.limits import Limits
+from bus.log import Checkpoint, Lease
 from bus.media import (
     DirectoryMedia,
     MediaStore,
@@ -77,7 +81,7 @@ from bus.messages.message import (
 from bus.messages.reading import AgentMessage, Publishable, read_message
 from bus.messages.turn import TurnId
 from bus.messages.usage import Cost, Rates, Usage
-from bus.receipt import Receipt
+from bus.receipt import Outcome, Receipt
 from bus.session import ALL_LANES, Session, new_session_id
 
 __all__ = (
@@ -87,8 +91,10 @@ __all__ = (
     "DirectoryMedia",
     "DurabilityWarning",
     "Lease",
+    "Limits",
     "MediaStore",
     "ObjectMedia",
+    "Outcome",
     "Receipt",
     "Session",
     "SigningStore",
@@ -102,6 +108,7 @@ __all__ = (
     "Checkpoint",
     "Cursor",
     "Envelope",
+    "Incarnation",
     "Lane",
     "SessionHead",
     "Unreadable",
@@ -160,7 +167,9 @@ __all__ = (
     "MessageError",
     "MessageTooLarge",
     "OutcomeUnknown",
+    "OverLimit",
     "SessionClosed",
+    "SessionErased",
     "SetupError",
     "StreamError",
     "Unavailable",

@@ -12,9 +12,11 @@ import anyio
 
 from bus.consumer import Consumer
 from bus.errors import Refused, SetupError, UnsafeServer
+from bus.head import SessionHead
 from bus.hub import Hub
 from bus.keys import BUCKETS, Keys
-from bus.log import Log, SessionHead
+from bus.limits import Limits, Quota
+from bus.log import Log
 from bus.media.offload import Offload
 from bus.media.redis_media import RedisMedia
 from bus.media.store import MediaStore
@@ -47,13 +49,23 @@ class Bus:
     """An open bus. All sessions of one process share its publisher, its reader and its media store."""
 
     def __init__(
-        self, server: Server, pool: LinkPool, keys: Keys, media: MediaStore, inline_limit_bytes: int | None
+        self,
+        server: Server,
+        pool: LinkPool,
+        keys: Keys,
+        media: MediaStore,
+        *,
+        inline_limit_bytes: int | None,
+        limits: Limits,
     ) -> None:
         self.media = media
         """where large media are"""
         self._server, self._pool, self._keys = server, pool, keys
         self._log = Log(pool, keys)
-        self._publisher = Publisher(server, keys, self._log, Offload(media, inline_limit_bytes))
+        quota = Quota(self._log, limits)
+        self._publisher = Publisher(
+            server, keys, self._log, Offload(media, inline_limit_bytes), limits=limits, quota=quota
+        )
         self._hub = Hub(server, keys, self._log)
 
     @classmethod
@@ -66,6 +78,7 @@ class Bus:
         namespace: str = "lanebus",
         media: MediaStore | None = None,
         inline_limit_bytes: int | None = INLINE_LIMIT_BYTES,
+        limits: Limits | None = None,
     ) -> AsyncGenerator[Self, None]:
         """A bus for the length of the block.
 
@@ -76,6 +89,7 @@ class Bus:
             media: where large media go; None is the server of the bus itself. All buses of a namespace need the same.
             inline_limit_bytes: inline media of this decoded size and more go there as they are published; None leaves
                 all in their messages.
+            limits: what a publish of this process may not go beyond; None limits the single message alone.
 
         Raises:
             SetupError: the settings cannot work: its subclasses say what to change.
@@ -98,7 +112,7 @@ class Bus:
                 media_pool = LinkPool(server, limit=MEDIA_LINKS)
                 stack.push_async_callback(media_pool.close)
                 media = RedisMedia(media_pool, keys)
-            bus = cls(server, pool, keys, media, inline_limit_bytes)
+            bus = cls(server, pool, keys, media, inline_limit_bytes=inline_limit_bytes, limits=limits or Limits())
             failure: BaseException | None = None
             # A scope each: to cancel the group would cancel this task too, and a cancellation from outside that comes
             # in the same turn of the event loop would be taken for that one and be lost.

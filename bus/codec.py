@@ -179,7 +179,7 @@ def _require_depth_at(level: int, value: JsonValue, path: str) -> None:
         raise DecodeError(path, error.reason) from None
 
 
-def decode(session: str, lane: Lane, entry: Entry) -> Envelope:
+def decode(session: str, lane: Lane, entry: Entry, incarnation: str = "") -> Envelope:
     """The envelope of an entry read from a lane's stream; one that cannot be read holds an `Unreadable` with its error:
 
     - `ForgedEntry`: the entry is not one that the bus writes, or its message does not belong into this lane;
@@ -192,22 +192,22 @@ def decode(session: str, lane: Lane, entry: Entry) -> Envelope:
         version, time, producer = _header(header)
         position, _, rest = entry_id.partition(b"-")
         if version == VERSION and rest == b"0" and name == b"m":
-            return Envelope(session, int(position), lane, _READ[lane](body), time, producer)
+            return Envelope(session, int(position), lane, _READ[lane](body), time, producer, 0, incarnation)
     except (MessageError, ValueError, TypeError, OverflowError) as error:
-        return _unreadable(session, lane, entry, error)
-    return _unreadable(session, lane, entry, None)
+        return _unreadable(session, lane, entry, error, incarnation)
+    return _unreadable(session, lane, entry, None, incarnation)
 
 
-def decode_delta(session: str, entry: Entry) -> Envelope:
+def decode_delta(session: str, entry: Entry, incarnation: str = "") -> Envelope:
     """The envelope of an entry of the live stream; `delta` is the part of its id after the hyphen."""
     entry_id, fields = entry
     try:
         _, header, _, body = fields
         _, time, producer = _header(header)
         position, _, delta = entry_id.partition(b"-")
-        return Envelope(session, int(position), Lane.LLM, read_delta(body), time, producer, int(delta))
+        return Envelope(session, int(position), Lane.LLM, read_delta(body), time, producer, int(delta), incarnation)
     except (MessageError, ValueError, TypeError, OverflowError) as error:
-        return _unreadable(session, Lane.LLM, entry, error)
+        return _unreadable(session, Lane.LLM, entry, error, incarnation)
 
 
 @lru_cache(maxsize=64)  # entries that went in together have the same one
@@ -221,7 +221,7 @@ def _header(header: bytes) -> tuple[int, float, str]:
     return int(version), int(milliseconds) / 1000, producer.decode()
 
 
-def _unreadable(session: str, lane: Lane, entry: Entry, cause: Exception | None) -> Envelope:
+def _unreadable(session: str, lane: Lane, entry: Entry, cause: Exception | None, incarnation: str) -> Envelope:
     entry_id, fields = entry
     values = dict(zip(fields[::2], fields[1::2], strict=False))
     position, _, delta = entry_id.decode(errors="replace").partition("-")
@@ -236,4 +236,4 @@ def _unreadable(session: str, lane: Lane, entry: Entry, cause: Exception | None)
         case _:
             error = ForgedEntry(f"{session}:{lane}", entry_id.decode(), "not written by the bus")
     message = Unreadable(error, values.get(b"m", b""))
-    return Envelope(session, int(position), lane, message, 0.0, "", int(delta))
+    return Envelope(session, int(position), lane, message, 0.0, "", int(delta), incarnation)

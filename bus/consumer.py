@@ -13,8 +13,8 @@ import anyio
 
 from bus.codec import Entry
 from bus.errors import InvalidSessionId, Refused, Unavailable
+from bus.head import answered
 from bus.keys import Keys, check_session_id
-from bus.log import answered
 
 if TYPE_CHECKING:
     from bus.connection import Argument, Link, LinkPool, Server

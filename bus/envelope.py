@@ -10,19 +10,22 @@ from bus.messages.reading import Publishable
 
 __all__ = ("START", "Cursor", "Envelope", "Unreadable")
 
-_CURSOR = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
+_CURSOR = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18})(?:\.([A-Za-z0-9_-]{1,32}))?)?")
 
 
 class Cursor(NamedTuple):
     """Where a reader is: it has seen everything up to and with this place. Cursors compare as numbers, never as text.
 
-    As text it is a stream id, `<position>-<delta>`.
+    As text it is a stream id, and behind a dot the incarnation if it names one: `<position>-<delta>.<incarnation>`.
     """
 
     position: int
     """of the last entry seen; 0 is before the first"""
     delta: int = 0
     """of the last live delta seen below that position; 0 is before the first"""
+    incarnation: str = ""
+    """of the log that was read there: see `SessionHead`. A log that lost its end and grew again is told by it; "" is
+    a place that was never read, and is believed"""
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -34,10 +37,19 @@ class Cursor(NamedTuple):
         match = _CURSOR.fullmatch(text)
         if match is None:
             raise InvalidCursor(text)
-        return cls(int(match[1]), int(match[2] or 0))
+        return cls(int(match[1]), int(match[2] or 0), match[3] or "")
 
     def __str__(self) -> str:
+        return f"{self.id}.{self.incarnation}" if self.incarnation else self.id
+
+    @property
+    def id(self) -> str:
+        """The place as a stream id."""
         return f"{self.position}-{self.delta}"
+
+    def is_after(self, other: "Cursor") -> bool:
+        """Whether this place is behind the other one; two incarnations of a log have the same places."""
+        return self[:2] > other[:2]
 
 
 START = Cursor(0)
@@ -65,8 +77,10 @@ class Envelope(NamedTuple):
     producer: str
     """who appended it"""
     delta: int = 0
+    incarnation: str = ""
+    """of the log it was read from: see `Cursor`"""
 
     @property
     def cursor(self) -> Cursor:
         """The cursor of a reader that has seen this and nothing after it."""
-        return Cursor(self.position, self.delta)
+        return Cursor(self.position, self.delta, self.incarnation)

@@ -37,11 +37,13 @@ __all__ = (
     "NoEmbeddedServer",
     "NoMediaStore",
     "OutcomeUnknown",
+    "OverLimit",
     "Refused",
     "SequenceGap",
     "ServerFailed",
     "ServerInUse",
     "SessionClosed",
+    "SessionErased",
     "SetupError",
     "SocketPathTooLong",
     "StreamError",
@@ -270,6 +272,28 @@ class SessionClosed(StreamError):
         self.session = session
 
 
+class SessionErased(StreamError):
+    """The session was erased; its id is never used again, so that a late writer cannot bring it back."""
+
+    def __init__(self, session: str) -> None:
+        super().__init__(f"session {session!r} was erased")
+        self.session = session
+
+
+class OverLimit(StreamError):
+    """A session, or all sessions of a namespace, hold as many bytes as they may.
+
+    Fields: `scope`, "session" or "namespace"; `size_bytes`, what is there; `limit_bytes`.
+    """
+
+    def __init__(self, session: str, scope: str, size_bytes: int, limit_bytes: int) -> None:
+        whose = f"session {session!r}" if scope == "session" else "the namespace"
+        super().__init__(
+            f"publish to session {session!r}: {whose} holds {size_bytes} bytes, its limit is {limit_bytes}"
+        )
+        self.session, self.scope, self.size_bytes, self.limit_bytes = session, scope, size_bytes, limit_bytes
+
+
 class SequenceGap(StreamError):
     """A producer's number is not the next one: an earlier append never landed."""
 
@@ -279,10 +303,14 @@ class SequenceGap(StreamError):
 
 
 class LogRolledBack(StreamError):
-    """The log is shorter than what was already acknowledged or read: it came back from an older copy."""
+    """The log has lost what was already acknowledged or read: it came back from an older copy and may have grown.
+
+    Fields: `seen`, the position it was seen at; `found`, up to where it surely still is what was seen. Read again from
+    there, or publish again what was lost: the next publish goes in.
+    """
 
     def __init__(self, session: str, seen: int, found: int) -> None:
-        super().__init__(f"session {session!r} was seen at position {seen} and is now at {found}: the log lost its end")
+        super().__init__(f"session {session!r} was seen at position {seen}, is the same up to {found}: it lost its end")
         self.session, self.seen, self.found = session, seen, found
 
 

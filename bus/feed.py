@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from bus.errors import BusError
+    from bus.head import SessionHead
     from bus.keys import Keys
-    from bus.log import SessionHead
 
 __all__ = ("Feed", "Question", "Subscription")
 
@@ -29,7 +29,7 @@ class Subscription:
 
     def __init__(self, feed: Feed, lanes: frozenset[Lane], *, live: bool) -> None:
         self._feed, self.lanes, self.live = feed, lanes, live
-        self.start = Cursor(feed.position)
+        self.start = feed.cursor
         """everything after it comes here, everything up to it is in the log already"""
         self.live_start = feed.live or self.start
         """live deltas after it come here"""
@@ -78,15 +78,25 @@ class Feed:
 
     def __init__(self, head: SessionHead, forget: Callable[[Feed], None]) -> None:
         """`forget` is called once nobody follows here any more."""
-        self.session, self.position, self.created, self._forget = head.session, head.position, head.created, forget
+        self.session, self.cursor, self._forget = head.session, head.cursor, forget
         self.live: Cursor | None = None
         self.subscriptions: set[Subscription] = set()
         self.lanes: tuple[Lane, ...] = ()
         self.is_dirty = True
 
+    @property
+    def position(self) -> int:
+        """Up to which the hub has read."""
+        return self.cursor.position
+
+    @property
+    def live_id(self) -> str:
+        """The id of the last live delta that the hub has read."""
+        return (self.live or self.cursor).id
+
     def join(self, lanes: frozenset[Lane], *, live: bool) -> Subscription:
         if live and self.live is None:
-            self.live = Cursor(self.position)
+            self.live = self.cursor
         subscription = Subscription(self, lanes, live=live)
         self.subscriptions.add(subscription)
         self._count()
@@ -109,8 +119,8 @@ class Feed:
             subscription.fail(error)
 
     def is_of(self, head: SessionHead) -> bool:
-        """Whether the log is still the one that was read here: it only grows, and is made once."""
-        return head.position >= self.position and (not self.created or head.created == self.created)
+        """Whether the log is still the one that was read here."""
+        return head.holds(self.cursor)
 
     def _count(self) -> None:
         wanted = {lane for subscription in self.subscriptions for lane in subscription.lanes}
@@ -127,4 +137,4 @@ class Question:
         # From the end of the position: what a foreign client put below it, as `<position>-7`, would come for ever.
         self.streams = [(keys.lane(feed.session, lane), f"{feed.position}-{_LAST}") for lane in feed.lanes]
         if feed.live is not None:
-            self.streams.append((keys.live(feed.session), str(feed.live)))
+            self.streams.append((keys.live(feed.session), feed.live_id))

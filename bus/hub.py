@@ -18,8 +18,9 @@ from bus.codec import Entry, decode_delta
 from bus.envelope import Cursor
 from bus.errors import Closed, CursorTrimmed, LogRolledBack, Refused, Unavailable
 from bus.feed import Feed, Question, Subscription
+from bus.head import SessionHead, answered, head_command, read_head
 from bus.keys import Keys
-from bus.log import Log, SessionHead, answered, head_command, read_head
+from bus.log import Log
 from bus.messages.lanes import Lane
 from bus.reader import SAFE_PAGE, find_hole, merge, position_of
 
@@ -178,7 +179,7 @@ class Hub:
     async def _read_by_index(self, link: Link) -> None:
         streams = {self._keys.index(bucket): last for bucket, last in self._index.items()}
         followed = [feed for feed in self._feeds.values() if feed.live is not None]
-        streams.update({self._keys.live(feed.session): str(feed.live) for feed in followed})
+        streams.update({self._keys.live(feed.session): feed.live_id for feed in followed})
         (reply,) = await self._blocked(link, streams, ())
         found = {name.decode(): page for name, page in _streams(reply)}
         for bucket in self._index:
@@ -226,12 +227,11 @@ class Hub:
             feed.is_dirty = True  # somebody joined for another lane: read again
             return
         if not feed.is_of(head):
-            feed.fail(LogRolledBack(feed.session, feed.position, head.position))
+            feed.fail(LogRolledBack(feed.session, feed.position, head.agreed(feed.cursor)))
             return
         if head.trimmed > feed.position:
             feed.fail(CursorTrimmed(feed.session, str(Cursor(feed.position)), head.trimmed + 1))
             return
-        feed.created = head.created
         pages: list[list[Entry]] = []
         bounds: list[int] = []
         for lane in lanes:
@@ -248,15 +248,15 @@ class Hub:
         end = max((position_of(page[-1]) for page in pages if page), default=feed.position)
         bound = min([end, *bounds])
         feed.is_dirty = bound < end or bool(bounds)
-        envelopes = merge(feed.session, zip(lanes, pages, strict=True), bound)
-        deltas = [decode_delta(feed.session, entry) for entry in live]
+        envelopes = merge(head, zip(lanes, pages, strict=True), bound)
+        deltas = [decode_delta(feed.session, entry, head.incarnation_of(head.position)) for entry in live]
         if deltas:
             envelopes = sorted(envelopes + deltas, key=lambda envelope: envelope.cursor)
         hole = find_hole(envelopes, feed.position) if len(lanes) == len(Lane) else None
         if hole is not None and not is_whole:
             feed.is_dirty = True
             return
-        feed.position = max(bound, feed.position)
+        feed.cursor = head.cursor_at(max(bound, feed.position))
         feed.live = deltas[-1].cursor if deltas else feed.live
         if hole is not None:
             feed.offer(envelopes[: hole.until])
@@ -306,7 +306,7 @@ class Hub:
         heads: list[SessionHead] = await self._log.heads([feed.session for feed in feeds])
         for feed, head in zip(feeds, heads, strict=True):
             if not feed.is_of(head):
-                feed.fail(LogRolledBack(feed.session, feed.position, head.position))
+                feed.fail(LogRolledBack(feed.session, feed.position, head.agreed(feed.cursor)))
 
 
 def _streams(reply: Reply | Refused) -> list[tuple[bytes, list[Entry]]]:

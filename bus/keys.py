@@ -6,15 +6,21 @@
 | ns:{b}:s:<sid>:llm, :ext | stream | a lane; ids <position>-0 | with its session |
 | ns:{b}:s:<sid>:live | stream | live deltas; ids <position>-<k> | expires |
 | ns:{b}:s:<sid>:head | hash | see below | with its session |
-| ns:{b}:s:<sid>:keys | hash | caller's key -> first position, count | with its session |
-| ns:{b}:s:<sid>:p:<name>@<v> | hash | a projection: state, position | on rebuild |
-| ns:{b}:sessions | hash | session -> created, milliseconds | with its session |
+| ns:{b}:s:<sid>:keys | hash | caller's key -> first position, count, incarnation | with its session |
+| ns:{b}:s:<sid>:p:<name>@<v> | hash | a projection: state, position, incarnation | on rebuild |
+| ns:{b}:s:<sid>:checkpoints | hash | who needs entries -> the position it is done with | with its session |
+| ns:{b}:sessions | hash | session -> created, milliseconds; `:bytes` -> JSON of them all | with its session |
 | ns:{b}:forged | stream | what others wrote into a lane: set aside, never read as a message | capped |
 | ns:{b}:index | stream | the doorbell: one pointer an append | trimmed |
 | ns:media:<sha256> | string | large media by their content, of all sessions | never by itself |
 
-The head: position, bytes, created, updated; state, trimmed; owner, epoch, lease_until; and `p:<producer>` with each
-producer's last number and what that append gave. One hash, as every append reads and writes all of it.
+The head: position, bytes, created, updated; state ("closed", "erased", else open), trimmed; owner, epoch, lease_until;
+run, incarnation, incarnations: which server process last wrote, the token of its incarnation, and all of them as
+`<token>:<position it began behind>`; and `p:<producer>` with each producer's last number and what that append gave. One
+hash, as every append reads and writes all of it.
+
+The checkpoints: `p:<name>@<v>` of a projection, `r:<name>` of a reader that asked to be waited for, `f:<session>` of a
+fork that shares the entries. Nothing behind the lowest is trimmed without force.
 """
 
 import re
@@ -23,10 +29,13 @@ from binascii import crc_hqx
 from bus.errors import InvalidSessionId
 from bus.messages.lanes import Lane
 
-__all__ = ("BUCKETS", "Keys", "bucket_of", "check_session_id")
+__all__ = ("ALL_BYTES", "BUCKETS", "Keys", "bucket_of", "check_session_id")
 
 BUCKETS = 64
 """How many buckets a new namespace gets; it never changes afterwards."""
+
+ALL_BYTES = ":bytes"
+"""The field of a bucket's sessions hash that counts the bytes of all of them; no session id has a colon."""
 
 _SESSION_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _STREAM = {Lane.LLM: "llm", Lane.EXTENSION: "ext"}
@@ -77,6 +86,10 @@ class Keys:
 
     def projection(self, session: str, name: str, version: int) -> str:
         return f"{self._session(session)}:p:{name}@{version}"
+
+    def checkpoints(self, session: str) -> str:
+        """Who still needs entries of a session."""
+        return f"{self._session(session)}:checkpoints"
 
     def media(self, sha256: str) -> str:
         """Media by their content; in no bucket, as sessions share them."""

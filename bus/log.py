@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from bus.codec import VERSION, Entry
 from bus.envelope import Cursor
 from bus.errors import Refused, Unavailable
-from bus.keys import Keys
+from bus.head import SessionHead, answered, head_command, read_head
+from bus.keys import ALL_BYTES, Keys
 from bus.messages.lanes import Lane
 
 if TYPE_CHECKING:
@@ -25,11 +26,8 @@ __all__ = (
     "Lease",
     "Log",
     "Plan",
-    "SessionHead",
-    "answered",
-    "head_command",
+    "Terms",
     "publish_command",
-    "read_head",
 )
 
 INDEX_LENGTH = 10_000
@@ -56,30 +54,16 @@ PUBLISH, PREVIEW, SET_ASIDE = _Script("publish"), _Script("preview"), _Script("s
 PROJECT, LEASE = _Script("project"), _Script("lease")
 
 
-class SessionHead(NamedTuple):
-    """What the log knows of a session without reading it."""
-
-    session: str
-    position: int
-    """of the last entry; 0 if there is none"""
-    created: float
-    """seconds UTC by the server's clock; 0.0 if the session is empty"""
-    updated: float
-    """seconds UTC of the last append; 0.0 if the session is empty"""
-    size_bytes: int
-    """of all messages' JSON"""
-    epoch: int
-    """of the lease last taken"""
-    trimmed: int
-    """the highest position that was trimmed away; 0 if none was"""
-    is_closed: bool
-
-
 class Checkpoint(NamedTuple):
-    """A projection's state, and the position it was folded up to."""
+    """A projection's state, and the place it was folded up to."""
 
     state: bytes
-    position: int
+    cursor: Cursor
+
+    @property
+    def position(self) -> int:
+        """Up to which it was folded."""
+        return self.cursor.position
 
 
 class Lease(NamedTuple):
@@ -105,10 +89,28 @@ class Append(NamedTuple):
     plans: Sequence[Plan]
 
 
-def publish_command(keys: Keys, producer: str, appends: Sequence[Append]) -> tuple[Argument, ...]:
-    """The command that appends to sessions of one server; answers as scripts/publish.lua says."""
+class Terms(NamedTuple):
+    """What a publish may rely on, and may not go beyond."""
+
+    run: str = ""
+    """the server process the link leads to: its own name of itself, which changes with every start"""
+    session_bytes: int | None = None
+    """the most JSON a session may hold; None is no limit"""
+    reserve_bytes: int = 0
+    """how much more of it control messages may use"""
+
+
+def publish_command(
+    keys: Keys, producer: str, terms: Terms, fresh: str, appends: Sequence[Append]
+) -> tuple[Argument, ...]:
+    """The command that appends to sessions of one server; answers as scripts/publish.lua says.
+
+    Args:
+        fresh: a token that was never used before, for the sessions that begin an incarnation with this.
+    """
     names: list[str] = []
-    arguments: list[Argument] = [producer, VERSION, INDEX_LENGTH]
+    limit = "" if terms.session_bytes is None else terms.session_bytes
+    arguments: list[Argument] = [producer, VERSION, INDEX_LENGTH, terms.run, fresh, limit, terms.reserve_bytes]
     for session, number, plans in appends:
         names += keys.appending(session)
         arguments += (session, number, len(plans))
@@ -138,7 +140,14 @@ class Log:
         """Every session that was ever published to, in no order."""
         commands = [("HKEYS", self._keys.sessions(bucket)) for bucket in range(self._keys.buckets)]
         replies = await self._pool.call_many(commands)
-        return [name.decode() for reply in replies for name in cast("list[bytes]", answered(reply))]
+        names = (name.decode() for reply in replies for name in cast("list[bytes]", answered(reply)))
+        return [name for name in names if name != ALL_BYTES]
+
+    async def size_bytes(self) -> int:
+        """The JSON of all sessions' messages."""
+        commands = [("HGET", self._keys.sessions(bucket), ALL_BYTES) for bucket in range(self._keys.buckets)]
+        replies = await self._pool.call_many(commands)
+        return sum(int(cast("bytes", answered(reply)) or 0) for reply in replies)
 
     async def page(
         self, session: str, lanes: Sequence[Lane], after: int, until: int | None, count: int
@@ -157,7 +166,7 @@ class Log:
 
     async def deltas(self, session: str, after: Cursor) -> list[Entry]:
         """The live deltas above a cursor that are still kept, oldest first."""
-        reply = await self._pool.call("XRANGE", self._keys.live(session), f"({after}", "+", "COUNT", LIVE_LENGTH)
+        reply = await self._pool.call("XRANGE", self._keys.live(session), f"({after.id}", "+", "COUNT", LIVE_LENGTH)
         return cast("list[Entry]", reply)
 
     async def preview(self, session: str, producer: str, bodies: Sequence[bytes]) -> Cursor:
@@ -186,16 +195,20 @@ class Log:
 
     async def load_projection(self, session: str, name: str, version: int) -> Checkpoint | None:
         """The stored state of a projection; None if there is none."""
-        reply = await self._pool.call("HMGET", self._keys.projection(session, name, version), "state", "position")
-        state, position = cast("list[bytes | None]", reply)
-        return None if state is None or position is None else Checkpoint(state, int(position))
+        key = self._keys.projection(session, name, version)
+        reply = await self._pool.call("HMGET", key, "state", "position", "incarnation")
+        state, position, incarnation = cast("list[bytes | None]", reply)
+        if state is None or position is None:
+            return None
+        return Checkpoint(state, Cursor(int(position), 0, (incarnation or b"").decode()))
 
     async def save_projection(
-        self, session: str, name: str, version: int, state: bytes, *, position: int, expected: int
+        self, session: str, name: str, version: int, state: bytes, *, cursor: Cursor, expected: int
     ) -> bool:
         """Store state and checkpoint in one step, if the stored checkpoint is still at `expected` (0: none)."""
-        names = (self._keys.projection(session, name, version),)
-        return await self._run(PROJECT, names, (expected, position, state)) == 1
+        names = (self._keys.projection(session, name, version), self._keys.checkpoints(session))
+        arguments = (expected, cursor.position, state, cursor.incarnation, f"p:{name}@{version}")
+        return await self._run(PROJECT, names, arguments) == 1
 
     async def lease(self, step: str, lease: Lease, seconds: float) -> int:
         """Take, renew or release a lease; gives the epoch held, or 0."""
@@ -228,31 +241,3 @@ async def _run_on(link: Link, script: _Script, keys: Sequence[str], arguments: S
         if error.code != "NOSCRIPT":
             raise
     return await link.call("EVAL", script.text, *command[2:])
-
-
-def head_command(keys: Keys, session: str) -> tuple[Argument, ...]:
-    """The command that reads a session's head."""
-    return ("HMGET", keys.head(session), *_HEAD)
-
-
-_HEAD = ("position", "created", "updated", "bytes", "epoch", "trimmed", "state")
-
-
-def read_head(session: str, reply: Reply | Refused) -> SessionHead:
-    """The head from the answer to `head_command`."""
-    *numbers, state = cast("list[bytes | None]", answered(reply))
-    position, created, updated, size_bytes, epoch, trimmed = (int(number or 0) for number in numbers)
-    return SessionHead(
-        session, position, created / 1000, updated / 1000, size_bytes, epoch, trimmed, is_closed=state == b"closed"
-    )
-
-
-def answered(reply: Reply | Refused) -> Reply:
-    """The answer, if it is one.
-
-    Raises:
-        Refused: the server answered with an error.
-    """
-    if isinstance(reply, Refused):
-        raise reply
-    return reply

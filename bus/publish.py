@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from bus.codec import encode
-from bus.errors import BusError, Conflict, DecodeError, Fenced, MessageTooLarge, SessionClosed
+from bus.errors import BusError, Conflict, DecodeError, Fenced, MessageTooLarge, OverLimit, SessionClosed, SessionErased
+from bus.limits import MESSAGE_LIMIT_BYTES
 from bus.log import Append, Plan
+from bus.messages.extension import ExtensionMessage
 from bus.messages.lanes import Lane
 from bus.messages.message import UserMessage
 from bus.receipt import Receipt
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = (
     "LANE_OF",
-    "MESSAGE_LIMIT_BYTES",
     "UNCONDITIONAL",
     "Conditions",
     "Flight",
@@ -30,9 +31,6 @@ __all__ = (
     "SessionAppend",
     "plan",
 )
-
-MESSAGE_LIMIT_BYTES = 1_048_576
-"""The most JSON one message may have; media of 50,000 bytes and more belongs into the media store."""
 
 _LETTER = {Lane.LLM: "l", Lane.EXTENSION: "e"}
 LANE_OF = {letter: lane for lane, letter in _LETTER.items()}
@@ -49,6 +47,8 @@ class Conditions(NamedTuple):
     """of the lease that the publish belongs to"""
     wake: bool | None = None
     """wake a worker; None wakes one if a user speaks"""
+    state: Literal["closed", "open"] | None = None
+    """what the session becomes with it; None leaves it as it is"""
 
 
 UNCONDITIONAL = Conditions()
@@ -67,30 +67,44 @@ class Publish:
     size_bytes: int
     is_sent: bool = False
 
-    def succeed(self, first: int, count: int) -> None:
+    @property
+    def is_control(self) -> bool:
+        """It may use the reserve."""
+        text = self.plan.text
+        return (str(json.loads(text)["lanes"]) if text.startswith("{") else text).startswith("c")
+
+    def succeed(self, first: int, count: int, incarnation: str) -> None:
         """Tell the caller the positions, if it still waits."""
         if not self.future.done():
-            self.future.set_result(Receipt((first,) if count == 1 else tuple(range(first, first + count))))
+            positions = (first,) if count == 1 else tuple(range(first, first + count))
+            self.future.set_result(Receipt(positions, incarnation=incarnation))
 
     def fail(self, error: BusError) -> None:
         """Tell the caller why not, if it still waits."""
         if not self.future.done():
             self.future.set_exception(error)
 
-    def end(self, word: str) -> None:
-        """Tell the caller that its publish was refused or a repeat."""
+    def end(self, word: str, session_bytes: int | None) -> None:
+        """Tell the caller that its publish was refused or a repeat.
+
+        Args:
+            session_bytes: the limit it was sent with.
+        """
         conditions, rest = self.conditions, word[1:]
         match word[0]:
             case "d":
-                first, _, count = rest.partition("+")
+                first, count, *incarnation = rest.split("+")
                 if not self.future.done():
-                    self.future.set_result(
-                        Receipt(tuple(range(int(first), int(first) + int(count))), is_duplicate=True)
-                    )
+                    positions = tuple(range(int(first), int(first) + int(count)))
+                    self.future.set_result(Receipt(positions, True, "".join(incarnation)))
             case "c":
                 self.fail(Conflict(self.session, conditions.expected or 0, int(rest)))
             case "f":
                 self.fail(Fenced(self.session, conditions.epoch or 0, int(rest)))
+            case "o":
+                self.fail(OverLimit(self.session, "session", int(rest), session_bytes or 0))
+            case "z":
+                self.fail(SessionErased(self.session))
             case _:
                 self.fail(SessionClosed(self.session))
 
@@ -104,21 +118,23 @@ class SessionAppend:
     publishes: list[Publish]
     attempts: int = 0
 
-    def settle(self, before: int, outcomes: bytes) -> int:
+    def settle(self, before: int, incarnation: str, outcomes: bytes, session_bytes: int | None) -> int:
         """Tell the callers what became of their publishes; gives the session's position afterwards.
 
         Args:
             before: the position before this append.
+            incarnation: of the log it was appended to.
             outcomes: b"" if all were appended, else a word each.
+            session_bytes: the limit it was sent with.
         """
         words = outcomes.split(b" ") if outcomes else ()
         for index, publish in enumerate(self.publishes):
             if not words or words[index] == b"a":
                 count = len(publish.plan.bodies)
-                publish.succeed(before + 1, count)
+                publish.succeed(before + 1, count, incarnation)
                 before += count
             else:
-                publish.end(words[index].decode())
+                publish.end(words[index].decode(), session_bytes)
         return before
 
     def fail(self, error: BusError) -> None:
@@ -170,7 +186,10 @@ class Flight:
 
 
 def plan(
-    messages: Sequence[Publishable], conditions: Conditions, heavy_bytes: int = sys.maxsize
+    messages: Sequence[Publishable],
+    conditions: Conditions,
+    heavy_bytes: int = sys.maxsize,
+    limit_bytes: int = MESSAGE_LIMIT_BYTES,
 ) -> tuple[Plan, int] | None:
     """The publish as the script takes it, and its size in bytes; None if the JSON of a message has `heavy_bytes` or
     more, as then media may have to leave it first.
@@ -179,27 +198,37 @@ def plan(
         MessageTooLarge: one message is over the limit.
         DecodeError: the key is no text that UTF-8 can write.
     """
-    size_bytes, lanes, rings = 0, "", conditions.wake
+    size_bytes, lanes, rings, is_control = 0, "", conditions.wake, True
     bodies: list[bytes] = []
     for message in messages:
         body = encode(message)
         if len(body) >= heavy_bytes:
             return None
-        if len(body) > MESSAGE_LIMIT_BYTES:
-            raise MessageTooLarge(len(body), MESSAGE_LIMIT_BYTES)
+        if len(body) > limit_bytes:
+            raise MessageTooLarge(len(body), limit_bytes)
         size_bytes += len(body)
         lanes += _LETTER[message.lane]
         bodies.append(body)
         if rings is None and isinstance(message, UserMessage):
             rings = True
+        if is_control and not (type(message) is ExtensionMessage and message.is_control):
+            is_control = False
     if rings:
         lanes = "w" + lanes
-    if conditions.key is None and conditions.expected is None and conditions.epoch is None:
+    if is_control or conditions.state == "closed":
+        lanes = "c" + lanes
+    if conditions[:3] == UNCONDITIONAL[:3] and conditions.state is None:
         return Plan(lanes, bodies), size_bytes
     if conditions.key is not None:
         try:
             conditions.key.encode()
         except UnicodeEncodeError:
             raise DecodeError("key", "a text holds a lone surrogate") from None
-    terms = {"lanes": lanes, "key": conditions.key, "expected": conditions.expected, "epoch": conditions.epoch}
+    terms = {
+        "lanes": lanes,
+        "key": conditions.key,
+        "expected": conditions.expected,
+        "epoch": conditions.epoch,
+        "state": conditions.state,
+    }
     return Plan(json.dumps({name: value for name, value in terms.items() if value is not None}), bodies), size_bytes

@@ -18,16 +18,18 @@ from typing import TYPE_CHECKING, cast
 
 import anyio
 
-from bus.errors import Closed, ForgedEntry, LogRolledBack, OutcomeUnknown, Refused, Unavailable
-from bus.log import PUBLISH, Log, answered, publish_command
+from bus.errors import Closed, ForgedEntry, LogRolledBack, OutcomeUnknown, OverLimit, Refused, Unavailable
+from bus.head import answered
+from bus.log import PUBLISH, Log, Terms, publish_command
 from bus.publish import LANE_OF, Conditions, Flight, Publish, SessionAppend, plan
 from bus.queue import Deadlines, PublishQueue
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from bus.connection import Link, Reply, Server
+    from bus.connection import Argument, Link, Reply, Server
     from bus.keys import Keys
+    from bus.limits import Limits, Quota
     from bus.log import Plan
     from bus.media.offload import Offload
     from bus.messages.reading import Publishable
@@ -55,8 +57,10 @@ ANSWER_SECONDS = 10.0
 class Publisher:
     """Appends for one process. `run` must be running while anything publishes."""
 
-    def __init__(self, server: Server, keys: Keys, log: Log, offload: Offload) -> None:
+    def __init__(self, server: Server, keys: Keys, log: Log, offload: Offload, *, limits: Limits, quota: Quota) -> None:
         self.producer = token_urlsafe(9)
+        self._limits, self._quota = limits, quota
+        self._terms = Terms()
         self._server, self._keys, self._log, self._offload = server, keys, log, offload
         self._queue = PublishQueue()
         self._deadlines = Deadlines(self._pending)
@@ -80,7 +84,7 @@ class Publisher:
 
         Raises:
             MediaDamaged, MediaTooLarge: the media of a message were refused; nothing was appended.
-            MessageTooLarge, Conflict, Fenced, SessionClosed: refused; nothing was appended.
+            MessageTooLarge, Conflict, Fenced, SessionClosed, SessionErased, OverLimit: refused; nothing was appended.
             LogRolledBack: the server came back from an older copy and lost what was acknowledged before.
             OutcomeUnknown: sent, and no answer within `seconds`.
             Unavailable: not sent within `seconds`, or refused by the server for all that time.
@@ -88,7 +92,8 @@ class Publisher:
         """
         offload, loop = self._offload, self._loop
         deadline = loop.time() + seconds
-        planned = None if session in offload.turns else plan(messages, conditions, offload.body_bytes)
+        limit = self._limits.message_bytes
+        planned = None if session in offload.turns else plan(messages, conditions, offload.body_bytes, limit)
         if planned is None:
             publish = await self._put_in_turn(session, messages, conditions, seconds, deadline)
         else:
@@ -109,8 +114,8 @@ class Publisher:
             raise Closed("bus")
         with anyio.move_on_after(seconds):
             async with self._offload.turn(session):
-                light = await self._offload.lightened(messages)
-                planned = cast("tuple[Plan, int]", plan(light, conditions))  # None only for what is heavy
+                light, limit = await self._offload.lightened(messages), self._limits.message_bytes
+                planned = cast("tuple[Plan, int]", plan(light, conditions, limit_bytes=limit))  # None only if heavy
                 if self._queue.is_full or self._queue.is_closed:
                     await self._queue.wait_room(session, seconds)
                 future = self._loop.create_future()
@@ -151,6 +156,7 @@ class Publisher:
             while len(self._air) >= AIR_LIMIT:
                 self._landed.clear()
                 await self._landed.wait()
+            await self._quota.refresh()
             flight = self._take()
             if not flight.appends:
                 self._rest()
@@ -163,7 +169,7 @@ class Publisher:
                         self._drop_the_unwanted(flight)
                         if flight.appends:
                             flight.mark_sent(may_have_landed=True)
-                            await link.send((publish_command(self._keys, self.producer, flight.as_appends()),))
+                            await link.send((self._command(flight),))
                     if not flight.appends:  # all over their deadline while we connected: no answer is to come
                         self._air.remove(flight)
                         self._rest()
@@ -224,6 +230,9 @@ class Publisher:
         half = (len(self._queue) + sum(map(len, self._air)) + 1) // 2
         for publish in self._queue.take(min(max(half, SMALL_FLIGHT), FLIGHT_LIMIT), FLIGHT_LIMIT_BYTES):
             session = publish.session
+            if not self._quota.admit(publish):
+                publish.fail(OverLimit(session, "namespace", self._quota.size_bytes, self._quota.limit_bytes))
+                continue
             if session in appends:
                 appends[session].publishes.append(publish)
             else:
@@ -237,7 +246,12 @@ class Publisher:
                 await self._link.close()
             self._link = await self._server.connect()
             await self._link.call("SCRIPT", "LOAD", PUBLISH.text)
+            limits, run = self._limits, await self._link.call("INFO", "server")
+            self._terms = Terms(run_id(cast("bytes", run)), limits.session_bytes, limits.reserve_bytes)
         return self._link
+
+    def _command(self, flight: Flight) -> tuple[Argument, ...]:
+        return publish_command(self._keys, self.producer, self._terms, token_urlsafe(6), flight.as_appends())
 
     # --- when something went wrong --------------------------------------------------------------------------------
 
@@ -273,7 +287,7 @@ class Publisher:
             if not flight.appends:
                 return
         flight.mark_sent(may_have_landed=True)
-        await link.send((publish_command(self._keys, self.producer, flight.as_appends()),))
+        await link.send((self._command(flight),))
         try:
             replies = _replies(await _within(link.receive))
         except Refused:
@@ -330,13 +344,15 @@ class Publisher:
 
     def _settle(self, append: SessionAppend, reply: bytes) -> None:
         """Tell the callers of one append what became of it."""
-        first, second, outcomes = reply.split(b" ", 2)
+        first, second, third = reply.split(b" ", 2)
         if first == b"gap":
-            last, position = int(second), int(outcomes)
+            last, position = int(second), int(third)
             self._renumber(append.session, last)
             append.fail(LogRolledBack(append.session, self._positions.get(append.session, 0), position))
         else:
-            self._positions[append.session] = append.settle(int(second), outcomes)
+            incarnation, _, outcomes = third.partition(b" ")
+            limit = self._terms.session_bytes
+            self._positions[append.session] = append.settle(int(second), incarnation.decode(), outcomes, limit)
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
@@ -364,6 +380,12 @@ async def _within(receive: Callable[[], Awaitable[Reply | Refused]]) -> Reply | 
             return await receive()
     except TimeoutError:
         raise Unavailable(f"server: no answer within {ANSWER_SECONDS:g} s") from None
+
+
+def run_id(info: bytes) -> str:
+    """The name that a server process has for itself, from its INFO; another one after each start."""
+    _, _, rest = info.partition(b"run_id:")
+    return rest[:12].decode()
 
 
 def _replies(reply: Reply | Refused) -> Sequence[bytes]:

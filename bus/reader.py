@@ -10,7 +10,8 @@ import anyio
 from bus.codec import Entry, decode
 from bus.envelope import Cursor, Envelope
 from bus.errors import CursorTrimmed, LogRolledBack
-from bus.log import Log, SessionHead
+from bus.head import SessionHead
+from bus.log import Log
 from bus.messages.lanes import Lane
 
 __all__ = ("SAFE_PAGE", "Hole", "find_hole", "merge", "position_of", "read_pages")
@@ -33,10 +34,10 @@ async def read_pages(
 
     Raises:
         CursorTrimmed: what comes next after the cursor was trimmed away.
-        LogRolledBack: the cursor is beyond the session's end.
+        LogRolledBack: the log has lost what the cursor's reader saw.
         Unavailable: the server cannot be reached.
     """
-    position, count = after.position, SAFE_PAGE
+    position, count, seen = after.position, SAFE_PAGE, after
     ahead: asyncio.Task[tuple[SessionHead, list[list[Entry]]]] | None = None
     try:
         while until is None or position < until:
@@ -44,8 +45,8 @@ async def read_pages(
             ahead = None
             if position < head.trimmed:
                 raise CursorTrimmed(session, str(Cursor(position)), head.trimmed + 1)
-            if position > head.position:
-                raise LogRolledBack(session, position, head.position)
+            if not head.holds(seen):
+                raise LogRolledBack(session, position, head.agreed(seen))
             # What is above the head was not there when the head was read: another lane's page may lack what is before.
             until = head.position if until is None else min(until, head.position)
             bound = min([until, *(position_of(page[-1]) for page in pages if len(page) == count)])
@@ -53,13 +54,13 @@ async def read_pages(
             if bound < until:
                 ahead = asyncio.create_task(log.page(session, lanes, bound, until, count))
                 await asyncio.sleep(0)  # so that it is sent before the decoding begins
-            envelopes = merge(session, zip(lanes, pages, strict=True), bound)
+            envelopes = merge(head, zip(lanes, pages, strict=True), bound)
             if len(lanes) == len(Lane) and (hole := find_hole(envelopes, position)):
                 yield envelopes[: hole.until]
                 raise CursorTrimmed(session, str(Cursor(hole.after)), hole.first_kept)
             if envelopes:
                 yield envelopes
-            position = bound
+            position, seen = bound, head.cursor_at(bound)
     finally:
         if ahead is not None:
             await _end(ahead)
@@ -74,15 +75,19 @@ async def _end(task: asyncio.Task[object]) -> None:
         task.exception()  # looked at, so that nobody is told of it
 
 
-def merge(session: str, pages: Iterable[tuple[Lane, Sequence[Entry]]], bound: int) -> list[Envelope]:
+def merge(head: SessionHead, pages: Iterable[tuple[Lane, Sequence[Entry]]], bound: int) -> list[Envelope]:
     """The envelopes of several lanes up to `bound`, in position order."""
-    merged: list[Envelope] = []
-    filled = 0
+    session, merged, filled = head.session, list[Envelope](), 0
+    newest = head.incarnation_of(bound)
+    began = head.incarnations[-1].start if head.incarnations else 0
     for lane, page in pages:
         filled += bool(page)
         if page and position_of(page[-1]) > bound:
             page = [entry for entry in page if position_of(entry) <= bound]  # noqa: PLW2901  # the same page, shorter
-        merged += [decode(session, lane, entry) for entry in page]
+        if page and position_of(page[0]) > began:  # as good as always
+            merged += [decode(session, lane, entry, newest) for entry in page]
+        else:
+            merged += [decode(session, lane, entry, head.incarnation_of(position_of(entry))) for entry in page]
     if filled > 1:
         merged.sort(key=_POSITION)
     return merged

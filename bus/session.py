@@ -6,21 +6,26 @@ from secrets import token_hex
 from bus.codec import decode_delta, encode
 from bus.envelope import START, Cursor, Envelope
 from bus.errors import DecodeError, LogRolledBack
+from bus.head import SessionHead
 from bus.hub import Hub
 from bus.keys import check_session_id
-from bus.log import Checkpoint, Lease, Log, SessionHead
+from bus.log import Checkpoint, Lease, Log
 from bus.media.store import MediaStore
 from bus.messages.delta import Delta
+from bus.messages.extension import ExtensionMessage
 from bus.messages.lanes import Lane
 from bus.messages.reading import Publishable
 from bus.publish import UNCONDITIONAL, Conditions
 from bus.publisher import Publisher
 from bus.reader import read_pages
-from bus.receipt import Receipt
+from bus.receipt import REFUSALS, Outcome, Receipt
 
-__all__ = ("ALL_LANES", "Session", "new_session_id")
+__all__ = ("ALL_LANES", "CLOSED", "REOPENED", "Session", "new_session_id")
 
 ALL_LANES = frozenset(Lane)
+
+CLOSED, REOPENED = "session.closed", "session.reopened"
+"""the kinds of the notes in the extension lane"""
 
 PUBLISH_SECONDS = 10.0
 """How long a publish waits for the server by itself."""
@@ -62,7 +67,7 @@ class Session:
             The positions, one a message; of the first publish with this key where it is a repeat.
 
         Raises:
-            MessageTooLarge, Conflict, Fenced, SessionClosed: refused; nothing was added.
+            MessageTooLarge, OverLimit, Conflict, Fenced, SessionClosed, SessionErased: refused; nothing was added.
             MediaDamaged, MediaTooLarge: the same, for the media of a message.
             LogRolledBack: the server lost its log's end; what was acknowledged before may be gone.
             OutcomeUnknown: no answer in time; it may be in the log. With the same `key` it is safe to repeat.
@@ -74,6 +79,56 @@ class Session:
         if key is not None or expected is not None or epoch is not None or wake is not None:
             conditions = Conditions(key, expected, epoch, wake)
         return await self._publisher.publish(self.id, messages, conditions, seconds)
+
+    async def try_publish(
+        self,
+        *messages: Publishable,
+        key: str | None = None,
+        expected: int | None = None,
+        epoch: int | None = None,
+        wake: bool | None = None,
+        seconds: float = PUBLISH_SECONDS,
+    ) -> Outcome:
+        """The same as `publish`, with what the log answers as a value: match on it.
+
+        Raises:
+            MediaDamaged, MediaTooLarge, OutcomeUnknown, Unavailable: as `publish` does; none is the log's answer.
+        """
+        try:
+            return await self.publish(*messages, key=key, expected=expected, epoch=epoch, wake=wake, seconds=seconds)
+        except REFUSALS as refusal:
+            return refusal
+
+    async def close(
+        self,
+        *messages: Publishable,
+        reason: str = "",
+        key: str | None = None,
+        expected: int | None = None,
+        epoch: int | None = None,
+    ) -> Receipt:
+        """Take no further messages. In one step with the last ones, and with a note in the extension lane behind them:
+        `session.closed`, with the reason. Readers find both, however late they come.
+
+        Raises:
+            SessionClosed: it was closed before, and nothing was added.
+            Others: as `publish` does; the session stays open.
+        """
+        note = ExtensionMessage.of(CLOSED, {"reason": reason})
+        conditions = Conditions(key, expected, epoch, state="closed")
+        return await self._publisher.publish(self.id, (*messages, note), conditions, PUBLISH_SECONDS)
+
+    async def reopen(self, *messages: Publishable, reason: str = "", key: str | None = None) -> Receipt:
+        """Take messages again, with a note `session.reopened` in the extension lane before the first ones. A session
+        that is open gets the note and the messages, and stays open.
+
+        Raises:
+            SessionErased: it cannot come back.
+            Others: as `publish` does; the session stays closed.
+        """
+        note = ExtensionMessage.of(REOPENED, {"reason": reason})
+        conditions = Conditions(key, state="open")
+        return await self._publisher.publish(self.id, (note, *messages), conditions, PUBLISH_SECONDS)
 
     async def preview(self, *deltas: Delta) -> None:
         """Show pieces of a message that is still being spoken to those who follow live. They are in no lane.
@@ -92,7 +147,7 @@ class Session:
 
         Raises:
             CursorTrimmed: what comes next after the cursor was trimmed away.
-            LogRolledBack: the cursor is beyond the session's end.
+            LogRolledBack: the log has lost what the cursor's reader saw.
             Unavailable: the server cannot be reached.
         """
         async for page in read_pages(self._log, self.id, _in_order(lanes), after, until):
@@ -117,19 +172,19 @@ class Session:
             subscription = await self._hub.subscribe(self.id, frozenset(lanes), live=live)
             try:
                 start = subscription.start
-                if cursor.position > start.position:
-                    cursor = await self._known(cursor)
+                if cursor.position > start.position or cursor.incarnation not in {"", start.incarnation}:
+                    await self._require(cursor)
                 async for page in read_pages(self._log, self.id, _in_order(lanes), cursor, start.position):
                     for envelope in page:
                         cursor = envelope.cursor
                         yield envelope
-                if live and subscription.live_start > start:
+                if live and subscription.live_start.is_after(start):
                     for envelope in await self._missed_deltas(max(cursor, start), subscription.live_start):
                         cursor = envelope.cursor
                         yield envelope
                 while not subscription.fell_behind:
                     for envelope in await subscription.take():
-                        if envelope.cursor > cursor:
+                        if envelope.cursor.is_after(cursor):
                             cursor = envelope.cursor
                             yield envelope
             finally:
@@ -143,16 +198,17 @@ class Session:
         """
         return await self._log.head(self.id)
 
-    async def _known(self, cursor: Cursor) -> Cursor:
-        """The cursor, if the log reaches it: the hub may be a moment behind a publish of this very process."""
+    async def _require(self, cursor: Cursor) -> None:
+        """Raises LogRolledBack if the log is not the one that the cursor's reader saw. Asks the log, as the hub
+        may be a moment behind a publish of this very process."""
         head = await self.head()
-        if cursor.position > head.position:
-            raise LogRolledBack(self.id, cursor.position, head.position)
-        return cursor
+        if not head.holds(cursor):
+            raise LogRolledBack(self.id, cursor.position, head.agreed(cursor))
 
     async def _missed_deltas(self, after: Cursor, until: Cursor) -> list[Envelope]:
-        envelopes = [decode_delta(self.id, entry) for entry in await self._log.deltas(self.id, after)]
-        return [envelope for envelope in envelopes if envelope.cursor <= until]
+        entries = await self._log.deltas(self.id, after)
+        envelopes = [decode_delta(self.id, entry, until.incarnation) for entry in entries]
+        return [envelope for envelope in envelopes if not envelope.cursor.is_after(until)]
 
     # --- projections ----------------------------------------------------------------------------------------------
 
@@ -164,11 +220,11 @@ class Session:
         """
         return await self._log.load_projection(self.id, name, version)
 
-    async def save_projection(self, name: str, version: int, state: bytes, *, position: int, expected: int) -> bool:
+    async def save_projection(self, name: str, version: int, state: bytes, *, cursor: Cursor, expected: int) -> bool:
         """Store a projection's state and checkpoint in one step.
 
         Args:
-            position: up to where `state` was folded.
+            cursor: up to where `state` was folded.
             expected: the checkpoint it was folded from, 0 for none.
 
         Returns:
@@ -177,7 +233,7 @@ class Session:
         Raises:
             Unavailable: the server cannot be reached.
         """
-        return await self._log.save_projection(self.id, name, version, state, position=position, expected=expected)
+        return await self._log.save_projection(self.id, name, version, state, cursor=cursor, expected=expected)
 
     # --- leases ---------------------------------------------------------------------------------------------------
 

@@ -16,9 +16,11 @@ ORDER = [
     *(
         "connection",
         "scripts",
+        "head",
         "log",
         "media",
         "receipt",
+        "limits",
         "publish",
         "queue",
         "publisher",

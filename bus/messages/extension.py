@@ -7,7 +7,11 @@ from pydantic import JsonValue, SerializerFunctionWrapHandler, model_serializer
 from bus.messages.base import Wire
 from bus.messages.lanes import Lane
 
-__all__ = ("ExtensionMessage",)
+__all__ = ("CONTROL", "ExtensionMessage")
+
+
+CONTROL = "control."
+"""how the kinds of messages begin that steer a running loop"""
 
 
 class ExtensionMessage(Wire):
@@ -21,6 +25,11 @@ class ExtensionMessage(Wire):
     role: Literal["extension"] = "extension"
     kind: str
     data: JsonValue
+
+    @property
+    def is_control(self) -> bool:
+        """It steers a running loop, as the kinds `control.…` do: it still goes in where a session is full."""
+        return self.kind.startswith(CONTROL)
 
     @classmethod
     def of(cls, kind: str, data: JsonValue = None) -> Self:

@@ -2,17 +2,23 @@
 --
 -- KEYS  for each session
 --       index stream, sessions hash, head hash, caller keys hash, LLM stream, extension stream
--- ARGV  1 producer · 2 entry version · 3 index length · then for each session
+-- ARGV  1 producer · 2 entry version · 3 index length · 4 the server process the producer is linked to · 5 a token
+--       never used before · 6 bytes a session may hold, or "" · 7 bytes more that control may use · then for each session
 --       session id · number of this append · count of publishes · then for each publish
 --         its plan · then one JSON text for each message
---       A plan is the lanes of its messages, "l" or "e" each, with a "w" before them if it wakes a worker;
---       or, with conditions, a JSON object {lanes, key, expected, epoch}.
+--       A plan is the lanes of its messages, "l" or "e" each, with a "w" before them if it wakes a worker, and a "c"
+--       before that if it is control; or, with conditions, a JSON object {lanes, key, expected, epoch, state}, where
+--       state is what the session becomes with it, "closed" or "open".
 --
--- Gives for each session "<number> <position before> <outcomes>", or "gap <last number> <position>", or
+-- Gives for each session "<number> <position before> <incarnation> <outcomes>", or "gap <last number> <position>", or
 -- "forged <lane> <position>" where somebody else has written into a stream; what comes after that was not looked at;
 -- or "refused <code>" where the server would not write, or a key is not of its type.
 -- Outcomes: nothing at all if every publish was appended, else one word for each publish: a appended ·
--- d<first>+<count> duplicate of an earlier key · c<position> conflict · f<epoch> fenced · x closed.
+-- d<first>+<count>+<incarnation> duplicate of an earlier key · c<position> conflict · f<epoch> fenced · x closed
+-- · o<bytes> over the limit, with what the session holds · z erased.
+--
+-- The first append after another server process took over begins an incarnation: whoever saw entries that this one
+-- never had, as it came back from an older copy, is told by it. The last 64 are kept.
 --
 -- An append is refused before its first write, or applied whole. The last two answers of a producer are kept, as it may
 -- have two appends to a session on their way and lose both answers. Each entry has two fields, as few as can be: what
@@ -21,25 +27,44 @@
 -- Names are local because a look-up of a global one costs as much as the work of a line.
 local KEYS, ARGV, type, tonumber = KEYS, ARGV, type, tonumber
 local call, pcall_, concat, byte, sub, match = redis.call, redis.pcall, table.concat, string.byte, string.sub, string.match
-local producer, index_length = ARGV[1], ARGV[3]
+local producer, index_length, run, fresh = ARGV[1], ARGV[3], ARGV[4], ARGV[5]
+local limit, reserve = tonumber(ARGV[6]), tonumber(ARGV[7])
 local clock = call('TIME')
 local now = clock[1] .. string.format('%03d', math.floor(clock[2] / 1000))
 local header = ARGV[2] .. ' ' .. now .. ' ' .. producer
 local field = 'p:' .. producer
-local replies, arg, key = {}, 4, 1
+local replies, arg, key = {}, 8, 1
 local LANE = { [108] = 4, [101] = 5 } -- "l", "e": offset of the lane's stream from the session's first key
 
+-- A repeat first: it was appended, whatever has become of the session since.
 local function judge(plan, state, epoch, position, caller_keys)
-  if state == 'closed' then return 'x' end
-  if not plan then return nil end
-  if plan.key then
+  if plan and plan.key then
     local seen = pcall_('HGET', caller_keys, plan.key)
     if type(seen) == 'table' then return nil, seen.err end
     if seen then return 'd' .. seen end
   end
+  if state == 'closed' and not (plan and plan.state == 'open') then return 'x' end
+  if not plan then return nil end
   if plan.epoch and plan.epoch ~= epoch then return 'f' .. epoch end
   if plan.expected and plan.expected ~= position then return 'c' .. position end
   return nil
+end
+
+local function over_limit(bytes, first, count, is_control)
+  local size = bytes
+  for at = first, first + count - 1 do size = size + #ARGV[at] end
+  if size > limit + (is_control and reserve or 0) then return 'o' .. bytes end
+  return nil
+end
+
+-- Gives the token of the incarnation that what is appended behind `base` belongs to.
+local function begin_incarnation(head, base)
+  local past = call('HGET', head, 'incarnations')
+  local all = (past and past .. ' ' or '') .. fresh .. ':' .. base
+  local _, count = string.gsub(all, ' ', '')
+  if count >= 64 then all = match(all, '^%S+ (.*)$') end
+  call('HSET', head, 'run', run, 'incarnation', fresh, 'incarnations', all)
+  return fresh
 end
 
 -- A stream never forgets its highest id, also of an entry deleted again. Where the server does not let it be set back,
@@ -60,15 +85,17 @@ local words = #ARGV
 while arg <= words do
   local session, number, count = ARGV[arg], tonumber(ARGV[arg + 1]), tonumber(ARGV[arg + 2])
   arg = arg + 3
-  local head = pcall_('HMGET', KEYS[key + 2], 'position', 'bytes', 'state', 'epoch', field)
+  local head = pcall_('HMGET', KEYS[key + 2], 'position', 'bytes', 'state', 'epoch', field, 'run', 'incarnation')
   -- Numbers are kept as the texts they came as, too: turning one into text costs more than a look-up.
   local base_text, number_text = head[1] or '0', ARGV[arg - 2]
   local base, bytes, state, epoch = tonumber(base_text), tonumber(head[2] or 0), head[3], tonumber(head[4] or 0)
-  local kept, fault = head[5], head.err
+  local kept, fault, incarnation = head[5], head.err, head[7] or ''
   local last = kept and tonumber(match(kept, '^%d+')) or 0
   local reply
   if fault then
     reply = 'refused ' .. match(fault, '^%S*')
+  elseif state == 'erased' then
+    reply = number_text .. ' 0  ' .. string.rep('z ', count - 1) .. 'z'
   elseif number <= last then
     reply = match('|' .. kept .. '|', '|(' .. number_text .. ' [^|]*)|') or 'gap ' .. last .. ' ' .. base
   elseif number > last + 1 then
@@ -76,7 +103,9 @@ while arg <= words do
   end
 
   local position, position_text, outcomes = base, base_text, nil -- outcomes: nil as long as every publish was appended
-  local touched, new_keys, woken = {}, {}, ''
+  local touched, new_keys, woken, new_state = {}, {}, '', nil
+  local begins = head[6] ~= run
+  local token = begins and fresh or incarnation
   for p = 1, count do
     local lanes, plan = ARGV[arg], nil
     arg = arg + 1
@@ -84,12 +113,15 @@ while arg <= words do
       plan = cjson.decode(lanes)
       lanes = plan.lanes
     end
+    local is_control = byte(lanes, 1) == 99
+    if is_control then lanes = sub(lanes, 2) end
     local wakes = byte(lanes, 1) == 119
     if wakes then lanes = sub(lanes, 2) end
     local length = #lanes
     if not reply then
       local verdict
       if plan or state then verdict, fault = judge(plan, state, epoch, position, KEYS[key + 3]) end
+      if limit and not verdict and not fault then verdict = over_limit(bytes, arg, length, is_control) end
       if fault then
         reply = 'refused ' .. match(fault, '^%S*')
       elseif verdict then
@@ -119,8 +151,12 @@ while arg <= words do
           bytes = bytes + #json
         end
         if plan and plan.key and not reply then
-          call('HSET', KEYS[key + 3], plan.key, (position - length + 1) .. '+' .. length)
+          call('HSET', KEYS[key + 3], plan.key, (position - length + 1) .. '+' .. length .. '+' .. token)
           new_keys[#new_keys + 1] = plan.key
+        end
+        if plan and plan.state then
+          new_state = plan.state
+          state = new_state == 'closed' and new_state
         end
         if wakes then woken = '1' end
       end
@@ -131,17 +167,24 @@ while arg <= words do
   if not reply and position > base then
     -- The keys that many sessions share come before the head, as one that is not of its type ends the append.
     fault = failed(pcall_('XADD', KEYS[key], 'MAXLEN', '~', index_length, '*', 's', session, 'z', position_text, 'w', woken))
+      or failed(pcall_('HINCRBY', KEYS[key + 1], ':bytes', bytes - tonumber(head[2] or 0)))
       or base == 0 and failed(pcall_('HSET', KEYS[key + 1], session, now))
     if fault then reply = 'refused ' .. match(fault, '^%S*') end
   end
   if not reply then
-    reply = number_text .. ' ' .. base_text .. ' ' .. (outcomes and concat(outcomes, ' ') or '')
+    if begins and position > base then incarnation = begin_incarnation(KEYS[key + 2], base) end
+    reply = number_text .. ' ' .. base_text .. ' ' .. incarnation .. ' ' .. (outcomes and concat(outcomes, ' ') or '')
     local answers = kept and reply .. '|' .. match(kept, '^[^|]*') or reply
     if position == base then
       call('HSET', KEYS[key + 2], field, answers)
     else
       if base == 0 then call('HSET', KEYS[key + 2], 'created', now) end
       call('HSET', KEYS[key + 2], 'position', position_text, 'bytes', bytes, 'updated', now, field, answers)
+      if new_state == 'closed' then
+        call('HSET', KEYS[key + 2], 'state', new_state)
+      elseif new_state then
+        call('HDEL', KEYS[key + 2], 'state')
+      end
     end
   elseif fault then
     take_back(touched, KEYS[key + 3], new_keys, base + 1, position)

@@ -4,7 +4,7 @@ from functools import partial
 
 import click
 
-from bus.log import SessionHead
+from bus.head import SessionHead
 from handlers.cli.opening import open_bus
 from handlers.cli.options import Settings, ViewCommand
 from handlers.cli.output import Output, tell

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from bus.envelope import Cursor, Envelope
+from bus.envelope import START, Cursor, Envelope
 from bus.errors import LogRolledBack
 from bus.session import Session
 
@@ -39,10 +39,15 @@ class Projection(Generic[S]):
 
 @dataclass(frozen=True)
 class Projected(Generic[S]):
-    """A state, and the position it was folded up to; 0 is before the first entry."""
+    """A state, and the place it was folded up to; `START` is before the first entry."""
 
     state: S
-    position: int
+    cursor: Cursor
+
+    @property
+    def position(self) -> int:
+        """Up to which it was folded."""
+        return self.cursor.position
 
 
 async def project(session: Session, projection: Projection[S]) -> Projected[S]:
@@ -71,7 +76,7 @@ async def rebuild(session: Session, projection: Projection[S]) -> Projected[S]:
         BusError: the log could not be read.
     """
     checkpoint = await session.load_projection(projection.name, projection.version)
-    now = await _fold(session, projection, Projected(projection.initial, 0))
+    now = await _fold(session, projection, Projected(projection.initial, START))
     if not now.position and checkpoint is None:
         return now  # an empty session has nothing to keep
     return await _store(session, projection, now, checkpoint.position if checkpoint else 0)
@@ -87,9 +92,9 @@ async def follow(session: Session, projection: Projection[S]) -> AsyncGenerator[
         now = await project(session, projection)
         yield now
         try:
-            async with aclosing(session.follow(after=Cursor(now.position))) as entries:
+            async with aclosing(session.follow(after=now.cursor)) as entries:
                 async for envelope in entries:
-                    now = Projected(projection.evolve(now.state, envelope), envelope.position)
+                    now = Projected(projection.evolve(now.state, envelope), envelope.cursor)
                     yield now
         except LogRolledBack:
             continue
@@ -97,17 +102,17 @@ async def follow(session: Session, projection: Projection[S]) -> AsyncGenerator[
 
 
 async def _fold(session: Session, projection: Projection[S], start: Projected[S]) -> Projected[S]:
-    state, position = start.state, start.position
-    async with aclosing(session.read(after=Cursor(position))) as entries:
+    state, cursor = start.state, start.cursor
+    async with aclosing(session.read(after=cursor)) as entries:
         async for envelope in entries:
-            state, position = projection.evolve(state, envelope), envelope.position
-    return Projected(state, position)
+            state, cursor = projection.evolve(state, envelope), envelope.cursor
+    return Projected(state, cursor)
 
 
 async def _store(session: Session, projection: Projection[S], now: Projected[S], expected: int) -> Projected[S]:
     """Store the state if the stored checkpoint is still at `expected`, else give the newer of both."""
     is_stored = await session.save_projection(
-        projection.name, projection.version, projection.dump(now.state), position=now.position, expected=expected
+        projection.name, projection.version, projection.dump(now.state), cursor=now.cursor, expected=expected
     )
     if not is_stored:
         other = await _load(session, projection)
@@ -122,6 +127,6 @@ async def _load(session: Session, projection: Projection[S]) -> Projected[S] | N
     if checkpoint is None:
         return None
     try:
-        return Projected(projection.state.validate_json(checkpoint.state), checkpoint.position)
+        return Projected(projection.state.validate_json(checkpoint.state), checkpoint.cursor)
     except ValidationError:
         return None

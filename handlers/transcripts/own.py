@@ -16,7 +16,7 @@ from pydantic import JsonValue
 
 from bus.envelope import Envelope, Unreadable
 from bus.errors import DecodeError, MessageError, UnknownVersion
-from bus.log import SessionHead
+from bus.head import SessionHead
 from bus.messages.extension import ExtensionMessage
 from bus.messages.lanes import Lane
 from bus.messages.reading import Publishable, read_extension, read_llm, require_depth

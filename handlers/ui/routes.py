@@ -10,7 +10,7 @@ from starlette.routing import BaseRoute, Route
 from bus.bus import Bus
 from bus.envelope import START, Cursor
 from bus.errors import DecodeError, InvalidCursor
-from bus.log import SessionHead
+from bus.head import SessionHead
 from bus.messages.message import UserMessage
 from bus.session import Session
 from handlers.ui.body import read_json

@@ -69,11 +69,11 @@ async def test_a_projection_moves_only_from_where_it_was_folded(server: RealServ
     async with server.bus() as bus:
         session = bus.session("s")
         assert await session.load_projection("p", 1) is None
-        assert await session.save_projection("p", 1, b"\x00one", position=3, expected=0)
-        assert not await session.save_projection("p", 1, b"two", position=5, expected=0)
-        assert await session.load_projection("p", 1) == Checkpoint(b"\x00one", 3)
-        assert await session.save_projection("p", 1, b"two", position=5, expected=3)
-        assert await session.load_projection("p", 1) == Checkpoint(b"two", 5)
+        assert await session.save_projection("p", 1, b"\x00one", cursor=Cursor(3), expected=0)
+        assert not await session.save_projection("p", 1, b"two", cursor=Cursor(5), expected=0)
+        assert await session.load_projection("p", 1) == Checkpoint(b"\x00one", Cursor(3))
+        assert await session.save_projection("p", 1, b"two", cursor=Cursor(5), expected=3)
+        assert await session.load_projection("p", 1) == Checkpoint(b"two", Cursor(5))
         assert await session.load_projection("p", 2) is None
 
 
@@ -81,7 +81,7 @@ async def test_a_lost_answer_does_not_make_a_saved_projection_somebody_elses(ser
     async with proxy(server.socket) as way, Bus.open(way.url) as bus:
         session = bus.session("s")
         way.lose = 1
-        assert await session.save_projection("p", 1, b"one", position=3, expected=0)
+        assert await session.save_projection("p", 1, b"one", cursor=Cursor(3), expected=0)
         way.lose = 1
         lease = await session.acquire_lease("me", 60)
         assert lease is not None

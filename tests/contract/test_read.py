@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from bus import START, Cursor, Envelope, ExtensionMessage, Lane, LogRolledBack, Session
+from bus import START, Cursor, Envelope, ExtensionMessage, Lane, LogRolledBack, Session, SessionHead
 from tests.contract.said import assert_gap_free, read, said, told, word
 from tests.servers import RealServer
 
@@ -50,7 +50,7 @@ async def test_an_empty_session_reads_as_nothing(server: RealServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         assert await read(session) == []
-        assert (await session.head()) == ("s", 0, 0.0, 0.0, 0, 0, 0, False)
+        assert await session.head() == SessionHead("s", 0, 0.0, 0.0, 0, 0, 0, is_closed=False)
 
 
 async def test_a_cursor_beyond_the_end_is_told(server: RealServer) -> None:
@@ -86,7 +86,7 @@ async def test_an_envelope_says_where_when_and_by_whom(server: RealServer) -> No
         assert first.producer != second.producer
         assert first.time <= second.time
         assert isinstance(first, Envelope)
-        assert (first.session, first.lane, first.delta, first.cursor) == ("s", Lane.EXTENSION, 0, Cursor(1))
+        assert (first.session, first.lane, first.delta, first.cursor.id) == ("s", Lane.EXTENSION, 0, "1-0")
         assert first.message == ExtensionMessage.of("told", "a")
         assert first.cursor > START
         head = await bus.session("s").head()

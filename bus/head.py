@@ -1,0 +1,131 @@
+"""A session's head: what is known of it without reading it, and whether it is still the log somebody saw."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from bus.envelope import Cursor
+from bus.errors import Refused
+
+if TYPE_CHECKING:
+    from bus.connection import Argument, Reply
+    from bus.keys import Keys
+
+__all__ = ("Incarnation", "SessionHead", "answered", "head_command", "read_head")
+
+
+class Incarnation(NamedTuple):
+    """A stretch of a log that one server process wrote. A log that lost its end goes on with another one."""
+
+    token: str
+    start: int
+    """the position it began behind"""
+
+
+class SessionHead(NamedTuple):
+    """What the log knows of a session without reading it."""
+
+    session: str
+    position: int
+    """of the last entry; 0 if there is none"""
+    created: float
+    """seconds UTC by the server's clock; 0.0 if the session is empty"""
+    updated: float
+    """seconds UTC of the last append; 0.0 if the session is empty"""
+    size_bytes: int
+    """of all messages' JSON"""
+    epoch: int
+    """of the lease last taken"""
+    trimmed: int
+    """the highest position that was trimmed away; 0 if none was"""
+    is_closed: bool
+    is_erased: bool = False
+    incarnations: tuple[Incarnation, ...] = ()
+    """the newest last"""
+
+    @property
+    def first_kept(self) -> int:
+        """The first position that was not trimmed away, whether it is there already or not."""
+        return self.trimmed + 1
+
+    @property
+    def cursor(self) -> Cursor:
+        """Of a reader that has seen all there is."""
+        return self.cursor_at(self.position)
+
+    def cursor_at(self, position: int) -> Cursor:
+        """Of a reader that has seen all up to a position."""
+        return Cursor(position, 0, self.incarnation_of(position))
+
+    def incarnation_of(self, position: int) -> str:
+        """Which incarnation wrote the entry at a position; "" before the first."""
+        for token, start in reversed(self.incarnations):
+            if start < position:
+                return token
+        return ""
+
+    def agreed(self, cursor: Cursor) -> int:
+        """Up to which position this is surely the log that the cursor's reader saw: its own, unless the end was lost.
+
+        Every server process that writes begins an incarnation. What a reader saw of one is still there as far as it
+        reached before the next one began; of one that this log never heard of, nothing is known.
+        """
+        reach = 0
+        if not cursor.incarnation:
+            reach = self.position
+        else:
+            end = self.position
+            for token, start in reversed(self.incarnations):
+                if token == cursor.incarnation:
+                    reach = end
+                    break
+                end = start
+        return min(cursor.position, reach)
+
+    def holds(self, cursor: Cursor) -> bool:
+        """Whether what the cursor's reader has seen is in this log."""
+        return self.agreed(cursor) == cursor.position
+
+
+def head_command(keys: Keys, session: str) -> tuple[Argument, ...]:
+    """The command that reads a session's head."""
+    return ("HMGET", keys.head(session), *_HEAD)
+
+
+_HEAD = ("position", "created", "updated", "bytes", "epoch", "trimmed", "state", "incarnations")
+
+
+def read_head(session: str, reply: Reply | Refused) -> SessionHead:
+    """The head from the answer to `head_command`."""
+    *numbers, state, incarnations = cast("list[bytes | None]", answered(reply))
+    position, created, updated, size_bytes, epoch, trimmed = (int(number or 0) for number in numbers)
+    return SessionHead(
+        session,
+        position,
+        created / 1000,
+        updated / 1000,
+        size_bytes,
+        epoch,
+        trimmed,
+        state == b"closed",
+        state == b"erased",
+        _incarnations(incarnations) if incarnations else (),
+    )
+
+
+@lru_cache(maxsize=1024)  # a followed session's head is read again and again
+def _incarnations(text: bytes) -> tuple[Incarnation, ...]:
+    parts = (word.partition(":") for word in text.decode().split(" "))
+    return tuple(Incarnation(token, int(start)) for token, _, start in parts)
+
+
+def answered(reply: Reply | Refused) -> Reply:
+    """The answer, if it is one.
+
+    Raises:
+        Refused: the server answered with an error.
+    """
+    if isinstance(reply, Refused):
+        raise reply
+    return reply

@@ -1,0 +1,123 @@
+"""A log that lost its end and grew again: every cursor tells, on every server."""
+
+import shutil
+
+import pytest
+
+from bus import Bus, Cursor, LogRolledBack
+from bus.head import Incarnation, SessionHead
+from bus.keys import Keys
+from handlers.projections.projection import project
+from handlers.projections.usage import USAGE
+from tests.contract.said import read, said, words
+from tests.servers import RealServer
+
+
+def head(position: int, *incarnations: tuple[str, int]) -> SessionHead:
+    return SessionHead(
+        "s", position, 0.0, 0.0, 0, 0, 0, is_closed=False, incarnations=tuple(Incarnation(*i) for i in incarnations)
+    )
+
+
+@pytest.mark.parametrize(
+    ("cursor", "agreed"),
+    [
+        (Cursor(0), 0),
+        (Cursor(5), 5),
+        (Cursor(25), 20),
+        (Cursor(10, 0, "a"), 10),
+        (Cursor(11, 0, "a"), 10),
+        (Cursor(15, 0, "b"), 15),
+        (Cursor(20, 3, "b"), 20),
+        (Cursor(21, 0, "b"), 20),
+        (Cursor(3, 0, "lost"), 0),
+    ],
+)
+def test_a_cursor_is_good_as_far_as_its_incarnation_reached(cursor: Cursor, agreed: int) -> None:
+    log = head(20, ("a", 0), ("b", 10))
+    assert log.agreed(cursor) == agreed
+    assert log.holds(cursor) == (agreed == cursor.position)
+
+
+def test_an_entry_is_of_the_incarnation_that_wrote_it() -> None:
+    log = head(20, ("a", 0), ("b", 10))
+    assert [log.incarnation_of(position) for position in (0, 1, 10, 11, 20)] == ["", "a", "a", "b", "b"]
+
+
+async def test_a_restart_begins_another_incarnation_and_keeps_the_cursors(server: RealServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await session.publish(said("a"), said("b"))
+        before = (await read(session))[-1].cursor
+        server.kill()
+        server.start()
+        await session.publish(said("c"))
+        now = await session.head()
+        assert [i.start for i in now.incarnations] == [0, 2]
+        assert before.incarnation == now.incarnations[0].token != now.incarnations[1].token
+        assert now.holds(before)
+        assert [e.cursor.incarnation for e in await read(session)] == [before.incarnation] * 2 + [
+            now.incarnations[1].token
+        ]
+        assert [e.position async for e in session.read(after=before)] == [3]
+
+
+async def test_many_restarts_keep_the_last_sixty_four(server: RealServer) -> None:
+    async with server.bus() as bus:
+        await bus.session("s").publish(said("a"))
+        for _ in range(70):  # as if each were by another process of the server
+            server.do("HSET", Keys().head("s"), "run", "another")
+            await bus.session("s").publish(said("b"))
+        now = await bus.session("s").head()
+        assert len(now.incarnations) == 64
+        assert now.incarnations[-1].start == 70
+        assert now.holds(now.cursor)
+
+
+async def test_a_log_that_lost_its_end_and_grew_again_is_told_to_readers_and_projections(server: RealServer) -> None:
+    async with server.bus() as bus:
+        await bus.session("s").publish(said("a"), said("b"))
+    server.kill()
+    shutil.copytree(server.directory / "appendonlydir", server.directory / "copy")
+    server.start()
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await session.publish(said("c"), said("d"))
+        await project(session, USAGE)
+        lost, kept = (await session.head()).cursor, (await read(session))[1].cursor
+    server.kill()
+    shutil.rmtree(server.directory / "appendonlydir")
+    (server.directory / "copy").rename(server.directory / "appendonlydir")
+    server.start()
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await session.publish(said("C"), said("D"), said("E"))
+        for ask in (session.read, session.follow):
+            with pytest.raises(LogRolledBack) as caught:
+                await anext(ask(after=lost))
+            assert caught.value.seen == 4
+        assert [e.position async for e in session.read(after=kept)] == [3, 4, 5]
+        assert (await project(session, USAGE)).position == 5
+        assert await words(session) == ["a", "b", "C", "D", "E"]
+
+
+async def test_a_projection_of_what_was_lost_is_folded_anew(server: RealServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await session.publish(said("a"), said("b"))
+        await session.save_projection("usage", 1, b"{}", cursor=Cursor(2, 0, "lost"), expected=0)
+        assert (await project(session, USAGE)).position == 2
+        checkpoint = await session.load_projection(USAGE.name, USAGE.version)
+        assert checkpoint is not None
+        assert checkpoint.cursor == (await session.head()).cursor
+
+
+async def test_a_session_that_vanished_and_came_again_is_another_one(server: RealServer) -> None:
+    async with server.bus() as bus:
+        await bus.session("s").publish(said("a"))
+        cursor = (await bus.session("s").head()).cursor
+    server.do("FLUSHALL")
+    async with Bus.open(server.url) as bus:
+        await bus.session("s").publish(said("b"), said("c"))
+        with pytest.raises(LogRolledBack):
+            _ = [e async for e in bus.session("s").read(after=cursor)]
