@@ -20,6 +20,7 @@ from bus import (
     ImageBlock,
     Lease,
     MediaRef,
+    Outcome,
     Receipt,
     Session,
     UserMessage,
@@ -184,6 +185,10 @@ def _appended(_: Point, receipt: Receipt) -> bool:
     return not receipt.is_duplicate and receipt.position > 3
 
 
+def _went_in(point: Point, outcome: Outcome) -> bool:
+    return isinstance(outcome, Receipt) and _appended(point, outcome)
+
+
 def _kept(_: Point, receipt: Receipt) -> bool:
     return receipt.positions == (4, 5)
 
@@ -207,6 +212,9 @@ CALLS: dict[str, Call] = {
     "publish under a lease": _call(
         lambda p: p.session.publish(told(p.word()), epoch=_lease(p).epoch), _appended, before=_leased
     ),
+    "try to publish": _call(lambda p: p.session.try_publish(said(p.word())), _went_in),
+    "close": _call(lambda p: p.session.close(said(p.same_word()), key="k"), _kept),
+    "reopen": _call(lambda p: p.session.reopen(said(p.same_word()), key="k"), _kept),
     "preview": _call(lambda p: p.session.preview(Delta(kind="text", message_id="m", delta="x"))),
     "read": _call(_read, lambda _, found: found[:3] == ["a", "b", "c"]),
     "read from a cursor": _call(lambda p: _read(p, Cursor(1)), lambda _, found: found[:2] == ["b", "c"]),
@@ -216,7 +224,7 @@ CALLS: dict[str, Call] = {
     "sessions": _call(lambda p: p.bus.sessions(), lambda p, heads: p.session.id in {head.session for head in heads}),
     "load a projection": _call(lambda p: p.session.load_projection("none", 1)),
     "save a projection": _call(
-        lambda p: p.session.save_projection("x", 1, b"state", position=3, expected=0), lambda _, saved: saved
+        lambda p: p.session.save_projection("x", 1, b"state", cursor=Cursor(3), expected=0), lambda _, saved: saved
     ),
     "acquire a lease": _call(
         lambda p: p.session.acquire_lease("me", 60),

@@ -39,11 +39,10 @@ class Moment(StrEnum):
 class Trial(Generic[T]):
     """What came of a call."""
 
+    moment: Moment
     suspensions: int = 0
     is_cut: bool = False
     """the call was cancelled; else it came to its end before"""
-    is_told: bool = False
-    """the cancellation was thrown into the call"""
     is_cancelled: bool = False
     """the call ended by it"""
     error: BaseException | None = None
@@ -55,9 +54,11 @@ class Trial(Generic[T]):
     def is_honest(self) -> bool:
         """The call neither took a cancellation for something else, nor made something else of it.
 
-        One that returned its result before a cancellation reached it is fine: a scope of anyio leaves it that.
+        Where only what a scope of anyio shields was left to do, the call may return its result.
         """
-        return self.error is None and self.is_cancelled == (self.is_cut and (self.is_told or not self.results))
+        if self.moment is Moment.LEVEL and self.results:
+            return self.error is None
+        return self.error is None and self.is_cancelled == self.is_cut
 
 
 async def cut(call: Callable[[], Coroutine[object, None, T]], *, at: int, moment: Moment) -> Trial[T]:
@@ -66,8 +67,8 @@ async def cut(call: Callable[[], Coroutine[object, None, T]], *, at: int, moment
     Raises:
         TimeoutError: it did not come to its end.
     """
-    trial = Trial[T]()
-    task = asyncio.create_task(_scoped(call, at, trial) if moment is Moment.LEVEL else _run(call, at, moment, trial))
+    trial = Trial[T](moment)
+    task = asyncio.create_task(_scoped(call, at, trial) if moment is Moment.LEVEL else _run(call, at, trial))
     with anyio.fail_after(PATIENCE):
         await asyncio.wait({task})
     if task.cancelled():
@@ -77,7 +78,7 @@ async def cut(call: Callable[[], Coroutine[object, None, T]], *, at: int, moment
     return trial
 
 
-async def _run(call: Callable[[], Coroutine[object, None, T]], at: int, moment: Moment, trial: Trial[T]) -> None:
+async def _run(call: Callable[[], Coroutine[object, None, T]], at: int, trial: Trial[T]) -> None:
     task = asyncio.current_task()
     assert task is not None
     loop = asyncio.get_running_loop()
@@ -87,7 +88,7 @@ async def _run(call: Callable[[], Coroutine[object, None, T]], at: int, moment: 
         task.cancel()
 
     def suspended(waited: object) -> None:
-        if moment is Moment.EARLY:
+        if trial.moment is Moment.EARLY:
             cancel()
         elif isinstance(waited, asyncio.Future):
             # The task asks to be woken only after this, so it is cancelled first, with its wake-up on the way.
@@ -127,7 +128,6 @@ def _steps(
         try:
             yield waited
         except BaseException as error:  # noqa: BLE001  thrown into the call
-            trial.is_told = trial.is_told or (trial.is_cut and isinstance(error, asyncio.CancelledError))
             step = partial(inner.throw, error)
         else:
             step = partial(inner.send, None)

@@ -3,14 +3,18 @@
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 import anyio
 import pytest
 
-from bus import Bus
+from bus import Bus, Envelope, ExtensionMessage
+from bus.server import server_status
+from bus.session import CLOSED, REOPENED
 from tests.contract.said import assert_gap_free, read, said, told, word
 from tests.laws.calls import BUSES, CALLS, Call, Point
 from tests.laws.cancelling import Moment, Trial, cut
+from tests.laws.mutants import KEPT, MUTANTS
 from tests.laws.rest import Watch, watching
 from tests.servers import RealServer, eventually, shortly
 
@@ -72,9 +76,13 @@ class Bench:
         assert [[word(entry) for entry in entries] for entries in found] == [["1"], ["1", "2"], ["1", "2", "3"]]
         entries = await read(point.written)
         assert_gap_free(entries)
-        words = [word(entry) for entry in entries]
+        words = [word(entry) for entry in entries if not _is_note(entry)]
         assert len(set(words)) == len(words), "doubled"
         assert set(point.asked[first:]) <= set(words), "lost"
+
+
+def _is_note(entry: Envelope) -> bool:
+    return isinstance(entry.message, ExtensionMessage) and entry.message.kind in {CLOSED, REOPENED}
 
 
 @asynccontextmanager
@@ -103,13 +111,17 @@ async def _cut_everywhere(bench: Bench, call: Call, moment: Moment, bus: Bus | N
     raise AssertionError(f"more than {MOST} suspensions")
 
 
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
-async def test_a_call_that_is_cut_on_a_warm_bus_leaves_nothing_behind(valkey: RealServer, call: Call) -> None:
-    async with _bench(valkey) as bench, valkey.bus() as bus:
+async def _cut_warm(server: RealServer, call: Call) -> None:
+    async with _bench(server) as bench, server.bus() as bus:
         await bench.check(await bench.point(bus, call), call, bus)
         for moment in Moment:
             await _cut_everywhere(bench, call, moment, bus)
         assert bench.points >= len(Moment)
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
+async def test_a_call_that_is_cut_on_a_warm_bus_leaves_nothing_behind(valkey: RealServer, call: Call) -> None:
+    await _cut_warm(valkey, call)
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
@@ -128,3 +140,42 @@ async def test_a_bus_that_is_cut_while_it_opens_works_or_closes_leaves_nothing_b
         for moment in Moment:
             await _cut_everywhere(bench, call, moment, bench.author)
         assert bench.points >= 10 * len(Moment)
+
+
+@pytest.mark.parametrize("call", MUTANTS.values(), ids=MUTANTS.keys())
+async def test_a_call_with_a_fault_is_found(valkey: RealServer, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with _bench(valkey) as bench, valkey.bus() as bus:
+        await bench.check(await bench.point(bus, call), call, bus)  # as long as it is not cut all is well
+    monkeypatch.setattr("tests.servers.DEADLINE", 0.5)
+    with pytest.raises((AssertionError, TimeoutError)):
+        await _cut_warm(valkey, call)
+    while KEPT:
+        await KEPT.pop().close()
+
+
+async def test_an_embedded_server_that_is_cut_while_it_starts_or_ends_leaves_nothing_behind(short_dir: Path) -> None:
+    said_words: list[str] = []
+
+    async def call() -> bool:
+        async with Bus.open(data_dir=short_dir) as bus:
+            said_words.append(str(len(said_words)))
+            receipt = await bus.session("s").publish(told(said_words[-1]))
+            return (await bus.session("s").head()).position == receipt.position
+
+    points = 0
+    for moment in Moment:
+        for at in range(1, MOST):
+            trial = await cut(call, at=at, moment=moment)
+            assert trial.is_honest, trial
+            async with shortly():
+                while (await server_status(short_dir)).running:  # noqa: ASYNC110  another process
+                    await anyio.sleep(0.005)
+            if not trial.is_cut:
+                break
+            points += 1
+    assert points >= 20 * len(Moment)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    async with Bus.open(data_dir=short_dir) as bus:
+        entries = await read(bus.session("s"))
+    assert_gap_free(entries)
+    assert len({word(entry) for entry in entries}) == len(entries)
