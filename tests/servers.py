@@ -56,7 +56,7 @@ class RealServer:
         deadline = time.monotonic() + 30
         while True:
             with suppress(OSError), self.talk() as say:
-                if "loading:0" in str(say("INFO", "persistence")):
+                if "\nloading:0" in str(say("INFO", "persistence")):  # not async_loading
                     return
             assert time.monotonic() < deadline, "the server did not start"
             assert self._process.poll() is None, "the server ended by itself"
@@ -66,6 +66,13 @@ class RealServer:
         """SIGKILL, and wait until it is gone."""
         if self._process is not None:
             self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def stop(self) -> None:
+        """SIGTERM, and wait until it is gone."""
+        if self._process is not None:
+            self._process.terminate()
             self._process.wait()
             self._process = None
 
