@@ -1,0 +1,167 @@
+"""What a session is, in plain Python: the log's laws as lists and dicts, for real servers to be compared with.
+
+Outcomes are tuples that begin with a word, as `told` makes of what the bus gives.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, Required, TypedDict, Unpack
+
+from bus import (
+    AssistantMessage,
+    Conflict,
+    Envelope,
+    ExtensionMessage,
+    Fenced,
+    Lane,
+    Outcome,
+    OverLimit,
+    Receipt,
+    SessionClosed,
+    UserMessage,
+)
+from bus.codec import encode
+from bus.messages.reading import Publishable
+
+__all__ = ("ModelSession", "Outcomes", "Said", "Shown", "Terms", "outcome_of", "shown", "text_of")
+
+Outcomes = tuple[str, ...] | tuple[str, tuple[int, ...]] | tuple[str, int]
+
+
+class Said(NamedTuple):
+    """A message as the model knows it."""
+
+    lane: Lane
+    text: str
+    size_bytes: int
+    is_control: bool
+
+    @classmethod
+    def of(cls, message: Publishable) -> "Said":
+        is_control = isinstance(message, ExtensionMessage) and message.is_control
+        return cls(message.lane, text_of(message), len(encode(message)), is_control)
+
+
+class Shown(NamedTuple):
+    """An entry as a reader sees it."""
+
+    position: int
+    lane: Lane
+    text: str
+
+
+def text_of(message: object) -> str:
+    match message:
+        case UserMessage() | AssistantMessage():
+            return message.text_content()
+        case ExtensionMessage(kind=kind, data=data):
+            return f"{kind} {data}"
+        case _:
+            raise AssertionError(message)
+
+
+def shown(entries: Sequence[Envelope]) -> list[Shown]:
+    return [Shown(entry.position, entry.lane, text_of(entry.message)) for entry in entries]
+
+
+def outcome_of(outcome: Outcome) -> Outcomes:
+    """What a publish gave, as the model tells it."""
+    match outcome:
+        case Receipt(positions=positions, is_duplicate=is_duplicate):
+            return ("duplicate" if is_duplicate else "appended", positions)
+        case Conflict(found=found):
+            return ("conflict", found)
+        case Fenced(found=found):
+            return ("fenced", found)
+        case SessionClosed():
+            return ("closed",)
+        case OverLimit(scope=scope):
+            return ("over limit", scope)
+        case _:
+            raise AssertionError(outcome)
+
+
+class Terms(TypedDict, total=False):
+    """How something is published."""
+
+    run: Required[int]
+    """which server process writes"""
+    key: str | None
+    expected: int | None
+    epoch: int | None
+    limits: tuple[int, int] | None
+    """bytes of a session, and how many more control and the end may use"""
+    becomes: Literal["open", "closed"] | None
+    """with this publish"""
+
+
+@dataclass
+class ModelSession:
+    """One session. What a server's death leaves of it: everything."""
+
+    entries: list[Said] = field(default_factory=list[Said])
+    runs: list[int] = field(default_factory=list[int])
+    """which server process wrote each entry"""
+    keys: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    is_closed: bool = False
+    owner: str = ""
+    epoch: int = 0
+
+    @property
+    def position(self) -> int:
+        return len(self.entries)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(said.size_bytes for said in self.entries)
+
+    def restart(self) -> None:
+        """The server died and came back: nothing is lost."""
+
+    def publish(self, *batch: Said, **terms: Unpack[Terms]) -> Outcomes:
+        """All or nothing, in the order in which the reasons to refuse are looked at."""
+        key, epoch, expected = terms.get("key"), terms.get("epoch"), terms.get("expected")
+        limits, becomes = terms.get("limits"), terms.get("becomes")
+        if key is not None and key in self.keys:
+            return ("duplicate", self.keys[key])
+        if self.is_closed and becomes != "open":
+            return ("closed",)
+        if epoch is not None and epoch != self.epoch:
+            return ("fenced", self.epoch)
+        if expected is not None and expected != self.position:
+            return ("conflict", self.position)
+        if limits is not None:
+            may_use_reserve = becomes == "closed" or all(said.is_control for said in batch)
+            if self.size_bytes + sum(said.size_bytes for said in batch) > limits[0] + may_use_reserve * limits[1]:
+                return ("over limit", "session")
+        positions = tuple(range(self.position + 1, self.position + len(batch) + 1))
+        self.entries += batch
+        self.runs += [terms["run"]] * len(batch)
+        if key is not None:
+            self.keys[key] = positions
+        if becomes is not None:
+            self.is_closed = becomes == "closed"
+        return ("appended", positions)
+
+    def read(self, lanes: Collection[Lane], after: int = 0, until: int | None = None) -> list[Shown]:
+        """What stands behind `after`, up to `until`."""
+        return [
+            Shown(position, said.lane, said.text)
+            for position, said in enumerate(self.entries, 1)
+            if said.lane in lanes and position > after and (until is None or position <= until)
+        ]
+
+    def acquire(self, owner: str) -> int | None:
+        """The epoch of a lease that does not run out; None if another one holds it."""
+        if self.owner not in {"", owner}:
+            return None
+        self.owner = owner
+        self.epoch += 1
+        return self.epoch
+
+    def release(self, owner: str, epoch: int) -> None:
+        if self.holds(owner, epoch):
+            self.owner = ""
+
+    def holds(self, owner: str, epoch: int) -> bool:
+        return (owner, epoch) == (self.owner, self.epoch)
