@@ -177,7 +177,7 @@ async def _prepare(pool: LinkPool, namespace: str) -> int:
         raise UnsafeServer("version", version, "Redis 7.0 or Valkey 8 and newer")
     if (policy := info.get("maxmemory_policy", "noeviction")) != "noeviction":
         raise UnsafeServer("maxmemory-policy", policy, "noeviction: another policy deletes whole sessions")
-    if info.get("aof_enabled") == "0":
+    if info.get("aof_enabled") == "0" and info.get("loading") != "1":  # while it reads the file it writes none
         warn("the server keeps no append-only file: acknowledged messages may be lost", DurabilityWarning, stacklevel=3)
     config = Keys(namespace).config
     await pool.call("HSETNX", config, "buckets", BUCKETS)
