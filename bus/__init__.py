@@ -3,15 +3,18 @@
 from bus.bus import Bus, DurabilityWarning
 from bus.consumer import Consumer, Work
 from bus.envelope import START, Cursor, Envelope, Unreadable
+from bus.erasure import Erased
 from bus.errors import (
     BusError,
     Closed,
     Conflict,
     CursorTrimmed,
     DecodeError,
+    EraseRefused,
     Fenced,
     ForgedEntry,
     InvalidCursor,
+    InvalidName,
     InvalidSessionId,
     LogRolledBack,
     MediaDamaged,
@@ -26,6 +29,7 @@ from bus.errors import (
     SessionErased,
     SetupError,
     StreamError,
+    TrimRefused,
     Unavailable,
     UnknownKind,
     UnknownRole,
@@ -82,6 +86,7 @@ from bus.messages.reading import AgentMessage, Publishable, read_message
 from bus.messages.turn import TurnId
 from bus.messages.usage import Cost, Rates, Usage
 from bus.receipt import Outcome, Receipt
+from bus.retention import Trimmed
 from bus.session import ALL_LANES, Session, new_session_id
 
 __all__ = (
@@ -90,6 +95,7 @@ __all__ = (
     "Consumer",
     "DirectoryMedia",
     "DurabilityWarning",
+    "Erased",
     "Lease",
     "Limits",
     "MediaStore",
@@ -98,6 +104,7 @@ __all__ = (
     "Receipt",
     "Session",
     "SigningStore",
+    "Trimmed",
     "Work",
     "media_from_file",
     "media_store_at",
@@ -155,9 +162,11 @@ __all__ = (
     "Conflict",
     "CursorTrimmed",
     "DecodeError",
+    "EraseRefused",
     "Fenced",
     "ForgedEntry",
     "InvalidCursor",
+    "InvalidName",
     "InvalidSessionId",
     "LogRolledBack",
     "MediaDamaged",
@@ -172,6 +181,7 @@ __all__ = (
     "SessionErased",
     "SetupError",
     "StreamError",
+    "TrimRefused",
     "Unavailable",
     "UnknownKind",
     "UnknownRole",

@@ -16,6 +16,7 @@ from bus.head import SessionHead
 from bus.hub import Hub
 from bus.keys import BUCKETS, Keys
 from bus.limits import Limits, Quota
+from bus.live import Live
 from bus.log import Log
 from bus.media.offload import Offload
 from bus.media.redis_media import RedisMedia
@@ -67,6 +68,7 @@ class Bus:
             server, keys, self._log, Offload(media, inline_limit_bytes), limits=limits, quota=quota
         )
         self._hub = Hub(server, keys, self._log)
+        self._live = Live(self._log, self._publisher.producer)
 
     @classmethod
     @asynccontextmanager
@@ -138,7 +140,7 @@ class Bus:
         Raises:
             InvalidSessionId: the id does not match `[A-Za-z0-9_-]{1,64}`.
         """
-        return Session(session_id, self._log, self._publisher, self._hub, self.media)
+        return Session(session_id, self._log, self._publisher, self._hub, live=self._live, media=self.media)
 
     async def sessions(self) -> list[SessionHead]:
         """The heads of all sessions, the one that changed last first.

@@ -10,6 +10,7 @@
 Fields are typed and the text is built here: catch a class and read its fields, never parse the text.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 __all__ = (
@@ -19,12 +20,14 @@ __all__ = (
     "CursorTrimmed",
     "DecodeError",
     "DirectoryNotOwned",
+    "EraseRefused",
     "Fenced",
     "ForgedEntry",
     "GroupMissing",
     "InvalidContent",
     "InvalidCursor",
     "InvalidMediaKey",
+    "InvalidName",
     "InvalidSessionId",
     "LogRolledBack",
     "MediaDamaged",
@@ -38,6 +41,7 @@ __all__ = (
     "NoMediaStore",
     "OutcomeUnknown",
     "OverLimit",
+    "PreviewFull",
     "Refused",
     "SequenceGap",
     "ServerFailed",
@@ -47,6 +51,7 @@ __all__ = (
     "SetupError",
     "SocketPathTooLong",
     "StreamError",
+    "TrimRefused",
     "Unavailable",
     "UnknownKind",
     "UnknownRole",
@@ -165,6 +170,14 @@ class InvalidSessionId(MessageError):
     def __init__(self, session: str) -> None:
         super().__init__(f"session id {session[:80]!r} does not match [A-Za-z0-9_-]{{1,64}}")
         self.session = session
+
+
+class InvalidName(MessageError):
+    """A name of a reader or a projection that does not match `[A-Za-z0-9_.-]{1,64}`."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"name {name[:80]!r} does not match [A-Za-z0-9_.-]{{1,64}}")
+        self.name = name
 
 
 class InvalidCursor(MessageError):
@@ -294,6 +307,14 @@ class OverLimit(StreamError):
         self.session, self.scope, self.size_bytes, self.limit_bytes = session, scope, size_bytes, limit_bytes
 
 
+class PreviewFull(StreamError):
+    """The live deltas of messages that are still open fill all the room they have; the messages will follow whole."""
+
+    def __init__(self, session: str, used_bytes: int, limit_bytes: int) -> None:
+        super().__init__(f"session {session!r}: live deltas take {used_bytes} bytes, the limit is {limit_bytes} bytes")
+        self.session, self.used_bytes, self.limit_bytes = session, used_bytes, limit_bytes
+
+
 class SequenceGap(StreamError):
     """A producer's number is not the next one: an earlier append never landed."""
 
@@ -328,6 +349,28 @@ class CursorTrimmed(StreamError):
     def __init__(self, session: str, cursor: str, first_kept: int) -> None:
         super().__init__(f"session {session!r}: entries after {cursor} were trimmed, first kept: {first_kept}")
         self.session, self.cursor, self.first_kept = session, cursor, first_kept
+
+
+class TrimRefused(StreamError):
+    """Somebody still needs what was to be trimmed away; nothing was.
+
+    Fields: `before`, the first position that was to be kept; `holders`, each with the position it is done with:
+    `r:<reader>`, `p:<projection>@<version>`, `f:<session>` of a fork, `g:<group>` of workers. Trim up to the lowest of
+    them, drop a checkpoint that nobody moves any more, or pass them by force.
+    """
+
+    def __init__(self, session: str, before: int, holders: Mapping[str, int]) -> None:
+        who = ", ".join(f"{name} at {position}" for name, position in sorted(holders.items()))
+        super().__init__(f"session {session!r}: what is before position {before} is still needed by {who}")
+        self.session, self.before, self.holders = session, before, holders
+
+
+class EraseRefused(StreamError):
+    """Forks of a session share its entries, so it was not erased. Fields: `forks`, their ids."""
+
+    def __init__(self, session: str, forks: tuple[str, ...]) -> None:
+        super().__init__(f"session {session!r}: its entries are shared by its forks {', '.join(sorted(forks))}")
+        self.session, self.forks = session, forks
 
 
 # --- you closed it ------------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ class Subscription:
         """What has come, in order; waits until there is something. Empty only if `fell_behind`.
 
         Raises:
-            LogRolledBack, CursorTrimmed, Closed: following cannot go on.
+            LogRolledBack, CursorTrimmed, SessionErased, Closed: following cannot go on.
         """
         await self._news.wait()
         self._news.clear()
@@ -120,7 +120,7 @@ class Feed:
 
     def is_of(self, head: SessionHead) -> bool:
         """Whether the log is still the one that was read here."""
-        return head.holds(self.cursor)
+        return not head.is_erased and head.holds(self.cursor)
 
     def _count(self) -> None:
         wanted = {lane for subscription in self.subscriptions for lane in subscription.lanes}

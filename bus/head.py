@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from bus.envelope import Cursor
 from bus.errors import Refused
+from bus.messages.lanes import Lane
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from bus.connection import Argument, Reply
     from bus.keys import Keys
 
@@ -43,11 +46,23 @@ class SessionHead(NamedTuple):
     is_erased: bool = False
     incarnations: tuple[Incarnation, ...] = ()
     """the newest last"""
+    trimmed_llm: int = 0
+    trimmed_extension: int = 0
+    """the highest position that was trimmed away from this lane alone"""
 
     @property
     def first_kept(self) -> int:
         """The first position that was not trimmed away, whether it is there already or not."""
         return self.trimmed + 1
+
+    def lacks(self, lanes: Collection[Lane], after: int) -> bool:
+        """Whether something of these lanes behind a position was trimmed away."""
+        if after >= self.trimmed:
+            return False  # as good as always
+        if len(lanes) == len(Lane):
+            return True
+        gone = {Lane.LLM: self.trimmed_llm, Lane.EXTENSION: self.trimmed_extension}
+        return any(after < gone[lane] for lane in lanes)
 
     @property
     def cursor(self) -> Cursor:
@@ -93,12 +108,15 @@ def head_command(keys: Keys, session: str) -> tuple[Argument, ...]:
     return ("HMGET", keys.head(session), *_HEAD)
 
 
-_HEAD = ("position", "created", "updated", "bytes", "epoch", "trimmed", "state", "incarnations")
+_HEAD = (
+    *("position", "created", "updated", "bytes", "epoch", "trimmed"),
+    *("state", "incarnations", "trimmed_llm", "trimmed_ext"),
+)
 
 
 def read_head(session: str, reply: Reply | Refused) -> SessionHead:
     """The head from the answer to `head_command`."""
-    *numbers, state, incarnations = cast("list[bytes | None]", answered(reply))
+    *numbers, state, incarnations, llm, extension = cast("list[bytes | None]", answered(reply))
     position, created, updated, size_bytes, epoch, trimmed = (int(number or 0) for number in numbers)
     return SessionHead(
         session,
@@ -111,6 +129,8 @@ def read_head(session: str, reply: Reply | Refused) -> SessionHead:
         state == b"closed",
         state == b"erased",
         _incarnations(incarnations) if incarnations else (),
+        trimmed if llm is None else int(llm),
+        trimmed if extension is None else int(extension),
     )
 
 

@@ -16,7 +16,7 @@ import anyio
 
 from bus.codec import Entry, decode_delta
 from bus.envelope import Cursor
-from bus.errors import Closed, CursorTrimmed, LogRolledBack, Refused, Unavailable
+from bus.errors import Closed, CursorTrimmed, LogRolledBack, Refused, SessionErased, Unavailable
 from bus.feed import Feed, Question, Subscription
 from bus.head import SessionHead, answered, head_command, read_head
 from bus.keys import Keys
@@ -61,6 +61,7 @@ class Hub:
         """Join the hub at its present place in a session.
 
         Raises:
+            SessionErased: there is nothing to follow any more.
             Unavailable: the server cannot be reached.
             Closed: the bus is closed.
         """
@@ -68,6 +69,8 @@ class Hub:
             raise Closed("bus")
         if session not in self._feeds:
             head = await self._log.head(session)
+            if head.is_erased:
+                raise SessionErased(session)
             if self._is_closed:
                 raise Closed("bus")
             self._feeds.setdefault(session, Feed(head, self._forget))
@@ -227,9 +230,9 @@ class Hub:
             feed.is_dirty = True  # somebody joined for another lane: read again
             return
         if not feed.is_of(head):
-            feed.fail(LogRolledBack(feed.session, feed.position, head.agreed(feed.cursor)))
+            feed.fail(_gone(feed, head))
             return
-        if head.trimmed > feed.position:
+        if head.lacks(lanes, feed.position):
             feed.fail(CursorTrimmed(feed.session, str(Cursor(feed.position)), head.trimmed + 1))
             return
         pages: list[list[Entry]] = []
@@ -243,6 +246,8 @@ class Hub:
                 bounds.append(position_of(page[-1]))
             pages.append(page)
         live = found.get(self._keys.live(feed.session), []) if feed.live == asked.live else []
+        if bounds:  # a delta behind the end of a full page would come before the entries that stand before it
+            live = [delta for delta in live if position_of(delta) <= min(bounds)]
         if len(live) == SAFE_PAGE:
             bounds.append(position_of(live[-1]))
         end = max((position_of(page[-1]) for page in pages if page), default=feed.position)
@@ -306,7 +311,14 @@ class Hub:
         heads: list[SessionHead] = await self._log.heads([feed.session for feed in feeds])
         for feed, head in zip(feeds, heads, strict=True):
             if not feed.is_of(head):
-                feed.fail(LogRolledBack(feed.session, feed.position, head.agreed(feed.cursor)))
+                feed.fail(_gone(feed, head))
+
+
+def _gone(feed: Feed, head: SessionHead) -> LogRolledBack | SessionErased:
+    """Why the log is not the one that was read any more."""
+    if head.is_erased:
+        return SessionErased(feed.session)
+    return LogRolledBack(feed.session, feed.position, head.agreed(feed.cursor))
 
 
 def _streams(reply: Reply | Refused) -> list[tuple[bytes, list[Entry]]]:

@@ -5,19 +5,22 @@
 | ns:config | hash | buckets, schema | never |
 | ns:{b}:s:<sid>:llm, :ext | stream | a lane; ids <position>-0 | with its session |
 | ns:{b}:s:<sid>:live | stream | live deltas; ids <position>-<k> | expires |
-| ns:{b}:s:<sid>:head | hash | see below | with its session |
+| ns:{b}:s:<sid>:head | hash | see below | never: erased, it is a tombstone |
 | ns:{b}:s:<sid>:keys | hash | caller's key -> first position, count, incarnation | with its session |
-| ns:{b}:s:<sid>:p:<name>@<v> | hash | a projection: state, position, incarnation | on rebuild |
+| ns:{b}:s:<sid>:p:<name>@<v> | hash | a projection: state, position, incarnation | by drop_projection |
 | ns:{b}:s:<sid>:checkpoints | hash | who needs entries -> the position it is done with | with its session |
 | ns:{b}:sessions | hash | session -> created, milliseconds; `:bytes` -> JSON of them all | with its session |
 | ns:{b}:forged | stream | what others wrote into a lane: set aside, never read as a message | capped |
 | ns:{b}:index | stream | the doorbell: one pointer an append | trimmed |
-| ns:media:<sha256> | string | large media by their content, of all sessions | never by itself |
+| ns:media:<sha256> | string | large media by their content, of all sessions | by erase, if asked |
 
-The head: position, bytes, created, updated; state ("closed", "erased", else open), trimmed; owner, epoch, lease_until;
-run, incarnation, incarnations: which server process last wrote, the token of its incarnation, and all of them as
-`<token>:<position it began behind>`; and `p:<producer>` with each producer's last number and what that append gave. One
-hash, as every append reads and writes all of it.
+The head: position, bytes, created, updated; state ("closed", "erased", else open); trimmed, trimmed_llm, trimmed_ext:
+the highest position that was trimmed away, of both lanes and of each; trim: what the last step of a trim gave; owner,
+epoch, lease_until; run, incarnation, incarnations: which server process last wrote, the token of its incarnation, and
+all of them as `<token>:<position it began behind>`; and `p:<producer>` with each producer's last number and what that
+append gave. One hash, as every append reads and writes all of it.
+
+Of an erased session the head is left, with its state alone.
 
 The checkpoints: `p:<name>@<v>` of a projection, `r:<name>` of a reader that asked to be waited for, `f:<session>` of a
 fork that shares the entries. Nothing behind the lowest is trimmed without force.
@@ -90,6 +93,10 @@ class Keys:
     def checkpoints(self, session: str) -> str:
         """Who still needs entries of a session."""
         return f"{self._session(session)}:checkpoints"
+
+    def caller_keys(self, session: str) -> str:
+        """The callers' own names of publishes."""
+        return f"{self._session(session)}:keys"
 
     def media(self, sha256: str) -> str:
         """Media by their content; in no bucket, as sessions share them."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from bus.codec import VERSION, Entry
 from bus.envelope import Cursor
-from bus.errors import Refused, Unavailable
+from bus.errors import Fenced, PreviewFull, Refused, SessionClosed, SessionErased, Unavailable
 from bus.head import SessionHead, answered, head_command, read_head
 from bus.keys import ALL_BYTES, Keys
 from bus.messages.lanes import Lane
@@ -26,6 +26,8 @@ __all__ = (
     "Lease",
     "Log",
     "Plan",
+    "Previewed",
+    "Script",
     "Terms",
     "publish_command",
 )
@@ -33,12 +35,19 @@ __all__ = (
 INDEX_LENGTH = 10_000
 """About how many pointers the doorbell of a bucket keeps."""
 
-LIVE_LENGTH = 2_000
-LIVE_SECONDS = 600.0
-"""How many live deltas a session keeps, and how long after the last one."""
+LIVE_LIMIT_BYTES = 8 * 1_048_576
+"""The most live deltas a session keeps, as JSON. A message of the greatest size that is spoken in many small pieces,
+1 MiB in 12,000 of them, needs half of it."""
+
+LIVE_SECONDS = 3_600.0
+"""How long live deltas are kept after the last one: so long a message whose worker died waits for another worker."""
+
+LIVE_PAGE = 1_000
+TRIM_STEP = 500
+"""Entries that one command reads, and that one takes out, so that none holds the server for long."""
 
 
-class _Script:
+class Script:
     """A Lua script of this package: its text and the digest the server knows it by."""
 
     def __init__(self, name: str) -> None:
@@ -50,8 +59,8 @@ class _Script:
         return ("EVALSHA", self.digest, len(keys), *keys, *arguments)
 
 
-PUBLISH, PREVIEW, SET_ASIDE = _Script("publish"), _Script("preview"), _Script("set_aside")
-PROJECT, LEASE = _Script("project"), _Script("lease")
+PUBLISH, PREVIEW, TRIM_LIVE = Script("publish"), Script("preview"), Script("trim_live")
+SET_ASIDE, PROJECT, LEASE = Script("set_aside"), Script("project"), Script("lease")
 
 
 class Checkpoint(NamedTuple):
@@ -72,6 +81,16 @@ class Lease(NamedTuple):
     session: str
     owner: str
     epoch: int
+
+
+class Previewed(NamedTuple):
+    """What appending live deltas gave."""
+
+    last: str
+    """the id of the last one"""
+    bytes_before: int
+    bytes_after: int
+    """of all that the session keeps; the same as before where it was a repeat"""
 
 
 class Plan(NamedTuple):
@@ -126,6 +145,19 @@ class Log:
     def __init__(self, pool: LinkPool, keys: Keys) -> None:
         self._pool, self._keys = pool, keys
 
+    @property
+    def keys(self) -> Keys:
+        """The names of its keys."""
+        return self._keys
+
+    async def call(self, *command: Argument) -> Reply:
+        """One command that may run twice. Raises Refused, Unavailable."""
+        return await self._pool.call(*command)
+
+    async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
+        """One script that may run twice. Raises Refused, Unavailable."""
+        return await self._run(script, keys, arguments)
+
     async def head(self, session: str) -> SessionHead:
         """The session's head; of an empty session all zeros."""
         (head,) = await self.heads((session,))
@@ -154,30 +186,67 @@ class Log:
     ) -> tuple[SessionHead, list[list[Entry]]]:
         """The head, then up to `count` entries of each lane above `after` and up to `until`, oldest first.
 
-        The head is read first: whatever it counts is in the lanes by the time they are read.
+        The head is read first: whatever it counts is in the lanes by the time they are read. And once more last: it
+        tells of what was trimmed or erased in between.
         """
         end = "+" if until is None else f"{until}-0"
         commands: list[Sequence[Argument]] = [head_command(self._keys, session)]
         commands += [
             ("XRANGE", self._keys.lane(session, lane), f"{after + 1}-0", end, "COUNT", count) for lane in lanes
         ]
-        replies = await self._pool.call_many(commands)
-        return read_head(session, replies[0]), [cast("list[Entry]", answered(reply)) for reply in replies[1:]]
+        commands.append(commands[0])
+        first, *pages, last = await self._pool.call_many(commands)
+        head, later = read_head(session, first), read_head(session, last)
+        if later.trimmed > head.trimmed or later.is_erased:
+            head = head._replace(
+                trimmed=later.trimmed,
+                trimmed_llm=later.trimmed_llm,
+                trimmed_extension=later.trimmed_extension,
+                is_erased=later.is_erased,
+            )
+        return head, [cast("list[Entry]", answered(page)) for page in pages]
 
-    async def deltas(self, session: str, after: Cursor) -> list[Entry]:
-        """The live deltas above a cursor that are still kept, oldest first."""
-        reply = await self._pool.call("XRANGE", self._keys.live(session), f"({after.id}", "+", "COUNT", LIVE_LENGTH)
-        return cast("list[Entry]", reply)
+    async def deltas(self, session: str) -> list[Entry]:
+        """All live deltas that are still kept, oldest first."""
+        entries: list[Entry] = []
+        after = "-"
+        while True:
+            reply = await self._pool.call("XRANGE", self._keys.live(session), after, "+", "COUNT", LIVE_PAGE)
+            page = cast("list[Entry]", reply)
+            entries += page
+            if len(page) < LIVE_PAGE:
+                return entries
+            after = f"({page[-1][0].decode()}"
 
-    async def preview(self, session: str, producer: str, bodies: Sequence[bytes]) -> Cursor:
-        """Append live deltas below the newest position; gives the place of the last one.
+    async def preview(
+        self, session: str, producer: str, number: int, bodies: Sequence[bytes], *, epoch: int | None, is_end: bool
+    ) -> Previewed:
+        """Append live deltas below the newest position; a repeat with the same number adds nothing.
 
-        Sent once: a repeat after a lost answer would show its text twice.
+        Raises:
+            Fenced, SessionClosed, SessionErased, PreviewFull: refused; nothing was added.
         """
         names = (self._keys.head(session), self._keys.live(session))
-        arguments: tuple[Argument, ...] = (producer, VERSION, LIVE_LENGTH, int(LIVE_SECONDS * 1000), *bodies)
-        reply = await self._once(PREVIEW, names, arguments)
-        return Cursor.parse(cast("bytes", reply).decode())
+        arguments: list[Argument] = [producer, VERSION, number, "" if epoch is None else epoch]
+        arguments += (LIVE_LIMIT_BYTES, int(LIVE_SECONDS * 1000), int(is_end), *bodies)
+        word, *rest = cast("bytes", await self._run(PREVIEW, names, arguments)).decode().split(" ")
+        match word:
+            case "fenced":
+                raise Fenced(session, epoch or 0, int(rest[0]))
+            case "closed":
+                raise SessionClosed(session)
+            case "erased":
+                raise SessionErased(session)
+            case "full":
+                raise PreviewFull(session, int(rest[0]), LIVE_LIMIT_BYTES)
+            case _:
+                return Previewed(rest[0], int(rest[1]), int(rest[2]))
+
+    async def trim_live(self, session: str, ids: Sequence[str]) -> None:
+        """Take live deltas out again; what is gone already is left out."""
+        names = (self._keys.head(session), self._keys.live(session))
+        for first in range(0, len(ids), TRIM_STEP):
+            await self._run(TRIM_LIVE, names, ids[first : first + TRIM_STEP])
 
     async def set_aside(self, session: str, lane: Lane) -> list[str]:
         """Move what the bus did not write from a lane's end to the stream of forged entries; gives their ids."""
@@ -205,26 +274,44 @@ class Log:
     async def save_projection(
         self, session: str, name: str, version: int, state: bytes, *, cursor: Cursor, expected: int
     ) -> bool:
-        """Store state and checkpoint in one step, if the stored checkpoint is still at `expected` (0: none)."""
-        names = (self._keys.projection(session, name, version), self._keys.checkpoints(session))
+        """Store state and checkpoint in one step, if the stored checkpoint is still at `expected` (0: none).
+
+        Raises:
+            SessionErased: there is nothing to project.
+        """
+        names = (
+            self._keys.projection(session, name, version),
+            self._keys.checkpoints(session),
+            self._keys.head(session),
+        )
         arguments = (expected, cursor.position, state, cursor.incarnation, f"p:{name}@{version}")
-        return await self._run(PROJECT, names, arguments) == 1
+        reply = await self._run(PROJECT, names, arguments)
+        if reply == -1:
+            raise SessionErased(session)
+        return reply == 1
 
     async def lease(self, step: str, lease: Lease, seconds: float) -> int:
-        """Take, renew or release a lease; gives the epoch held, or 0."""
-        arguments: tuple[Argument, ...] = (step, lease.owner, lease.epoch, int(seconds * 1000))
-        return cast("int", await self._run(LEASE, (self._keys.head(lease.session),), arguments))
+        """Take, renew or release a lease; gives the epoch held, or 0.
 
-    async def _run(self, script: _Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
+        Raises:
+            SessionErased: there is nothing to work on.
+        """
+        arguments: tuple[Argument, ...] = (step, lease.owner, lease.epoch, int(seconds * 1000))
+        epoch = cast("int", await self._run(LEASE, (self._keys.head(lease.session),), arguments))
+        if epoch == -1:
+            raise SessionErased(lease.session)
+        return epoch
+
+    async def _run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
         try:
             return await self._once(script, keys, arguments)
         except Refused:
             raise
-        except Unavailable:  # an idle link may have died unseen, and every step here but `preview` may run twice
+        except Unavailable:  # an idle link may have died unseen, and every step here may run twice
             await self._pool.drop_idle()
             return await self._once(script, keys, arguments)
 
-    async def _once(self, script: _Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
+    async def _once(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
         # Imported here, as importing the bus leaves the client alone.
         from bus.connection import answer_in_time  # noqa: PLC0415
 
@@ -233,7 +320,7 @@ class Log:
                 return await _run_on(link, script, keys, arguments)
 
 
-async def _run_on(link: Link, script: _Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
+async def _run_on(link: Link, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
     command = script.command(keys, arguments)
     try:
         return await link.call(*command)

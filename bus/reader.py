@@ -9,7 +9,7 @@ import anyio
 
 from bus.codec import Entry, decode
 from bus.envelope import Cursor, Envelope
-from bus.errors import CursorTrimmed, LogRolledBack
+from bus.errors import CursorTrimmed, LogRolledBack, SessionErased
 from bus.head import SessionHead
 from bus.log import Log
 from bus.messages.lanes import Lane
@@ -35,6 +35,7 @@ async def read_pages(
     Raises:
         CursorTrimmed: what comes next after the cursor was trimmed away.
         LogRolledBack: the log has lost what the cursor's reader saw.
+        SessionErased: there is nothing to read any more.
         Unavailable: the server cannot be reached.
     """
     position, count, seen = after.position, SAFE_PAGE, after
@@ -43,7 +44,9 @@ async def read_pages(
         while until is None or position < until:
             head, pages = await (ahead or log.page(session, lanes, position, until, count))
             ahead = None
-            if position < head.trimmed:
+            if head.is_erased:
+                raise SessionErased(session)
+            if head.lacks(lanes, position):
                 raise CursorTrimmed(session, str(Cursor(position)), head.trimmed + 1)
             if not head.holds(seen):
                 raise LogRolledBack(session, position, head.agreed(seen))

@@ -1,14 +1,17 @@
 """A session as its user holds it: publish, read, follow."""
 
-from collections.abc import AsyncGenerator, Collection
+from collections import deque
+from collections.abc import AsyncGenerator, Collection, Mapping
 from secrets import token_hex
 
-from bus.codec import decode_delta, encode
+from bus import checkpoints, erasure, retention
 from bus.envelope import START, Cursor, Envelope
-from bus.errors import DecodeError, LogRolledBack
+from bus.erasure import Erased
+from bus.errors import DecodeError, LogRolledBack, SessionErased
 from bus.head import SessionHead
 from bus.hub import Hub
 from bus.keys import check_session_id
+from bus.live import Endings, Live, OpenMessage, woven
 from bus.log import Checkpoint, Lease, Log
 from bus.media.store import MediaStore
 from bus.messages.delta import Delta
@@ -19,6 +22,7 @@ from bus.publish import UNCONDITIONAL, Conditions
 from bus.publisher import Publisher
 from bus.reader import read_pages
 from bus.receipt import REFUSALS, Outcome, Receipt
+from bus.retention import Trimmed
 
 __all__ = ("ALL_LANES", "CLOSED", "REOPENED", "Session", "new_session_id")
 
@@ -34,11 +38,13 @@ PUBLISH_SECONDS = 10.0
 class Session:
     """One session of the bus. Making it does no I/O, and a session exists once something was published to it."""
 
-    def __init__(self, session_id: str, log: Log, publisher: Publisher, hub: Hub, media: MediaStore) -> None:
+    def __init__(
+        self, session_id: str, log: Log, publisher: Publisher, hub: Hub, *, live: Live, media: MediaStore
+    ) -> None:
         self.id = check_session_id(session_id)
         self.media = media
         """where large media are, of all sessions; `resolve_media` looks up what messages refer to"""
-        self._log, self._publisher, self._hub = log, publisher, hub
+        self._log, self._publisher, self._hub, self._live = log, publisher, hub, live
 
     # --- writing --------------------------------------------------------------------------------------------------
 
@@ -130,13 +136,23 @@ class Session:
         conditions = Conditions(key, state="open")
         return await self._publisher.publish(self.id, (note, *messages), conditions, PUBLISH_SECONDS)
 
-    async def preview(self, *deltas: Delta) -> None:
+    async def preview(self, *deltas: Delta, epoch: int | None = None, seconds: float = PUBLISH_SECONDS) -> None:
         """Show pieces of a message that is still being spoken to those who follow live. They are in no lane.
 
+        Calls of one process show theirs one after the other. A session keeps at most 8 MiB of pieces, as JSON, and an
+        hour long after the last; those of messages that have ended go first, and none of an open one before the hour.
+
+        Args:
+            epoch: of the lease the message is spoken under; once the lease is lost, nothing is shown.
+            seconds: how long to go on trying where the server does not answer.
+
         Raises:
-            Unavailable: the server cannot be reached; the preview lacks these pieces.
+            DecodeError, MessageTooLarge: a delta cannot be shown; nothing was.
+            Fenced, SessionErased, SessionClosed, PreviewFull: refused; nothing was shown. The last two refuse no cut.
+            Unavailable: no answer in time; it may have been shown. The message should not be previewed any further, so
+                that what is shown of it has no hole.
         """
-        await self._log.preview(self.id, self._publisher.producer, [encode(delta) for delta in deltas])
+        await self._live.preview(self.id, deltas, epoch=epoch, seconds=seconds)
 
     # --- reading --------------------------------------------------------------------------------------------------
 
@@ -148,6 +164,7 @@ class Session:
         Raises:
             CursorTrimmed: what comes next after the cursor was trimmed away.
             LogRolledBack: the log has lost what the cursor's reader saw.
+            SessionErased: there is nothing to read any more.
             Unavailable: the server cannot be reached.
         """
         async for page in read_pages(self._log, self.id, _in_order(lanes), after, until):
@@ -160,35 +177,56 @@ class Session:
         """Everything after a cursor, exactly once and in order: what is in the log, then what comes, without end.
 
         Args:
-            live: also the live deltas; they are LLM content, so never give them to who may not read the LLM lane.
+            live: also the live deltas; they are LLM content, so never give them to who may not read the LLM lane. Of
+                each message that is being spoken you get what you lack: behind the cursor of a delta what came since;
+                behind the cursor of an entry first what was said up to there, as a snapshot, at that same cursor.
+                A piece never comes after the end of its message, if you follow the LLM lane too.
 
         Raises:
-            CursorTrimmed, LogRolledBack: as for `read`, also later.
+            CursorTrimmed, LogRolledBack, SessionErased: as for `read`, also later.
             Unavailable: the server cannot be reached at the start; later it is waited for.
             Closed: the bus was closed.
         """
-        cursor = after
+        cursor, is_new, endings = after, not after.delta, Endings()
         while True:
             subscription = await self._hub.subscribe(self.id, frozenset(lanes), live=live)
             try:
                 start = subscription.start
                 if cursor.position > start.position or cursor.incarnation not in {"", start.incarnation}:
                     await self._require(cursor)
-                async for page in read_pages(self._log, self.id, _in_order(lanes), cursor, start.position):
-                    for envelope in page:
-                        cursor = envelope.cursor
+                snapshots, pieces = list[Envelope](), deque[Envelope]()
+                if live:
+                    snapshots, pieces, ended = await self._live.missed(self.id, cursor, start, subscription.live_start)
+                    endings.add(ended)
+                if is_new:
+                    is_new = False
+                    for envelope in snapshots:
                         yield envelope
-                if live and subscription.live_start.is_after(start):
-                    for envelope in await self._missed_deltas(max(cursor, start), subscription.live_start):
+                async for page in read_pages(self._log, self.id, _in_order(lanes), cursor, start.position):
+                    for envelope in woven(page, pieces) if live else page:
                         cursor = envelope.cursor
+                        if not (live and endings.has_seen(envelope)):
+                            yield envelope
+                for envelope in pieces:
+                    cursor = envelope.cursor
+                    if not endings.has_seen(envelope):
                         yield envelope
                 while not subscription.fell_behind:
                     for envelope in await subscription.take():
                         if envelope.cursor.is_after(cursor):
                             cursor = envelope.cursor
-                            yield envelope
+                            if not (live and endings.has_seen(envelope)):
+                                yield envelope
             finally:
                 subscription.close()
+
+    async def open_messages(self) -> list[OpenMessage]:
+        """The messages that are being spoken right now, with what was said so far: neither whole in the log nor cut.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
+        return await self._live.open_messages(self.id)
 
     async def head(self) -> SessionHead:
         """The session's last position and what else is known without reading it.
@@ -202,13 +240,10 @@ class Session:
         """Raises LogRolledBack if the log is not the one that the cursor's reader saw. Asks the log, as the hub
         may be a moment behind a publish of this very process."""
         head = await self.head()
+        if head.is_erased:
+            raise SessionErased(self.id)
         if not head.holds(cursor):
             raise LogRolledBack(self.id, cursor.position, head.agreed(cursor))
-
-    async def _missed_deltas(self, after: Cursor, until: Cursor) -> list[Envelope]:
-        entries = await self._log.deltas(self.id, after)
-        envelopes = [decode_delta(self.id, entry, until.incarnation) for entry in entries]
-        return [envelope for envelope in envelopes if not envelope.cursor.is_after(until)]
 
     # --- projections ----------------------------------------------------------------------------------------------
 
@@ -231,9 +266,127 @@ class Session:
             False, and nothing was stored, if somebody else has stored another checkpoint meanwhile.
 
         Raises:
+            SessionErased: nothing was stored.
             Unavailable: the server cannot be reached.
         """
         return await self._log.save_projection(self.id, name, version, state, cursor=cursor, expected=expected)
+
+    async def drop_projection(self, name: str, version: int) -> bool:
+        """Remove a stored projection with its checkpoint, so that an old version does not hold the log for ever.
+
+        Returns:
+            Whether there was one.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
+        return await checkpoints.drop_projection(self._log, self.id, name, version)
+
+    # --- how long entries are kept ----------------------------------------------------------------------------------
+
+    async def save_checkpoint(self, name: str, cursor: Cursor, *, rewind: bool = False) -> bool:
+        """Say that the reader `name` is done with everything up to a cursor. From its first checkpoint on, nothing that
+        it has not read is trimmed without force.
+
+            cursor = await session.load_checkpoint("mirror") or START
+            async for envelope in session.follow(after=cursor):
+                await copy(envelope)
+                await session.save_checkpoint("mirror", envelope.cursor)
+
+        Args:
+            rewind: an earlier place than the stored one counts too.
+
+        Returns:
+            False, and nothing was stored, if a later place is stored that still is in the log. After the log lost its
+            end a reader may go back to where it still is what it read.
+
+        Raises:
+            InvalidName: the name does not match `[A-Za-z0-9_.-]{1,64}`.
+            LogRolledBack: the log does not hold what the cursor's reader saw; nothing was stored.
+            SessionErased: the same, for good.
+            Unavailable: the server cannot be reached.
+        """
+        return await checkpoints.save_checkpoint(self._log, self.id, name, cursor, rewind=rewind)
+
+    async def load_checkpoint(self, name: str) -> Cursor | None:
+        """Where the reader `name` is; None if it never said.
+
+        Raises:
+            InvalidName, Unavailable: as for `save_checkpoint`.
+        """
+        return await checkpoints.load_checkpoint(self._log, self.id, name)
+
+    async def drop_checkpoint(self, name: str) -> bool:
+        """Wait no longer for the reader `name`.
+
+        Returns:
+            Whether it was waited for.
+
+        Raises:
+            InvalidName, Unavailable: as for `save_checkpoint`.
+        """
+        return await checkpoints.drop_checkpoint(self._log, self.id, name)
+
+    async def checkpoints(self) -> Mapping[str, Cursor]:
+        """Who still needs entries of this session, and where each is: `r:<reader>`, `p:<projection>@<version>`, and
+        `f:<session>` for a fork. Consumer groups are not among them; a trim looks into their own state.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
+        return await checkpoints.checkpoints(self._log, self.id)
+
+    async def trim(self, before: int, *, force: bool = False, dry_run: bool = False) -> Trimmed:
+        """Take everything before a position out of both lanes, once nobody needs it any more.
+
+        Positions go on as they were, and a caller's key of a trimmed entry stays a repeat. A reader whose cursor is
+        further back is told so. A context is built from the first entry, and so is a projection that is not stored:
+        after a trim that needs an archive which has the beginning; without one it is refused with `CursorTrimmed`.
+
+        A worker of a group needs what it has not handled yet; readers, projections and forks need what is behind their
+        checkpoints, unless the archive has it. Stopped in between, it has trimmed less.
+
+        Args:
+            before: the first position to keep; beyond the end, all that there is now is trimmed.
+            force: pass those who still need it, and say so in the same step with a note in the extension lane,
+                `session.trimmed` {before, forced, passed: {holder: position}}. Where nobody needs it there is no note.
+            dry_run: change nothing, and see what would be trimmed and who needs it.
+
+        Raises:
+            TrimRefused: somebody still needs some of it; nothing was trimmed.
+            SessionErased: there is nothing to trim.
+            Unavailable: the server cannot be reached; some of it may have been trimmed.
+        """
+        # Nothing that comes from now on is trimmed: of what is there now the live deltas go first, as nobody could tell
+        # later that their messages have ended.
+        keep = min(before, (await self.head()).position + 1)
+        if not dry_run:
+            await self._live.drop_ended(self.id)
+        return await retention.trim(self._log, self.id, keep, force=force, dry_run=dry_run)
+
+    async def erase(self, *, media: bool = False, force: bool = False, rewrite: bool = False) -> Erased:
+        """Remove everything of this session, for good: entries, live deltas, callers' keys, projections, checkpoints,
+        and what tells of it elsewhere. Its id is left on a tombstone, so that nobody who comes late brings it back:
+        whoever publishes, reads or follows is told `SessionErased`, also who follows at this moment.
+
+        The server's own file, its copies and its slow log keep the past: the file until it is rewritten, backups as
+        long as you keep them. Stopped in between, the session is gone already, and a second call finishes the rest.
+
+        Args:
+            media: also the media that no other session names. Every log is read for that, which is right and slow;
+                what another session publishes with the same content at this very moment may lose it.
+            force: also if forks share its entries; they then cannot be read any more.
+            rewrite: have the server begin to rewrite its file, without what was erased. It ends some time after this
+                returns.
+
+        Raises:
+            EraseRefused: forks share its entries; nothing was removed.
+            Unavailable: the server, or the media store, cannot be reached, or the server rewrites its file already:
+                call it again.
+            SetupError: the media store does not let us in.
+        """
+        store = self.media if media else None
+        return await erasure.erase(self._log, self.id, force=force, media=store, rewrite=rewrite)
 
     # --- leases ---------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 | key | type | holds | goes |
 |---|---|---|---|
-| ns:media:<sha256> | string | the bytes as they are | never by itself |
+| ns:media:<sha256> | string | the bytes as they are | by `Session.erase`, if asked |
 
 That is the store of a bus that is given no other one; `directory.py` and `object_media.py` say what they keep where.
 

@@ -57,6 +57,11 @@ class DirectoryMedia:
         except FileNotFoundError:
             return None
 
+    async def delete(self, sha256: str) -> None:
+        """See `MediaStore`."""
+        place = self._place(check_sha256(sha256))
+        await self._run(lambda: place.unlink(missing_ok=True))
+
     def _place(self, sha256: str) -> Path:
         return self._path / sha256[:2] / sha256[2:4] / sha256
 

@@ -87,6 +87,14 @@ class ObjectMedia:
             return None
         return MediaHead(answer.meta["size"], answer.attributes.get("Content-Type"))
 
+    async def delete(self, sha256: str) -> None:
+        """See `MediaStore`."""
+        import obstore  # noqa: PLC0415
+
+        path = _path(sha256)
+        with suppress(FileNotFoundError), _translated():
+            await obstore.delete_async(self._store, path)
+
     async def sign(self, sha256: str, *, seconds: float) -> str | None:
         """See `SigningStore`."""
         import obstore  # noqa: PLC0415

@@ -59,3 +59,7 @@ class RedisMedia:
         size_bytes = cast("int", await self._pool.call("STRLEN", key))
         # A key that does not exist has no length either.
         return MediaHead(size_bytes) if size_bytes or await self._pool.call("EXISTS", key) else None
+
+    async def delete(self, sha256: str) -> None:
+        """See `MediaStore`."""
+        await self._pool.call("UNLINK", self._keys.media(check_sha256(sha256)))

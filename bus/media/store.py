@@ -61,6 +61,14 @@ class MediaStore(Protocol):
         """
         ...
 
+    async def delete(self, sha256: str) -> None:
+        """Remove media, whoever still names them; nothing happens where there are none.
+
+        Raises:
+            InvalidMediaKey, Unavailable, SetupError: as for `get`.
+        """
+        ...
+
 
 @runtime_checkable
 class SigningStore(MediaStore, Protocol):

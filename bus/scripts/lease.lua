@@ -3,9 +3,10 @@
 -- KEYS  1 head hash
 -- ARGV  1 take, renew or release · 2 owner · 3 epoch (renew, release) · 4 milliseconds to hold
 --
--- Gives the epoch held, or 0. Time only tells when a lease may be taken over; the epoch is what keeps it safe.
+-- Gives the epoch held, or 0, or -1 if the session was erased. Time only tells when a lease may be taken over; the epoch is what keeps it safe.
 
-local head = redis.call('HMGET', KEYS[1], 'owner', 'epoch', 'lease_until')
+local head = redis.call('HMGET', KEYS[1], 'owner', 'epoch', 'lease_until', 'state')
+if head[4] == 'erased' then return -1 end
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local owner, epoch, until_ = head[1], tonumber(head[2] or 0), tonumber(head[3] or 0)

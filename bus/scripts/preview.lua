@@ -1,22 +1,52 @@
--- Append live deltas below the session's newest position.
+-- Append live deltas below the session's newest position. A repeat adds nothing.
 --
 -- KEYS  1 head hash · 2 live stream
--- ARGV  1 producer · 2 entry version · 3 stream length · 4 milliseconds to live · then one JSON text a delta
+-- ARGV  1 producer · 2 entry version · 3 number of this call, growing · 4 epoch of the lease, or "" · 5 most bytes in
+--       the stream · 6 milliseconds to live · 7 "1" if all it does is to end messages · then one JSON text a delta
 --
--- Gives the id of the last delta. The server's own numbers would begin at 0, which is the position itself, so the
--- first delta below a position is numbered here.
+-- Gives "ok <id of the last delta> <bytes before> <bytes after>", or "fenced <epoch>", "erased", "closed", "full <bytes>".
+--
+-- Two fields of the head are this script's and trim_live.lua's:
+--   live     "<highest id ever> <bytes of what is in the stream>"; it outlives the stream, so no id comes twice
+--   live_by  "<producer> <number>" of the two who spoke last
+-- Both are kept below 64 bytes, beyond which a server keeps the whole head in a larger form.
 
-local position = redis.call('HGET', KEYS[1], 'position') or '0'
-local newest = redis.call('XREVRANGE', KEYS[2], '+', '-', 'COUNT', 1)
-local id = position .. '-*'
-if not newest[1] or string.match(newest[1][1], '^%d+') ~= position then id = position .. '-1' end
-local clock = redis.call('TIME')
-local now = clock[1] .. string.format('%03d', math.floor(clock[2] / 1000))
-local header = ARGV[2] .. ' ' .. now .. ' ' .. ARGV[1]
-local added
-for i = 5, #ARGV do
-  added = redis.call('XADD', KEYS[2], 'MAXLEN', '~', ARGV[3], id, 'h', header, 'm', ARGV[i])
-  id = position .. '-*'
+local call, match = redis.call, string.match
+local ENTRY_BYTES = 64 -- about what the server needs for an entry besides its JSON
+local producer, number, most = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[5])
+local head = call('HMGET', KEYS[1], 'position', 'epoch', 'state', 'live', 'live_by')
+local position, epoch = head[1] or '0', head[2] or '0'
+local last, bytes = match(head[4] or '0-0 0', '^(%S+) (%d+)$')
+if call('EXISTS', KEYS[2]) == 0 then bytes = 0 end
+bytes = tonumber(bytes)
+
+if head[3] == 'erased' then return 'erased' end
+if ARGV[4] ~= '' and ARGV[4] ~= epoch then return 'fenced ' .. epoch end
+local others = ''
+for who, spoken in string.gmatch(head[5] or '', '(%S+) (%d+)') do
+  if who ~= producer then
+    if others == '' then others = ' ' .. who .. ' ' .. spoken end
+  elseif number <= tonumber(spoken) then
+    return 'ok ' .. last .. ' ' .. bytes .. ' ' .. bytes
+  end
 end
-redis.call('PEXPIRE', KEYS[2], ARGV[4])
-return added
+local after = bytes
+for i = 8, #ARGV do after = after + #ARGV[i] + ENTRY_BYTES end
+if ARGV[7] ~= '1' then
+  if head[3] == 'closed' then return 'closed' end
+  if after > most then return 'full ' .. bytes end
+end
+
+local clock = call('TIME')
+local header = ARGV[2] .. ' ' .. clock[1] .. string.format('%03d', math.floor(clock[2] / 1000)) .. ' ' .. producer
+-- Numbered here, as the server's own numbers would begin at 0, which is the position itself.
+local at, k = match(last, '^(%d+)%-(%d+)$')
+k = at == position and tonumber(k) or 0
+for i = 8, #ARGV do
+  k = k + 1
+  call('XADD', KEYS[2], position .. '-' .. k, 'h', header, 'm', ARGV[i])
+end
+last = position .. '-' .. k
+call('HSET', KEYS[1], 'live', last .. ' ' .. after, 'live_by', producer .. ' ' .. ARGV[3] .. others)
+call('PEXPIRE', KEYS[2], ARGV[6])
+return 'ok ' .. last .. ' ' .. bytes .. ' ' .. after

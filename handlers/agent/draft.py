@@ -1,12 +1,14 @@
 """An answer while it is spoken: what is known of it should the model never come to its end."""
 
+from collections.abc import Iterable
+
 from bus.messages.content import Block, TextBlock, ThinkingBlock
 from bus.messages.message import AssistantMessage, StopReason, now_ms
 from bus.messages.usage import Usage
 from handlers.agent.model import Model
 from handlers.providers.answer import ModelEvent, Piece
 
-__all__ = ("Draft",)
+__all__ = ("Draft", "cut_content")
 
 
 class Draft:
@@ -34,10 +36,9 @@ class Draft:
                 self.whole = event
 
     def cut(self, stop_reason: StopReason, reason: str) -> AssistantMessage:
-        """The text so far as a message that failed. Calls of tools that nobody finished asking for are left out."""
-        spoken = [(first, "".join(parts)) for _, (first, parts) in sorted(self._texts.items())]
-        content = tuple(_block(first, text) for first, text in spoken if first.kind != "toolCall")
-        return self._failed(stop_reason, reason, content)
+        """The text so far as a message that failed."""
+        spoken = ((first.kind, "".join(parts)) for _, (first, parts) in sorted(self._texts.items()))
+        return self._failed(stop_reason, reason, cut_content(spoken))
 
     def without_content(self, reason: str) -> AssistantMessage:
         """A message that failed and holds nothing but what it cost."""
@@ -55,5 +56,13 @@ class Draft:
         )
 
 
-def _block(first: Piece, text: str) -> Block:
-    return ThinkingBlock(text=text) if first.kind == "thinking" else TextBlock(text=text)
+def cut_content(spoken: Iterable[tuple[str, str]]) -> tuple[Block, ...]:
+    """The blocks of a message that was cut, from the kind and text of each as far as it was spoken.
+
+    Calls of tools that nobody finished asking for are left out.
+    """
+    return tuple(
+        ThinkingBlock(text=text) if kind == "thinking" else TextBlock(text=text)
+        for kind, text in spoken
+        if kind in {"text", "thinking"}
+    )

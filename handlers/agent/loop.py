@@ -2,7 +2,7 @@
 
 Every step starts from the log and ends in one append that carries the lease's epoch and a key made from the turn's id.
 So a loop that died anywhere is continued by running it again: what is recorded is reused, nothing is added twice, and
-what was only being spoken is closed by a cut.
+what was only being spoken is recorded as far as it was shown.
 """
 
 import logging
@@ -13,7 +13,7 @@ import anyio
 from pydantic import JsonValue
 
 from bus.envelope import Cursor
-from bus.errors import BusError, Fenced, MessageTooLarge
+from bus.errors import BusError, Fenced, MessageTooLarge, SessionClosed, SessionErased
 from bus.media.resolve import resolve_media
 from bus.messages.events import (
     AgentEnded,
@@ -29,6 +29,7 @@ from bus.messages.reading import Publishable
 from bus.messages.turn import TurnId
 from handlers.agent.draft import Draft
 from handlers.agent.errors import DuplicateTool
+from handlers.agent.lost import LOST, record_lost
 from handlers.agent.model import DEFAULT_MAX_TOKENS, Model, ModelRequest
 from handlers.agent.preview import Preview, open_preview
 from handlers.agent.recording import answer_id, record_answer
@@ -46,7 +47,6 @@ LAST_WORDS_SECONDS = 5.0
 """how long a cancelled loop takes to record what was said so far"""
 
 _STOPPED = "the worker was stopped"
-_LOST = "the worker was lost"
 
 _log = logging.getLogger(__name__)
 
@@ -93,6 +93,7 @@ class AgentLoop:
             BusError: the log cannot be read or refuses.
         """
         try:
+            await record_lost(run)
             is_over = False
             while not is_over:
                 is_over = await self._step(run)
@@ -133,18 +134,22 @@ class AgentLoop:
         request = ModelRequest(with_prompts_last(context, standing.prompts), specs, self.max_tokens, media)
         draft = Draft(self.model)
         try:
-            async with open_preview(run.session, message_id, turn_id) as preview:
-                fault = await self._listen(request, draft, preview)
+            async with open_preview(run.session, message_id, turn_id, epoch=run.lease.epoch) as preview:
+                with run.showing(preview):
+                    fault = await self._listen(request, draft, preview)
             message = draft.whole or draft.cut("error", fault or "the model ended without an answer")
             try:
                 receipt = await record_answer(run, context, turn_id, message)
             except MessageTooLarge as error:
                 message = draft.without_content(str(error))
                 receipt = await record_answer(run, context, turn_id, message)
+        except (SessionClosed, SessionErased) as error:  # nothing can be recorded any more
+            await Preview(run.session, message_id, turn_id, epoch=run.lease.epoch).cut(str(error))
+            raise
         except anyio.get_cancelled_exc_class():
             with anyio.move_on_after(LAST_WORDS_SECONDS, shield=True):
                 if draft.is_empty:  # the turn leaves no answer, and is begun again as it is
-                    await Preview(run.session, message_id, turn_id).cut(_STOPPED)
+                    await Preview(run.session, message_id, turn_id, epoch=run.lease.epoch).cut(_STOPPED)
                 else:
                     await self._last_words(run, context, turn_id, draft)
             raise
@@ -194,7 +199,7 @@ class AgentLoop:
         async for envelope in run.session.read(lanes={Lane.EXTENSION}, after=Cursor(receipt.positions[0] - 1)):
             event = parse_event(envelope.message) if isinstance(envelope.message, ExtensionMessage) else None
             if isinstance(event, MessageStarted) and event.turn_id == turn_id and event.message_id != message_id:
-                await Preview(run.session, event.message_id, turn_id).cut(_LOST)
+                await Preview(run.session, event.message_id, turn_id, epoch=run.lease.epoch).cut(LOST)
             elif isinstance(event, TurnStarted) and event.turn_id == turn_id:
                 known.update(event.prompts)
         again = [speaking.as_extension()]

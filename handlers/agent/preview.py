@@ -1,13 +1,15 @@
 """Live deltas while a model speaks: many small pieces, put together and sent by a task of their own."""
 
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Protocol
+from io import StringIO
+from typing import NamedTuple, Protocol
 
 import anyio
 
 from bus.errors import BusError
+from bus.limits import MESSAGE_LIMIT_BYTES
 from bus.messages.delta import Delta
 from bus.messages.turn import TurnId
 from handlers.providers.answer import Piece
@@ -20,101 +22,132 @@ PAUSE_SECONDS = 0.05
 FLUSH_CHARACTERS = 2_000
 """so many characters do not wait for the pause"""
 
+DELTA_CHARACTERS = 16_000
+"""most text of one delta"""
+
+LIMIT_CHARACTERS = MESSAGE_LIMIT_BYTES
+"""What is shown of one message. A longer one cannot be recorded whole either."""
+
 END_SECONDS = 2.0
 """how long the end of a message waits for the last pieces to be sent"""
+
+FOREVER_SECONDS = 86_400.0
+"""A server that does not answer is waited for as long as the model speaks."""
 
 _log = logging.getLogger(__name__)
 
 
 class _Previewing(Protocol):
-    async def preview(self, *deltas: Delta) -> None: ...
+    async def preview(self, *deltas: Delta, epoch: int | None = None, seconds: float = ...) -> None: ...
+
+
+class _Run(NamedTuple):
+    """Neighbouring pieces of one block."""
+
+    first: Piece
+    text: StringIO
+
+    def is_continued_by(self, piece: Piece) -> bool:
+        return (piece.kind, piece.block) == (self.first.kind, self.first.block)
 
 
 class Preview:
-    """The pieces of one message. `add` never waits: what cannot be sent yet is put together with what follows, so the
-    buffer is bounded by the message. What cannot be sent at all is left out, as the whole message follows."""
+    """The pieces of one message. What is shown of it is always its beginning, without a hole.
 
-    def __init__(self, session: _Previewing, message_id: str, turn_id: TurnId) -> None:
-        self._session, self._message_id, self._turn_id = session, message_id, turn_id
-        self._pieces: list[Piece] = []
-        self._characters = 0
-        self._some, self._many = anyio.Event(), anyio.Event()
-        self._sending = anyio.Lock()
+    `add` never waits: what cannot be sent yet is put together with what follows, so the buffer is bounded by the
+    message. Where a piece cannot be shown at all, nothing is that comes behind it; the whole message follows.
+    """
+
+    def __init__(
+        self, session: _Previewing, message_id: str, turn_id: TurnId | None, *, epoch: int | None = None
+    ) -> None:
+        """
+        Args:
+            epoch: of the lease under which the message is spoken: once it is lost, nothing more is shown.
+        """
+        self._session, self._message_id, self._turn_id, self._epoch = session, message_id, turn_id, epoch
+        self._runs: list[_Run] = []
+        self._characters, self._unsent_characters = 0, 0
+        self._added, self._shown = 0, 0
+        """pieces"""
+        self._is_over = False
+        self._some, self._hurry, self._moved = anyio.Event(), anyio.Event(), anyio.Event()
 
     def add(self, piece: Piece) -> None:
         """Show a piece soon."""
-        self._pieces.append(piece)
         self._characters += len(piece.text)
+        if self._is_over or self._characters > LIMIT_CHARACTERS:
+            self._is_over = True
+            return
+        if not (self._runs and self._runs[-1].is_continued_by(piece)):
+            self._runs.append(_Run(piece, StringIO()))
+        self._runs[-1].text.write(piece.text)
+        self._added += 1
+        self._unsent_characters += len(piece.text)
         self._some.set()
-        if self._characters >= FLUSH_CHARACTERS:
-            self._many.set()
+        if self._unsent_characters >= FLUSH_CHARACTERS or piece.tool_name is not None:
+            self._hurry.set()
 
     async def flush(self) -> None:
-        """Send what is there, behind what is being sent. Failures are logged and go no further."""
-        async with self._sending:
-            pieces, self._pieces, self._characters = self._pieces, [], 0
-            self._some, self._many = anyio.Event(), anyio.Event()
-            if pieces:
-                await self._send([self._delta(piece) for piece in _joined(pieces)])
+        """Wait until what was added until now is shown, or given up; for what follows it. `run` must be running."""
+        goal = self._added
+        with anyio.move_on_after(END_SECONDS):
+            while self._shown < goal:
+                self._hurry.set()
+                await self._moved.wait()
 
     async def cut(self, reason: str) -> None:
-        """End the preview without a whole message."""
-        async with self._sending:
-            await self._send([Delta(kind="cut", message_id=self._message_id, turn_id=self._turn_id, delta=reason)])
+        """End the preview without a message. A failure is logged and goes no further."""
+        delta = Delta(kind="cut", message_id=self._message_id, turn_id=self._turn_id, delta=reason)
+        try:
+            await self._session.preview(delta, epoch=self._epoch, seconds=END_SECONDS)
+        except BusError as error:
+            _log.debug("the preview of %s has no end: %s", self._message_id, error)
 
     async def run(self) -> None:
         """Send what comes, for as long as the message is spoken."""
         while True:
             await self._some.wait()
             with anyio.move_on_after(PAUSE_SECONDS):
-                await self._many.wait()
-            await self.flush()
+                await self._hurry.wait()
+            shown, runs, self._runs, self._unsent_characters = self._added, self._runs, [], 0
+            self._some, self._hurry = anyio.Event(), anyio.Event()
+            try:
+                await self._session.preview(*self._deltas(runs), epoch=self._epoch, seconds=FOREVER_SECONDS)
+            except BusError as error:
+                _log.debug("the preview of %s ends here: %s", self._message_id, error)
+                self._is_over = True
+                self._runs, shown = [], self._added
+            self._shown = shown
+            self._moved.set()
+            self._moved = anyio.Event()
 
-    async def _send(self, deltas: Sequence[Delta]) -> None:
-        try:
-            await self._session.preview(*deltas)
-        except BusError as error:
-            _log.debug("preview of %s lacks pieces: %s", self._message_id, error)
-
-    def _delta(self, piece: Piece) -> Delta:
-        return Delta(
-            kind=piece.kind,
-            message_id=self._message_id,
-            turn_id=self._turn_id,
-            delta=piece.text,
-            block=piece.block,
-            tool_name=piece.tool_name,
-        )
+    def _deltas(self, runs: Sequence[_Run]) -> Iterator[Delta]:
+        for first, buffer in runs:
+            text = buffer.getvalue()
+            for start in range(0, max(len(text), 1), DELTA_CHARACTERS):
+                yield Delta(
+                    kind=first.kind,
+                    message_id=self._message_id,
+                    turn_id=self._turn_id,
+                    delta=text[start : start + DELTA_CHARACTERS],
+                    block=first.block,
+                    tool_name=first.tool_name if start == 0 else None,
+                )
 
 
 @asynccontextmanager
-async def open_preview(session: _Previewing, message_id: str, turn_id: TurnId) -> AsyncGenerator[Preview, None]:
+async def open_preview(
+    session: _Previewing, message_id: str, turn_id: TurnId, *, epoch: int | None = None
+) -> AsyncGenerator[Preview, None]:
     """A preview that sends for the length of the block; at its end everything is sent or given up.
 
     The block must not raise: errors would come out in a group.
     """
-    preview = Preview(session, message_id, turn_id)
+    preview = Preview(session, message_id, turn_id, epoch=epoch)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(preview.run)
         yield preview
         # No piece may be sent once the whole message is there, as it would stand behind it.
-        with anyio.move_on_after(END_SECONDS):
-            await preview.flush()
+        await preview.flush()
         tasks.cancel_scope.cancel()
-
-
-def _joined(pieces: Sequence[Piece]) -> list[Piece]:
-    """Neighbours of the same block as one piece."""
-    joined: list[Piece] = []
-    texts: list[list[str]] = []
-    for piece in pieces:
-        last = joined[-1] if joined else None
-        if last is not None and (last.kind, last.block) == (piece.kind, piece.block):
-            texts[-1].append(piece.text)
-        else:
-            joined.append(piece)
-            texts.append([piece.text])
-    return [
-        Piece(piece.kind, "".join(parts), piece.block, piece.tool_name)
-        for piece, parts in zip(joined, texts, strict=True)
-    ]

@@ -12,7 +12,7 @@ from handlers.agent.run import Run
 from handlers.agent.standing import CUT, SEEN, loop_usage, wanted_calls
 from handlers.context.fold import Context
 
-__all__ = ("answer_id", "record_answer")
+__all__ = ("answer_id", "is_of_earlier_lease", "record_answer")
 
 
 def answer_id(run: Run, turn_id: TurnId) -> str:
@@ -21,14 +21,27 @@ def answer_id(run: Run, turn_id: TurnId) -> str:
     return f"{turn_id}.{run.lease.epoch}"
 
 
+def is_of_earlier_lease(run: Run, turn_id: TurnId, message_id: str) -> bool:
+    """Whether a message has the id of an answer of this turn whose speaker held the session's lease before us."""
+    stem, _, epoch = message_id.rpartition(".")
+    return stem == str(turn_id) and epoch.isdecimal() and int(epoch) < run.lease.epoch
+
+
 async def record_answer(
-    run: Run, context: Context, turn_id: TurnId, message: AssistantMessage, *, is_cut: bool = False
+    run: Run,
+    context: Context,
+    turn_id: TurnId,
+    message: AssistantMessage,
+    *,
+    is_cut: bool = False,
+    message_id: str | None = None,
 ) -> Receipt:
     """Append a turn's answer, once: a repeat adds nothing, whatever it says.
 
     Args:
         context: what the model had read.
         is_cut: the loop is not over, though the answer failed.
+        message_id: of the preview that it ends; None is the one of this run.
 
     Raises:
         Fenced: the lease is lost.
@@ -38,7 +51,7 @@ async def record_answer(
     private: dict[str, JsonValue] = {**(message.metadata or {}), SEEN: context.position}
     if is_cut:
         private[CUT] = True
-    message_id = answer_id(run, turn_id)
+    message_id = message_id or answer_id(run, turn_id)
     whole = message.model_copy(
         update={
             "id": message_id,

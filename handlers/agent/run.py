@@ -1,12 +1,14 @@
 """What an agent is handed: a session to work on, and the lease under which it may write."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager
 
 from bus.errors import Conflict
 from bus.log import Lease
 from bus.messages.reading import Publishable
 from bus.receipt import Receipt
 from bus.session import Session
+from handlers.agent.preview import Preview
 from handlers.context.build import WarmContext
 
 __all__ = ("Agent", "Run")
@@ -29,6 +31,16 @@ class Run:
         self.context = context or WarmContext(session)
         self._position = 0
         """of the last entry we know of"""
+        self._preview: Preview | None = None
+
+    @contextmanager
+    def showing(self, preview: Preview) -> Generator[None, None, None]:
+        """For the length of the block, what this run publishes stands behind the pieces that were added before it."""
+        self._preview = preview
+        try:
+            yield
+        finally:
+            self._preview = None
 
     async def publish(self, *messages: Publishable, key: str | None = None) -> Receipt:
         """Append messages in one step.
@@ -40,6 +52,8 @@ class Run:
             Fenced: the lease is lost.
             BusError: as for `Session.publish`.
         """
+        if self._preview is not None:
+            await self._preview.flush()
         receipt = await self.session.publish(
             *messages, key=key, epoch=self.lease.epoch, wake=False, seconds=PUBLISH_SECONDS
         )
@@ -58,6 +72,8 @@ class Run:
             Conflict: somebody else was faster a thousand times.
             BusError: as for `Session.publish`.
         """
+        if self._preview is not None:
+            await self._preview.flush()
         for attempt in range(_TRIES):
             try:
                 receipt = await self.session.publish(

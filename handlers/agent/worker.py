@@ -21,7 +21,7 @@ from anyio.abc import TaskGroup
 
 from bus.bus import Bus
 from bus.consumer import Work
-from bus.errors import BusError, Fenced, LogRolledBack, SessionClosed, Unavailable
+from bus.errors import BusError, CursorTrimmed, Fenced, LogRolledBack, SessionClosed, SessionErased, Unavailable
 from bus.log import Lease
 from bus.messages.extension import ExtensionMessage
 from bus.messages.message import AssistantMessage, now_ms
@@ -157,7 +157,7 @@ class Worker:
             job.is_rung = False
             lease = await session.acquire_lease(self._owner, self._seconds)
             return lease is not None and await self._hold(job, lease)
-        except SessionClosed:
+        except (SessionClosed, SessionErased):
             return True  # nothing can be said in it any more
         except LogRolledBack as error:
             _log.warning("session %s is read again from its start: %s", session.id, error)
@@ -202,6 +202,8 @@ class Worker:
                     renewed = anyio.current_time()
                     for work in tuple(job.works):
                         await self._consumer.keep(work)
+            except SessionErased:
+                break
             except (Unavailable, TimeoutError):
                 if anyio.current_time() - renewed > self._seconds:
                     break
@@ -218,7 +220,7 @@ class Worker:
                     return True
                 try:
                     await self._agent(run)
-                except (Unavailable, LogRolledBack, Fenced, SessionClosed):
+                except (Unavailable, LogRolledBack, CursorTrimmed, Fenced, SessionClosed, SessionErased):
                     raise
                 except Exception as error:  # noqa: BLE001  # a session's poison is its own
                     _log.exception("session %s: the agent failed", job.session.id)
@@ -230,6 +232,12 @@ class Worker:
                     await self._record(run, RuntimeError("the agent did nothing"), context.position)
         except Fenced:
             return False
+        except CursorTrimmed as error:
+            # No context can be made of what is left, by nobody: the user is told, as nothing else would come.
+            self._warm.pop(job.session.id, None)
+            _log.error("session %s cannot be worked on: %s", job.session.id, error)
+            await self._record(run, error, (await job.session.head()).position)
+            return True
 
     async def _record(self, run: Run, error: Exception, seen: int) -> None:
         """Say in the log that the session's agent failed. What it failed at counts as answered, and is not repeated."""

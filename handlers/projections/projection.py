@@ -14,7 +14,7 @@ from bus.envelope import START, Cursor, Envelope
 from bus.errors import LogRolledBack
 from bus.session import Session
 
-__all__ = ("Projected", "Projection", "follow", "project", "rebuild")
+__all__ = ("Projected", "Projection", "follow", "project", "project_kept", "rebuild")
 
 S = TypeVar("S")
 
@@ -67,6 +67,16 @@ async def project(session: Session, projection: Projection[S]) -> Projected[S]:
     except LogRolledBack:
         return await rebuild(session, projection)
     return now if now.position == stored.position else await _store(session, projection, now, stored.position)
+
+
+async def project_kept(session: Session, projection: Projection[S]) -> Projected[S]:
+    """The state of what is left of a log whose beginning was trimmed away. Never stored: it is not that of the log.
+
+    Raises:
+        BusError: the log could not be read.
+    """
+    head = await session.head()
+    return await _fold(session, projection, Projected(projection.initial, head.cursor_at(head.trimmed)))
 
 
 async def rebuild(session: Session, projection: Projection[S]) -> Projected[S]:

@@ -1,12 +1,13 @@
 """One line a session: what a list of sessions shows."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 from pydantic import TypeAdapter
 
 from bus.bus import Bus
 from bus.envelope import Envelope, Unreadable
-from bus.errors import MessageError
+from bus.errors import CursorTrimmed, MessageError, SessionErased
 from bus.messages.base import Frozen
 from bus.messages.events import AgentEnded, TurnStarted, parse_event
 from bus.messages.extension import ExtensionMessage
@@ -14,7 +15,8 @@ from bus.messages.lanes import Lane
 from bus.messages.message import AssistantMessage, UserMessage
 from bus.messages.turn import TurnId
 from bus.messages.usage import Usage
-from handlers.projections.projection import Projected, Projection, project
+from bus.session import Session
+from handlers.projections.projection import Projected, Projection, project, project_kept
 
 __all__ = ("SESSIONS", "SessionLine", "session_lines")
 
@@ -41,12 +43,24 @@ class SessionLine(Frozen):
 
 
 async def session_lines(bus: Bus) -> dict[str, Projected[SessionLine]]:
-    """The line of every session by its id, newest activity first.
+    """The line of every session by its id, newest activity first. Where a session's beginning was trimmed away before
+    it was counted, its line is of what is left; its head says where that begins.
 
     Raises:
         BusError: a log could not be read.
     """
-    return {head.session: await project(bus.session(head.session), SESSIONS) for head in await bus.sessions()}
+    lines: dict[str, Projected[SessionLine]] = {}
+    for head in await bus.sessions():
+        with suppress(SessionErased):  # meanwhile
+            lines[head.session] = await _line(bus.session(head.session))
+    return lines
+
+
+async def _line(session: Session) -> Projected[SessionLine]:
+    try:
+        return await project(session, SESSIONS)
+    except CursorTrimmed:
+        return await project_kept(session, SESSIONS)
 
 
 def _evolve(line: SessionLine, envelope: Envelope) -> SessionLine:

@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from bus.envelope import Cursor
 from bus.errors import BusError, CursorTrimmed, LogRolledBack
+from bus.messages.delta import Delta
 from bus.session import Session
 from handlers.ui.replies import envelope_json
 from handlers.ui.sse import HEARTBEAT, encode_frame, encode_retry
@@ -26,7 +27,8 @@ async def session_frames(session: Session, after: Cursor) -> AsyncGenerator[byte
     """The frames of one subscriber: both lanes and the live deltas after a cursor, each with its cursor as id.
 
     entry        an envelope of a lane
-    delta        a live delta, below the newest position
+    delta        a live delta, below the newest position; with `isSnapshot` all that was said of its block up to the
+                 cursor, which takes the place of what the client has of it
     gap          entries after the cursor were trimmed: `firstKept` is the next that there is, and follows
     rolledback   the log lost its end: what the client has seen may not exist; it starts anew
     failed       the bus cannot say more for now; the client comes back
@@ -37,7 +39,7 @@ async def session_frames(session: Session, after: Cursor) -> AsyncGenerator[byte
             async with aclosing(session.follow(after=after, live=True)) as envelopes:
                 async for envelope in envelopes:
                     after = envelope.cursor
-                    name = "delta" if envelope.delta else "entry"
+                    name = "delta" if envelope.delta or isinstance(envelope.message, Delta) else "entry"
                     yield encode_frame(name, envelope_json(envelope), id=str(after))
         except CursorTrimmed as gap:
             # Any status but 200 would make a browser give up for good, so the gap is told inside the stream.

@@ -200,63 +200,6 @@ async def test_a_slow_follower_falls_behind_and_catches_up_from_the_log(
         tasks.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("limit", [32, 0])
-async def test_live_pieces_come_in_order_between_the_entries(
-    server: RealServer, monkeypatch: pytest.MonkeyPatch, limit: int
-) -> None:
-    monkeypatch.setattr("bus.hub.DIRECT_LIMIT", limit)
-    async with server.bus() as bus, anyio.create_task_group() as tasks:
-        session = bus.session("s")
-        await session.publish(said("q"))
-        early = Follower(session, live=True).start(tasks)
-        unseeing = Follower(session).start(tasks)
-        await eventually(early.has(1))
-        await session.preview(piece("1"), piece("2"))
-        await session.preview(piece("3"))
-        await eventually(early.has(4))
-        late = Follower(session, live=True).start(tasks)
-        resumed = Follower(session, live=True, after=early.seen[2].cursor).start(tasks)
-        await eventually(late.has(4))
-        await eventually(resumed.has(1))
-        await session.preview(piece("4"))
-        await session.publish(told("p"))
-        await session.preview(piece("5"))
-        await session.publish(said("1 2 3 4 5"))
-        for follower, wanted in (
-            (early, ["q", "1", "2", "3", "4", "p", "5", "1 2 3 4 5"]),
-            (late, ["q", "1", "2", "3", "4", "p", "5", "1 2 3 4 5"]),
-            (resumed, ["3", "4", "p", "5", "1 2 3 4 5"]),
-            (unseeing, ["q", "p", "1 2 3 4 5"]),
-        ):
-            await eventually(follower.has(len(wanted)))
-            assert follower.words == wanted
-        cursors = [envelope.cursor for envelope in early.seen]
-        assert cursors == sorted(set(cursors))
-        assert [cursor[:2] for cursor in cursors[:5]] == [(1, 0), (1, 1), (1, 2), (1, 3), (1, 4)]
-        tasks.cancel_scope.cancel()
-
-
-@pytest.mark.parametrize("limit", [32, 0])
-async def test_an_entry_is_not_lost_between_many_live_pieces(
-    valkey: RealServer, monkeypatch: pytest.MonkeyPatch, limit: int
-) -> None:
-    monkeypatch.setattr("bus.hub.DIRECT_LIMIT", limit)
-    async with valkey.bus() as bus, valkey.bus() as other, anyio.create_task_group() as tasks:
-        ours, theirs = bus.session("s"), other.session("s")
-        follower = Follower(ours, live=True).start(tasks)
-        for n in range(60):
-            await theirs.publish(told(str(n)))
-            await theirs.preview(*[piece(f"{n}.{k}") for k in range(150 if n == 30 else 3)])
-        await eventually(lambda: "59.2" in follower.words)
-        entries = [envelope for envelope in follower.seen if not envelope.delta]
-        assert_gap_free(entries)
-        assert len(entries) == 60
-        cursors = [envelope.cursor for envelope in follower.seen]
-        assert cursors == sorted(set(cursors))
-        assert len(cursors) == 60 + 59 * 3 + 150
-        tasks.cancel_scope.cancel()
-
-
 async def test_the_hub_forgets_who_has_left(server: RealServer) -> None:
     async with server.bus() as bus:
         hub = bus._hub  # pyright: ignore[reportPrivateUsage]  # whether it forgets shows nowhere else

@@ -128,6 +128,19 @@ async def test_putting_twice_keeps_one(place: Place) -> None:
     assert await place.store.get(SHA256) == DATA
 
 
+async def test_what_was_deleted_is_missing_and_may_be_put_again(place: Place) -> None:
+    other = await place.store.put_if_absent(b"other")
+    await place.store.put_if_absent(DATA)
+    for _ in range(2):  # where there is nothing, nothing happens
+        await place.store.delete(SHA256)
+        assert await place.store.head(SHA256) is None
+    with pytest.raises(InvalidMediaKey):
+        await place.store.delete("../x")
+    assert await place.store.get(other) == b"other"
+    assert await place.store.put_if_absent(DATA) == SHA256
+    assert await place.store.get(SHA256) == DATA
+
+
 async def test_many_may_put_the_same_at_once(place: Place) -> None:
     found: list[str] = []
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, cast
 
 import anyio
 import httpx2
@@ -289,6 +289,37 @@ async def test_a_subscriber_gets_both_lanes_and_live_deltas_with_their_cursors()
     message = history[0][2]["message"]
     assert isinstance(message, dict)
     assert message["content"] == [{"type": "text", "text": "line\r\n\u2028\0 end"}]
+
+
+async def test_who_comes_late_or_back_in_the_middle_of_a_message_has_its_text_once() -> None:
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        session = bus.session("s1")
+
+        def of_m1(text: str) -> Delta:
+            return Delta(kind="text", message_id="m1", delta=text)
+
+        async def text_of(source: httpx2.EventSource, start: str, whole: str) -> tuple[str, list[str]]:
+            """The text that a client has in the end that held `start`; and the ids of what it was sent."""
+            text, ids, reader = start, list[str](), Reader(source)
+            while text != whole:
+                ((name, id, frame),) = await reader.take(1)
+                delta = cast("dict[str, str | bool]", frame["message"])
+                assert name == "delta"
+                text = ("" if delta.get("isSnapshot") else text) + str(delta["delta"])
+                ids.append(id)
+            return text, ids
+
+        await session.publish(UserMessage.text("hi"))
+        await session.preview(of_m1("Hel"), of_m1("lo "))
+        await session.publish(ExtensionMessage.of("progress"))
+        await session.preview(of_m1("you "))
+        async with client.sse("/api/sessions/s1/events?after=2") as source:  # as who joins now
+            _, ids = await text_of(source, "", "Hello you ")
+        assert [id.partition(".")[0] for id in ids] == ["2-0", "2-1"]
+        await session.preview(of_m1("there"))
+        for id, start in zip(ids, ("Hello ", "Hello you "), strict=True):
+            async with client.sse("/api/sessions/s1/events", headers={"Last-Event-ID": id}) as source:
+                await text_of(source, start, "Hello you there")
 
 
 async def test_a_stream_resumes_after_the_last_event_id_before_it_heeds_the_address() -> None:

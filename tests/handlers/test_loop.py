@@ -1,13 +1,25 @@
 """The loop: what it appends, and how it goes on from what an earlier run of it left."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
 from itertools import count
 
 import anyio
 import anyio.lowlevel
 import pytest
 
-from bus import Session, SystemMessage, ToolCallBlock, TurnId, Usage, UserMessage
+from bus import (
+    ExtensionMessage,
+    Session,
+    SessionClosed,
+    SystemMessage,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+    TurnId,
+    Usage,
+    UserMessage,
+)
 from bus.messages.delta import Delta
 from bus.messages.events import AgentEnded, AgentStarted, MessageStarted, Progress, TurnEnded, TurnStarted
 from bus.messages.message import AssistantMessage, ToolResultMessage
@@ -16,12 +28,14 @@ from bus.receipt import Receipt
 from handlers.agent.demo import demo_agent
 from handlers.agent.errors import DuplicateTool
 from handlers.agent.loop import AgentLoop
+from handlers.agent.model import ModelRequest
 from handlers.agent.run import Run
 from handlers.agent.standing import read_standing
 from handlers.agent.tool import ToolContext, ToolReply, tool
 from handlers.context import build_context
-from handlers.providers.answer import Piece
+from handlers.providers.answer import ModelEvent, Piece
 from tests.handlers.agents import (
+    SECONDS,
     Pause,
     ScriptedModel,
     Step,
@@ -438,29 +452,168 @@ async def test_a_turn_cut_before_its_first_word_is_begun_again_as_it_is() -> Non
         assert [(turn.turn_id.turn_index, turn.prompts) for turn in started] == [(0, (1,)), (0, (1, 5))]
 
 
-async def test_the_preview_of_a_lost_worker_is_ended_by_a_cut() -> None:
+async def test_what_a_lost_worker_was_saying_is_recorded_by_whoever_takes_over() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
         pause = Pause()
         lost = await take_run(session)
-        shown = Pause()
+        shown: list[Delta] = []
+        async with anyio.create_task_group() as tasks:
+            spoken = [Piece("thinking", "Hm."), Piece("text", "half a ", 1), Piece("toolCall", '{"a', 2, "add")]
+            tasks.start_soon(AgentLoop(ScriptedModel([*spoken, pause, *answer("Never.")])), lost)
+            with anyio.fail_after(SECONDS):
+                async for envelope in session.follow(live=True):
+                    if isinstance(envelope.message, Delta):
+                        shown.append(envelope.message)
+                        if envelope.message.kind == "toolCall":
+                            break
+            await session.publish(ExtensionMessage.of("progress"), wake=False)
+            await AgentLoop(ScriptedModel(answer("Whole.")))(await take_run(session))
+            pause.over.set()
+        entries = await said(session)
+        assert [text for text in entries if text.startswith("assistant")] == [
+            "assistant aborted: half a ",
+            "assistant stop: Whole.",
+        ]
+        assert entries.count("agent.started") == entries.count("agent.ended") == 1
+        started = [event for event in await events(session) if isinstance(event, MessageStarted)]
+        told = [message for message in await messages(session) if isinstance(message, AssistantMessage)]
+        assert [message.id for message in told] == [event.message_id for event in started]
+        assert {delta.message_id for delta in shown} == {told[0].id}
+        assert [delta.delta for delta in shown] == ["Hm.", "half a ", '{"a']
+        assert told[0].content == (ThinkingBlock(text="Hm."), TextBlock(text="half a "))
+        assert told[0].error_message == "the worker was lost"
+        assert await session.open_messages() == []
+        turns = [event for event in await events(session) if isinstance(event, TurnEnded)]
+        assert [(str(turn.turn_id), turn.stop_reason) for turn in turns] == [
+            ("s1.main.1#0", "aborted"),
+            ("s1.main.1#1", "stop"),
+        ]
+
+
+async def test_a_lost_worker_shows_nothing_behind_what_was_recorded_of_it() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        first, second = Pause(), Pause()
+        lost = await take_run(session)
+        async with anyio.create_task_group() as tasks:
+            model = ScriptedModel([Piece("text", "a"), first, Piece("text", "b"), second, *answer("Never.")])
+            tasks.start_soon(AgentLoop(model), lost)
+            await first.reached.wait()
+            await AgentLoop(ScriptedModel(answer("Whole.")))(await take_run(session))
+            first.over.set()
+            await second.reached.wait()
+            second.over.set()
+        assert await session.open_messages() == []
+        answers = [text for text in await said(session) if text.startswith("assistant")]
+        assert answers[-1] == "assistant stop: Whole."
+        assert answers[:-1] in ([], ["assistant aborted: a"]), "as far as it was shown before it was lost"
+
+
+async def test_a_worker_that_was_lost_before_its_first_word_leaves_a_cut() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        pause = Pause()
+        lost = await take_run(session)
         found: list[Delta] = []
         async with anyio.create_task_group() as tasks:
-            model = ScriptedModel([shown, Piece("text", "half a "), pause, *answer("Never.")])
-            tasks.start_soon(AgentLoop(model), lost)
-
-            async def go_on() -> None:
-                await pause.reached.wait()
-                await AgentLoop(ScriptedModel(answer("Whole.")))(await take_run(session))
-                pause.over.set()
-
-            tasks.start_soon(go_on)
-            found += await watch_deltas(session, shown, "agent.ended")
+            tasks.start_soon(AgentLoop(ScriptedModel([pause, *answer("Never.")])), lost)
+            await pause.reached.wait()
+            other = Pause()
+            tasks.start_soon(AgentLoop(ScriptedModel([other, *answer("Whole.")])), await take_run(session))
+            await other.reached.wait()
+            found += await watch_deltas(session, other, "agent.ended")
+            pause.over.set()
         ids = [event.message_id for event in await events(session) if isinstance(event, MessageStarted)]
         assert len(set(ids)) == 2
-        assert [delta.kind for delta in found if delta.message_id == ids[0]][-1] == "cut"
         assert "".join(delta.delta for delta in found if delta.message_id == ids[1]) == "Whole."
+        assert await session.open_messages() == []
+
+
+async def test_what_others_are_saying_is_not_recorded() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        turn = TurnId(loop_id="s1.main.1", turn_index=0)
+        for id in ("mine", "s1.main.1#0.99", "s1.main.1#0.x", "s1.main.1#1.1"):
+            await session.preview(Delta(kind="text", message_id=id, turn_id=turn, delta="x"))
+        await session.preview(Delta(kind="text", message_id="s1.main.1#0.1", delta="x"))
+        await AgentLoop(ScriptedModel(answer("Yes.")))(await take_run(session))
+        assert [text for text in await said(session) if text.startswith("assistant")] == ["assistant stop: Yes."]
+        assert len(await session.open_messages()) == 4
+
+
+async def test_a_turn_that_was_answered_meanwhile_ends_what_was_shown_of_it_by_a_cut() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        loop = AgentLoop(ScriptedModel(answer("One."), answer("Two.")))
+        await take_run(session)
+        await loop(await take_run(session))
+        turn = TurnId(loop_id="s1.main.1", turn_index=0)
+        await session.preview(Delta(kind="text", message_id="s1.main.1#0.1", turn_id=turn, delta="One"))
+        await ask(session, "and?")
+        await loop(await take_run(session))
+        assert await session.open_messages() == []
+        assert [text for text in await said(session) if text.startswith("assistant")] == [
+            "assistant stop: One.",
+            "assistant stop: Two.",
+        ]
+
+
+async def test_what_is_published_while_a_model_speaks_stands_behind_what_it_has_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("handlers.agent.preview.PAUSE_SECONDS", 3_600.0)
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        run = await take_run(session)
+
+        class Telling(ScriptedModel):
+            async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+                async with aclosing(super().stream(request)) as parts:
+                    async for event in parts:
+                        yield event
+                        await run.publish(ExtensionMessage.of("told"))
+
+        seen: list[str] = []
+        async with anyio.create_task_group() as tasks:
+            start = Pause()
+            tasks.start_soon(AgentLoop(Telling([start, *answer("Hello there!")])), run)
+            with anyio.fail_after(SECONDS):
+                async for envelope in session.follow(live=True):
+                    match envelope.message:
+                        case Delta(delta=text):
+                            seen.append(text)
+                        case ExtensionMessage(kind="agent.message.started"):
+                            start.over.set()
+                        case ExtensionMessage(kind="told"):
+                            seen.append("told")
+                        case AssistantMessage():
+                            seen.append("whole")
+                            break
+                        case _:
+                            pass
+        assert seen == ["Hel", "told", "lo there!", "told", "told", "whole"]
+
+
+async def test_the_preview_in_a_session_that_was_closed_meanwhile_is_cut() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        pause = Pause()
+        run = await take_run(session)
+        with pytest.RaisesGroup(SessionClosed):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(AgentLoop(ScriptedModel([Piece("text", "half"), pause, *answer("Never.")])), run)
+                await pause.reached.wait()
+                await session.close(reason="enough")
+                pause.over.set()
+        assert await session.open_messages() == []
 
 
 async def test_who_speaks_while_the_model_thinks_is_answered_by_the_next_loop() -> None:
@@ -517,6 +670,17 @@ class MortalRun(Run):
         return receipt
 
 
+def without_cut(entries: Sequence[str]) -> list[str]:
+    """The log without what tells how often the same was begun, and without the answer that died on its way there: what
+    was shown of that is recorded, and the next turn answers the same."""
+    kept = [text for text in entries if text != "agent.message.started"]
+    at = next((at for at, text in enumerate(kept) if text.startswith("assistant aborted")), None)
+    if at is not None:
+        assert kept[at + 1 : at + 4] == ["agent.message.ended", "agent.turn.ended", "agent.turn.started"]
+        del kept[at : at + 4]
+    return kept
+
+
 async def test_a_loop_killed_around_any_of_its_appends_is_continued_to_the_same_log() -> None:
     script = (calls(FIRST, SECOND), answer("Three."))
 
@@ -527,7 +691,7 @@ async def test_a_loop_killed_around_any_of_its_appends_is_continued_to_the_same_
         whole = bus.session("whole")
         await ask(whole)
         await agent(ScriptedModel(*script))(await take_run(whole))
-        expected = [text for text in await said(whole) if text != "agent.message.started"]
+        expected = without_cut(await said(whole))
         appends = 0
         for number in count():
             survived = 0
@@ -543,7 +707,7 @@ async def test_a_loop_killed_around_any_of_its_appends_is_continued_to_the_same_
                 answered = sum(isinstance(message, AssistantMessage) for message in await messages(session))
                 rest = ScriptedModel(*script[answered:])
                 await agent(rest)(await take_run(session))
-                assert [text for text in await said(session) if text != "agent.message.started"] == expected
+                assert without_cut(await said(session)) == expected
                 assert len(rest.requests) == len(script) - answered
             if survived == 2:
                 break

@@ -124,6 +124,48 @@ async def test_what_a_model_is_saying_grows_in_place_and_gives_way_to_the_whole_
         await expect(page.get_by_text("late")).to_have_count(0)
 
 
+async def test_who_comes_in_the_middle_of_what_a_model_is_saying_sees_all_of_it(chromium: Path) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, _):
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("Say hello"))
+        await session.preview(Delta(kind="thinking", message_id="m1", delta="polite"))
+        await session.preview(Delta(kind="text", message_id="m1", block=1, delta="Hel"))
+        # More than the page loads at first: what was said stands far above its first row.
+        await session.publish(*(ExtensionMessage.of("tick", number) for number in range(400)))
+        await session.preview(Delta(kind="text", message_id="m1", block=1, delta="lo"))
+        await open_session(page, served, "s1")
+        texts = page.locator(".preview .text")
+        await expect(texts).to_have_text(["polite", "Hello"])
+        await session.preview(Delta(kind="text", message_id="m1", block=1, delta=" there"))
+        await expect(texts).to_have_text(["polite", "Hello there"])
+
+
+async def test_a_line_cut_in_the_middle_of_what_a_model_is_saying_doubles_and_loses_nothing(chromium: Path) -> None:
+    async with (
+        temporary_bus() as bus,
+        wire_to() as wire,
+        serving(bus, allowed_hosts=[f"127.0.0.1:{wire.port}"]) as served,
+        browsing(chromium) as (page, _),
+    ):
+        wire.target = served.port
+        base = f"http://127.0.0.1:{wire.port}"
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("Count"))
+        await open_session(page, Served(bus, f"{base}/?token={TOKEN}", base, wire.port), "s1")
+        text = ""
+        for number in range(6):
+            await session.preview(Delta(kind="text", message_id="m1", delta=f"{number} "))
+            text += f"{number} "
+            await expect(page.locator(".preview .text")).to_have_text(text.strip())
+            if number % 2:  # else the last that was seen is a piece, and not an entry
+                await session.publish(ExtensionMessage.of("tick", number))
+                await until_at(page, 2 + number // 2)
+            wire.cut()
+            await session.preview(Delta(kind="text", message_id="m1", delta=f"{number}b "))
+            text += f"{number}b "
+            await expect(page.locator(".preview .text")).to_have_text(text.strip())
+
+
 async def test_a_message_that_cannot_be_sent_stays_in_the_box_and_is_said_once_later(chromium: Path) -> None:
     async with temporary_bus() as bus, browsing(chromium) as (page, _):
         async with serving(bus) as served:

@@ -5,7 +5,7 @@ import pytest
 
 from bus import TurnId, Unavailable
 from bus.messages.delta import Delta
-from handlers.agent.preview import FLUSH_CHARACTERS, open_preview
+from handlers.agent.preview import DELTA_CHARACTERS, FLUSH_CHARACTERS, LIMIT_CHARACTERS, open_preview
 from handlers.providers.answer import Piece
 from tests.handlers.agents import SECONDS, Pause
 
@@ -19,13 +19,16 @@ class Listener:
 
     def __init__(self, *, hangs: Pause | None = None, fails: bool = False) -> None:
         self.calls: list[tuple[Delta, ...]] = []
+        self.epochs: set[int | None] = set()
         self.heard = anyio.Event()
-        self._hangs, self._fails = hangs, fails
+        self._hangs, self.fails = hangs, fails
 
-    async def preview(self, *deltas: Delta) -> None:
+    async def preview(self, *deltas: Delta, epoch: int | None = None, seconds: float = 10.0) -> None:
+        del seconds
+        self.epochs.add(epoch)
         if self._hangs is not None:
             await self._hangs.wait()
-        if self._fails:
+        if self.fails:
             raise Unavailable("gone")
         self.calls.append(deltas)
         self.heard.set()
@@ -46,6 +49,15 @@ async def test_pieces_that_come_together_are_sent_together() -> None:
         ("toolCall", "{}", 2, "add"),
     ]
     assert {(d.message_id, d.turn_id) for d in deltas} == {("m1", TURN)}
+
+
+async def test_pieces_carry_the_epoch_of_the_lease_they_are_spoken_under() -> None:
+    listener = Listener()
+    async with open_preview(listener, "m1", TURN, epoch=7) as preview:
+        preview.add(Piece("text", "x"))
+        await preview.flush()
+        await preview.cut("stopped")
+    assert listener.epochs == {7}
 
 
 async def test_pieces_are_sent_while_the_model_still_speaks() -> None:
@@ -88,12 +100,55 @@ async def test_a_server_that_hangs_does_not_hold_up_the_end(monkeypatch: pytest.
     assert listener.calls == []
 
 
-async def test_what_cannot_be_shown_is_left_out() -> None:
-    async with open_preview(Listener(fails=True), "m1", TURN) as preview:
-        preview.add(Piece("text", "one"))
+async def test_where_a_piece_cannot_be_shown_nothing_is_that_comes_behind_it() -> None:
+    listener = Listener(fails=True)
+    with anyio.fail_after(SECONDS):
+        async with open_preview(listener, "m1", TURN) as preview:
+            preview.add(Piece("text", "one"))
+            await preview.flush()
+            listener.fails = False
+            preview.add(Piece("text", "two"))
+            await preview.flush()
+            await preview.cut("gone")
+    assert [[delta.kind for delta in call] for call in listener.calls] == [["cut"]]
+
+
+async def test_a_tool_call_begins_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("handlers.agent.preview.PAUSE_SECONDS", 3_600.0)
+    listener = Listener()
+    async with open_preview(listener, "m1", TURN) as preview:
+        preview.add(Piece("text", "I look."))
+        preview.add(Piece("toolCall", "", 1, "look"))
+        with anyio.fail_after(SECONDS):
+            await listener.heard.wait()
+    assert [(delta.kind, delta.delta) for delta in listener.calls[0]] == [("text", "I look."), ("toolCall", "")]
+
+
+async def test_whoever_flushes_knows_that_all_before_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("handlers.agent.preview.PAUSE_SECONDS", 3_600.0)
+    pause = Pause()
+    listener = Listener(hangs=pause)
+    async with open_preview(listener, "m1", TURN) as preview, anyio.create_task_group() as tasks:
         await preview.flush()
+        preview.add(Piece("text", "one "))
+        tasks.start_soon(preview.flush)
+        await pause.reached.wait()
         preview.add(Piece("text", "two"))
-        await preview.cut("gone")
+        pause.over.set()
+        await preview.flush()
+        assert [delta.delta for call in listener.calls for delta in call] == ["one ", "two"]
+
+
+async def test_a_long_text_is_sent_in_deltas_of_a_size_and_no_more_of_it_than_can_be_recorded() -> None:
+    listener = Listener()
+    text = "".join(chr(97 + number % 26) * 1_000 for number in range(1_000))
+    async with open_preview(listener, "m1", TURN) as preview:
+        preview.add(Piece("text", text))
+        preview.add(Piece("text", "x" * LIMIT_CHARACTERS))
+        preview.add(Piece("text", "end"))
+    deltas = [delta.delta for call in listener.calls for delta in call]
+    assert "".join(deltas) == text, "what is shown is the beginning, whatever is left out"
+    assert max(map(len, deltas)) == DELTA_CHARACTERS
 
 
 async def test_nothing_is_sent_after_the_end() -> None:

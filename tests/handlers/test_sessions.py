@@ -13,6 +13,7 @@ from bus.messages.lanes import Lane
 from bus.messages.message import AssistantMessage, UserMessage
 from bus.messages.turn import TurnId
 from bus.messages.usage import Cost, Usage
+from handlers.projections.projection import project
 from handlers.projections.sessions import SESSIONS, session_lines
 from tests.handlers.folding import fold, log_of, through_json
 
@@ -91,6 +92,24 @@ async def test_every_session_of_the_bus_has_its_line(tmp_path: Path) -> None:
             "one": ("first", 1),
             "two": ("second", 2),
         }
+
+
+async def test_a_trimmed_session_has_a_line_of_what_is_left(tmp_path: Path) -> None:
+    async with Bus.open(data_dir=tmp_path / "bus") as bus:
+        for name in ("late", "counted", "erased"):
+            await bus.session(name).publish(UserMessage.text("first"), UserMessage.text("second"))
+        await project(bus.session("counted"), SESSIONS)
+        await bus.session("late").trim(2)
+        await bus.session("counted").trim(3)
+        await bus.session("erased").erase()
+
+        lines = await session_lines(bus)
+
+        assert {name: (line.state.title, line.state.llm, line.position) for name, line in lines.items()} == {
+            "late": ("second", 1, 2),
+            "counted": ("first", 2, 2),
+        }
+        assert await bus.session("late").load_projection(SESSIONS.name, SESSIONS.version) is None
 
 
 def test_an_entry_that_cannot_be_read_is_counted_and_has_no_time() -> None:

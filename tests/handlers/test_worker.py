@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from bus import Bus, Session, ToolCallBlock, UserMessage
+from bus import Bus, Cursor, Session, ToolCallBlock, UserMessage
 from bus.messages.delta import Delta
 from bus.messages.events import AgentStarted
 from bus.messages.message import AssistantMessage
@@ -258,7 +258,10 @@ async def test_the_session_of_a_killed_process_goes_on_elsewhere() -> None:
         async with working(bus, load_agent("handlers.agent.demo:agent"), lease_seconds=1):
             await wait_for(session, "agent.ended")
         entries = await said(session)
-        assert [text for text in entries if text.startswith(("user", "assistant", "result"))] == [
+        spoken = [text for text in entries if text.startswith(("user", "assistant", "result"))]
+        # What it was saying as it was killed is in the log, as far as it was shown.
+        assert spoken.pop(1).startswith("assistant aborted: ")
+        assert spoken == [
             "user: What is 17 × 23?",
             "assistant toolUse: <calculate>",
             "result: 391",
@@ -369,3 +372,53 @@ def test_what_is_missing_of_an_agent_is_named(target: str, reason: str) -> None:
     with pytest.raises(AgentNotFound) as caught:
         load_agent(target)
     assert reason in caught.value.reason
+
+
+async def test_a_question_whose_context_was_trimmed_is_answered_with_the_reason() -> None:
+    async with fresh_server() as (bus, socket):
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("first"), wake=False)
+        await session.publish(UserMessage.text("second"), wake=False)
+        await session.trim(2)
+        await ask(session, "third?")
+        async with working(bus, AgentLoop(Echo())):
+            with anyio.fail_after(SECONDS):
+                failed = (await anext(session.follow(after=Cursor(3)))).message
+            await nothing_pending(socket)
+            assert isinstance(failed, AssistantMessage)
+            assert failed.stop_reason == "error"
+            assert "CursorTrimmed" in (failed.error_message or "")
+
+
+async def test_a_worker_that_knows_the_context_goes_on_after_a_trim() -> None:
+    async with fresh_server() as (bus, socket):
+        session = bus.session("s1")
+        async with working(bus, AgentLoop(Echo())):
+            await ask(session)
+            await wait_for(session, "agent.ended")
+            await nothing_pending(socket)
+            position = (await session.head()).position
+            await session.trim(position + 1)
+            await ask(session, "again?")
+            with anyio.fail_after(SECONDS):
+                async for envelope in session.follow(after=Cursor(position)):
+                    if isinstance(envelope.message, AssistantMessage):
+                        assert envelope.message.text_content() == "Yes."
+                        break
+
+
+async def test_a_worker_lets_go_of_a_session_that_is_erased() -> None:
+    pause = Pause()
+    async with fresh_server() as (bus, socket):
+        session = bus.session("s1")
+        await ask(session)
+        model = ScriptedModel([pause, *answer("Yes.")], answer("No."))
+        async with working(bus, AgentLoop(model), lease_seconds=0.3):
+            await pause.reached.wait()
+            await session.erase()
+            await nothing_pending(socket)
+            await ask(
+                bus.session("s2")
+            )  # which nobody would answer, were the worker gone; and it ends, not stuck in s1
+            await wait_for(bus.session("s2"), "agent.ended")
+        assert (await session.head()).is_erased

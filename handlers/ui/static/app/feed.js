@@ -157,8 +157,9 @@ export class Feed {
 
   #addDelta(entry) {
     const place = [entry.position, entry.delta];
-    if (!isAfter(place, this.#cursor)) return;
-    this.#cursor = place;
+    // A snapshot tells again what stands before our cursor, for one that begins there.
+    if (!isAfter(place, this.#cursor) && !entry.message.isSnapshot) return;
+    if (isAfter(place, this.#cursor)) this.#cursor = place;
     this.previews.add(entry.message);
     this.#draw();
   }

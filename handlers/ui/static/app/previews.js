@@ -11,7 +11,7 @@ export class Previews {
     return [...this.#open.values()];
   }
 
-  /** A live delta. One that comes after its whole message changes nothing. */
+  /** A live delta: a piece to append, or all of its block so far. One that comes after its message changes nothing. */
   add(delta) {
     if (this.#landed.has(delta.messageId)) return;
     const before = this.#open.get(delta.messageId) ?? {
@@ -29,7 +29,7 @@ export class Previews {
       const at = delta.block ?? 0;
       const block = before.blocks[at] ?? { kind: delta.kind, name: null, text: "" };
       after.blocks = [...before.blocks];
-      after.blocks[at] = { ...block, name: delta.toolName ?? block.name, text: block.text + (delta.delta ?? "") };
+      after.blocks[at] = { ...block, name: delta.toolName ?? block.name, text: (delta.isSnapshot ? "" : block.text) + (delta.delta ?? "") };
     }
     this.#open.set(delta.messageId, after);
   }

@@ -1,0 +1,82 @@
+"""Who still needs a session's entries: the registry that a trim looks into.
+
+| field | whose | value |
+|---|---|---|
+| r:<name> | a reader that asked to be waited for | its cursor |
+| p:<name>@<version> | a stored projection | the position it was folded up to |
+| f:<session> | a fork that shares the entries | the position it needs nothing up to |
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, cast
+
+from bus.envelope import START, Cursor
+from bus.errors import InvalidCursor, InvalidName, LogRolledBack, SessionErased
+from bus.log import Script
+
+if TYPE_CHECKING:
+    from bus.log import Log
+
+__all__ = ("check_name", "checkpoints", "drop_checkpoint", "drop_projection", "load_checkpoint", "save_checkpoint")
+
+_CHECKPOINT, _DROP = Script("checkpoint"), Script("drop")
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+def check_name(name: str) -> str:
+    """The name of a reader or a projection, if it is one.
+
+    Raises:
+        InvalidName: it does not match `[A-Za-z0-9_.-]{1,64}`.
+    """
+    if _NAME.fullmatch(name) is None:
+        raise InvalidName(name)
+    return name
+
+
+async def save_checkpoint(log: Log, session: str, name: str, cursor: Cursor, *, rewind: bool) -> bool:
+    """See `Session.save_checkpoint`."""
+    names = (log.keys.head(session), log.keys.checkpoints(session))
+    arguments = (f"r:{check_name(name)}", *cursor, str(cursor), "1" if rewind else "")
+    answer, _, found = cast("bytes", await log.run(_CHECKPOINT, names, arguments)).decode().partition(" ")
+    match answer:
+        case "erased":
+            raise SessionErased(session)
+        case "lost":
+            raise LogRolledBack(session, cursor.position, int(found))
+        case _:
+            return answer == "saved"
+
+
+async def load_checkpoint(log: Log, session: str, name: str) -> Cursor | None:
+    """See `Session.load_checkpoint`."""
+    value = cast("bytes | None", await log.call("HGET", log.keys.checkpoints(session), f"r:{check_name(name)}"))
+    return None if value is None else _cursor(value)
+
+
+async def drop_checkpoint(log: Log, session: str, name: str) -> bool:
+    """See `Session.drop_checkpoint`."""
+    return await log.call("HDEL", log.keys.checkpoints(session), f"r:{check_name(name)}") == 1
+
+
+async def drop_projection(log: Log, session: str, name: str, version: int) -> bool:
+    """See `Session.drop_projection`."""
+    names = (log.keys.projection(session, name, version), log.keys.checkpoints(session))
+    return await log.run(_DROP, names, (f"p:{name}@{version}",)) != 0
+
+
+async def checkpoints(log: Log, session: str) -> dict[str, Cursor]:
+    """See `Session.checkpoints`."""
+    flat = cast("list[bytes]", await log.call("HGETALL", log.keys.checkpoints(session)))
+    pairs = zip(flat[::2], flat[1::2], strict=True)
+    return {name.decode(errors="replace"): _cursor(value) for name, value in sorted(pairs)}
+
+
+def _cursor(value: bytes) -> Cursor:
+    try:
+        return Cursor.parse(value.decode(errors="replace"))
+    except InvalidCursor:  # somebody else wrote it; a trim takes it for the beginning too
+        return START

@@ -1,0 +1,94 @@
+"""Trim: take the oldest entries of a session out of both lanes, once nobody needs them any more.
+
+It goes step by step, so that a long one never holds the server. Each step is complete in itself: the head and the
+streams agree at every moment, and a trim that is cut off has trimmed less.
+"""
+
+from __future__ import annotations
+
+import json
+from secrets import token_urlsafe
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from bus.codec import VERSION
+from bus.errors import ForgedEntry, SessionErased, TrimRefused
+from bus.log import INDEX_LENGTH, Script
+from bus.messages.lanes import Lane
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bus.log import Log
+
+__all__ = ("TRIMMED", "Trimmed", "trim")
+
+TRIMMED = "session.trimmed"
+"""the kind of the note that a forced trim leaves in the extension lane"""
+
+SET_ASIDE_ATTEMPTS = 3
+"""How often a step tries again after what others wrote was set aside."""
+
+_TRIM = Script("trim")
+
+_FARTHEST = 10**15
+"""numbers in a script are exact up to here; no session has so many entries"""
+
+
+class Trimmed(NamedTuple):
+    """What a trim took, or would take."""
+
+    entries: int
+    """of both lanes"""
+    size_bytes: int
+    """of their messages' JSON"""
+    first_kept: int
+    """the first position that is left, whether it is there already or not"""
+    holders: Mapping[str, int]
+    """who still needed some of it, as `TrimRefused` names them: passed by force, or what a trim would be refused for.
+    Where somebody came to need it while the trim was under way, it ended before `first_kept` got where it was to"""
+
+
+class _Answer(NamedTuple):
+    outcome: str
+    keep: int
+    trimmed: int
+    entries: int
+    bytes: int
+    holders: dict[str, int]
+
+
+async def trim(log: Log, session: str, before: int, *, force: bool = False, dry_run: bool = False) -> Trimmed:
+    """See `Session.trim`."""
+    mode = "look" if dry_run else "force" if force else "trim"
+    keep, looked, entries, size, attempts = min(max(before, 1), _FARTHEST), 0, 0, 0, 0
+    holders: dict[str, int] = {}
+    while True:
+        answer = await _step(log, session, mode=mode, keep=keep, start=looked + 1, told=holders)
+        if answer.outcome == "erased":
+            raise SessionErased(session)
+        if answer.outcome == "forged":
+            ids = await log.set_aside(session, Lane.EXTENSION)
+            attempts += 1
+            if attempts > SET_ASIDE_ATTEMPTS:
+                raise ForgedEntry(f"{session}:{Lane.EXTENSION}", f"{ids}", "in the way of the note of a trim")
+            continue
+        holders |= answer.holders
+        if answer.outcome == "held" and not entries:
+            raise TrimRefused(session, answer.keep, answer.holders)
+        keep, looked, entries, size = answer.keep, answer.trimmed, entries + answer.entries, size + answer.bytes
+        if answer.outcome == "held" or answer.trimmed >= keep - 1:
+            return Trimmed(entries, size, answer.trimmed + 1, holders)
+
+
+async def _step(log: Log, session: str, *, mode: str, keep: int, start: int, told: Mapping[str, int]) -> _Answer:
+    keys = log.keys
+    bucket = keys.bucket(session)
+    names = (
+        keys.head(session),
+        keys.lane(session, Lane.LLM),
+        keys.lane(session, Lane.EXTENSION),
+        *(keys.checkpoints(session), keys.index(bucket), keys.sessions(bucket)),
+    )
+    fresh = token_urlsafe(6), token_urlsafe(6)
+    reply = await log.run(_TRIM, names, (session, keep, mode, start, fresh[0], VERSION, INDEX_LENGTH, fresh[1], *told))
+    return _Answer(**json.loads(cast("bytes", reply)))

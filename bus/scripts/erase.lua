@@ -1,0 +1,32 @@
+-- Begin to erase a session: put the tombstone in the place of its head, and wake who waits for what comes.
+--
+-- KEYS  1 head hash · 2 LLM stream · 3 extension stream · 4 checkpoints hash · 5 index stream · 6 sessions hash
+-- ARGV  1 session id · 2 "1" to do it although forks share its entries · 3 index length
+--
+-- Gives "held" and the forks that share its entries, and then nothing was done; else "erased". From then on nobody can
+-- write to the session, and what is left of it can be taken away step by step. A repeat changes nothing.
+--
+-- The head of a fork keeps its `parent` until the last step, in which the parent is told to keep nothing for it.
+
+local head = redis.call('HMGET', KEYS[1], 'state', 'position', 'bytes', 'parent')
+if head[1] == 'erased' then return { 'erased' } end
+local forks = { 'held' }
+for _, name in ipairs(redis.call('HKEYS', KEYS[4])) do
+  if string.sub(name, 1, 2) == 'f:' then forks[#forks + 1] = string.sub(name, 3) end
+end
+if #forks > 1 and ARGV[2] ~= '1' then return forks end
+redis.call('HGET', KEYS[6], ARGV[1]) -- ends the step here where that key is not of its type
+
+redis.call('UNLINK', KEYS[1]) -- the first write is one that a server without memory takes; it then takes the others too
+redis.call('HSET', KEYS[1], 'state', 'erased')
+if head[4] then redis.call('HSET', KEYS[1], 'parent', head[4]) end
+redis.call('HDEL', KEYS[6], ARGV[1])
+if tonumber(head[3] or 0) > 0 then redis.call('HINCRBY', KEYS[6], ':bytes', -tonumber(head[3])) end
+
+-- A blocked read of a stream is not told that the stream went: it gets an entry, looks at the head, and finds this.
+local position = tonumber(head[2] or 0)
+if position > 0 then
+  for lane = 2, 3 do redis.pcall('XADD', KEYS[lane], (position + 1) .. '-0', 'h', '', 'm', '') end
+  redis.pcall('XADD', KEYS[5], 'MAXLEN', '~', ARGV[3], '*', 's', ARGV[1], 'z', position .. '', 'w', '')
+end
+return { 'erased' }

@@ -1,0 +1,205 @@
+-- Take the oldest entries of a session out of both lanes: one step of a trim, complete in itself.
+--
+-- KEYS  1 head hash · 2 LLM stream · 3 extension stream · 4 checkpoints hash · 5 index stream · 6 sessions hash
+-- ARGV  1 session id · 2 the first position to keep · 3 "trim", "force" or "look", which changes nothing · 4 position to
+--       look from, for "look" · 5 a token of this step, never used before · 6 entry version · 7 index length · 8 a token
+--       for an incarnation, never used before · then the names of holders that a note of this trim told of already
+--
+-- Gives JSON: {outcome "erased" | "forged" | "held" | "done", keep (the first position to keep, not beyond the next one),
+-- trimmed (the highest position that is gone), entries, bytes, holders {name: position}}. With "held", and with
+-- "forged", where somebody else has written above the session's end, nothing was done. A repeat of the last step, after
+-- a lost answer, gives what the first gave.
+--
+-- Holders are who still needs something below the first position to keep: the checkpoints, unless the archive has it,
+-- and "g:<group>" for each consumer group that has not handled work of this session. By force they are passed, and in the
+-- same step a note in the extension lane names them.
+
+local STEP, STEP_BYTES, CHUNK, PAGE = 1000, 8388608, 25, 500
+local LANES, FIELDS = { 2, 3 }, { [2] = 'trimmed_llm', [3] = 'trimmed_ext' }
+local call, match, min, max = redis.call, string.match, math.min, math.max
+local session, keep, mode = ARGV[1], tonumber(ARGV[2]), ARGV[3]
+local now_trimmed, position, bytes, state, archived, lost, last_step
+do
+  local head = call('HMGET', KEYS[1], 'trimmed', 'position', 'bytes', 'state', 'archived', FIELDS[2], FIELDS[3], 'trim')
+  now_trimmed, position, bytes = tonumber(head[1] or 0), tonumber(head[2] or 0), tonumber(head[3] or 0)
+  state, archived, last_step = head[4], tonumber(head[5] or 0), head[8]
+  lost = { [2] = tonumber(head[6] or now_trimmed), [3] = tonumber(head[7] or now_trimmed) }
+end
+
+keep = min(keep, position + 1)
+do -- a repeat of the last step
+  local token, numbers = match(last_step or '', '^(%S+) (.*)$')
+  last_step = nil
+  if token == ARGV[5] then
+    local kept, gone, entries, size = match(numbers, '^(%d+) (%d+) (%d+) (%d+)$')
+    keep, last_step = tonumber(kept), { tonumber(entries), tonumber(size) }
+    now_trimmed = tonumber(gone)
+  end
+end
+
+local function answer(outcome, entries, size, holders)
+  return cjson.encode({
+    outcome = outcome, keep = keep, trimmed = now_trimmed, entries = entries or 0, bytes = size or 0, holders = holders or {},
+  })
+end
+
+if state == 'erased' then return answer('erased') end
+
+local function fields_of(entry)
+  local found = {}
+  for i = 1, #entry[2], 2 do found[entry[2][i]] = entry[2][i + 1] end
+  return found
+end
+
+local function is_after(id, other)
+  local ms, n = match(id, '^(%d+)-(%d+)$')
+  local other_ms, other_n = match(other, '^(%d+)-(%d+)$')
+  if ms == other_ms then return tonumber(n) > tonumber(other_n) end
+  return tonumber(ms) > tonumber(other_ms)
+end
+
+local function named(list)
+  local found = {}
+  for i = 1, #list, 2 do found[list[i]] = list[i + 1] end
+  return found
+end
+
+-- The entries that a pointer stands for begin behind those of the pointer of this session before it.
+local function position_before(pointer)
+  local before = '(' .. pointer
+  while true do
+    local page = call('XREVRANGE', KEYS[5], before, '-', 'COUNT', PAGE)
+    for _, entry in ipairs(page) do
+      local fields = fields_of(entry)
+      if fields.s == session then return tonumber(fields.z or 0) or 0 end
+    end
+    if #page < PAGE then return 0 end
+    before = '(' .. page[PAGE][1]
+  end
+end
+
+local function is_work(entry)
+  local fields = fields_of(entry)
+  return fields.s == session and (fields.w or '') ~= ''
+end
+
+-- Up to which position a group has surely handled this session; nil if nothing of it waits there. Where pointers fell
+-- off the index before the group was done with them, nobody knows whose they were, and it may be all.
+local function handled_by(group, index)
+  local first = '-'
+  while true do
+    local pending = call('XPENDING', KEYS[5], group.name, first, '+', PAGE)
+    for _, item in ipairs(pending) do
+      local entry = call('XRANGE', KEYS[5], item[1], item[1])[1]
+      if not entry then return 0 end
+      if is_work(entry) then return position_before(item[1]) end
+    end
+    if #pending < PAGE then break end
+    first = '(' .. pending[PAGE][1]
+  end
+  local delivered = group['last-delivered-id']
+  if not is_after(index['last-generated-id'], delivered) then return nil end
+  local oldest = call('XRANGE', KEYS[5], '-', '+', 'COUNT', 1)[1]
+  if index['entries-added'] > index.length and (not oldest or is_after(oldest[1], delivered)) then return 0 end
+  while true do
+    local page = call('XRANGE', KEYS[5], '(' .. delivered, '+', 'COUNT', PAGE)
+    for _, entry in ipairs(page) do
+      if is_work(entry) then return position_before(entry[1]) end
+    end
+    if #page < PAGE then return nil end
+    delivered = page[PAGE][1]
+  end
+end
+
+local holders, is_held = {}, false
+do
+  local function hold(name, at)
+    holders[string.gsub(name, '[^\32-\126]', function(c) return string.format('%%%02X', string.byte(c)) end)] = at
+    is_held = true
+  end
+  local checkpoints = call('HGETALL', KEYS[4])
+  for i = 1, #checkpoints, 2 do
+    local at = tonumber(match(checkpoints[i + 1], '^%d+')) or 0
+    if max(at, archived) < keep - 1 then hold(checkpoints[i], at) end
+  end
+  if call('EXISTS', KEYS[5]) == 1 then
+    local index = named(call('XINFO', 'STREAM', KEYS[5]))
+    for _, info in ipairs(call('XINFO', 'GROUPS', KEYS[5])) do
+      local group = named(info)
+      local at = handled_by(group, index)
+      if at and at < keep - 1 then hold('g:' .. group.name, at) end
+    end
+  end
+end
+if last_step then return answer('done', last_step[1], last_step[2], holders) end
+if is_held and mode == 'trim' then return answer('held', 0, 0, holders) end
+
+-- What this step takes: whole positions, a bounded number of entries and of bytes. Where nothing stands, as below a
+-- fork's own entries, no step is needed.
+local from = mode == 'look' and max(tonumber(ARGV[4]), now_trimmed + 1) or now_trimmed + 1
+local oldest = keep
+for _, lane in ipairs(LANES) do
+  local entry = call('XRANGE', KEYS[lane], from .. '-0', '+', 'COUNT', 1)[1]
+  if entry then oldest = min(oldest, tonumber(match(entry[1], '^%d+'))) end
+end
+local at, last, entries, size = max(from, oldest), min(keep - 1, max(from, oldest) + STEP - 1), 0, 0
+while at <= last and size < STEP_BYTES do
+  local to = min(at + CHUNK - 1, last)
+  for _, lane in ipairs(LANES) do
+    for _, entry in ipairs(call('XRANGE', KEYS[lane], at .. '-0', to .. '-18446744073709551615')) do
+      if match(entry[1], '-0$') then -- what others put below a position was never counted
+        entries = entries + 1
+        if entry[2][3] == 'm' then size = size + #entry[2][4] end
+        lost[lane] = tonumber(match(entry[1], '^%d+'))
+      end
+    end
+  end
+  at = to + 1
+end
+if at <= from then return answer('done', 0, 0, holders) end
+if mode == 'look' then
+  now_trimmed = at - 1
+  return answer('done', entries, size, holders)
+end
+
+local untold, must_note = {}, false
+for name, place in pairs(holders) do untold[name], must_note = place, true end
+if must_note then
+  for i = 9, #ARGV do untold[ARGV[i]] = nil end
+  must_note = next(untold) ~= nil
+end
+if must_note and call('EXISTS', KEYS[3]) == 1 then
+  local highest = named(call('XINFO', 'STREAM', KEYS[3]))['last-generated-id']
+  if is_after(highest, position .. '-0') then return answer('forged') end
+end
+call('HGET', KEYS[6], ':bytes') -- ends the step here, before its first write, where that key is not of its type
+
+now_trimmed = at - 1
+for _, lane in ipairs(LANES) do call('XTRIM', KEYS[lane], 'MINID', '=', at .. '-0') end
+local left = max(bytes - size, 0)
+local change = left - bytes
+call('HSET', KEYS[1], 'trimmed', now_trimmed, FIELDS[2], lost[2], FIELDS[3], lost[3])
+
+if must_note then
+  local clock = call('TIME')
+  local now = clock[1] .. string.format('%03d', math.floor(clock[2] / 1000))
+  local data = cjson.encode({ before = keep, forced = true, passed = untold })
+  local note = '{"role":"extension","kind":"session.trimmed","data":' .. data .. '}'
+  -- As in publish.lua: the first append after another server process took over begins an incarnation.
+  local run = string.sub(match(call('INFO', 'server'), 'run_id:(%x+)'), 1, 12)
+  local past = call('HMGET', KEYS[1], 'run', 'incarnations')
+  if past[1] ~= run then
+    local all = (past[2] and past[2] .. ' ' or '') .. ARGV[8] .. ':' .. position
+    local _, count = string.gsub(all, ' ', '')
+    if count >= 64 then all = match(all, '^%S+ (.*)$') end
+    call('HSET', KEYS[1], 'run', run, 'incarnation', ARGV[8], 'incarnations', all)
+  end
+  position = position + 1
+  call('XADD', KEYS[3], position .. '-0', 'h', ARGV[6] .. ' ' .. now .. ' log', 'm', note)
+  call('XADD', KEYS[5], 'MAXLEN', '~', ARGV[7], '*', 's', session, 'z', position .. '', 'w', '')
+  left, change = left + #note, change + #note
+  call('HSET', KEYS[1], 'position', position, 'updated', now)
+end
+call('HSET', KEYS[1], 'bytes', left, 'trim', table.concat({ ARGV[5], keep, now_trimmed, entries, size }, ' '))
+call('HINCRBY', KEYS[6], ':bytes', change)
+return answer('done', entries, size, holders)

@@ -1,0 +1,22 @@
+-- Take deltas of messages that have ended out of the live stream. Safe to repeat.
+--
+-- KEYS  1 head hash · 2 live stream
+-- ARGV  ids of deltas
+--
+-- Gives how many bytes are left. The head's field `live` is described in preview.lua.
+
+local call = redis.call
+local ENTRY_BYTES = 64
+local last, bytes = string.match(call('HGET', KEYS[1], 'live') or '', '^(%S+) (%d+)$')
+if not last then return 0 end
+bytes = tonumber(bytes)
+for _, id in ipairs(ARGV) do
+  local entry = call('XRANGE', KEYS[2], id, id)[1]
+  if entry then
+    bytes = bytes - #entry[2][4] - ENTRY_BYTES
+    call('XDEL', KEYS[2], id)
+  end
+end
+if bytes < 0 then bytes = 0 end
+call('HSET', KEYS[1], 'live', last .. ' ' .. string.format('%d', bytes))
+return bytes

@@ -1,0 +1,55 @@
+"""What a worker was saying when it was lost: whoever takes its session over records it, so that its preview ends."""
+
+import logging
+
+from bus.errors import MessageTooLarge
+from bus.live import OpenMessage
+from bus.messages.message import AssistantMessage, now_ms
+from bus.messages.turn import TurnId
+from handlers.agent.draft import cut_content
+from handlers.agent.preview import Preview
+from handlers.agent.recording import is_of_earlier_lease, record_answer
+from handlers.agent.run import Run
+from handlers.agent.standing import read_standing
+
+__all__ = ("LOST", "record_lost")
+
+LOST = "the worker was lost"
+
+_log = logging.getLogger(__name__)
+
+
+async def record_lost(run: Run) -> None:
+    """Put into the log what was said of answers whose speakers held the session's lease before us.
+
+    They cannot say more: the server refuses previews and publishes under a lease that was taken over. As with a worker
+    that was stopped, the loop is not over; its next turn answers the same. Cancelled, or run again after a crash, it
+    goes on where it was.
+
+    Raises:
+        Fenced: the lease is lost.
+        BusError: the log cannot be read or refuses.
+    """
+    for spoken in await run.session.open_messages():
+        if spoken.turn_id is not None and is_of_earlier_lease(run, spoken.turn_id, spoken.message_id):
+            _log.info("session %s: records what %s said until it was lost", run.session.id, spoken.message_id)
+            await _record(run, spoken, spoken.turn_id)
+
+
+async def _record(run: Run, spoken: OpenMessage, turn_id: TurnId) -> None:
+    context = await run.context.refresh()
+    message = AssistantMessage(
+        content=cut_content((block.kind, block.delta) for block in spoken.blocks),
+        stop_reason="aborted",
+        error_message=LOST,
+        timestamp=now_ms(),
+    )
+    # Where all was answered meanwhile, what was said is recorded and the loop is over.
+    is_cut = read_standing(context).has_work
+    try:
+        receipt = await record_answer(run, context, turn_id, message, is_cut=is_cut, message_id=spoken.message_id)
+    except MessageTooLarge as error:
+        message = message.model_copy(update={"content": (), "error_message": f"{LOST}; {error}"})
+        receipt = await record_answer(run, context, turn_id, message, is_cut=is_cut, message_id=spoken.message_id)
+    if receipt.is_duplicate:  # the turn has another answer, so this one has no place in the log
+        await Preview(run.session, spoken.message_id, turn_id, epoch=run.lease.epoch).cut(LOST)

@@ -1,0 +1,409 @@
+"""What is left of an erased session: a tombstone, and what everybody is told who asks for it. On every server."""
+
+import hashlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+
+from bus import (
+    START,
+    AssistantMessage,
+    Bus,
+    Cursor,
+    Delta,
+    DirectoryMedia,
+    Envelope,
+    EraseRefused,
+    ImageBlock,
+    MediaMissing,
+    MediaRef,
+    Session,
+    SessionErased,
+    Unavailable,
+    UserMessage,
+)
+from bus.connection import Argument, LinkPool, Reply, Server
+from bus.erasure import erase
+from bus.keys import Keys
+from bus.log import Log, Script
+from bus.messages.lanes import Lane
+from tests.contract.said import read, said, told, words
+from tests.contract.test_consumer import take
+from tests.servers import RealServer, eventually
+
+CANARY = "canary-5e1f"
+
+
+def everything(server: RealServer) -> dict[str, str]:
+    """Every key, with all that it holds as text."""
+    found: dict[str, str] = {}
+    with server.talk() as say:
+        for key in cast("list[str]", say("KEYS", "*")):
+            match say("TYPE", key):
+                case "string":
+                    found[key] = str(say("GET", key))
+                case "hash":
+                    found[key] = str(say("HGETALL", key))
+                case "stream":
+                    found[key] = str(say("XRANGE", key, "-", "+"))
+                case kind:
+                    raise AssertionError(kind)
+    return found
+
+
+def traces(server: RealServer) -> list[str]:
+    """The keys that tell of the canary."""
+    return [key for key, value in everything(server).items() if CANARY in key or CANARY in value]
+
+
+def owned(server: RealServer, session: str) -> list[str]:
+    """The keys of a session."""
+    return sorted(key.partition(f":s:{session}:")[2] for key in everything(server) if f":s:{session}:" in key)
+
+
+async def leave_traces(bus: Bus, server: RealServer, name: str = "s") -> None:
+    """A session with something everywhere."""
+    session, keys = bus.session(name), Keys()
+    await session.publish(said(CANARY), told(CANARY), key=CANARY)
+    await session.publish(said("b"))
+    await session.preview(Delta(kind="text", message_id=CANARY, delta=CANARY))
+    assert await session.acquire_lease(CANARY, 60)
+    await session.save_projection(CANARY, 1, CANARY.encode(), cursor=Cursor(2), expected=0)
+    await session.save_projection(CANARY, 12, CANARY.encode(), cursor=Cursor(2), expected=0)
+    await session.save_checkpoint(CANARY, Cursor(1))
+    server.do("XADD", keys.lane(name, Lane.LLM), "9-0", CANARY, CANARY)  # is set aside by the next
+    await session.publish(said(CANARY))
+    assert CANARY in str(server.do("XRANGE", keys.forged(keys.bucket(name)), "-", "+"))
+    server.do("XADD", keys.rebuilt(name, Lane.LLM), "9-0", CANARY, CANARY)  # as a crash might leave it
+    await take(bus.consumer("workers", "w"), 2, ack=False)
+
+
+async def test_nothing_of_an_erased_session_is_left_on_the_server(server: RealServer) -> None:
+    async with server.bus() as bus:
+        others = ("t", next(f"o{n}" for n in range(10_000) if Keys().bucket(f"o{n}") == Keys().bucket("s")))
+        for other in others:
+            await bus.session(other).publish(said("x"), told("y"))
+        before = {key: value for key, value in everything(server).items() if any(f":s:{o}:" in key for o in others)}
+        await leave_traces(bus, server)
+        assert len(traces(server)) >= 8
+        await bus.session("s").erase()
+        assert traces(server) == []
+        assert owned(server, "s") == ["head"]
+        assert server.do("HGETALL", Keys().head("s")) == ["state", "erased"]
+        index = Keys().index(Keys().bucket("s"))
+        assert "'s', 's'" not in str(server.do("XRANGE", index, "-", "+"))
+        for pending in cast("list[list[str]]", server.do("XPENDING", index, "workers", "-", "+", "99")):
+            assert server.do("XRANGE", index, pending[0], pending[0]) != []
+        # What others have is as it was.
+        after = everything(server)
+        assert {key: after[key] for key in before} == before
+        assert sorted(head.session for head in await bus.sessions()) == sorted(others)
+        assert await words(bus.session(others[1])) == ["x", "y"]
+        counted = sum(head.size_bytes for head in await bus.sessions())
+        fields = [server.do("HGET", Keys().sessions(bucket), ":bytes") for bucket in range(Keys().buckets)]
+        assert sum(int(str(field or 0)) for field in fields) == counted
+
+
+async def test_the_servers_file_forgets_it_once_it_is_rewritten(server: RealServer) -> None:
+    server.do("CONFIG", "SET", "aof-use-rdb-preamble", "no")  # so that the file can be read
+
+    def is_in_file() -> bool:
+        return any(CANARY.encode() in path.read_bytes() for path in server.directory.rglob("*") if path.is_file())
+
+    def is_at_rest() -> bool:
+        info = str(server.do("INFO", "persistence"))
+        return "aof_rewrite_in_progress:0" in info and "aof_rewrite_scheduled:0" in info
+
+    async with server.bus() as bus:
+        await leave_traces(bus, server)
+        await bus.session("s").erase()
+        assert is_in_file()
+        await bus.session("s").erase(rewrite=True)
+        await eventually(is_at_rest)
+        assert not is_in_file()
+
+
+async def test_whoever_comes_late_is_told(server: RealServer) -> None:
+    async with server.bus() as bus, server.bus() as other:
+        session, late = bus.session("s"), other.session("s")
+        await session.publish(said("a"), key="k")
+        await late.publish(said("b"))
+        lease = await session.acquire_lease("w", 60)
+        assert lease is not None
+        cursor = (await session.head()).cursor
+        await session.erase()
+        steps: list[Callable[[], Awaitable[object]]] = []
+        for who in (session, late):
+            steps += [
+                partial(who.publish, said("c")),
+                partial(who.publish, said("a"), key="k"),
+                partial(who.publish, said("c"), epoch=1, expected=2),
+                who.close,
+                who.reopen,
+                partial(who.preview, Delta(kind="text", message_id="m", delta="x")),
+                partial(who.acquire_lease, "w", 60),
+                partial(who.renew_lease, lease, 60),
+                partial(who.release_lease, lease),
+                partial(who.save_projection, "p", 1, b"", cursor=START, expected=0),
+                partial(who.save_checkpoint, "r", START),
+                *(
+                    partial(anext, ask(after=after))
+                    for ask in (who.read, who.follow)
+                    for after in (START, Cursor(1), cursor, Cursor(99))
+                ),
+            ]
+        for step in steps:
+            with pytest.raises(SessionErased) as caught:
+                await step()
+            assert caught.value.session == "s"
+        assert isinstance(await late.try_publish(said("c")), SessionErased)
+        assert (await late.head()).is_erased
+        assert await late.load_projection("p", 1) is None
+        assert await late.open_messages() == []
+        assert owned(server, "s") == ["head"]
+        assert await bus.sessions() == []
+        await bus.session("t").publish(said("others go on"))
+
+
+@pytest.mark.parametrize("others", [0, 40], ids=["by their own streams", "by the index"])
+async def test_who_follows_at_this_moment_is_told(server: RealServer, others: int) -> None:
+    told_of: list[str] = []
+    seen: list[Envelope] = []
+
+    async def follow(session: Session, *, live: bool) -> None:
+        try:
+            async for envelope in session.follow(live=live):
+                seen.append(envelope)  # noqa: PERF401  seen while it grows
+        except SessionErased as error:
+            told_of.append(error.session)
+
+    async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
+        await other.session("s").publish(said("a"))
+        for live in (True, False):
+            tasks.start_soon(partial(follow, bus.session("s"), live=live))
+        for number in range(others):
+            await bus.session(f"o{number}").publish(said("a"))
+            tasks.start_soon(partial(follow, bus.session(f"o{number}"), live=False))
+        await eventually(lambda: len(seen) == 2 + others)
+        await other.session("s").erase()
+        await eventually(lambda: told_of == ["s", "s"])
+        for number in range(others):
+            await other.session(f"o{number}").publish(said("b"))
+        await eventually(lambda: len(seen) == 2 + 2 * others)  # the others go on, and nothing came of the erased one
+        tasks.cancel_scope.cancel()
+
+
+async def test_an_id_that_nobody_used_is_closed_for_good_too(server: RealServer) -> None:
+    async with server.bus() as bus:
+        await bus.session("never").erase()
+        with pytest.raises(SessionErased):
+            await bus.session("never").publish(said("a"))
+        assert await bus.sessions() == []
+
+
+async def test_a_closed_and_a_trimmed_session_can_be_erased(server: RealServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await session.publish(said("a"), said("b"))
+        await session.trim(3)
+        await session.close()
+        await session.erase()
+        assert owned(server, "s") == ["head"]
+        assert await read_error(session) == "s"
+
+
+async def read_error(session: Session) -> str:
+    with pytest.raises(SessionErased) as caught:
+        await read(session)
+    return caught.value.session
+
+
+# --- forks ----------------------------------------------------------------------------------------------------------
+
+
+async def test_entries_that_forks_share_are_kept_unless_it_is_forced(server: RealServer) -> None:
+    keys = Keys()
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await session.publish(said("a"))
+        server.do("HSET", keys.checkpoints("s"), "f:child", "0", "f:another", "0", "r:reader", "0")
+        with pytest.raises(EraseRefused) as caught:
+            await session.erase()
+        assert sorted(caught.value.forks) == ["another", "child"]
+        assert await words(session) == ["a"]
+        await session.erase(force=True)
+        assert owned(server, "s") == ["head"]
+
+
+async def test_an_erased_fork_holds_its_parent_no_longer(server: RealServer) -> None:
+    keys = Keys()
+    async with server.bus() as bus:
+        await bus.session("parent").publish(said("a"))
+        await bus.session("child").publish(said("b"))
+        server.do("HSET", keys.checkpoints("parent"), "f:child", "0", "f:other", "0")
+        server.do("HSET", keys.head("child"), "parent", "parent")
+        await bus.session("child").erase()
+        assert list(await bus.session("parent").checkpoints()) == ["f:other"]
+        assert server.do("HGETALL", keys.head("child")) == ["state", "erased"]
+
+
+# --- media ----------------------------------------------------------------------------------------------------------
+
+
+def picture(number: int) -> tuple[UserMessage, str]:
+    """A message with a picture, and the address that the picture gets."""
+    data = b"\x89PNG\r\n\x1a\n" + bytes([number]) * 60_000
+    image = ImageBlock(media=MediaRef.from_bytes(data))
+    return UserMessage(content=(image,)), hashlib.sha256(data).hexdigest()
+
+
+@pytest.fixture(params=["server", "directory"])
+def media_at(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
+    return tmp_path / "media" if request.param == "directory" else None
+
+
+async def test_media_go_that_no_other_session_names(server: RealServer, media_at: Path | None) -> None:
+    media = DirectoryMedia(media_at) if media_at else None
+    pictures = [picture(number) for number in range(4)]
+    async with Bus.open(server.url, media=media) as bus:
+        session, other = bus.session("s"), bus.session("t")
+        for message, _ in pictures[:3]:
+            await session.publish(message)
+        await other.publish(pictures[1][0], pictures[3][0])
+        await other.publish(told(f"see {pictures[2][1]}"))  # named is named, however
+        own, shared, named, foreign = (sha256 for _, sha256 in pictures)
+        assert (await bus.session("u").erase(media=True)).media == ()
+        assert (await session.erase(media=True)).media == (own,)
+        with pytest.raises(MediaMissing):
+            await bus.media.get(own)
+        for sha256 in (shared, named, foreign):
+            await bus.media.get(sha256)
+        assert (await session.erase(media=True)).media == ()
+        assert (await other.erase()).media == ()
+        await bus.media.get(foreign)
+
+
+async def test_media_that_only_archived_entries_name_go_too(valkey: RealServer) -> None:
+    class Archive:
+        def __init__(self) -> None:
+            self.erased: list[str] = []
+
+        async def bodies(self, session: str) -> AsyncGenerator[bytes, None]:
+            for name in {"s": (first, second), "t": (second,)}.get(session, ()):
+                yield f'{{"sha256":"{name}"}}'.encode()
+
+        async def erase(self, session: str) -> None:
+            self.erased.append(session)
+
+    async with valkey.bus() as bus:
+        first, second = [await bus.media.put_if_absent(data) for data in (b"1", b"2")]
+        await bus.session("t").publish(said("x"))
+        pool, archive = LinkPool(Server(valkey.url)), Archive()
+        gone = await erase(Log(pool, Keys()), "s", media=bus.media, archive=archive)
+        await pool.close()
+        assert (gone.media, archive.erased) == ((first,), ["s"])
+
+
+# --- faults ---------------------------------------------------------------------------------------------------------
+
+
+class Ends(Log):
+    """A log that cannot be reached any more after so many steps."""
+
+    def __init__(self, server: RealServer, steps: int) -> None:
+        self.pool = LinkPool(Server(server.url))
+        super().__init__(self.pool, Keys())
+        self.steps, self.is_over = steps, False
+
+    async def call(self, *command: Argument) -> Reply:
+        self._count()
+        return await super().call(*command)
+
+    async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
+        self._count()
+        return await super().run(script, keys, arguments)
+
+    def _count(self) -> None:
+        self.steps -= 1
+        if self.steps < 0:
+            self.is_over = True
+            raise Unavailable("the end of the test")
+
+
+async def test_an_erasure_that_was_cut_off_anywhere_is_finished_by_the_next(server: RealServer) -> None:
+    message, sha256 = picture(1)
+    steps, is_done = 0, False
+    async with server.bus() as bus:
+        while not is_done:
+            name = f"s{steps}"
+            await leave_traces(bus, server, name)
+            await bus.session(name).publish(message)
+            log = Ends(server, steps)
+            with suppress(Unavailable):
+                await erase(log, name, media=bus.media)
+                is_done = True
+            await log.pool.close()
+            assert (await bus.session(name).head()).is_erased == (steps > 0)
+            await bus.session(name).erase(media=True)
+            assert traces(server) == []
+            assert owned(server, name) == ["head"]
+            assert await bus.media.head(sha256) is None
+            steps += 1
+        assert steps > 8
+
+
+async def test_a_server_killed_in_the_middle_has_a_tombstone_or_all(server: RealServer) -> None:
+    async with server.bus() as bus:
+        for round_ in range(3):
+            name = f"s{round_}"
+            session = bus.session(name)
+            await leave_traces(bus, server, name)
+            async with anyio.create_task_group() as tasks:
+
+                async def erase_if_it_can(session: Session = session) -> None:
+                    with suppress(Unavailable):
+                        await session.erase()
+
+                tasks.start_soon(erase_if_it_can)
+                for _ in range(round_ * 3):
+                    await checkpoint()
+                server.kill()
+                server.start()
+            if (await session.head()).is_erased:
+                assert isinstance(await session.try_publish(said("a")), SessionErased)
+            else:
+                assert len(await read(session)) == 4
+            await session.erase()
+            assert traces(server) == []
+            assert owned(server, name) == ["head"]
+
+
+async def test_nobody_brings_it_back_while_it_is_erased(server: RealServer) -> None:
+    async with server.bus() as bus, server.bus() as other:
+        for round_ in range(20):
+            session, late = bus.session(f"s{round_}"), other.session(f"s{round_}")
+            await session.publish(said(CANARY))
+            refused: list[str] = []
+
+            async def write(late: Session = late, refused: list[str] = refused) -> None:
+                while not refused:
+                    try:
+                        await late.publish(AssistantMessage.text(CANARY))
+                        await late.save_projection("p", 1, CANARY.encode(), cursor=Cursor(1), expected=0)
+                        await late.preview(Delta(kind="text", message_id="m", delta=CANARY))
+                        await late.trim(2, force=True)
+                    except SessionErased as error:
+                        refused.append(error.session)
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(write)
+                for _ in range(round_):
+                    await checkpoint()
+                await session.erase()
+        assert traces(server) == []

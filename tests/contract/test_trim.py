@@ -1,0 +1,644 @@
+"""What a trim takes, what it never takes, and what everybody is told of it, on every server."""
+
+import json
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import cast
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+from pydantic import JsonValue
+
+from bus import (
+    START,
+    AssistantMessage,
+    Bus,
+    Cursor,
+    CursorTrimmed,
+    Delta,
+    Envelope,
+    ExtensionMessage,
+    Lane,
+    Session,
+    SessionErased,
+    Trimmed,
+    TrimRefused,
+    Unavailable,
+)
+from bus.connection import Argument, LinkPool, Reply, Server
+from bus.errors import Refused
+from bus.keys import Keys
+from bus.log import Log, Script
+from bus.reader import read_pages
+from bus.retention import trim
+from handlers.context.build import WarmContext, build_context
+from handlers.projections.projection import project, rebuild
+from handlers.projections.usage import USAGE
+from tests.bus.resp import ResponseError
+from tests.contract.said import read, said, told, word
+from tests.contract.test_consumer import take
+from tests.servers import RealServer, eventually, shortly
+
+
+async def fill(session: Session, count: int, *, wake: bool | None = False) -> None:
+    """Positions from here on, in both lanes by turns: the word of each is its number."""
+    start = (await session.head()).position
+    numbers = range(start + 1, start + count + 1)
+    for at in range(0, count, 500):
+        page = numbers[at : at + 500]
+        await session.publish(*((said if number % 2 else told)(str(number)) for number in page), wake=wake)
+
+
+@asynccontextmanager
+async def pool_of(server: RealServer) -> AsyncGenerator[LinkPool, None]:
+    """Links of its own, for a log that does what a test needs."""
+    pool = LinkPool(Server(server.url))
+    try:
+        yield pool
+    finally:
+        await pool.close()
+
+
+async def rest(session: Session, after: Cursor) -> list[str]:
+    """The words behind a cursor."""
+    return [word(envelope) async for envelope in session.read(after=after)]
+
+
+async def assert_sound(bus: Bus, server: RealServer, *names: str) -> None:
+    """Head and streams agree; the bytes counted are those that are there."""
+    total = 0
+    keys = Keys()
+    for name in names:
+        head = await bus.session(name).head()
+        there = [envelope async for envelope in bus.session(name).read(after=Cursor(head.trimmed))]
+        assert [envelope.position for envelope in there] == list(range(head.first_kept, head.position + 1))
+        size = 0
+        for lane in Lane:
+            entries = cast("list[tuple[str, list[str]]]", server.do("XRANGE", keys.lane(name, lane), "-", "+"))
+            for entry_id, fields in entries:
+                assert int(entry_id.split("-")[0]) > head.trimmed
+                size += len(fields[3].encode())
+        assert head.size_bytes == size
+        total += size
+    counted = [server.do("HGET", keys.sessions(bucket), ":bytes") for bucket in {keys.bucket(name) for name in names}]
+    assert sum(int(str(count)) for count in counted) == total
+
+
+async def test_a_trim_takes_both_lanes_and_the_bytes_go_down_by_what_was_removed(server: RealServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await fill(session, 10)
+        await fill(bus.session("t"), 3)
+        before = await session.head()
+        done = await session.trim(7)
+        assert (done.entries, done.first_kept, done.holders) == (6, 7, {})
+        head = await session.head()
+        assert (head.trimmed, head.first_kept, head.position) == (6, 7, 10)
+        assert (head.trimmed_llm, head.trimmed_extension) == (5, 6)
+        assert before.size_bytes - head.size_bytes == done.size_bytes > 0
+        assert await rest(session, Cursor(6)) == ["7", "8", "9", "10"]
+        await assert_sound(bus, server, "s", "t")
+        # Again, and further down than what is gone: nothing happens.
+        for position in (7, 3, 0, -(10**30)):
+            assert await session.trim(position) == Trimmed(0, 0, 7, {})
+        await assert_sound(bus, server, "s", "t")
+
+
+async def test_all_may_go_and_positions_go_on_also_after_a_restart(server: RealServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await fill(session, 5)
+        assert (await session.trim(10**30)).first_kept == 6  # never beyond the end
+        assert (await session.head()).size_bytes == 0
+        assert (await session.publish(said("a"), told("b"))).positions == (6, 7)
+        assert (await session.trim(8)).entries == 2
+        server.kill()
+        server.start()
+        server.do("BGREWRITEAOF")
+        await eventually(lambda: "aof_rewrite_in_progress:0" in str(server.do("INFO", "persistence")))
+        server.kill()
+        server.start()
+        assert (await session.publish(said("c"), told("d"))).positions == (8, 9)
+        assert await rest(session, Cursor(7)) == ["c", "d"]
+        await assert_sound(bus, server, "s")
+
+
+async def test_an_empty_session_has_nothing_to_trim(server: RealServer) -> None:
+    async with server.bus() as bus:
+        assert await bus.session("s").trim(5) == Trimmed(0, 0, 1, {})
+        assert await bus.sessions() == []
+
+
+async def test_a_long_trim_is_many_steps_each_complete(server: RealServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await fill(session, 3_500)
+        seen: list[int] = []
+
+        async def look() -> None:
+            while True:
+                head = await session.head()
+                seen.append(head.trimmed)
+                await checkpoint()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(look)
+            assert (await session.trim(3_400)).entries == 3_399
+            tasks.cancel_scope.cancel()
+        assert seen == sorted(seen)
+        await assert_sound(bus, server, "s")
+
+
+async def test_a_step_is_bounded_by_bytes(valkey: RealServer) -> None:
+    steps: list[int] = []
+
+    class Counted(Log):
+        async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
+            reply = await super().run(script, keys, arguments)
+            steps.append(json.loads(cast("bytes", reply))["bytes"])
+            return reply
+
+    async with valkey.bus() as bus, pool_of(valkey) as pool:
+        for _ in range(10):
+            await bus.session("s").publish(*[told("x" * 900_000)] * 4)
+        assert (await trim(Counted(pool, Keys()), "s", 41)).entries == 40
+        assert len(steps) > 1
+        assert max(steps) < 8 * 1_048_576 + 25 * 900_100
+
+
+async def test_what_is_trimmed_was_published_all_the_same(server: RealServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        first = await session.publish(said("a"), key="k")
+        await session.publish(said("b"))
+        await session.trim(3)
+        again = await session.publish(said("a"), key="k")
+        assert (again.is_duplicate, again.positions) == (True, first.positions)
+
+
+# --- who holds it -------------------------------------------------------------------------------------------------
+
+
+async def test_nothing_is_trimmed_that_somebody_still_needs(server: RealServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await fill(session, 4)
+        await project(session, USAGE)
+        await fill(session, 4)
+        cursors = [e.cursor for e in await read(session)]
+        await session.save_checkpoint("slow", cursors[1])
+        await session.save_checkpoint("quick", cursors[5])
+        server.do("HSET", Keys().checkpoints("s"), "f:child", "0")
+        usage = f"p:{USAGE.name}@{USAGE.version}"
+        with pytest.raises(TrimRefused) as caught:
+            await session.trim(6)
+        assert (caught.value.session, caught.value.before) == ("s", 6)
+        assert caught.value.holders == {"f:child": 0, "r:slow": 2, usage: 4}
+        look = await session.trim(6, dry_run=True)
+        assert (look.entries, look.first_kept, look.holders) == (5, 6, caught.value.holders)
+        assert (await session.head()).trimmed == 0
+        server.do("HDEL", Keys().checkpoints("s"), "f:child")
+        with pytest.raises(TrimRefused):
+            await session.trim(4)
+        assert (await session.trim(3)).entries == 2  # what is done with may go
+        await session.drop_checkpoint("slow")
+        await session.drop_projection(USAGE.name, USAGE.version)
+        assert (await session.trim(7)).first_kept == 7
+        with pytest.raises(TrimRefused):
+            await session.trim(8)
+        await assert_sound(bus, server, "s")
+
+
+async def test_a_dry_run_tells_what_the_trim_then_does(server: RealServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await fill(session, 2_300)
+        look = await session.trim(2_200, dry_run=True)
+        assert (await session.head()).trimmed == 0
+        assert await session.trim(2_200) == look
+        assert look.entries == 2_199
+
+
+async def test_who_can_read_the_archive_holds_nothing_that_is_in_it(server: RealServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await fill(session, 8, wake=True)
+        await session.save_checkpoint("r", START)
+        with pytest.raises(TrimRefused):
+            await session.trim(5)
+        server.do("HSET", Keys().head("s"), "archived", "4")
+        assert (await session.trim(5)).first_kept == 5
+        with pytest.raises(TrimRefused):
+            await session.trim(6)
+        server.do("XGROUP", "CREATE", Keys().index(Keys().bucket("s")), "g", "0")
+        server.do("HSET", Keys().head("s"), "archived", "8")
+        with pytest.raises(TrimRefused) as caught:
+            await session.trim(6)
+        assert caught.value.holders == {"g:g": 0}
+
+
+async def test_force_passes_all_and_says_so_in_the_same_step(server: RealServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await fill(session, 1_001)
+        await fill(session, 1_499, wake=True)
+        await session.save_checkpoint("r", Cursor(3))
+        server.do("XGROUP", "CREATE", Keys().index(Keys().bucket("s")), "рабочие", "0")
+        await session.publish(said("2501"))
+        done = await session.trim(2_400, force=True)
+        passed = {"r:r": 3, "g:" + "".join(f"%{byte:02X}" for byte in "рабочие".encode()): 1_001}
+        assert done == Trimmed(2_399, done.size_bytes, 2_400, passed)
+        *_, last, note = [envelope async for envelope in session.read(after=Cursor(2_399))]  # one note, for all steps
+        assert word(last) == "2501"
+        data: JsonValue = {"before": 2_400, "forced": True, "passed": {**passed}}
+        assert note.message == ExtensionMessage.of("session.trimmed", data)
+        assert (note.position, note.producer) == (2_502, "log")
+        await assert_sound(bus, server, "s")
+        assert (await session.publish(said("x"))).position == 2_503
+
+
+async def test_force_where_nobody_needs_anything_is_a_plain_trim(server: RealServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await fill(session, 4)
+        await session.trim(3, force=True)
+        assert (await session.head()).position == 4
+
+
+async def test_the_note_reaches_who_follows_and_begins_an_incarnation_if_it_must(server: RealServer) -> None:
+    async with server.bus() as bus, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        await fill(session, 4)
+        await session.save_checkpoint("r", START)
+        seen: list[Envelope] = []
+        tasks.start_soon(collect, session.follow(), seen)
+        await eventually(lambda: len(seen) == 4)
+        server.do("HSET", Keys().head("s"), "run", "another")
+        await session.trim(3, force=True)
+        await eventually(lambda: len(seen) == 5)
+        head = await session.head()
+        assert [i.start for i in head.incarnations] == [0, 4]
+        assert seen[-1].cursor == head.cursor
+        await session.publish(said("x"))
+        assert len((await session.head()).incarnations) == 2  # a publish takes it for its own server's
+        await eventually(lambda: len(seen) == 6)
+        tasks.cancel_scope.cancel()
+
+
+async def collect(envelopes: AsyncGenerator[Envelope, None], seen: list[Envelope]) -> None:
+    async for envelope in envelopes:
+        seen.append(envelope)  # noqa: PERF401  seen while it grows
+
+
+async def test_a_foreign_entry_is_not_in_the_way_of_the_note(server: RealServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await fill(session, 4)
+        await session.save_checkpoint("r", START)
+        server.do("XADD", Keys().lane("s", Lane.EXTENSION), "99-0", "x", "y")
+        done = await session.trim(3, force=True)
+        assert done.first_kept == 3
+        assert (await session.head()).position == 5
+        await assert_sound(bus, server, "s")
+
+
+# --- consumer groups ----------------------------------------------------------------------------------------------
+
+
+async def test_work_that_no_worker_has_handled_is_kept(server: RealServer) -> None:
+    index = Keys().index(Keys().bucket("s"))
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await fill(session, 3)
+        await session.publish(said("4"), told("5"))  # rings
+        await fill(session, 3)
+        await session.publish(said("9"))  # rings
+        consumer = bus.consumer("agents", "w")
+        server.do("XGROUP", "CREATE", index, "agents", "0")
+        with pytest.raises(TrimRefused) as caught:  # not delivered
+            await session.trim(10)
+        assert caught.value.holders == {"g:agents": 3}
+        work = consumer.work()
+        async with shortly():
+            first, second = await anext(work), await anext(work)
+        assert (first.position, second.position) == (5, 9)
+        with pytest.raises(TrimRefused) as caught:  # pending
+            await session.trim(10)
+        assert caught.value.holders == {"g:agents": 3}
+        assert (await session.trim(4)).first_kept == 4
+        await consumer.ack(first)
+        with pytest.raises(TrimRefused) as caught:
+            await session.trim(10)
+        assert caught.value.holders == {"g:agents": 8}
+        await consumer.ack(second)
+        await work.aclose()
+        assert (await session.trim(10)).first_kept == 10
+
+
+async def test_a_pointer_whose_predecessor_is_not_known_holds_all(server: RealServer) -> None:
+    index = Keys().index(Keys().bucket("s"))
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await fill(session, 3)
+        server.do("XTRIM", index, "MAXLEN", "0")
+        server.do("XGROUP", "CREATE", index, "agents", "$")
+        assert (await session.trim(2)).first_kept == 2
+        await session.publish(said("4"))
+        with pytest.raises(TrimRefused) as caught:
+            await session.trim(4)
+        assert caught.value.holders == {"g:agents": 0}
+
+
+async def test_pointers_that_fell_off_the_index_before_they_were_handled_hold_all(server: RealServer) -> None:
+    index = Keys().index(Keys().bucket("s"))
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await session.publish(said("1"))
+        server.do("XGROUP", "CREATE", index, "agents", "0")
+        server.do("XTRIM", index, "MAXLEN", "0")
+        with pytest.raises(TrimRefused) as caught:  # not delivered
+            await session.trim(2)
+        assert caught.value.holders == {"g:agents": 0}
+        server.do("XGROUP", "SETID", index, "agents", "$")
+        assert (await session.trim(2)).first_kept == 2
+        await session.publish(said("2"))
+        await take(bus.consumer("agents", "w"), 1, ack=False)
+        server.do("XTRIM", index, "MAXLEN", "0")
+        with pytest.raises(TrimRefused) as caught:  # pending
+            await session.trim(3)
+        assert caught.value.holders == {"g:agents": 0}
+
+
+async def test_what_rings_nobody_and_other_sessions_hold_nothing(server: RealServer) -> None:
+    keys = Keys()
+    other = next(f"o{n}" for n in range(10_000) if keys.bucket(f"o{n}") == keys.bucket("s"))
+    async with server.bus() as bus:
+        server.do("XGROUP", "CREATE", keys.index(keys.bucket("s")), "agents", "0", "MKSTREAM")
+        for _ in range(600):  # more than a page
+            server.do("XADD", keys.index(keys.bucket("s")), "*", "s", other, "z", "1", "w", "1")
+        await fill(bus.session("s"), 4)
+        assert (await bus.session("s").trim(5)).first_kept == 5
+        assert len(await take(bus.consumer("agents", "w"), 600, ack=False)) == 600
+        await fill(bus.session("s"), 4)
+        assert (await bus.session("s").trim(9)).first_kept == 9
+        await bus.session("s").publish(said("9"))
+        with pytest.raises(TrimRefused) as caught:
+            await bus.session("s").trim(10)
+        assert caught.value.holders == {"g:agents": 8}
+
+
+async def test_who_comes_to_need_it_meanwhile_stops_the_trim(valkey: RealServer) -> None:
+    class Late(Log):
+        async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
+            reply = await super().run(script, keys, arguments)
+            valkey.do("HSET", Keys().checkpoints("s"), "r:late", "1200-0")
+            return reply
+
+    async with valkey.bus() as bus, pool_of(valkey) as pool:
+        await fill(bus.session("s"), 3_000)
+        done = await trim(Late(pool, Keys()), "s", 3_000)
+        assert (done.entries, done.first_kept, done.holders) == (1_000, 1_001, {"r:late": 1_200})
+        await assert_sound(bus, valkey, "s")
+
+
+# --- what readers are told ------------------------------------------------------------------------------------------
+
+
+async def test_readers_behind_the_border_are_told_and_at_the_border_go_on(server: RealServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await fill(session, 10)
+        cursors = [START, *(e.cursor for e in await read(session))]
+        await session.trim(7)
+        for ask in (session.read, session.follow):
+            for after in (START, cursors[5], Cursor(5)):
+                with pytest.raises(CursorTrimmed) as caught:
+                    await anext(ask(after=after))
+                assert (caught.value.cursor, caught.value.first_kept) == (f"{after.position}-0", 7)
+            for after in (cursors[6], Cursor(6), cursors[8]):
+                envelopes = ask(after=after)
+                assert (await anext(envelopes)).position == after.position + 1
+                await envelopes.aclose()
+
+
+async def test_a_reader_of_one_lane_is_told_of_that_lane_alone(server: RealServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await session.publish(said("1"), told("2"), told("3"), told("4"), said("5"), told("6"))
+        await session.trim(5)
+        head = await session.head()
+        assert (head.trimmed, head.trimmed_llm, head.trimmed_extension) == (4, 1, 4)
+        for ask in (session.read, session.follow):
+            llm = ask(lanes={Lane.LLM}, after=Cursor(1))  # nothing of its own is missing
+            assert word(await anext(llm)) == "5"
+            await llm.aclose()
+            for lane, after in ((Lane.LLM, 0), (Lane.EXTENSION, 2)):
+                with pytest.raises(CursorTrimmed):
+                    await anext(ask(lanes={lane}, after=Cursor(after)))
+
+
+@pytest.mark.parametrize("lanes", [(Lane.LLM,), tuple(Lane)], ids=["one lane", "both lanes"])
+@pytest.mark.parametrize("is_erased", [False, True], ids=["trimmed", "erased"])
+async def test_what_goes_between_the_head_and_the_entries_is_told(
+    valkey: RealServer, lanes: tuple[Lane, ...], *, is_erased: bool
+) -> None:
+    async with valkey.bus() as bus:
+        session = bus.session("s")
+
+        class CutIn(LinkPool):
+            async def call_many(
+                self, commands: Sequence[Sequence[Argument]], *, more_seconds: float = 0.0
+            ) -> list[Reply | Refused]:
+                head = await super().call_many(commands[:1], more_seconds=more_seconds)
+                await (session.erase() if is_erased else session.trim(41))
+                return head + await super().call_many(commands[1:], more_seconds=more_seconds)
+
+        await fill(session, 40)
+        pool = CutIn(Server(valkey.url))
+        with pytest.raises(SessionErased if is_erased else CursorTrimmed):
+            await anext(read_pages(Log(pool, Keys()), "s", lanes, START, None))
+        await pool.close()
+
+
+async def test_a_follower_that_has_all_of_it_notices_nothing(server: RealServer) -> None:
+    async with server.bus() as bus, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        seen: dict[str, list[Envelope]] = {"all": [], "llm": []}
+        await fill(session, 5)
+        tasks.start_soon(collect, session.follow(), seen["all"])
+        tasks.start_soon(collect, session.follow(lanes={Lane.LLM}), seen["llm"])
+        await eventually(lambda: len(seen["all"]) == 5)
+        for _ in range(20):
+            await fill(session, 4)
+            position = (await session.head()).position
+            await eventually(partial(_has, seen["all"], position))
+            await session.trim(position + 1)
+        await fill(session, 1)
+        await eventually(lambda: seen["all"][-1].position == 86)
+        await eventually(lambda: seen["llm"][-1].position == 85)
+        assert [e.position for e in seen["all"]] == list(range(1, 87))
+        assert [e.position for e in seen["llm"]] == list(range(1, 87, 2))
+        tasks.cancel_scope.cancel()
+
+
+def _has(seen: list[Envelope], position: int) -> bool:
+    return seen[-1].position == position
+
+
+async def test_a_hub_that_is_behind_tells_its_followers(server: RealServer) -> None:
+    caught: list[CursorTrimmed] = []
+    joined = anyio.Event()
+
+    async def follow(session: Session) -> None:
+        try:
+            async for _ in session.follow(after=Cursor(3)):
+                joined.set()
+        except CursorTrimmed as error:
+            caught.append(error)
+
+    async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
+        session = other.session("s")
+        await fill(session, 4)
+        tasks.start_soon(follow, bus.session("s"))
+        await joined.wait()
+        # Published and trimmed in one step, before any reader can have seen it.
+        with server.talk() as say:
+            say("MULTI")
+            say("XADD", Keys().lane("s", Lane.LLM), "5-0", "h", "1 1 x", "m", '{"role":"user","content":"c"}')
+            say("XTRIM", Keys().lane("s", Lane.LLM), "MAXLEN", "0")
+            say("HSET", Keys().head("s"), "position", "5", "trimmed", "5", "trimmed_llm", "5")
+            say("EXEC")
+        await session.publish(told("6"))
+        await eventually(lambda: len(caught) == 1)
+        assert (caught[0].cursor, caught[0].first_kept) == ("4-0", 6)
+        tasks.cancel_scope.cancel()
+
+
+async def test_folds_tell_of_what_is_missing_and_go_on_from_what_they_have(server: RealServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        warm = WarmContext(session)
+        await fill(session, 6)
+        await project(session, USAGE)
+        await warm.refresh()
+        await session.trim(7)
+        await fill(session, 2)
+        assert (await project(session, USAGE)).position == 8  # what it needs is there
+        assert (await warm.refresh()).position == 7
+        for fold in (rebuild(session, USAGE), build_context(session)):
+            with pytest.raises(CursorTrimmed):
+                await fold
+
+
+async def test_live_deltas_of_ended_messages_go_and_of_open_ones_stay(server: RealServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await session.publish(told("1"))
+        await session.preview(Delta(kind="text", message_id="ended", delta="x"))
+        await session.preview(Delta(kind="text", message_id="open", delta="He"))
+        await session.publish(AssistantMessage(id="ended"))
+        await session.preview(Delta(kind="text", message_id="open", delta="llo"))
+        await session.publish(told("3"))
+        assert await session.trim(10, dry_run=True) == Trimmed(3, (await session.head()).size_bytes, 4, {})
+        assert server.do("XLEN", Keys().live("s")) == 3
+        await session.trim(10)
+        assert server.do("XLEN", Keys().live("s")) == 2
+        (still,) = await session.open_messages()
+        assert (still.message_id, [block.delta for block in still.blocks]) == ("open", ["Hello"])
+
+
+# --- faults -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_step_whose_answer_was_lost_is_not_done_twice(valkey: RealServer) -> None:
+    class Twice(Log):
+        async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
+            first = await super().run(script, keys, arguments)
+            second = await super().run(script, keys, arguments)
+            assert json.loads(cast("bytes", first)) == json.loads(cast("bytes", second))
+            return second
+
+    async with valkey.bus() as bus, pool_of(valkey) as pool:
+        await fill(bus.session("s"), 2_500)
+        await bus.session("s").save_checkpoint("r", START)
+        done = await trim(Twice(pool, Keys()), "s", 2_400, force=True)
+        assert (done.entries, done.holders) == (2_399, {"r:r": 0})
+        assert (await bus.session("s").head()).position == 2_501  # one note
+        await assert_sound(bus, valkey, "s")
+
+
+async def test_a_server_killed_in_the_middle_has_trimmed_less(server: RealServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await fill(session, 6_000)
+        await session.save_checkpoint("r", START)
+
+        async def trim_if_it_can() -> None:
+            with suppress(Unavailable):
+                await session.trim(5_900, force=True)
+
+        for round_ in range(4):
+            async with anyio.create_task_group() as tasks:
+                trimmed = (await session.head()).trimmed
+                tasks.start_soon(trim_if_it_can)
+                while (await session.head()).trimmed == trimmed < 5_899:
+                    await checkpoint()
+                server.kill()
+                if round_ % 2:
+                    tasks.cancel_scope.cancel()
+                server.start()
+            await assert_sound(bus, server, "s")
+        await session.trim(5_900, force=True)
+        assert (await session.head()).first_kept == 5_900
+        await assert_sound(bus, server, "s")
+
+
+async def test_a_full_server_can_be_trimmed(server: RealServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await fill(session, 1_200)
+        await session.save_checkpoint("r", START)
+        server.do("CONFIG", "SET", "maxmemory", "1")
+        with pytest.raises(ResponseError):
+            server.do("SET", "x", "y")
+        with pytest.raises(TrimRefused):
+            await session.trim(1_100)
+        assert (await session.trim(1_100, force=True)).first_kept == 1_100
+        server.do("CONFIG", "SET", "maxmemory", "0")
+        await assert_sound(bus, server, "s")
+
+
+async def test_publishers_and_readers_go_on_while_it_is_trimmed(server: RealServer) -> None:
+    async with server.bus() as bus, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        seen: list[Envelope] = []
+        await fill(session, 1)
+        tasks.start_soon(collect, session.follow(), seen)
+
+        async def trim_behind() -> None:
+            while True:
+                if seen:
+                    cursor = seen[-1].cursor
+                    await session.save_checkpoint("r", cursor)
+                    await session.trim(cursor.position + 1)
+                await checkpoint()
+
+        tasks.start_soon(trim_behind)
+        for _ in range(100):
+            await fill(session, 20)
+        await eventually(lambda: seen[-1].position == 2_001)
+        assert [e.position for e in seen] == list(range(1, 2_002))
+        tasks.cancel_scope.cancel()
+
+
+async def test_an_erased_session_is_not_trimmed(server: RealServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await fill(session, 3)
+        await session.erase()
+        for dry_run in (True, False):
+            with pytest.raises(SessionErased):
+                await session.trim(2, force=True, dry_run=dry_run)
+        assert server.do("HGETALL", Keys().head("s")) == ["state", "erased"]
