@@ -119,6 +119,10 @@ async def _leased(point: Point) -> None:
     point.lease = await point.written.acquire_lease("me", 60)
 
 
+async def _needed(point: Point) -> None:
+    await point.written.save_checkpoint("r", Cursor(1))
+
+
 async def _at_work(point: Point) -> None:
     await _ring(point)
     point.work = await _next_work(point, point.author.consumer("g", "c"))
@@ -226,6 +230,17 @@ CALLS: dict[str, Call] = {
     "save a projection": _call(
         lambda p: p.session.save_projection("x", 1, b"state", cursor=Cursor(3), expected=0), lambda _, saved: saved
     ),
+    "drop a projection": _call(lambda p: p.session.drop_projection("none", 1), lambda _, gone: not gone),
+    "save a checkpoint": _call(lambda p: p.session.save_checkpoint("r", Cursor(2)), lambda _, saved: saved),
+    "load a checkpoint": _call(lambda p: p.session.load_checkpoint("r")),
+    "drop a checkpoint": _call(lambda p: p.session.drop_checkpoint("r"), lambda _, gone: not gone),
+    "checkpoints": _call(lambda p: p.session.checkpoints(), lambda _, found: found == {}),
+    "trim": _call(lambda p: p.session.trim(3), lambda _, trimmed: trimmed.first_kept == 3),
+    "trim by force": _call(
+        lambda p: p.session.trim(3, force=True), lambda _, trimmed: trimmed.first_kept == 3, before=_needed
+    ),
+    "erase": _call(lambda p: p.session.erase(media=True), lambda _, erased: erased.media == ()),
+    "open messages": _call(lambda p: p.session.open_messages(), lambda _, found: found == []),
     "acquire a lease": _call(
         lambda p: p.session.acquire_lease("me", 60),
         lambda p, lease: lease is not None and lease.session == p.session.id,

@@ -3,9 +3,12 @@
 Outcomes are tuples that begin with a word, as `told` makes of what the bus gives.
 """
 
+import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Required, TypedDict, Unpack
+
+from pydantic import JsonValue
 
 from bus import (
     AssistantMessage,
@@ -18,10 +21,12 @@ from bus import (
     OverLimit,
     Receipt,
     SessionClosed,
+    SessionErased,
     UserMessage,
 )
 from bus.codec import encode
 from bus.messages.reading import Publishable
+from bus.retention import TRIMMED
 
 __all__ = ("ModelSession", "Outcomes", "Said", "Shown", "Terms", "outcome_of", "shown", "text_of")
 
@@ -55,7 +60,7 @@ def text_of(message: object) -> str:
         case UserMessage() | AssistantMessage():
             return message.text_content()
         case ExtensionMessage(kind=kind, data=data):
-            return f"{kind} {data}"
+            return f"{kind} {json.dumps(data, sort_keys=True)}"
         case _:
             raise AssertionError(message)
 
@@ -75,6 +80,8 @@ def outcome_of(outcome: Outcome) -> Outcomes:
             return ("fenced", found)
         case SessionClosed():
             return ("closed",)
+        case SessionErased():
+            return ("erased",)
         case OverLimit(scope=scope):
             return ("over limit", scope)
         case _:
@@ -103,7 +110,12 @@ class ModelSession:
     runs: list[int] = field(default_factory=list[int])
     """which server process wrote each entry"""
     keys: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    checkpoints: dict[str, int] = field(default_factory=dict[str, int])
+    """who still needs what is behind a position"""
+    trimmed: int = 0
+    """everything up to here is gone"""
     is_closed: bool = False
+    is_erased: bool = False
     owner: str = ""
     epoch: int = 0
 
@@ -113,7 +125,7 @@ class ModelSession:
 
     @property
     def size_bytes(self) -> int:
-        return sum(said.size_bytes for said in self.entries)
+        return sum(said.size_bytes for said in self.entries[self.trimmed :])
 
     def restart(self) -> None:
         """The server died and came back: nothing is lost."""
@@ -122,6 +134,8 @@ class ModelSession:
         """All or nothing, in the order in which the reasons to refuse are looked at."""
         key, epoch, expected = terms.get("key"), terms.get("epoch"), terms.get("expected")
         limits, becomes = terms.get("limits"), terms.get("becomes")
+        if self.is_erased:
+            return ("erased",)
         if key is not None and key in self.keys:
             return ("duplicate", self.keys[key])
         if self.is_closed and becomes != "open":
@@ -150,6 +164,33 @@ class ModelSession:
             for position, said in enumerate(self.entries, 1)
             if said.lane in lanes and position > after and (until is None or position <= until)
         ]
+
+    def lacks(self, lanes: Collection[Lane], after: int) -> bool:
+        """Whether something of these lanes behind `after` was trimmed away; of both, the position is enough."""
+        gone = enumerate(self.entries[: self.trimmed], 1)
+        return any(position > after and (len(lanes) == len(Lane) or said.lane in lanes) for position, said in gone)
+
+    def trim(self, before: int, *, run: int, force: bool, is_dry: bool) -> tuple[int, int, dict[str, int]] | None:
+        """How many entries and bytes go, and who still needed some of it; None if it is refused for that."""
+        keep = min(max(before, 1), self.position + 1)
+        holders = {name: at for name, at in self.checkpoints.items() if at < keep - 1}
+        if holders and not force and not is_dry:
+            return None
+        taken = self.entries[self.trimmed : keep - 1]
+        if taken and not is_dry:
+            self.trimmed = keep - 1
+            if holders:
+                self._note({"before": keep, "forced": True, "passed": dict[str, JsonValue](holders)}, run)
+        return len(taken), sum(said.size_bytes for said in taken), holders
+
+    def _note(self, data: JsonValue, run: int) -> None:
+        body = {"role": "extension", "kind": TRIMMED, "data": data}
+        size_bytes = len(json.dumps(body, separators=(",", ":")))
+        self.entries.append(Said(Lane.EXTENSION, f"{TRIMMED} {json.dumps(data, sort_keys=True)}", size_bytes, False))
+        self.runs.append(run)
+
+    def erase(self) -> None:
+        self.is_erased = True
 
     def acquire(self, owner: str) -> int | None:
         """The epoch of a lease that does not run out; None if another one holds it."""

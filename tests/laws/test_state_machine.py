@@ -15,8 +15,10 @@ from pydantic import TypeAdapter
 
 from bus import (
     ALL_LANES,
+    START,
     Bus,
     Cursor,
+    CursorTrimmed,
     Envelope,
     ExtensionMessage,
     Lane,
@@ -25,6 +27,8 @@ from bus import (
     LogRolledBack,
     Receipt,
     Session,
+    SessionErased,
+    TrimRefused,
     UserMessage,
 )
 from bus.messages.reading import Publishable
@@ -43,7 +47,10 @@ EXAMPLES, STEPS_EACH = 70, 50
 
 LIMIT, RESERVE = 2_000, 400
 
-NAMES = "abc"
+NAMES = "abcd"
+
+STORED = "p:listed@1"
+"""the checkpoint of `LISTED`"""
 
 EITHER = -1
 """in place of a server process: it was killed meanwhile, and nobody can say whether it or the next one wrote"""
@@ -174,16 +181,20 @@ class Machine(RuleBasedStateMachine):
     async def _compare(self, name: str) -> None:
         """The whole log, as another bus reads it, and its head."""
         model, session = self._model[name], self._session(self._word % 2, name)
-        entries = [entry async for entry in session.read()]
-        assert shown(entries) == model.read(ALL_LANES)
-        self._note(name, entries)
         head = await session.head()
-        assert (head.position, head.size_bytes, head.is_closed, head.epoch) == (
-            model.position,
-            model.size_bytes,
-            model.is_closed,
-            model.epoch,
-        )
+        assert head.is_erased == model.is_erased
+        if model.is_erased:
+            with pytest.raises(SessionErased):
+                await _read(session, ALL_LANES, START, None)
+            return
+        entries = await _read(session, ALL_LANES, Cursor(model.trimmed), None)
+        assert shown(entries) == model.read(ALL_LANES, model.trimmed)
+        self._note(name, entries)
+        found = (head.position, head.trimmed, head.size_bytes, head.is_closed, head.epoch)
+        assert found == (model.position, model.trimmed, model.size_bytes, model.is_closed, model.epoch)
+        assert {
+            holder: cursor.position for holder, cursor in (await session.checkpoints()).items()
+        } == model.checkpoints
 
     def _note(self, name: str, entries: Sequence[Envelope]) -> None:
         """Each server process that wrote began one incarnation, and no cursor ever changes."""
@@ -307,12 +318,16 @@ class Machine(RuleBasedStateMachine):
 
     @step(every=6, index=buses, name=names, owner=st.sampled_from(["me", "you"]))
     def acquire_a_lease(self, index: int, name: str, owner: str) -> None:
+        if self._model[name].is_erased:
+            return
         lease = self._held.run(self._session(index, name).acquire_lease(owner, 10_000))
         assert (lease and lease.epoch) == self._model[name].acquire(owner)
 
     @step(every=10, index=buses, name=names, owner=st.sampled_from(["me", "you"]), back=st.sampled_from([0, 0, 1]))
     def renew_and_release_a_lease(self, index: int, name: str, owner: str, back: int) -> None:
         model, session = self._model[name], self._session(index, name)
+        if model.is_erased:
+            return
         lease = Lease(name, owner, max(0, model.epoch - back))
         assert self._held.run(session.renew_lease(lease, 10_000)) == model.holds(owner, lease.epoch)
         self._held.run(session.release_lease(lease))
@@ -324,24 +339,50 @@ class Machine(RuleBasedStateMachine):
     def read(self, index: int, name: str, lanes: frozenset[Lane], start: float, end: float | None) -> None:
         model, cursor = self._model[name], self._cursor(name, start)
         until = None if end is None else round(end * model.position)
-        found = self._held.run(_read(self._session(index, name), lanes, cursor, until))
-        assert shown(found) == model.read(lanes, cursor.position, until)
-        self._note(name, found)
+        reading = _read(self._session(index, name), lanes, cursor, until)
+        if until is not None and until <= cursor.position:
+            assert self._held.run(reading) == []
+        elif self._is_there(name, lanes, cursor, reading):
+            found = self._held.run(reading)
+            assert shown(found) == model.read(lanes, cursor.position, until)
+            self._note(name, found)
+
+    def _is_there(
+        self, name: str, lanes: Collection[Lane], cursor: Cursor, reading: Coroutine[object, None, object]
+    ) -> bool:
+        """Whether nothing behind a cursor is gone; if it is, reading there must say so."""
+        model = self._model[name]
+        if model.is_erased:
+            with pytest.raises(SessionErased):
+                self._held.run(reading)
+            return False
+        if model.lacks(lanes, cursor.position):
+            with pytest.raises(CursorTrimmed) as caught:
+                self._held.run(reading)
+            assert caught.value.first_kept == model.trimmed + 1
+            return False
+        return True
 
     @step(every=15, index=buses, name=names, beyond=st.integers(1, 3), lanes=lanes)
     def read_beyond_the_end(self, index: int, name: str, beyond: int, lanes: frozenset[Lane]) -> None:
+        wanted = SessionErased if self._model[name].is_erased else LogRolledBack
         cursor = Cursor(self._model[name].position + beyond)
         for call in (self._session(index, name).read, self._session(index, name).follow):
-            with pytest.raises(LogRolledBack) as caught:
+            with pytest.raises(wanted) as caught:
                 self._held.run(_first(call(lanes=lanes, after=cursor)))
-            assert (caught.value.seen, caught.value.found) == (cursor.position, self._model[name].position)
+            if isinstance(caught.value, LogRolledBack):
+                assert (caught.value.seen, caught.value.found) == (cursor.position, self._model[name].position)
 
     @precondition(lambda self: len(self._followers) < FOLLOWERS)
     @step(every=4, name=names, lanes=lanes, start=fractions)
     def begin_to_follow(self, name: str, lanes: frozenset[Lane], start: float) -> None:
-        follower = self._held.run(self._follower(name, lanes, self._cursor(name, start)))
-        self._followers.append((name, follower))
-        self._catch_up(name, follower)
+        cursor = self._cursor(name, start)
+        reading = _first(self._session(0, name).follow(lanes=lanes, after=cursor))
+        if self._is_there(name, lanes, cursor, reading):
+            reading.close()
+            follower = self._held.run(self._follower(name, lanes, cursor))
+            self._followers.append((name, follower))
+            self._catch_up(name, follower)
 
     async def _follower(self, name: str, lanes: Collection[Lane], after: Cursor) -> Follower:
         return Follower(self._session(0, name), lanes, after)
@@ -369,9 +410,73 @@ class Machine(RuleBasedStateMachine):
 
     @step(every=6, index=buses, name=names, is_rebuilt=st.booleans())
     def fold(self, index: int, name: str, is_rebuilt: bool) -> None:
-        folded = self._held.run((rebuild if is_rebuilt else project)(self._session(index, name), LISTED))
         model = self._model[name]
-        assert (list(folded.state), folded.position) == (model.read(ALL_LANES), model.position)
+        folding = (rebuild if is_rebuilt else project)(self._session(index, name), LISTED)
+        start = 0 if is_rebuilt else model.checkpoints.get(STORED, 0)
+        if self._is_there(name, ALL_LANES, Cursor(start), folding):
+            folded = self._held.run(folding)
+            assert (list(folded.state), folded.position) == (model.read(ALL_LANES), model.position)
+            if model.position:
+                model.checkpoints[STORED] = model.position
+        self._held.run(self._compare(name))
+
+    # --- how long entries are kept --------------------------------------------------------------------------------
+
+    @step(every=4, index=buses, name=names, reader=st.sampled_from(["mirror", "index"]), start=fractions)
+    def save_a_checkpoint(self, index: int, name: str, reader: str, start: float) -> None:
+        model, session, cursor = self._model[name], self._session(index, name), self._cursor(name, start)
+        if model.is_erased:
+            return
+        is_later = cursor.position >= model.checkpoints.get(f"r:{reader}", 0)
+        assert self._held.run(session.save_checkpoint(reader, cursor)) == is_later
+        if is_later:
+            model.checkpoints[f"r:{reader}"] = cursor.position
+
+    @step(every=8, index=buses, name=names, reader=st.sampled_from(["mirror", "index"]))
+    def drop_a_checkpoint(self, index: int, name: str, reader: str) -> None:
+        was_there = self._held.run(self._session(index, name).drop_checkpoint(reader))
+        assert was_there == (self._model[name].checkpoints.pop(f"r:{reader}", None) is not None)
+
+    @step(every=5, index=buses, name=names, start=fractions, mode=st.sampled_from(["", "", "force", "look"]))
+    def trim(self, index: int, name: str, start: float, mode: str) -> None:
+        model = self._model[name]
+        if model.is_erased:
+            return
+        self._catch_up_all(name)
+        before = round(start * (model.position + 2))
+        trimming = self._session(index, name).trim(before, force=mode == "force", dry_run=mode == "look")
+        wanted = model.trim(before, run=self._run, force=mode == "force", is_dry=mode == "look")
+        if wanted is None:
+            with pytest.raises(TrimRefused) as caught:
+                self._held.run(trimming)
+            assert dict(caught.value.holders).keys() <= model.checkpoints.keys()
+            self._counted.note_outcome(("trim refused",))
+        else:
+            found = self._held.run(trimming)
+            assert (found.entries, found.size_bytes, dict(found.holders)) == wanted
+            self._counted.note_outcome(("trim by force" if wanted[2] else "trim",))
+        self._held.run(self._compare(name))
+
+    @step(every=25, index=buses)
+    def erase(self, index: int) -> None:
+        """Only the last session, so that there always are others."""
+        name = NAMES[-1]
+        model = self._model[name]
+        self._catch_up_all(name)
+        self._held.run(self._session(index, name).erase())
+        model.erase()
+        model.checkpoints.clear()
+        self._counted.note_outcome(("erased",))
+        for each in [each for each in self._followers if each[0] == name]:
+            self._followers.remove(each)
+            with pytest.raises(SessionErased):
+                self._held.run(each[1].wait_count(len(each[1].found) + 1))
+        self._held.run(self._compare(name))
+
+    def _catch_up_all(self, name: str) -> None:
+        for followed, follower in self._followers:
+            if followed == name:
+                self._catch_up(name, follower)
 
     # --- the end --------------------------------------------------------------------------------------------------
 
@@ -431,8 +536,13 @@ def _run(server: RealServer, machine: type[Machine], phases: Collection[Phase] =
 def test_the_log_is_what_the_model_says_at_every_step(valkey: RealServer) -> None:
     counted = _run(valkey, Machine)
     assert counted.steps >= STEPS
-    assert counted.outcomes.keys() == {"appended", "duplicate", "conflict", "fenced", "closed", "over limit"}
-    assert min([*counted.outcomes.values(), *counted.rules.values()]) >= 10, counted
+    assert counted.outcomes.keys() == {"appended", "duplicate", "conflict", "fenced", "closed", "over limit"} | {
+        "erased",
+        "trim",
+        "trim by force",
+        "trim refused",
+    }
+    assert min([*counted.outcomes.values(), *counted.rules.values()]) >= 5, counted
 
 
 # --- a model that is wrong in one law: what the machine says of a log that breaks it --------------------------------
