@@ -1,10 +1,19 @@
 """An event-sourced message bus for agent loops, on Redis streams."""
 
+from bus.archive import (
+    Archived,
+    ArchiveProblem,
+    ArchiveStore,
+    DirectoryArchive,
+    ObjectArchive,
+    archive_store_at,
+)
 from bus.bus import Bus, DurabilityWarning
 from bus.consumer import Consumer, Work
 from bus.envelope import START, Cursor, Envelope, Unreadable
 from bus.erasure import Erased
 from bus.errors import (
+    ArchiveDamaged,
     BusError,
     Closed,
     Conflict,
@@ -23,10 +32,14 @@ from bus.errors import (
     MediaTooLarge,
     MessageError,
     MessageTooLarge,
+    NoArchive,
+    NoSuchPosition,
     OutcomeUnknown,
     OverLimit,
+    ParentErased,
     SessionClosed,
     SessionErased,
+    SessionExists,
     SetupError,
     StreamError,
     TrimRefused,
@@ -35,7 +48,7 @@ from bus.errors import (
     UnknownRole,
     UnknownVersion,
 )
-from bus.head import Incarnation, SessionHead
+from bus.head import Incarnation, Origin, SessionHead
 from bus.limits import Limits
 from bus.log import Checkpoint, Lease
 from bus.media import (
@@ -91,14 +104,18 @@ from bus.session import ALL_LANES, Session, new_session_id
 
 __all__ = (
     # writing
+    "ArchiveStore",
+    "Archived",
     "Bus",
     "Consumer",
+    "DirectoryArchive",
     "DirectoryMedia",
     "DurabilityWarning",
     "Erased",
     "Lease",
     "Limits",
     "MediaStore",
+    "ObjectArchive",
     "ObjectMedia",
     "Outcome",
     "Receipt",
@@ -106,17 +123,20 @@ __all__ = (
     "SigningStore",
     "Trimmed",
     "Work",
+    "archive_store_at",
     "media_from_file",
     "media_store_at",
     "new_session_id",
     # reading
     "ALL_LANES",
     "START",
+    "ArchiveProblem",
     "Checkpoint",
     "Cursor",
     "Envelope",
     "Incarnation",
     "Lane",
+    "Origin",
     "SessionHead",
     "Unreadable",
     "resolve_media",
@@ -157,6 +177,7 @@ __all__ = (
     "VideoBlock",
     "read_message",
     # errors
+    "ArchiveDamaged",
     "BusError",
     "Closed",
     "Conflict",
@@ -175,10 +196,14 @@ __all__ = (
     "MediaTooLarge",
     "MessageError",
     "MessageTooLarge",
+    "NoArchive",
+    "NoSuchPosition",
     "OutcomeUnknown",
     "OverLimit",
+    "ParentErased",
     "SessionClosed",
     "SessionErased",
+    "SessionExists",
     "SetupError",
     "StreamError",
     "TrimRefused",

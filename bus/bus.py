@@ -10,6 +10,7 @@ from warnings import warn
 
 import anyio
 
+from bus.archive import Archive, ArchiveStore
 from bus.consumer import Consumer
 from bus.errors import Refused, SetupError, UnsafeServer
 from bus.head import SessionHead
@@ -56,6 +57,7 @@ class Bus:
         keys: Keys,
         media: MediaStore,
         *,
+        archive: ArchiveStore | None = None,
         inline_limit_bytes: int | None,
         limits: Limits,
     ) -> None:
@@ -68,6 +70,7 @@ class Bus:
             server, keys, self._log, Offload(media, inline_limit_bytes), limits=limits, quota=quota
         )
         self._hub = Hub(server, keys, self._log)
+        self._archive = Archive(self._log, archive, keys.namespace) if archive is not None else None
         self._live = Live(self._log, self._publisher.producer)
 
     @classmethod
@@ -79,6 +82,7 @@ class Bus:
         data_dir: Path | None = None,
         namespace: str = "lanebus",
         media: MediaStore | None = None,
+        archive: ArchiveStore | None = None,
         inline_limit_bytes: int | None = INLINE_LIMIT_BYTES,
         limits: Limits | None = None,
     ) -> AsyncGenerator[Self, None]:
@@ -89,6 +93,8 @@ class Bus:
             data_dir: where the embedded server keeps its log; None is the user's own place.
             namespace: the beginning of every key; buses of different namespaces do not see each other.
             media: where large media go; None is the server of the bus itself. All buses of a namespace need the same.
+            archive: where sessions are archived, and read from what was trimmed away; all buses of a namespace need the
+                same. None is nowhere.
             inline_limit_bytes: inline media of this decoded size and more go there as they are published; None leaves
                 all in their messages.
             limits: what a publish of this process may not go beyond; None limits the single message alone.
@@ -114,7 +120,12 @@ class Bus:
                 media_pool = LinkPool(server, limit=MEDIA_LINKS)
                 stack.push_async_callback(media_pool.close)
                 media = RedisMedia(media_pool, keys)
-            bus = cls(server, pool, keys, media, inline_limit_bytes=inline_limit_bytes, limits=limits or Limits())
+            bus = cls(
+                *(server, pool, keys, media),
+                archive=archive,
+                inline_limit_bytes=inline_limit_bytes,
+                limits=limits or Limits(),
+            )
             failure: BaseException | None = None
             # A scope each: to cancel the group would cancel this task too, and a cancellation from outside that comes
             # in the same turn of the event loop would be taken for that one and be lost.
@@ -140,7 +151,15 @@ class Bus:
         Raises:
             InvalidSessionId: the id does not match `[A-Za-z0-9_-]{1,64}`.
         """
-        return Session(session_id, self._log, self._publisher, self._hub, live=self._live, media=self.media)
+        return Session(
+            session_id,
+            self._log,
+            self._publisher,
+            self._hub,
+            live=self._live,
+            media=self.media,
+            archive=self._archive,
+        )
 
     async def sessions(self) -> list[SessionHead]:
         """The heads of all sessions, the one that changed last first.

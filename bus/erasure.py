@@ -103,7 +103,7 @@ async def _own_keys(log: Log, session: str) -> list[str]:
     return [
         *(keys.lane(session, lane) for lane in Lane),
         *(keys.rebuilt(session, lane) for lane in Lane),
-        *(keys.live(session), keys.caller_keys(session)),
+        *(keys.live(session), keys.caller_keys(session), keys.archive(session)),
         *(keys.projection(session, name, int(version)) for name, _, version in stored if version.isdecimal()),
     ]
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 __all__ = (
+    "ArchiveDamaged",
     "BusError",
     "Closed",
     "Conflict",
@@ -24,6 +25,7 @@ __all__ = (
     "Fenced",
     "ForgedEntry",
     "GroupMissing",
+    "InvalidArchiveName",
     "InvalidContent",
     "InvalidCursor",
     "InvalidMediaKey",
@@ -37,10 +39,13 @@ __all__ = (
     "MessageError",
     "MessageTooLarge",
     "MissingExtra",
+    "NoArchive",
     "NoEmbeddedServer",
     "NoMediaStore",
+    "NoSuchPosition",
     "OutcomeUnknown",
     "OverLimit",
+    "ParentErased",
     "PreviewFull",
     "Refused",
     "SequenceGap",
@@ -48,6 +53,7 @@ __all__ = (
     "ServerInUse",
     "SessionClosed",
     "SessionErased",
+    "SessionExists",
     "SetupError",
     "SocketPathTooLong",
     "StreamError",
@@ -164,6 +170,14 @@ class InvalidMediaKey(MessageError):
         self.key = key
 
 
+class InvalidArchiveName(MessageError):
+    """A text that is no name in an archive store. It was not looked up, and no path was made of it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"invalid archive name {name[:80]!r}")
+        self.name = name
+
+
 class InvalidSessionId(MessageError):
     """A session id that does not match `[A-Za-z0-9_-]{1,64}`."""
 
@@ -217,6 +231,14 @@ class NoMediaStore(SetupError):
     def __init__(self, key: str) -> None:
         super().__init__(f"no MediaStore configured, which {key!r} needs")
         self.key = key
+
+
+class NoArchive(SetupError):
+    """A session is to be archived, and the bus was opened without an archive."""
+
+    def __init__(self, session: str) -> None:
+        super().__init__(f"session {session!r}: the bus was opened without an archive store")
+        self.session = session
 
 
 class NoEmbeddedServer(SetupError):
@@ -291,6 +313,39 @@ class SessionErased(StreamError):
     def __init__(self, session: str) -> None:
         super().__init__(f"session {session!r} was erased")
         self.session = session
+
+
+class SessionExists(StreamError):
+    """A session was to begin as a fork, and there is one of that id already: another fork, or no fork at all.
+
+    Fields: `session`; `parent`, what it is a fork of, and `at`, the last position it shares; None and 0 if it is none.
+    """
+
+    def __init__(self, session: str, parent: str | None, at: int) -> None:
+        what = f"as a fork of {parent!r} at position {at}" if parent else "and is no fork"
+        super().__init__(f"session {session!r} exists {what}")
+        self.session, self.parent, self.at = session, parent, at
+
+
+class NoSuchPosition(StreamError):
+    """A session was to be forked at a position that it does not have (yet). Fields: `last`, the last one it has."""
+
+    def __init__(self, session: str, position: int, last: int) -> None:
+        super().__init__(f"session {session!r} has no position {position}, its last one is {last}")
+        self.session, self.position, self.last = session, position, last
+
+
+class ParentErased(StreamError):
+    """A fork cannot be read before its own first entry: the session that had what they shared was erased.
+
+    Fields: `session`, the fork; `parent`, what was erased; `first_kept`, the first position that can still be read.
+    """
+
+    def __init__(self, session: str, parent: str, first_kept: int) -> None:
+        super().__init__(
+            f"session {session!r} shares entries with {parent!r}, which was erased; first left: {first_kept}"
+        )
+        self.session, self.parent, self.first_kept = session, parent, first_kept
 
 
 class OverLimit(StreamError):
@@ -371,6 +426,17 @@ class EraseRefused(StreamError):
     def __init__(self, session: str, forks: tuple[str, ...]) -> None:
         super().__init__(f"session {session!r}: its entries are shared by its forks {', '.join(sorted(forks))}")
         self.session, self.forks = session, forks
+
+
+class ArchiveDamaged(StreamError):
+    """A segment of a session's archive is not there, or is not what it was when it was written.
+
+    Fields: `segment`, its name in the archive, `<first>-<last>-<sha256>`; `reason`. Nothing of it was read.
+    """
+
+    def __init__(self, session: str, segment: str, reason: str) -> None:
+        super().__init__(f"archive of session {session!r}, segment {segment}: {reason}")
+        self.session, self.segment, self.reason = session, segment, reason
 
 
 # --- you closed it ------------------------------------------------------------------------------------------------

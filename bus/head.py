@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from bus.envelope import Cursor
+from bus.envelope import START, Cursor
 from bus.errors import Refused
 from bus.messages.lanes import Lane
 
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from bus.connection import Argument, Reply
     from bus.keys import Keys
 
-__all__ = ("Incarnation", "SessionHead", "answered", "head_command", "read_head")
+__all__ = ("Incarnation", "Origin", "SessionHead", "answered", "head_command", "read_head", "read_incarnations")
+
+KEPT_INCARNATIONS = 64
+"""Source: scripts/publish.lua."""
 
 
 class Incarnation(NamedTuple):
@@ -24,6 +27,20 @@ class Incarnation(NamedTuple):
     token: str
     start: int
     """the position it began behind"""
+
+
+class Origin(NamedTuple):
+    """Where a fork comes from."""
+
+    session: str
+    """its parent"""
+    cursor: Cursor
+    """of the last entry that they share; its incarnation tells whether the parent still has what was forked"""
+
+    @property
+    def position(self) -> int:
+        """Of the last entry that they share; 0 if they share none."""
+        return self.cursor.position
 
 
 class SessionHead(NamedTuple):
@@ -46,9 +63,18 @@ class SessionHead(NamedTuple):
     is_erased: bool = False
     incarnations: tuple[Incarnation, ...] = ()
     """the newest last"""
+    origin: Origin | None = None
+    """None: it is no fork"""
+    archived: int = 0
+    """up to which position the archive has it; 0 if it has nothing"""
     trimmed_llm: int = 0
     trimmed_extension: int = 0
     """the highest position that was trimmed away from this lane alone"""
+
+    @property
+    def own_start(self) -> Cursor:
+        """Of a reader that has seen what a fork shares with its parent, and none of its own entries."""
+        return START if self.origin is None else self.cursor_at(self.origin.position)
 
     @property
     def first_kept(self) -> int:
@@ -102,6 +128,14 @@ class SessionHead(NamedTuple):
         """Whether what the cursor's reader has seen is in this log."""
         return self.agreed(cursor) == cursor.position
 
+    def still_holds(self, cursor: Cursor) -> bool:
+        """The same, for a cursor that is kept for ever, as a fork keeps its own: where the incarnation is so long ago
+        that it is not listed any more, it is believed."""
+        if self.holds(cursor):
+            return True
+        is_forgotten = len(self.incarnations) >= KEPT_INCARNATIONS and self.incarnations[0].start >= cursor.position
+        return is_forgotten and cursor.position <= self.position
+
 
 def head_command(keys: Keys, session: str) -> tuple[Argument, ...]:
     """The command that reads a session's head."""
@@ -109,15 +143,15 @@ def head_command(keys: Keys, session: str) -> tuple[Argument, ...]:
 
 
 _HEAD = (
-    *("position", "created", "updated", "bytes", "epoch", "trimmed"),
-    *("state", "incarnations", "trimmed_llm", "trimmed_ext"),
+    *("position", "created", "updated", "bytes", "epoch", "trimmed", "archived"),
+    *("state", "incarnations", "parent", "fork", "trimmed_llm", "trimmed_ext"),
 )
 
 
 def read_head(session: str, reply: Reply | Refused) -> SessionHead:
     """The head from the answer to `head_command`."""
-    *numbers, state, incarnations, llm, extension = cast("list[bytes | None]", answered(reply))
-    position, created, updated, size_bytes, epoch, trimmed = (int(number or 0) for number in numbers)
+    *numbers, state, incarnations, parent, fork, llm, extension = cast("list[bytes | None]", answered(reply))
+    position, created, updated, size_bytes, epoch, trimmed, archived = (int(number or 0) for number in numbers)
     return SessionHead(
         session,
         position,
@@ -128,10 +162,17 @@ def read_head(session: str, reply: Reply | Refused) -> SessionHead:
         trimmed,
         state == b"closed",
         state == b"erased",
-        _incarnations(incarnations) if incarnations else (),
+        read_incarnations(incarnations),
+        Origin(parent.decode(), Cursor.parse(fork.decode())) if parent and fork else None,
+        archived,
         trimmed if llm is None else int(llm),
         trimmed if extension is None else int(extension),
     )
+
+
+def read_incarnations(text: bytes | None) -> tuple[Incarnation, ...]:
+    """All that a head lists, the newest last."""
+    return _incarnations(text) if text else ()
 
 
 @lru_cache(maxsize=1024)  # a followed session's head is read again and again

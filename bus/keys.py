@@ -9,16 +9,19 @@
 | ns:{b}:s:<sid>:keys | hash | caller's key -> first position, count, incarnation | with its session |
 | ns:{b}:s:<sid>:p:<name>@<v> | hash | a projection: state, position, incarnation | by drop_projection |
 | ns:{b}:s:<sid>:checkpoints | hash | who needs entries -> the position it is done with | with its session |
+| ns:{b}:s:<sid>:archive | sorted set | archived segment's name -> the position it ends at | with its session |
 | ns:{b}:sessions | hash | session -> created, milliseconds; `:bytes` -> JSON of them all | with its session |
 | ns:{b}:forged | stream | what others wrote into a lane: set aside, never read as a message | capped |
 | ns:{b}:index | stream | the doorbell: one pointer an append | trimmed |
 | ns:media:<sha256> | string | large media by their content, of all sessions | by erase, if asked |
 
 The head: position, bytes, created, updated; state ("closed", "erased", else open); trimmed, trimmed_llm, trimmed_ext:
-the highest position that was trimmed away, of both lanes and of each; trim: what the last step of a trim gave; owner,
-epoch, lease_until; run, incarnation, incarnations: which server process last wrote, the token of its incarnation, and
-all of them as `<token>:<position it began behind>`; and `p:<producer>` with each producer's last number and what that
-append gave. One hash, as every append reads and writes all of it.
+the highest position that was trimmed away, of both lanes and of each; trim: what the last step of a trim gave; archived
+and archive: the position that the archive goes up to, and `<number> <name>` of its last segment; owner, epoch,
+lease_until; run, incarnation, incarnations: which server process last wrote, the token of its incarnation, and all of
+them as `<token>:<position it began behind>`; of a fork parent and fork: whose beginning it shares, and the cursor of
+the last entry that it shares; and `p:<producer>` with each producer's last number and what that append gave. One hash,
+as every append reads and writes all of it.
 
 Of an erased session the head is left, with its state alone.
 
@@ -93,6 +96,10 @@ class Keys:
     def checkpoints(self, session: str) -> str:
         """Who still needs entries of a session."""
         return f"{self._session(session)}:checkpoints"
+
+    def archive(self, session: str) -> str:
+        """The archived segments of a session."""
+        return f"{self._session(session)}:archive"
 
     def caller_keys(self, session: str) -> str:
         """The callers' own names of publishes."""

@@ -1,4 +1,4 @@
-"""The log's own steps, one function each: append, preview, read, project, lease.
+"""The log's own steps, one function each: append, preview, read, project, archive, lease.
 
 A script is sent by its digest and loaded again when the server has forgotten it. Milliseconds stop here.
 """
@@ -12,8 +12,18 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from bus.codec import VERSION, Entry
 from bus.envelope import Cursor
-from bus.errors import Fenced, PreviewFull, Refused, SessionClosed, SessionErased, Unavailable
-from bus.head import SessionHead, answered, head_command, read_head
+from bus.errors import (
+    CursorTrimmed,
+    Fenced,
+    NoSuchPosition,
+    PreviewFull,
+    Refused,
+    SessionClosed,
+    SessionErased,
+    SessionExists,
+    Unavailable,
+)
+from bus.head import Incarnation, SessionHead, answered, head_command, read_head, read_incarnations
 from bus.keys import ALL_BYTES, Keys
 from bus.messages.lanes import Lane
 
@@ -28,6 +38,7 @@ __all__ = (
     "Plan",
     "Previewed",
     "Script",
+    "Shared",
     "Terms",
     "publish_command",
 )
@@ -61,6 +72,7 @@ class Script:
 
 PUBLISH, PREVIEW, TRIM_LIVE = Script("publish"), Script("preview"), Script("trim_live")
 SET_ASIDE, PROJECT, LEASE = Script("set_aside"), Script("project"), Script("lease")
+ARCHIVE, PIN, FORK = Script("archive"), Script("pin"), Script("fork")
 
 
 class Checkpoint(NamedTuple):
@@ -81,6 +93,16 @@ class Lease(NamedTuple):
     session: str
     owner: str
     epoch: int
+
+
+class Shared(NamedTuple):
+    """What a fork shares with its parent, as the parent stood when it promised to keep it."""
+
+    cursor: Cursor
+    """of the last entry"""
+    incarnations: tuple[Incarnation, ...]
+    trimmed: int
+    """the highest position of it that cannot be read any more; 0 if all can"""
 
 
 class Previewed(NamedTuple):
@@ -289,6 +311,76 @@ class Log:
         if reply == -1:
             raise SessionErased(session)
         return reply == 1
+
+    async def archive_tip(self, session: str) -> str:
+        """The end of the session's chain of archived segments, as `extend_archive` has put it; "" if there is none."""
+        tip = await self._pool.call("HGET", self._keys.head(session), "archive")
+        return cast("bytes", tip or b"").decode()
+
+    async def archived_segments(self, session: str, position: int = 0, count: int = -1) -> list[str]:
+        """Names of archived segments, in order, from the one that holds a position, or goes on behind it.
+
+        Args:
+            count: the most to give; -1 is all.
+        """
+        reply = await self._pool.call("ZRANGEBYSCORE", self._keys.archive(session), position, "+inf", "LIMIT", 0, count)
+        return [name.decode() for name in cast("list[bytes]", reply)]
+
+    async def extend_archive(
+        self, session: str, tip: str, new_tip: str, incarnation: str, segments: Sequence[tuple[int, str]]
+    ) -> str:
+        """Have the archive of a session go on with segments, each its last position and name, if it ends at `tip`.
+
+        Args:
+            incarnation: that wrote the last position of the last segment.
+
+        Returns:
+            A word, as scripts/archive.lua says.
+        """
+        names = (self._keys.head(session), self._keys.archive(session))
+        pairs = [word for pair in segments for word in pair]
+        reply = await self._run(ARCHIVE, names, (tip, new_tip, incarnation, *pairs))
+        return cast("bytes", reply).decode()
+
+    async def pin(self, parent: str, child: str, at: int | None) -> Shared:
+        """Have a session keep what a fork at a position shares with it; None is its last position.
+
+        Raises:
+            NoSuchPosition, CursorTrimmed, SessionErased: it cannot; nothing was noted.
+        """
+        names = (self._keys.head(parent), self._keys.checkpoints(parent))
+        reply = await self._run(PIN, names, (f"f:{child}", "" if at is None else at))
+        if isinstance(reply, bytes):
+            word, _, number = reply.decode().partition(" ")
+            if word == "erased":
+                raise SessionErased(parent)
+            if word == "trimmed":
+                raise CursorTrimmed(parent, str(Cursor(at or 0)), int(number) + 1)
+            raise NoSuchPosition(parent, at or 0, int(number))
+        position, incarnations, trimmed = cast("tuple[int, bytes, int]", reply)
+        shared = tuple(each for each in read_incarnations(incarnations) if each.start < position)
+        return Shared(Cursor(position, 0, shared[-1].token if shared else ""), shared, trimmed)
+
+    async def unpin(self, parent: str, child: str) -> None:
+        """A session need not keep anything for a fork any more."""
+        await self._pool.call("HDEL", self._keys.checkpoints(parent), f"f:{child}")
+
+    async def fork(self, parent: str, child: str, shared: Shared) -> None:
+        """Begin a session as a fork of another one that was told to keep what they share.
+
+        Raises:
+            SessionExists, SessionErased: the id is taken; nothing was written.
+        """
+        keys, cursor = self._keys, shared.cursor
+        names = (keys.head(child), keys.checkpoints(child), keys.sessions(keys.bucket(child)))
+        incarnations = " ".join(f"{token}:{start}" for token, start in shared.incarnations)
+        arguments = (child, parent, str(cursor), cursor.position, incarnations, shared.trimmed)
+        reply = await self._run(FORK, names, arguments)
+        if reply == b"erased":
+            raise SessionErased(child)
+        if reply != b"forked":
+            _, other, begin = (word.decode() for word in cast("list[bytes]", reply))
+            raise SessionExists(child, other or None, Cursor.parse(begin).position if begin else 0)
 
     async def lease(self, step: str, lease: Lease, seconds: float) -> int:
         """Take, renew or release a lease; gives the epoch held, or 0.

@@ -2,19 +2,32 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
 from operator import itemgetter
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import anyio
 
 from bus.codec import Entry, decode
 from bus.envelope import Cursor, Envelope
 from bus.errors import CursorTrimmed, LogRolledBack, SessionErased
+from bus.fork import Part, lineage
 from bus.head import SessionHead
 from bus.log import Log
 from bus.messages.lanes import Lane
 
-__all__ = ("SAFE_PAGE", "Hole", "find_hole", "merge", "position_of", "read_pages")
+__all__ = (
+    "PAGE",
+    "SAFE_PAGE",
+    "SMALL_BYTES",
+    "Hole",
+    "Past",
+    "PastPage",
+    "find_hole",
+    "merge",
+    "position_of",
+    "read_pages",
+)
 
 PAGE = 500
 SAFE_PAGE = 60
@@ -25,16 +38,51 @@ a message may be."""
 SMALL_BYTES = 32 * 1_048_576
 
 
+class PastPage(NamedTuple):
+    """Entries of several lanes up to a position."""
+
+    until: int
+    entries: Sequence[tuple[Lane, Sequence[Entry]]]
+
+
+class Past(Protocol):
+    """Where entries are that were trimmed away."""
+
+    def pages(self, head: SessionHead, lanes: Sequence[Lane], after: int, until: int) -> AsyncGenerator[PastPage, None]:
+        """The entries of some lanes above `after` and up to `until`, in order and without a hole over both lanes.
+
+        Raises:
+            CursorTrimmed: what comes next is not there either. What comes before it was given.
+            ArchiveDamaged: it is there, and is not what it was.
+            LogRolledBack: what is there is of another log than this head.
+            Unavailable, SetupError: the place cannot be reached.
+        """
+        ...
+
+
 async def read_pages(
-    log: Log, session: str, lanes: Sequence[Lane], after: Cursor, until: int | None
+    log: Log,
+    session: str,
+    lanes: Sequence[Lane],
+    after: Cursor,
+    until: int | None,
+    *,
+    past: Past | None = None,
+    part: Part | None = None,
 ) -> AsyncGenerator[list[Envelope], None]:
     """What stands after a cursor and up to `until`, page by page in position order; None is up to the present end.
 
     The next page is asked for before this one is decoded, so the server works meanwhile.
 
+    Args:
+        past: where to look for what was trimmed away, also while this reads.
+        part: read in the name of a fork that shares these entries.
+
     Raises:
         CursorTrimmed: what comes next after the cursor was trimmed away.
-        LogRolledBack: the log has lost what the cursor's reader saw.
+        ArchiveDamaged: it was, and `past` has not kept it whole.
+        LogRolledBack: the log has lost what the cursor's reader saw, or a fork's parent has lost what they shared.
+        ParentErased: a fork's parent was erased.
         SessionErased: there is nothing to read any more.
         Unavailable: the server cannot be reached.
     """
@@ -44,14 +92,34 @@ async def read_pages(
         while until is None or position < until:
             head, pages = await (ahead or log.page(session, lanes, position, until, count))
             ahead = None
-            if head.is_erased:
+            holder = head
+            if part is not None:
+                part.require(head)
+                head = part.under(head)
+            elif head.is_erased:
                 raise SessionErased(session)
-            if head.lacks(lanes, position):
-                raise CursorTrimmed(session, str(Cursor(position)), head.trimmed + 1)
+            shared = head.own_start.position
+            is_gone = position >= shared and head.lacks(lanes, position)
+            if is_gone and past is None:
+                raise CursorTrimmed(head.session, str(Cursor(position)), head.trimmed + 1)
             if not head.holds(seen):
-                raise LogRolledBack(session, position, head.agreed(seen))
+                raise LogRolledBack(head.session, position, head.agreed(seen))
+            if position < shared:
+                shared = shared if until is None else min(until, shared)
+                async for envelopes in _shared_pages(log, head, lanes, position, shared, past=past):
+                    yield envelopes
+                position, seen = shared, head.cursor_at(shared)
+                continue
             # What is above the head was not there when the head was read: another lane's page may lack what is before.
             until = head.position if until is None else min(until, head.position)
+            if is_gone and past is not None:
+                edge = min(until, head.trimmed)
+                async with aclosing(past.pages(holder, lanes, position, edge)) as trimmed:
+                    async for page in trimmed:
+                        if envelopes := merge(head, page.entries, page.until):
+                            yield envelopes
+                position, seen = edge, head.cursor_at(edge)
+                continue
             bound = min([until, *(position_of(page[-1]) for page in pages if len(page) == count)])
             count = PAGE if head.size_bytes < SMALL_BYTES else SAFE_PAGE
             if bound < until:
@@ -60,13 +128,25 @@ async def read_pages(
             envelopes = merge(head, zip(lanes, pages, strict=True), bound)
             if len(lanes) == len(Lane) and (hole := find_hole(envelopes, position)):
                 yield envelopes[: hole.until]
-                raise CursorTrimmed(session, str(Cursor(hole.after)), hole.first_kept)
+                raise CursorTrimmed(head.session, str(Cursor(hole.after)), hole.first_kept)
             if envelopes:
                 yield envelopes
             position, seen = bound, head.cursor_at(bound)
     finally:
         if ahead is not None:
             await _end(ahead)
+
+
+async def _shared_pages(
+    log: Log, head: SessionHead, lanes: Sequence[Lane], after: int, until: int, *, past: Past | None
+) -> AsyncGenerator[list[Envelope], None]:
+    """What a fork shares with those it comes from, from whoever holds it."""
+    for part in await lineage(log, head, after, until):
+        shared = read_pages(log, part.holder, lanes, Cursor(after), part.end.position, past=past, part=part)
+        async with aclosing(shared) as pages:
+            async for envelopes in pages:
+                yield envelopes
+        after = part.end.position
 
 
 async def _end(task: asyncio.Task[object]) -> None:

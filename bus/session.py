@@ -5,9 +5,11 @@ from collections.abc import AsyncGenerator, Collection, Mapping
 from secrets import token_hex
 
 from bus import checkpoints, erasure, retention
+from bus.archive import Archive, Archived, ArchiveProblem, archive_session, check_chain
 from bus.envelope import START, Cursor, Envelope
 from bus.erasure import Erased
-from bus.errors import DecodeError, LogRolledBack, SessionErased
+from bus.errors import CursorTrimmed, DecodeError, LogRolledBack, NoArchive, SessionErased
+from bus.fork import begin_fork
 from bus.head import SessionHead
 from bus.hub import Hub
 from bus.keys import check_session_id
@@ -39,12 +41,21 @@ class Session:
     """One session of the bus. Making it does no I/O, and a session exists once something was published to it."""
 
     def __init__(
-        self, session_id: str, log: Log, publisher: Publisher, hub: Hub, *, live: Live, media: MediaStore
+        self,
+        session_id: str,
+        log: Log,
+        publisher: Publisher,
+        hub: Hub,
+        *,
+        live: Live,
+        media: MediaStore,
+        archive: Archive | None = None,
     ) -> None:
         self.id = check_session_id(session_id)
         self.media = media
         """where large media are, of all sessions; `resolve_media` looks up what messages refer to"""
-        self._log, self._publisher, self._hub, self._live = log, publisher, hub, live
+        self._log, self._publisher, self._hub = log, publisher, hub
+        self._live, self._archive = live, archive
 
     # --- writing --------------------------------------------------------------------------------------------------
 
@@ -159,15 +170,17 @@ class Session:
     async def read(
         self, *, lanes: Collection[Lane] = ALL_LANES, after: Cursor = START, until: int | None = None
     ) -> AsyncGenerator[Envelope, None]:
-        """What is in the log now, in position order over all `lanes`, from behind a cursor up to a position.
+        """What is in the log now, in position order over all `lanes`, from behind a cursor up to a position. What was
+        trimmed away comes from the archive, if the bus has one.
 
         Raises:
-            CursorTrimmed: what comes next after the cursor was trimmed away.
+            CursorTrimmed: what comes next after the cursor was trimmed away, and is not in the archive.
+            ArchiveDamaged: it is in the archive, and not what it was.
             LogRolledBack: the log has lost what the cursor's reader saw.
             SessionErased: there is nothing to read any more.
             Unavailable: the server cannot be reached.
         """
-        async for page in read_pages(self._log, self.id, _in_order(lanes), after, until):
+        async for page in read_pages(self._log, self.id, _in_order(lanes), after, until, past=self._archive):
             for envelope in page:
                 yield envelope
 
@@ -183,7 +196,7 @@ class Session:
                 A piece never comes after the end of its message, if you follow the LLM lane too.
 
         Raises:
-            CursorTrimmed, LogRolledBack, SessionErased: as for `read`, also later.
+            CursorTrimmed, ArchiveDamaged, LogRolledBack, SessionErased: as for `read`, also later.
             Unavailable: the server cannot be reached at the start; later it is waited for.
             Closed: the bus was closed.
         """
@@ -202,7 +215,9 @@ class Session:
                     is_new = False
                     for envelope in snapshots:
                         yield envelope
-                async for page in read_pages(self._log, self.id, _in_order(lanes), cursor, start.position):
+                async for page in read_pages(
+                    self._log, self.id, _in_order(lanes), cursor, start.position, past=self._archive
+                ):
                     for envelope in woven(page, pieces) if live else page:
                         cursor = envelope.cursor
                         if not (live and endings.has_seen(envelope)):
@@ -212,13 +227,51 @@ class Session:
                     if not endings.has_seen(envelope):
                         yield envelope
                 while not subscription.fell_behind:
-                    for envelope in await subscription.take():
+                    try:
+                        news = await subscription.take()
+                    except CursorTrimmed:
+                        if self._archive is None:
+                            raise
+                        break  # what was trimmed before the hub had read it: reading knows where it is, or says so
+                    for envelope in news:
                         if envelope.cursor.is_after(cursor):
                             cursor = envelope.cursor
                             if not (live and endings.has_seen(envelope)):
                                 yield envelope
             finally:
                 subscription.close()
+
+    async def fork(self, at: int | None = None, *, id: str | None = None) -> "Session":
+        """Begin a session that shares this one's entries up to a position and goes on for itself behind it.
+
+        No entry is copied, so it takes the same time for any length. The fork reads as one session from position 1 on;
+        what both share is read as the fork's. It has its own producers, callers' keys, lease, projections and bytes,
+        is open, and rings no worker. While it is there, this session's entries are only trimmed by force, and this
+        session is only erased by force.
+
+        Args:
+            at: the last position that is shared; 0 shares nothing, None is the last one there is.
+            id: of the fork; None makes one. With an id and a position, it may be asked again: nothing changes.
+
+        Raises:
+            SessionExists: there is a session of that id, and it is not this fork.
+            SessionErased: this session was erased, or the one that had the id.
+            NoSuchPosition: this session does not reach so far.
+            CursorTrimmed: what is up to there was trimmed away.
+            InvalidSessionId: the id does not match `[A-Za-z0-9_-]{1,64}`.
+            Unavailable: the server cannot be reached; the fork may be there.
+        """
+        fork = Session(
+            new_session_id() if id is None else id,
+            self._log,
+            self._publisher,
+            self._hub,
+            live=self._live,
+            media=self.media,
+            archive=self._archive,
+        )
+        await begin_fork(self._log, self.id, fork.id, at)
+        return fork
 
     async def open_messages(self) -> list[OpenMessage]:
         """The messages that are being spoken right now, with what was said so far: neither whole in the log nor cut.
@@ -270,6 +323,41 @@ class Session:
             Unavailable: the server cannot be reached.
         """
         return await self._log.save_projection(self.id, name, version, state, cursor=cursor, expected=expected)
+
+    # --- the archive ----------------------------------------------------------------------------------------------
+
+    async def archive(self, *, before: int | None = None) -> Archived:
+        """Have the archive hold what the log holds below a position; None is all there is now. Nothing is trimmed.
+
+        Broken off at any place it leaves whole segments, and a repeat goes on behind them. Any number of processes may
+        do it at once.
+
+        Raises:
+            NoArchive: the bus was opened without one.
+            SessionErased: there is nothing to archive.
+            LogRolledBack: the log lost its end below what is archived already.
+            ArchiveDamaged: the last segment is not what it was, so nothing can follow it; or the store does not give
+                back what was written.
+            CursorTrimmed: an entry in the middle was deleted by somebody else.
+            MessageTooLarge: an entry that the bus did not write is larger than a segment may be.
+            Unavailable, SetupError: the server or the store cannot be reached.
+        """
+        return await archive_session(self._require_archive(), self.id, before)
+
+    async def check_archive(self) -> AsyncGenerator[ArchiveProblem, None]:
+        """Read the whole archive of this session, and tell what is wrong with it; nothing is changed.
+
+        Raises:
+            NoArchive: the bus was opened without one.
+            Unavailable, SetupError: the server or the store cannot be reached.
+        """
+        async for problem in check_chain(self._require_archive(), self.id):
+            yield problem
+
+    def _require_archive(self) -> Archive:
+        if self._archive is None:
+            raise NoArchive(self.id)
+        return self._archive
 
     async def drop_projection(self, name: str, version: int) -> bool:
         """Remove a stored projection with its checkpoint, so that an old version does not hold the log for ever.
@@ -386,7 +474,7 @@ class Session:
             SetupError: the media store does not let us in.
         """
         store = self.media if media else None
-        return await erasure.erase(self._log, self.id, force=force, media=store, rewrite=rewrite)
+        return await erasure.erase(self._log, self.id, force=force, media=store, archive=self._archive, rewrite=rewrite)
 
     # --- leases ---------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ pytest_plugins = (
     "tests.servers",
     "tests.short_dir",
     "tests.object_store",
+    "tests.contract.archived",
     "tests.handlers.command_line",
     "pytester",
 )

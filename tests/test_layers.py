@@ -12,12 +12,13 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # The modules of `bus`, from the ground up. A new one gets its place here.
 ORDER = [
-    *("errors", "messages", "envelope", "codec", "keys", "data_dir", "keeper", "launch", "server"),
+    *("errors", "storage", "messages", "envelope", "codec", "keys", "data_dir", "keeper", "launch", "server"),
     *(
         "connection",
         "scripts",
         "head",
         "log",
+        "fork",
         "checkpoints",
         "retention",
         "media",
@@ -28,6 +29,7 @@ ORDER = [
         "queue",
         "publisher",
         "reader",
+        "archive",
         "feed",
         "hub",
         "live",

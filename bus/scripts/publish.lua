@@ -168,7 +168,7 @@ while arg <= words do
     -- The keys that many sessions share come before the head, as one that is not of its type ends the append.
     fault = failed(pcall_('XADD', KEYS[key], 'MAXLEN', '~', index_length, '*', 's', session, 'z', position_text, 'w', woken))
       or failed(pcall_('HINCRBY', KEYS[key + 1], ':bytes', bytes - tonumber(head[2] or 0)))
-      or base == 0 and failed(pcall_('HSET', KEYS[key + 1], session, now))
+      or base == 0 and failed(pcall_('HSETNX', KEYS[key + 1], session, now))
     if fault then reply = 'refused ' .. match(fault, '^%S*') end
   end
   if not reply then
@@ -178,7 +178,7 @@ while arg <= words do
     if position == base then
       call('HSET', KEYS[key + 2], field, answers)
     else
-      if base == 0 then call('HSET', KEYS[key + 2], 'created', now) end
+      if base == 0 then call('HSETNX', KEYS[key + 2], 'created', now) end
       call('HSET', KEYS[key + 2], 'position', position_text, 'bytes', bytes, 'updated', now, field, answers)
       if new_state == 'closed' then
         call('HSET', KEYS[key + 2], 'state', new_state)

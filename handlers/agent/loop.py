@@ -17,8 +17,10 @@ from bus.errors import BusError, Fenced, MessageTooLarge, SessionClosed, Session
 from bus.media.resolve import resolve_media
 from bus.messages.events import (
     AgentEnded,
+    AgentEvent,
     AgentStarted,
     MessageStarted,
+    ToolStarted,
     TurnStarted,
     parse_event,
 )
@@ -29,6 +31,7 @@ from bus.messages.reading import Publishable
 from bus.messages.turn import TurnId
 from handlers.agent.draft import Draft
 from handlers.agent.errors import DuplicateTool
+from handlers.agent.forked import going_on, is_own
 from handlers.agent.lost import LOST, record_lost
 from handlers.agent.model import DEFAULT_MAX_TOKENS, Model, ModelRequest
 from handlers.agent.preview import Preview, open_preview
@@ -111,10 +114,14 @@ class AgentLoop:
             return False
         answer = standing.answer
         if answer is None:
-            prefix = f"{run.session.id}.{self.config}."
-            return await self._speak(
-                run, context, standing, TurnId(loop_id=f"{prefix}{last_loop(context, prefix) + 1}", turn_index=0)
-            )
+            return await self._speak(run, context, standing, self._new_turn(run, context))
+        if not is_own(answer, run.session.id):
+            own = going_on(answer, run.session.id, self._new_turn(run, context))
+            if not own.is_begun and not answer.open_calls:
+                return await self._speak(run, context, standing, own.answer.turn_id, parent=answer.turn_id.loop_id)
+            if not own.is_begun:
+                await self._take_up(run, own.answer, parent=answer.turn_id.loop_id)
+            answer = own.answer
         if answer.open_calls:
             return await run_tools(run, self.tools, answer, loop_usage(context, answer.turn_id.loop_id))
         if answer.turn_id.turn_index + 1 >= self.max_turns:
@@ -123,13 +130,24 @@ class AgentLoop:
         turn_id = TurnId(loop_id=answer.turn_id.loop_id, turn_index=answer.turn_id.turn_index + 1)
         return await self._speak(run, context, standing, turn_id)
 
+    def _new_turn(self, run: Run, context: Context) -> TurnId:
+        """The first one of the session's next loop."""
+        prefix = f"{run.session.id}.{self.config}."
+        return TurnId(loop_id=f"{prefix}{last_loop(context, prefix) + 1}", turn_index=0)
+
     # --- one answer -----------------------------------------------------------------------------------------------
 
-    async def _speak(self, run: Run, context: Context, standing: Standing, turn_id: TurnId) -> bool:
-        """Let the model answer, and record it; gives whether the loop is over."""
+    async def _speak(
+        self, run: Run, context: Context, standing: Standing, turn_id: TurnId, *, parent: str | None = None
+    ) -> bool:
+        """Let the model answer, and record it; gives whether the loop is over.
+
+        Args:
+            parent: the loop of another session that a new one goes on from.
+        """
         message_id = answer_id(run, turn_id)
         media = await resolve_media(context.messages, run.session.media)
-        await self._start_turn(run, standing, turn_id, message_id)
+        await self._start_turn(run, standing, turn_id, message_id, parent=parent)
         specs = [tool.spec for tool in self.tools.values()]
         request = ModelRequest(with_prompts_last(context, standing.prompts), specs, self.max_tokens, media)
         draft = Draft(self.model)
@@ -179,7 +197,9 @@ class AgentLoop:
 
     # --- appends --------------------------------------------------------------------------------------------------
 
-    async def _start_turn(self, run: Run, standing: Standing, turn_id: TurnId, message_id: str) -> None:
+    async def _start_turn(
+        self, run: Run, standing: Standing, turn_id: TurnId, message_id: str, *, parent: str | None
+    ) -> None:
         """Say that a turn begins. Where it began before and was cut, close what was shown of it and begin again."""
         answer = standing.answer
         results = () if answer is None else tuple(position for position, _ in answer.results)
@@ -190,8 +210,8 @@ class AgentLoop:
         )
         speaking = MessageStarted(turn_id=turn_id, message_id=message_id)
         events: list[Publishable] = [turn.as_extension(), speaking.as_extension()]
-        if answer is None:
-            events.insert(0, self._started(turn_id.loop_id).as_extension())
+        if answer is None or parent is not None:
+            events.insert(0, self._started(turn_id.loop_id, parent).as_extension())
         receipt = await run.publish(*events, key=f"{turn_id}.started")
         if not receipt.is_duplicate:
             return
@@ -207,7 +227,19 @@ class AgentLoop:
             again.insert(0, turn.as_extension())
         await run.publish(*again, key=f"{turn_id}.started.{run.lease.epoch}")
 
-    def _started(self, loop_id: str) -> AgentStarted:
+    async def _take_up(self, run: Run, answer: Answer, *, parent: str) -> None:
+        """Say that a loop of this session begins with the tools of an answer from before the fork."""
+        turn_id = answer.turn_id
+        events: list[AgentEvent] = [
+            self._started(turn_id.loop_id, parent),
+            TurnStarted(turn_id=turn_id, trigger="branch", prompts=(answer.position,)),
+        ]
+        events += (
+            ToolStarted(turn_id=turn_id, tool_call_id=call.id, tool_name=call.name) for call in answer.open_calls
+        )
+        await run.publish(*(event.as_extension() for event in events), key=f"{turn_id}.started")
+
+    def _started(self, loop_id: str, parent: str | None = None) -> AgentStarted:
         prefix, _, number = loop_id.rpartition(".")
         is_first = number == "1"
         config: dict[str, JsonValue] = {
@@ -220,8 +252,8 @@ class AgentLoop:
         return AgentStarted(
             loop_id=loop_id,
             agent=self.name,
-            parent_loop_id=None if is_first else f"{prefix}.{int(number) - 1}",
-            continuation="initial" if is_first else "default",
+            parent_loop_id=parent or (None if is_first else f"{prefix}.{int(number) - 1}"),
+            continuation="branch" if parent else "initial" if is_first else "default",
             config=config,
         )
 

@@ -27,6 +27,7 @@ _COLUMNS = (
     Column("cost", is_number=True),
     Column("title", is_flexible=True),
 )
+_WITH_ORIGIN = (*_COLUMNS[:1], Column("fork of", is_flexible=True), *_COLUMNS[1:])
 
 
 @click.command("sessions", cls=ViewCommand)
@@ -42,6 +43,8 @@ def command(ctx: click.Context) -> None:
     if output.is_json:
         for head, line in lines:
             output.json(_json(head, line))
+    elif any(head.origin for head, _ in lines):
+        output.table(_WITH_ORIGIN, [_with_origin(head, _row(head, line)) for head, line in lines])
     elif lines:
         output.table(_COLUMNS, [_row(head, line) for head, line in lines])
     else:
@@ -54,6 +57,7 @@ async def _sessions(settings: Settings) -> list[tuple[SessionHead, SessionLine]]
 
 
 def _json(head: SessionHead, line: SessionLine) -> dict[str, object]:
+    origin = head.origin
     return {
         "session": head.session,
         "position": head.position,
@@ -61,6 +65,7 @@ def _json(head: SessionHead, line: SessionLine) -> dict[str, object]:
         "created": head.created,
         "updated": head.updated,
         "is_closed": head.is_closed,
+        "origin": {"session": origin.session, "position": origin.position} if origin else None,
         "title": line.title,
         "llm": line.llm,
         "extension": line.extension,
@@ -81,3 +86,8 @@ def _row(head: SessionHead, line: SessionLine) -> tuple[str, ...]:
         money(cost) if line.turns else "",
         line.title or "",
     )
+
+
+def _with_origin(head: SessionHead, row: tuple[str, ...]) -> tuple[str, ...]:
+    origin = head.origin
+    return (*row[:1], f"{origin.session}@{origin.position}" if origin else "", *row[1:])

@@ -31,6 +31,9 @@ class Projection(Generic[S]):
     initial: S
     evolve: Callable[[S, Envelope], S]
     """pure; sees every entry of both lanes in position order, and never a live delta"""
+    forked: S | None = None
+    """What a fork begins with, where it counts only its own entries: what it shares was counted for its parent, and a
+    sum over all sessions has it once. None: a fork is folded from its first position, what it shares included."""
 
     def dump(self, state: S) -> bytes:
         """The state as JSON, the same bytes for the same history."""
@@ -53,7 +56,7 @@ class Projected(Generic[S]):
 async def project(session: Session, projection: Projection[S]) -> Projected[S]:
     """The state as of now: the stored one, and what was appended since. The result is stored.
 
-    A log that is shorter than the checkpoint, and a stored state that cannot be read, are folded anew from the start.
+    A log that is shorter than the checkpoint, and a stored state that cannot be read, are folded anew.
     If another process stored a later state meanwhile, that one is given.
 
     Raises:
@@ -80,14 +83,15 @@ async def project_kept(session: Session, projection: Projection[S]) -> Projected
 
 
 async def rebuild(session: Session, projection: Projection[S]) -> Projected[S]:
-    """The state folded from the first entry, whatever is stored; it takes the place of what is stored.
+    """The state folded from its beginning, whatever is stored; it takes the place of what is stored.
 
     Raises:
         BusError: the log could not be read.
     """
     checkpoint = await session.load_projection(projection.name, projection.version)
-    now = await _fold(session, projection, Projected(projection.initial, START))
-    if not now.position and checkpoint is None:
+    start = await _start(session, projection)
+    now = await _fold(session, projection, start)
+    if now.position == start.position and checkpoint is None:
         return now  # an empty session has nothing to keep
     return await _store(session, projection, now, checkpoint.position if checkpoint else 0)
 
@@ -109,6 +113,13 @@ async def follow(session: Session, projection: Projection[S]) -> AsyncGenerator[
         except LogRolledBack:
             continue
         return
+
+
+async def _start(session: Session, projection: Projection[S]) -> Projected[S]:
+    """The state before the first entry that is folded."""
+    if projection.forked is not None and (head := await session.head()).origin is not None:
+        return Projected(projection.forked, head.own_start)
+    return Projected(projection.initial, START)
 
 
 async def _fold(session: Session, projection: Projection[S], start: Projected[S]) -> Projected[S]:

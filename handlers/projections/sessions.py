@@ -116,4 +116,12 @@ def _title(text: str) -> str | None:
     return (line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 1].rstrip() + "…") or None
 
 
-SESSIONS = Projection(name="sessions", version=1, state=TypeAdapter(SessionLine), initial=SessionLine(), evolve=_evolve)
+SESSIONS = Projection(
+    name="sessions",
+    version=1,
+    state=TypeAdapter(SessionLine),
+    initial=SessionLine(),
+    evolve=_evolve,
+    forked=SessionLine(),
+)
+"""Of a fork its own entries alone."""

@@ -285,4 +285,12 @@ def _united(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted({*one, *other}))
 
 
-TURNS = Projection(name="turns", version=2, state=TypeAdapter(TurnsState), initial=TurnsState(), evolve=_evolve)
+TURNS = Projection(
+    name="turns",
+    version=2,
+    state=TypeAdapter(TurnsState),
+    initial=TurnsState(),
+    evolve=_evolve,
+    forked=TurnsState(),
+)
+"""Of a fork its own turns alone."""

@@ -76,7 +76,8 @@ class UsageState(Frozen):
     open_loops: Mapping[str, Usage] = {}
     """the same for loops, by loop id"""
     has_forgotten: bool = False
-    """more than 256 were open at once, so the sum of one that ends late may be gone and is not compared"""
+    """more than 256 were open at once, or some were when the session was forked, so the sum of one that ends late may
+    be gone or lack its beginning, and is not compared"""
 
 
 class UsageSummary(TypedDict):
@@ -130,8 +131,11 @@ def _count(state: UsageState, message: AssistantMessage) -> UsageState:
     if message.turn_id is not None and message.usage is not None:
         loop = message.turn_id.loop_id
         changed["open_turns"], forgotten = _add(state.open_turns, str(message.turn_id), message.usage)
-        changed["open_loops"], more = _add(state.open_loops, loop, message.usage)
-        changed["has_forgotten"] = state.has_forgotten or forgotten or more
+        # A later turn of a loop whose first ones are not known sums up only a part of it.
+        if not state.has_forgotten or loop in state.open_loops or message.turn_id.turn_index == 0:
+            changed["open_loops"], more = _add(state.open_loops, loop, message.usage)
+            forgotten = forgotten or more
+        changed["has_forgotten"] = state.has_forgotten or forgotten
     return state.model_copy(update=changed)
 
 
@@ -187,4 +191,12 @@ def _agree(said: Usage, folded: Usage) -> bool:
     return said.cost is None or (folded.cost is not None and said.cost.total == folded.cost.total)
 
 
-USAGE = Projection(name="usage", version=1, state=TypeAdapter(UsageState), initial=UsageState(), evolve=_evolve)
+USAGE = Projection(
+    name="usage",
+    version=2,
+    state=TypeAdapter(UsageState),
+    initial=UsageState(),
+    evolve=_evolve,
+    forked=UsageState(has_forgotten=True),
+)
+"""Of a fork its own calls alone."""

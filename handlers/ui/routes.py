@@ -136,6 +136,7 @@ def _spoken(body: JsonValue) -> tuple[str, str | None]:
 
 
 def _head_json(head: SessionHead) -> JsonValue:
+    origin = head.origin
     return {
         "id": head.session,
         "position": head.position,
@@ -144,6 +145,7 @@ def _head_json(head: SessionHead) -> JsonValue:
         "sizeBytes": head.size_bytes,
         "trimmed": head.trimmed,
         "isClosed": head.is_closed,
+        "origin": {"session": origin.session, "position": origin.position} if origin else None,
     }
 
 

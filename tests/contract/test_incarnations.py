@@ -105,7 +105,7 @@ async def test_a_projection_of_what_was_lost_is_folded_anew(server: RealServer) 
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("a"), said("b"))
-        await session.save_projection("usage", 1, b"{}", cursor=Cursor(2, 0, "lost"), expected=0)
+        await session.save_projection(USAGE.name, USAGE.version, b"{}", cursor=Cursor(2, 0, "lost"), expected=0)
         assert (await project(session, USAGE)).position == 2
         checkpoint = await session.load_projection(USAGE.name, USAGE.version)
         assert checkpoint is not None

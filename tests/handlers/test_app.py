@@ -227,6 +227,16 @@ async def test_a_message_posted_twice_with_its_key_is_said_once() -> None:
         assert (head["id"], head["position"], head["isClosed"]) == ("s1", 2, False)
 
 
+async def test_a_fork_says_what_it_is_a_fork_of() -> None:
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        await client.post("/api/sessions/s1/messages", json={"text": "What is 17 × 23?"})
+        await bus.session("s1").fork(id="s2")
+        heads = {head["id"]: head for head in (await client.get("/api/sessions")).json()["sessions"]}
+        assert (heads["s1"]["origin"], heads["s2"]["origin"]) == (None, {"session": "s1", "position": 1})
+        entries = (await client.get("/api/sessions/s2/entries")).json()["entries"]
+        assert [entry["position"] for entry in entries] == [1]
+
+
 async def test_a_posted_message_wakes_a_worker() -> None:
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
         await client.post("/api/sessions/s1/messages", json={"text": "hi"})

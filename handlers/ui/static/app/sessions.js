@@ -50,7 +50,7 @@ export function Sessions({ heads, selected, position, onSelect, now }) {
                   <span class=${`dot ${head.updated && now - head.updated < ACTIVE_SECONDS ? "active" : ""}`}></span>
                   <span class="name">${head.id}</span>
                   <span class="when">${head.updated ? ago(head.updated, now) : "new"}</span>
-                  <span class="size">${length(head) === 1 ? "1 entry" : `${count(length(head))} entries`}${head.isClosed ? " · closed" : ""}</span>
+                  <span class="size">${length(head) === 1 ? "1 entry" : `${count(length(head))} entries`}${head.isClosed ? " · closed" : ""}${head.origin ? ` · fork of ${head.origin.session} at ${head.origin.position}` : ""}</span>
                 </button>
               </li>`,
             )}

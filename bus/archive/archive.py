@@ -1,0 +1,205 @@
+"""The archive of a namespace: its segments one by one, and what was trimmed away as pages for a reader."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from functools import partial
+from typing import TYPE_CHECKING
+
+from anyio.to_thread import run_sync
+
+from bus.archive.names import SUFFIX, SegmentName, Tip, file_of, folder_of
+from bus.archive.segment import Segment, read_segment
+from bus.envelope import Cursor
+from bus.errors import ArchiveDamaged, CursorTrimmed, InvalidArchiveName, LogRolledBack, MessageTooLarge, SessionErased
+from bus.reader import PAGE, PastPage, position_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterator, Sequence
+
+    from bus.archive.segment import Header, LaneEntry
+    from bus.archive.store import ArchiveStore
+    from bus.codec import Entry
+    from bus.head import SessionHead
+    from bus.log import Log
+    from bus.messages.lanes import Lane
+
+__all__ = ("Archive", "previous_of", "require_same_log")
+
+
+class Archive:
+    """Where a bus keeps what was, and finds it again. See `Past` in reader.py; writing.py adds to it."""
+
+    def __init__(self, log: Log, store: ArchiveStore, namespace: str) -> None:
+        self.log, self.store, self.namespace = log, store, namespace
+
+    async def pages(
+        self, head: SessionHead, lanes: Sequence[Lane], after: int, until: int
+    ) -> AsyncGenerator[PastPage, None]:
+        """See `Past`. One segment is held at a time, and all of it was verified before anything of it is given."""
+        position, previous, walked = after, "", list[SegmentName]()
+        while position < until:
+            name = await self._holding(head, position + 1, walked)
+            if name is None or name.first > position + 1:
+                first_kept = head.trimmed + 1 if name is None else name.first
+                raise CursorTrimmed(head.session, str(Cursor(position)), first_kept)
+            segment = await self._unless_erased(head.session, name)
+            if previous and segment.header.previous != previous:
+                raise ArchiveDamaged(head.session, str(name), f"it follows {segment.header.previous}, not {previous}")
+            require_same_log(head, segment.header)
+            for page in _pages(segment.entries, lanes, position, until):
+                position = page.until
+                yield page
+            previous = str(name)
+
+    async def segment(self, session: str, name: SegmentName) -> Segment:
+        """A segment by its name, verified.
+
+        Raises:
+            ArchiveDamaged: it is not there, or is not what its name tells.
+            Unavailable, SetupError: as the store does.
+        """
+        try:
+            data = await self.store.get(file_of(self.namespace, session, name))
+        except MessageTooLarge as error:
+            raise ArchiveDamaged(session, str(name), f"a file of {error.size_bytes} bytes") from None
+        if data is None:
+            raise ArchiveDamaged(session, str(name), "missing")
+        return await run_sync(partial(read_segment, self.namespace, session, name, data))
+
+    async def tip(self, session: str) -> Tip | None:
+        """The end of a session's chain; None if nothing of it was archived.
+
+        Raises:
+            ArchiveDamaged: what the server keeps is no name of a segment.
+            Unavailable: the server cannot be reached.
+        """
+        text = await self.log.archive_tip(session)
+        try:
+            return Tip.parse(text) if text else None
+        except InvalidArchiveName:
+            raise ArchiveDamaged(session, text[:100], "no name of a segment") from None
+
+    async def chain(self, session: str, tip: Tip, *, down_to: int = 1) -> AsyncGenerator[Segment, None]:
+        """The segments from the end of the chain back to the one with a position: by what they say of each other.
+
+        Raises:
+            ArchiveDamaged: one is missing or damaged; those before it are not found this way.
+            Unavailable, SetupError: as the store does.
+        """
+        name, number = tip.name, tip.number
+        while True:
+            segment = await self.segment(session, name)
+            if segment.header.number != number:
+                raise ArchiveDamaged(session, str(name), f"it is number {segment.header.number}, not {number}")
+            yield segment
+            before = previous_of(segment)
+            if before is None or name.first <= down_to:
+                return
+            name, number = before, number - 1
+
+    async def bodies(self, session: str) -> AsyncGenerator[bytes, None]:
+        """The value of every field of every archived entry of a session, also of segments that are in no chain.
+
+        Raises:
+            ArchiveDamaged: a segment is not what its name tells.
+            Unavailable, SetupError: as the store does.
+        """
+        for file in await self.store.names(folder_of(self.namespace, session)):
+            text = file.rpartition("/")[2].removesuffix(SUFFIX)
+            segment = await self.segment(session, _name(session, None, text))
+            for _, (_, fields) in segment.entries:
+                for value in fields[1::2]:
+                    yield value
+
+    async def erase(self, session: str) -> None:
+        """Delete all segments of a session, also those that are in no chain.
+
+        Broken off in the middle it leaves some, and a repeat deletes them. The session has to be erased before, or an
+        archiver could write others meanwhile.
+
+        Raises:
+            Unavailable, SetupError: as the store does.
+        """
+        for name in await self.store.names(folder_of(self.namespace, session)):
+            await self.store.delete(name)
+
+    async def _unless_erased(self, session: str, name: SegmentName) -> Segment:
+        """The segment, where what is missing of an erased session is not damage."""
+        try:
+            return await self.segment(session, name)
+        except ArchiveDamaged:
+            if (await self.log.head(session)).is_erased:
+                raise SessionErased(session) from None
+            raise
+
+    async def _holding(self, head: SessionHead, position: int, walked: list[SegmentName]) -> SegmentName | None:
+        """The segment that holds a position, or the first behind it; None if there is none.
+
+        Args:
+            walked: names that were found from the chain's end, the last one first, as the server has lost them.
+        """
+        found = await self.log.archived_segments(head.session, position, 1)
+        if found:
+            return _name(head.session, None, found[0])
+        if not walked and (tip := await self.tip(head.session)) is not None and tip.name.last >= position:
+            walked += [segment.name async for segment in self.chain(head.session, tip, down_to=position)]
+        while walked and walked[-1].last < position:
+            walked.pop()
+        return walked[-1] if walked else None
+
+
+def require_same_log(head: SessionHead, header: Header) -> None:
+    """Look whether a log is the one that a segment was written from.
+
+    Raises:
+        LogRolledBack: it lost its end below the segment's and grew again.
+    """
+    known = {incarnation for incarnation in head.incarnations if incarnation.start < header.last}
+    oldest = min((incarnation.start for incarnation in head.incarnations), default=0)
+    # The head forgets the oldest, so what only the segment knows may be older than that.
+    other = {i for i in known.symmetric_difference(header.incarnations) if i in known or i.start >= oldest}
+    if other or head.position < header.last:
+        found = min([head.position, *(incarnation.start for incarnation in other)])
+        raise LogRolledBack(header.session, header.last, found)
+
+
+def previous_of(segment: Segment) -> SegmentName | None:
+    """The segment that one follows; None for the first.
+
+    Raises:
+        ArchiveDamaged: what it names is no segment, or none before it.
+    """
+    header = segment.header
+    if not header.previous:
+        return None
+    before = _name(header.session, segment.name, header.previous)
+    if before.last >= header.first:
+        raise ArchiveDamaged(header.session, str(segment.name), f"it follows {before}, which goes beyond its beginning")
+    return before
+
+
+def _name(session: str, of: SegmentName | None, text: str) -> SegmentName:
+    try:
+        return SegmentName.parse(text)
+    except InvalidArchiveName:
+        place = "no name of a segment" if of is None else "what it follows is no segment"
+        raise ArchiveDamaged(session, str(of or text[:100]), place) from None
+
+
+def _pages(entries: Sequence[LaneEntry], lanes: Sequence[Lane], after: int, until: int) -> Iterator[PastPage]:
+    """The entries of some lanes in pages; one position is never in two of them."""
+    at, end = (bisect_right(entries, position, key=_position) for position in (after, until))
+    while at < end:
+        bound = _position(entries[min(at + PAGE, end) - 1])
+        beyond = bisect_right(entries, bound, lo=at, key=_position)
+        found: dict[Lane, list[Entry]] = {lane: [] for lane in lanes}
+        for lane, entry in entries[at:beyond]:
+            if lane in found:
+                found[lane].append(entry)
+        yield PastPage(bound, tuple(found.items()))
+        at = beyond
+
+
+def _position(entry: LaneEntry) -> int:
+    return position_of(entry[1])

@@ -1,0 +1,221 @@
+"""Add to a session's archive: read what is not in it yet, write it as segments, and have the chain go on with each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from anyio.to_thread import run_sync
+
+from bus.archive.archive import require_same_log
+from bus.archive.names import SegmentName, Tip, file_of
+from bus.archive.segment import LINE_LIMIT_BYTES, Header, line_of, sealed
+from bus.envelope import Cursor
+from bus.errors import ArchiveDamaged, CursorTrimmed, LogRolledBack, MessageTooLarge, SessionErased
+from bus.messages.lanes import Lane
+from bus.reader import PAGE, SAFE_PAGE, SMALL_BYTES, position_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from bus.archive.archive import Archive
+    from bus.archive.segment import LaneEntry
+    from bus.head import SessionHead
+
+__all__ = ("ENTRIES_LIMIT", "TEXT_BYTES", "Archived", "archive_session")
+
+TEXT_BYTES = 8 * 1_048_576
+"""How many bytes of lines a segment has at most, unless one entry alone has more."""
+
+ENTRIES_LIMIT = 10_000
+"""How many entries a segment has at most."""
+
+_LANES = tuple(Lane)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archived:
+    """What archiving a session came to."""
+
+    session: str
+    position: int
+    """up to which position the archive has the session now"""
+    segments: tuple[str, ...] = ()
+    """the names of those that were written, `<first>-<last>-<sha256>`"""
+    entries: int = 0
+    """how many they hold"""
+    size_bytes: int = 0
+    """of their files, compressed"""
+    orphans: tuple[str, ...] = ()
+    """segments that were written and are in no chain, as somebody else was faster: they harm nobody"""
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A segment that is being gathered."""
+
+    lines: list[bytes] = field(default_factory=list[bytes])
+    size_bytes: int = 0
+    last: int = 0
+
+    def take(self, lines: list[bytes], position: int) -> bool:
+        """Add all entries of one position; False, and nothing is added, if there is no room for them."""
+        if (size := sum(map(len, lines))) > LINE_LIMIT_BYTES:
+            raise MessageTooLarge(size, LINE_LIMIT_BYTES)
+        is_full = len(self.lines) + len(lines) > ENTRIES_LIMIT or self.size_bytes + size > TEXT_BYTES
+        if self.lines and is_full:
+            return False
+        self.lines += lines
+        self.size_bytes += size
+        self.last = position
+        return True
+
+
+class _Written(NamedTuple):
+    name: SegmentName
+    header: Header
+    entries: int
+    size_bytes: int
+
+
+async def archive_session(archive: Archive, session: str, before: int | None = None) -> Archived:
+    """Have the archive hold what the log holds below a position; None is all there is now.
+
+    A segment is read back from the store before the head says that it is there. Broken off at any place it leaves whole
+    segments, and at most one that is in no chain. Any number of processes may do it at once.
+
+    Raises:
+        SessionErased: it was erased; what was written of it is deleted again.
+        LogRolledBack: the log lost its end below what is archived already.
+        ArchiveDamaged: the last segment is not what it was, so nothing can follow it; or the store does not give back
+            what was written.
+        CursorTrimmed: an entry in the middle was deleted by somebody else.
+        MessageTooLarge: an entry that the bus did not write is larger than a segment may be.
+        Unavailable, SetupError: the server or the store cannot be reached.
+    """
+    done: Archived = Archived(session=session, position=0)
+    target = before - 1 if before is not None else None
+    while True:
+        head = await archive.log.head(session)
+        if head.is_erased:
+            raise SessionErased(session)
+        if head.archived > head.position:
+            raise LogRolledBack(session, head.archived, head.position)
+        target = head.position if target is None else min(target, head.position)
+        tip = await archive.tip(session)
+        done = replace(done, position=max(tip.name.last if tip else 0, done.position))
+        if max(done.position, _begin(head)) >= target:
+            return done
+        if tip is not None and not done.segments:
+            require_same_log(head, (await archive.segment(session, tip.name)).header)
+            await _note_again(archive, tip, session)
+        written = await _write(archive, head, tip, target)
+        if written is None:
+            continue  # it was trimmed while it was read: begin behind that
+        if await _move(archive, tip, written):
+            done = replace(
+                done,
+                position=written.name.last,
+                segments=(*done.segments, str(written.name)),
+                entries=done.entries + written.entries,
+                size_bytes=done.size_bytes + written.size_bytes,
+            )
+        else:
+            done = replace(done, orphans=(*done.orphans, str(written.name)))
+
+
+async def _write(archive: Archive, head: SessionHead, tip: Tip | None, target: int) -> _Written | None:
+    """Write the segment that follows; None if what it needs was trimmed away meanwhile."""
+    after = max(tip.name.last if tip else 0, _begin(head))
+    draft = _Draft()
+    try:
+        async for position, entries in _positions(archive, head, after, target):
+            if not draft.take([line_of(*entry) for entry in entries], position):
+                break
+    except _TrimmedMeanwhile:
+        return None
+    header = Header(
+        archive.namespace,
+        head.session,
+        tip.number + 1 if tip else 1,
+        after + 1,
+        draft.last,
+        tuple(incarnation for incarnation in head.incarnations if incarnation.start < draft.last),
+        str(tip.name) if tip else "",
+    )
+    name, data = await run_sync(sealed, header, draft.lines)
+    file = file_of(archive.namespace, head.session, name)
+    await archive.store.put_if_absent(file, data)
+    # The log may be trimmed up to here afterwards, so it is not enough that somebody said it was kept.
+    if await archive.store.get(file) != data:
+        raise ArchiveDamaged(head.session, str(name), "the store gives other bytes than were written")
+    return _Written(name, header, len(draft.lines), len(data))
+
+
+def _begin(head: SessionHead) -> int:
+    """Behind which position there is something to archive: what a fork shares is its parent's."""
+    return max(head.trimmed, head.own_start.position)
+
+
+class _TrimmedMeanwhile(Exception):
+    """What comes next was trimmed between two pages."""
+
+
+async def _positions(
+    archive: Archive, head: SessionHead, after: int, target: int
+) -> AsyncGenerator[tuple[int, list[LaneEntry]], None]:
+    """The entries of each position above `after`, both lanes; more than one only where somebody else has written."""
+    session, position = head.session, after
+    while position < target:
+        count = PAGE if head.size_bytes < SMALL_BYTES else SAFE_PAGE
+        now, pages = await archive.log.page(session, _LANES, position, target, count)
+        if now.trimmed > position:
+            raise _TrimmedMeanwhile
+        seen = head.cursor_at(position)
+        if now.position < target or not now.holds(seen):
+            raise LogRolledBack(session, target, min(now.position, now.agreed(seen)))
+        bound = min([target, *(position_of(page[-1]) for page in pages if len(page) == count)])
+        found: dict[int, list[LaneEntry]] = {}
+        for lane, page in zip(_LANES, pages, strict=True):
+            for entry in page:
+                found.setdefault(position_of(entry), []).append((lane, entry))
+        for place in range(position + 1, bound + 1):
+            if place not in found:
+                raise CursorTrimmed(
+                    session, str(Cursor(place - 1)), min((p for p in found if p > place), default=bound + 1)
+                )
+            yield place, found[place]
+        position = bound
+
+
+async def _note_again(archive: Archive, tip: Tip, session: str) -> None:
+    """Have the server know all segments by their positions, where it has lost some of them."""
+    if len(await archive.log.archived_segments(session)) >= tip.number:
+        return
+    names: list[SegmentName] = []
+    header: Header | None = None
+    async for segment in archive.chain(session, tip):
+        names.insert(0, segment.name)
+        header = header or segment.header
+    incarnation = header.incarnations[-1].token if header and header.incarnations else ""
+    pairs = [(name.last, str(name)) for name in names]
+    await archive.log.extend_archive(session, str(tip), str(tip), incarnation, pairs)
+
+
+async def _move(archive: Archive, tip: Tip | None, written: _Written) -> bool:
+    """Have the chain go on with a segment; False if somebody else has let it go on with another one."""
+    session, name, header = written.header.session, written.name, written.header
+    incarnation = header.incarnations[-1].token if header.incarnations else ""
+    new_tip = Tip(header.number, name)
+    segments = [(name.last, str(name))]
+    word = await archive.log.extend_archive(session, str(tip or ""), str(new_tip), incarnation, segments)
+    match word:
+        case "moved":
+            return True
+        case "behind":
+            return False
+        case "erased":
+            await archive.store.delete(file_of(archive.namespace, session, name))
+            raise SessionErased(session)
+        case _:
+            raise LogRolledBack(session, name.last, header.first - 1)

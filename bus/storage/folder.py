@@ -1,0 +1,144 @@
+"""Files below a directory, each written beside its place and moved there whole.
+
+A process that is killed while it writes leaves a file `*.part`, which nobody reads. Names are made by those who keep
+files here, out of what they have checked.
+"""
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from secrets import token_hex
+from typing import TypeVar
+
+from anyio.to_thread import run_sync
+
+from bus.errors import MessageTooLarge, Unavailable
+
+__all__ = ("Folder",)
+
+T = TypeVar("T")
+
+_PART = ".part"
+
+
+class Folder:
+    """A directory by its path. It is made where it is missing, for its owner alone; so are the files.
+
+    Work is done by threads; a cancelled call waits for its own to end.
+    """
+
+    def __init__(self, path: Path, what: str) -> None:
+        """`what` it is called in errors, such as "media directory"."""
+        self._path, self._what = path, what
+
+    async def put_if_absent(self, name: str, data: bytes) -> None:
+        """Keep these bytes; they are on disk, and so is their name, when it returns.
+
+        A file of the same size is taken for the same bytes, as names tell the content here; another one is damaged.
+
+        Raises:
+            Unavailable: the file cannot be written.
+        """
+        try:
+            await self._run(lambda: self._write(self._path / name, data))
+        except FileNotFoundError:
+            raise Unavailable(f"{self._what} {self._path}: somebody removed a folder of it") from None
+
+    async def get(self, name: str, *, limit_bytes: int | None = None) -> bytes | None:
+        """The bytes of a file; None if there is none.
+
+        Raises:
+            MessageTooLarge: there are more than `limit_bytes`; they were not read.
+            Unavailable: the file cannot be read.
+        """
+        try:
+            return await self._run(lambda: _read(self._path / name, limit_bytes))
+        except FileNotFoundError:
+            return None
+
+    async def size_bytes(self, name: str) -> int | None:
+        """The size of a file; None if there is none.
+
+        Raises:
+            Unavailable: the directory cannot be looked at.
+        """
+        try:
+            return (await self._run((self._path / name).stat)).st_size
+        except FileNotFoundError:
+            return None
+
+    async def names(self, folder: str) -> list[str]:
+        """The files directly in a folder, in the order of their names; none if it is not there.
+
+        Raises:
+            Unavailable: the folder cannot be read.
+        """
+        try:
+            found = await self._run(
+                lambda: [entry.name for entry in os.scandir(self._path / folder) if entry.is_file()]
+            )
+        except FileNotFoundError:
+            return []
+        return sorted(str(PurePosixPath(folder, name)) for name in found if not name.endswith(_PART))
+
+    async def delete(self, name: str) -> None:
+        """Have no file of this name, also after a crash.
+
+        Raises:
+            Unavailable: it cannot be removed.
+        """
+        with suppress(FileNotFoundError):
+            await self._run(lambda: _delete(self._path / name))
+
+    def _write(self, place: Path, data: bytes) -> None:
+        if place.is_file() and place.stat().st_size == len(data):
+            return
+        inner = place.relative_to(self._path).parents  # the innermost first, the directory itself last
+        folders = [self._path / folder for folder in inner]
+        for folder in reversed(folders):
+            folder.mkdir(mode=0o700, exist_ok=True, parents=folder == self._path)
+        part = place.with_name(f"{place.name[:100]}.{token_hex(8)}{_PART}")
+        try:
+            with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(place)  # whoever else wrote it meanwhile wrote the same
+        except BaseException:
+            with suppress(OSError):
+                part.unlink()
+            raise
+        for folder in folders:
+            _sync(folder)
+
+    async def _run(self, step: Callable[[], T]) -> T:
+        try:
+            return await run_sync(step)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise Unavailable(f"{self._what} {self._path}: {error.strerror or type(error).__name__}") from None
+
+
+def _read(place: Path, limit_bytes: int | None) -> bytes:
+    with place.open("rb") as file:
+        if limit_bytes is not None and (size := os.fstat(file.fileno()).st_size) > limit_bytes:
+            raise MessageTooLarge(size, limit_bytes)
+        return file.read()
+
+
+def _delete(place: Path) -> None:
+    place.unlink()
+    _sync(place.parent)
+
+
+def _sync(folder: Path) -> None:
+    """Have a folder's entries on disk. Windows has no such thing, and needs none."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,429 @@
+"""What archiving promises, on every server: a chain of segments that holds what the log held."""
+
+import shutil
+from pathlib import Path
+from typing import cast
+
+import anyio
+import pytest
+
+from bus import (
+    ArchiveDamaged,
+    Bus,
+    CursorTrimmed,
+    DirectoryArchive,
+    Lane,
+    LogRolledBack,
+    NoArchive,
+    SessionErased,
+    TrimRefused,
+    Unavailable,
+)
+from bus.archive import writing
+from bus.keys import Keys
+from handlers.projections.projection import project, rebuild
+from handlers.projections.usage import USAGE
+from tests.contract.archived import (
+    archive_on,
+    archiving,
+    fill,
+    kinds,
+    lines,
+    names,
+    place,
+    problems,
+    seen_until,
+    stretches,
+    trim,
+)
+from tests.contract.said import assert_gap_free, read, said, told, word
+from tests.servers import RealServer
+
+
+@pytest.mark.usefixtures("small")
+async def test_segments_hold_what_the_log_holds(server: RealServer, files: Path) -> None:
+    async with archiving(server, files) as bus:
+        session = bus.session("s")
+        await fill(session, 100)
+        done = await session.archive()
+        assert (done.session, done.position, done.entries, done.orphans) == ("s", 100, 100, ())
+        assert list(done.segments) == names(files)
+        assert done.size_bytes == sum(place(files, name).stat().st_size for name in done.segments)
+        assert stretches(done.segments) == [(1, 40), (41, 80), (81, 100)]
+        assert (await session.head()).archived == 100
+        assert await problems(session) == []
+        entries = [line for name in done.segments for line in lines(files, name) if "m" in line]
+        stored = {
+            lane: [
+                {"lane": lane.value, "id": entry_id, "h": fields[1], "m": fields[3]}
+                for entry_id, fields in _entries(server, lane)
+            ]
+            for lane in Lane
+        }
+        assert [line["id"] for line in entries] == [f"{position}-0" for position in range(1, 101)]
+        assert {lane: [line for line in entries if line["lane"] == lane] for lane in Lane} == stored
+
+
+def _entries(server: RealServer, lane: Lane, session: str = "s") -> list[tuple[str, list[str]]]:
+    reply = server.do("XRANGE", Keys().lane(session, lane), "-", "+")
+    assert isinstance(reply, list)
+    return cast("list[tuple[str, list[str]]]", reply)
+
+
+async def test_archiving_goes_on_where_it_stood(server: RealServer, files: Path) -> None:
+    async with archiving(server, files) as bus:
+        session = bus.session("s")
+        await fill(session, 50)
+        assert (await session.archive(before=31)).position == 30
+        assert (await session.archive(before=31)).segments == ()
+        assert (await session.archive(before=10)).position == 30
+        assert (await session.archive(before=1_000)).position == 50
+        assert await session.archive() == writing.Archived(session="s", position=50)
+        assert stretches(names(files)) == [(1, 30), (31, 50)]
+        assert await problems(session) == []
+
+
+async def test_an_empty_session_has_nothing_to_archive(server: RealServer, files: Path) -> None:
+    async with archiving(server, files) as bus:
+        assert await bus.session("s").archive() == writing.Archived(session="s", position=0)
+        assert await problems(bus.session("s")) == []
+        assert names(files) == []
+
+
+async def test_a_segment_is_bounded_by_its_bytes_too(
+    server: RealServer, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "TEXT_BYTES", 10_000)
+    async with archiving(server, files) as bus:
+        session = bus.session("s")
+        await session.publish(said("x" * 20_000), *[said("y" * 3_000) for _ in range(7)])
+        done = await session.archive()
+        assert stretches(done.segments) == [(1, 1), (2, 4), (5, 7), (8, 8)]
+
+
+async def test_without_an_archive_it_is_told(server: RealServer) -> None:
+    async with server.bus() as bus:
+        with pytest.raises(NoArchive):
+            await bus.session("s").archive()
+        with pytest.raises(NoArchive):
+            await problems(bus.session("s"))
+
+
+async def test_an_entry_that_somebody_deleted_is_told_and_not_passed_over(server: RealServer, files: Path) -> None:
+    async with archiving(server, files) as bus:
+        session = bus.session("s")
+        await fill(session, 10)
+        server.do("XDEL", Keys().lane("s", Lane.LLM), "4-0")
+        with pytest.raises(CursorTrimmed) as caught:
+            await session.archive()
+        assert (caught.value.cursor, caught.value.first_kept) == ("3-0", 5)
+        assert (await session.archive(before=4)).position == 3
+
+
+@pytest.mark.usefixtures("small")
+async def test_two_archivers_at_once_make_one_chain(server: RealServer, files: Path) -> None:
+    async with archiving(server, files) as bus, archiving(server, files) as other:
+        await fill(bus.session("s"), 400)
+        found: list[writing.Archived] = []
+
+        async def archive(from_bus: Bus, before: int) -> None:
+            found.append(await from_bus.session("s").archive(before=before))
+
+        async with anyio.create_task_group() as tasks:
+            for before in range(30, 401, 37):
+                tasks.start_soon(archive, bus, before)
+                tasks.start_soon(archive, other, before + 5)
+        await bus.session("s").archive()
+        assert await problems(bus.session("s")) == []
+        orphans = {name for done in found for name in done.orphans}
+        async with archive_on(server, files) as kept:
+            tip = await kept.tip("s")
+            assert tip is not None
+            chained = {str(segment.name) async for segment in kept.chain("s", tip)}
+        assert chained | orphans == set(names(files))
+        assert not chained & orphans
+        assert {name for done in found for name in done.segments} <= chained
+        trim(server, 400)
+        assert_gap_free(await read(bus.session("s")))
+
+
+async def test_an_archiver_that_was_overtaken_leaves_an_orphan_and_says_which(valkey: RealServer, files: Path) -> None:
+    class Overtaken(DirectoryArchive):
+        """Somebody else archives while the segment is written."""
+
+        async def put_if_absent(self, name: str, data: bytes) -> None:
+            await super().put_if_absent(name, data)
+            if "1-10-" in name:
+                await other.session("s").archive(before=6)
+
+    async with archiving(valkey, files) as other, Bus.open(valkey.url, archive=Overtaken(files)) as bus:
+        await fill(bus.session("s"), 10)
+        done = await bus.session("s").archive()
+        assert stretches(done.orphans) == [(1, 10)]
+        assert stretches(done.segments) == [(6, 10)]
+        assert await problems(bus.session("s")) == []
+        trim(valkey, 10)
+        assert_gap_free(await read(bus.session("s")))
+
+
+async def test_a_store_that_gives_other_bytes_is_not_believed(valkey: RealServer, files: Path) -> None:
+    class Forgetful(DirectoryArchive):
+        async def put_if_absent(self, name: str, data: bytes) -> None:
+            await super().put_if_absent(name, data[:-1])
+
+    async with Bus.open(valkey.url, archive=Forgetful(files)) as bus:
+        await fill(bus.session("s"), 3)
+        with pytest.raises(ArchiveDamaged, match="other bytes"):
+            await bus.session("s").archive()
+        assert (await bus.session("s").head()).archived == 0
+
+
+async def test_a_session_that_is_erased_meanwhile_leaves_nothing_behind(valkey: RealServer, files: Path) -> None:
+    class Late(DirectoryArchive):
+        async def put_if_absent(self, name: str, data: bytes) -> None:
+            await super().put_if_absent(name, data)
+            valkey.do("DEL", Keys().head("s"))
+            valkey.do("HSET", Keys().head("s"), "state", "erased")
+
+    async with Bus.open(valkey.url, archive=Late(files)) as bus:
+        await fill(bus.session("s"), 3)
+        for _ in range(2):
+            with pytest.raises(SessionErased):
+                await bus.session("s").archive()
+        assert names(files) == []
+
+
+async def test_a_session_that_is_closed_is_archived_too(server: RealServer, files: Path) -> None:
+    async with archiving(server, files) as bus:
+        await bus.session("s").close(said("a"), reason="done")
+        assert (await bus.session("s").archive()).position == 2
+
+
+# --- a log that went back ---------------------------------------------------------------------------------------------
+
+
+async def test_a_log_that_went_back_has_an_archive_that_went_back_too(server: RealServer, files: Path) -> None:
+    async with archiving(server, files) as bus:
+        await fill(bus.session("s"), 10)
+        await bus.session("s").archive()
+    server.kill()
+    shutil.copytree(server.directory / "appendonlydir", server.directory / "copy")
+    server.start()
+    async with archiving(server, files) as bus:
+        await bus.session("s").publish(*[said("lost")] * 5)
+        assert (await bus.session("s").archive()).position == 15
+    server.kill()
+    shutil.rmtree(server.directory / "appendonlydir")
+    (server.directory / "copy").rename(server.directory / "appendonlydir")
+    server.start()
+    async with archiving(server, files) as bus:
+        session = bus.session("s")
+        await session.publish(*[said("new")] * 5)
+        done = await session.archive()
+        assert done.position == 15
+        assert len(names(files)) == 3  # what was lost is in one that is in no chain any more
+        trim(server, 15)
+        assert [word(e) for e in await read(session)][10:] == ["new"] * 5
+        assert await problems(session) == []
+
+
+@pytest.mark.parametrize("incarnations", ["other:0", "", "other:0 another:4"])
+async def test_a_log_that_is_another_one_than_was_archived_is_told(
+    server: RealServer, files: Path, incarnations: str
+) -> None:
+    async with archiving(server, files) as bus:
+        session = bus.session("s")
+        await fill(session, 10)
+        await session.archive(before=6)
+        server.do("HSET", Keys().head("s"), "incarnations", incarnations)
+        trim(server, 5)
+        with pytest.raises(LogRolledBack):
+            await session.archive()
+        with pytest.raises(LogRolledBack):
+            await read(session)
+        assert await kinds(session) == ["log"]
+
+
+async def test_a_head_below_its_archive_is_told(server: RealServer, files: Path) -> None:
+    async with archiving(server, files) as bus:
+        session = bus.session("s")
+        await fill(session, 10)
+        await session.archive()
+        server.do("HSET", Keys().head("s"), "position", "7")
+        with pytest.raises(LogRolledBack) as caught:
+            await session.archive()
+        assert (caught.value.seen, caught.value.found) == (10, 7)
+
+
+async def test_a_log_that_is_written_anew_while_it_is_archived_is_not_chained(valkey: RealServer, files: Path) -> None:
+    class Slow(DirectoryArchive):
+        async def put_if_absent(self, name: str, data: bytes) -> None:
+            await super().put_if_absent(name, data)
+            valkey.do("HSET", Keys().head("s"), "incarnations", "other:0")
+
+    async with Bus.open(valkey.url, archive=Slow(files)) as bus:
+        await fill(bus.session("s"), 10)
+        with pytest.raises(LogRolledBack):
+            await bus.session("s").archive()
+        assert (await bus.session("s").head()).archived == 0
+        assert valkey.do("EXISTS", Keys().archive("s")) == 0
+
+
+async def test_many_restarts_do_not_make_an_archive_another_one(server: RealServer, files: Path) -> None:
+    async with archiving(server, files) as bus:
+        session = bus.session("s")
+        for n in range(70):  # as if each were by another process of the server; the head keeps the last 64
+            server.do("HSET", Keys().head("s"), "run", "another")
+            await session.publish(said(str(n)))
+            if n % 20 == 0:
+                await session.archive()
+        await session.archive()
+        trim(server, 65)
+        assert_gap_free(await read(session))
+        assert await problems(session) == []
+
+
+# --- stopped in the middle --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("small")
+async def test_a_server_that_dies_while_a_session_is_archived_loses_nothing_of_it(
+    server: RealServer, files: Path
+) -> None:
+    class Deadly(DirectoryArchive):
+        puts = 0
+
+        async def put_if_absent(self, name: str, data: bytes) -> None:
+            await super().put_if_absent(name, data)
+            self.puts += 1
+            if self.puts == 2:
+                server.kill()
+
+    async with Bus.open(server.url, archive=Deadly(files)) as bus:
+        session = bus.session("s")
+        await fill(session, 120)
+        with pytest.raises(Unavailable):
+            await session.archive()
+        server.start()
+        assert (await session.head()).archived == 40
+        done = await session.archive()
+        assert (done.position, done.orphans) == (120, ())
+        assert len(names(files)) == 3
+        assert await problems(session) == []
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("at", range(14))
+async def test_archiving_may_be_cancelled_anywhere(valkey: RealServer, files: Path, at: int) -> None:
+    class Interrupted(DirectoryArchive):
+        steps = 0
+
+        def _step(self) -> None:
+            self.steps += 1
+            if self.steps == at:
+                scope.cancel()
+
+        async def put_if_absent(self, name: str, data: bytes) -> None:
+            self._step()
+            await super().put_if_absent(name, data)
+            self._step()
+
+        async def get(self, name: str) -> bytes | None:
+            self._step()
+            found = await super().get(name)
+            self._step()
+            return found
+
+    async with Bus.open(valkey.url, archive=Interrupted(files)) as bus:
+        session = bus.session("s")
+        await fill(session, 120)
+        with anyio.CancelScope() as scope:
+            await session.archive()
+        assert await problems(session) == []
+        assert (await session.archive()).position == 120
+        assert len(names(files)) == 3
+        assert await problems(session) == []
+
+
+# --- erasing ----------------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_archived_is_trimmed_past_readers_and_projections(server: RealServer, files: Path) -> None:
+    async with archiving(server, files) as bus:
+        session = bus.session("s")
+        await fill(session, 100)
+        await project(session, USAGE)
+        early = (await read(session))[9].cursor
+        await session.save_checkpoint("mirror", early)
+        before = await read(session)
+        await session.archive(before=61)
+        with pytest.raises(TrimRefused):
+            await session.trim(before=80)
+        trimmed = await session.trim(before=61)
+        assert (trimmed.entries, trimmed.first_kept) == (60, 61)
+        assert await read(session) == before
+        assert [e.position async for e in session.read(after=early)] == list(range(11, 101))
+        assert (await rebuild(session, USAGE)).position == 100
+        await session.archive()
+        await session.trim(before=1_000)
+        assert await read(session) == before
+        assert await problems(session) == []
+
+
+async def test_erasing_a_session_erases_its_archive(server: RealServer, files: Path) -> None:
+    async with archiving(server, files) as bus:
+        session = bus.session("s")
+        await session.publish(said("canary"), *[told("x")] * 10)
+        await session.archive(before=4)
+        await session.archive()
+        await session.trim(before=9)
+        await session.erase(media=True)
+        assert names(files) == []
+        assert server.do("KEYS", "*:s:s:*") == [Keys().head("s")]
+        for ask in (session.archive(), session.read().__anext__()):
+            with pytest.raises(SessionErased):
+                await ask
+        assert await problems(session) == []
+
+
+async def test_erasing_takes_all_segments_of_one_session_and_of_no_other(server: RealServer, files: Path) -> None:
+    async with archiving(server, files) as bus:
+        for name in ("s", "s2"):
+            await fill(bus.session(name), 10)
+            await bus.session(name).archive(before=6)
+            await bus.session(name).archive()
+        place(files, f"1-3-{'0' * 64}").write_bytes(b"an orphan")
+        async with archive_on(server, files) as archive:
+            for _ in range(2):
+                await archive.erase("s")
+                assert names(files) == []
+        assert len(names(files, "s2")) == 2
+        trim(server, 10, "s2")
+        assert_gap_free(await read(bus.session("s2")))
+
+
+async def test_a_reader_of_a_session_that_is_erased_meanwhile_is_told(server: RealServer, files: Path) -> None:
+    async with archiving(server, files) as bus:
+        session = bus.session("s")
+        await fill(session, 20)
+        await session.archive(before=11)
+        await session.archive()
+        trim(server, 20)
+        envelopes = session.read()
+        assert (await anext(envelopes)).position == 1
+        server.do("HSET", Keys().head("s"), "state", "erased")
+        async with archive_on(server, files) as archive:
+            await archive.erase("s")
+        with pytest.raises(SessionErased):
+            await seen_until(envelopes, [])
+
+
+async def test_the_values_of_all_archived_entries_are_given_for_erasing(server: RealServer, files: Path) -> None:
+    async with archiving(server, files) as bus:
+        session = bus.session("s")
+        messages = said("one"), told("two")
+        await session.publish(*messages)
+        await session.archive()
+        async with archive_on(server, files) as archive:
+            values = [value async for value in archive.bodies("s")]
+        assert [value for value in values if b"role" in value] == [message.to_json_bytes() for message in messages]

@@ -1,0 +1,253 @@
+"""What was trimmed away reads as if it were there, or is told, on every server."""
+
+from collections.abc import Sequence
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+from obstore.store import S3Store
+
+from bus import (
+    Bus,
+    Cursor,
+    CursorTrimmed,
+    Envelope,
+    Lane,
+    ObjectArchive,
+    Unreadable,
+)
+from bus.connection import Argument, LinkPool, Reply
+from bus.errors import Refused
+from bus.keys import Keys
+from handlers.context.build import build_context
+from handlers.projections.projection import project, rebuild
+from handlers.projections.turns import TURNS
+from handlers.projections.usage import USAGE
+from tests.contract.archived import (
+    LANES,
+    archiving,
+    fill,
+    kinds,
+    problems,
+    seen_until,
+    stretches,
+    trim,
+)
+from tests.contract.said import assert_gap_free, read, said, told, word
+from tests.servers import RealServer, shortly
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("trimmed", [1, 40, 41, 79, 99, 100])
+async def test_a_trimmed_log_reads_as_before(server: RealServer, files: Path, lanes: str, trimmed: int) -> None:
+    async with archiving(server, files) as bus:
+        session = bus.session("s")
+        await fill(session, 60)
+        server.kill()
+        server.start()
+        await fill(session, 40)
+        await session.archive()
+        wanted = LANES[lanes]
+        before = [e async for e in session.read(lanes=wanted)]
+        trim(server, trimmed)
+        assert [e async for e in session.read(lanes=wanted)] == before
+        for after in (0, 1, 39, 40, 41, 80, 98, 100):
+            for until in (after, after + 1, 40, 41, 100, None):
+                found = [e async for e in session.read(lanes=wanted, after=Cursor(after), until=until)]
+                end = 100 if until is None else until
+                assert found == [e for e in before if after < e.position <= end]
+        for envelope in before[::7]:
+            assert [e async for e in session.read(lanes=wanted, after=envelope.cursor)] == [
+                e for e in before if e.position > envelope.position
+            ]
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("lanes", LANES)
+async def test_following_from_the_beginning_goes_over_the_border(server: RealServer, files: Path, lanes: str) -> None:
+    async with archiving(server, files) as bus:
+        session = bus.session("s")
+        await fill(session, 100)
+        await session.archive()
+        before = [e async for e in session.read(lanes=LANES[lanes])]
+        trim(server, 95)
+        seen: list[Envelope] = []
+        async with shortly(), aclosing(session.follow(lanes=LANES[lanes])) as following:
+            async for envelope in following:
+                seen.append(envelope)
+                if len(seen) == len(before):
+                    await session.publish(said("new"), told("new"))
+                if envelope.position > 100 and len(seen) == len(before) + len(LANES[lanes]):
+                    break
+        assert seen[: len(before)] == before
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("lanes", LANES)
+async def test_trimming_while_somebody_reads_is_not_seen(server: RealServer, files: Path, lanes: str) -> None:
+    async with archiving(server, files) as bus:
+        for at in (0, 1, 30, 61, 400, 1_100):
+            session = bus.session(f"s{at}")
+            await fill(session, 1_200)
+            await session.archive()
+            before = [e async for e in session.read(lanes=LANES[lanes])]
+            seen: list[Envelope] = []
+            async for envelope in session.read(lanes=LANES[lanes]):
+                if envelope.position > at:
+                    trim(server, min(1_200, envelope.position + at), session.id)
+                seen.append(envelope)
+            assert seen == before
+
+
+@pytest.mark.parametrize("lanes", LANES)
+async def test_a_trim_between_the_head_and_the_page_is_not_passed_over(
+    server: RealServer, files: Path, lanes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = LinkPool.call_many
+
+    async def interrupted(
+        self: LinkPool, commands: Sequence[Sequence[Argument]], *, more_seconds: float = 0.0
+    ) -> list[Reply | Refused]:
+        """The head of a page, then a trim, then the rest of it."""
+        if len(commands) < 3:
+            return await whole(self, commands, more_seconds=more_seconds)
+        head = await whole(self, commands[:1])
+        trim(server, 7)
+        return head + await whole(self, commands[1:])
+
+    async with archiving(server, files) as bus, server.bus() as other:
+        await fill(bus.session("s"), 10)
+        await bus.session("s").archive()
+        before = [e async for e in bus.session("s").read(lanes=LANES[lanes])]
+        monkeypatch.setattr(LinkPool, "call_many", interrupted)
+        assert [e async for e in bus.session("s").read(lanes=LANES[lanes])] == before
+        server.do("HDEL", Keys().head("s"), "trimmed")
+        with pytest.raises(CursorTrimmed):
+            _ = [e async for e in other.session("s").read(lanes=LANES[lanes])]
+
+
+async def test_what_is_not_archived_is_told_after_what_is(server: RealServer, files: Path) -> None:
+    async with archiving(server, files) as bus, server.bus() as other:
+        session = bus.session("s")
+        await fill(session, 20)
+        await session.archive(before=11)
+        trim(server, 15)
+        for ask in (session.read, session.follow):
+            seen: list[Envelope] = []
+            with pytest.raises(CursorTrimmed) as caught:
+                await seen_until(ask(), seen)
+            assert (caught.value.cursor, caught.value.first_kept) == ("10-0", 16)
+            assert_gap_free(seen)
+            assert len(seen) == 10
+        with pytest.raises(CursorTrimmed) as caught:
+            await read(other.session("s"))
+        assert (caught.value.cursor, caught.value.first_kept) == ("0-0", 16)
+        assert [e.position async for e in session.read(after=Cursor(15))] == [16, 17, 18, 19, 20]
+
+
+async def test_a_stretch_that_was_trimmed_before_it_was_archived_is_told_for_ever(
+    server: RealServer, files: Path
+) -> None:
+    async with archiving(server, files) as bus:
+        session = bus.session("s")
+        await fill(session, 20)
+        await session.archive(before=6)
+        trim(server, 10)
+        assert stretches((await session.archive(before=16)).segments) == [(11, 15)]
+        trim(server, 15)
+        with pytest.raises(CursorTrimmed) as caught:
+            await read(session)
+        assert (caught.value.cursor, caught.value.first_kept) == ("5-0", 11)
+        assert [e.position async for e in session.read(after=Cursor(10))] == list(range(11, 21))
+        assert await kinds(session) == ["hole"]
+
+
+async def test_publishing_goes_on_when_all_is_in_the_archive(server: RealServer, files: Path) -> None:
+    async with archiving(server, files) as bus:
+        session = bus.session("s")
+        for n in range(1, 4):
+            await fill(session, 10)
+            await session.archive()
+            trim(server, n * 10)
+            server.kill()
+            server.start()
+            assert_gap_free(await read(session))
+        assert (await session.publish(said("more"))).positions == (31,)
+        assert len(await read(session)) == 31
+
+
+async def test_what_cannot_be_read_is_shown_from_the_archive_as_from_the_log(server: RealServer, files: Path) -> None:
+    async with archiving(server, files) as bus:
+        session = bus.session("s")
+        await fill(session, 3)
+        lane = Keys().lane("s", Lane.LLM)
+        header = "1 1700000000000 somebody"
+        server.do("XADD", lane, "2-5", "x", "y")
+        server.do("XADD", lane, "3-0", "h", header, "m", '{"role":"extension","kind":"told","data":"BAD"}')
+        server.do("XADD", lane, "4-0", "h", header.replace("1", "9", 1), "m", '{"role":"user"}')
+        server.do("XADD", lane, "5-0", "h", header, "m", b"\xff\xfe".decode("latin1"))
+        server.do("XADD", lane, "6-0", *["z"] * 2_000)
+        server.do("HSET", Keys().head("s"), "position", "6")
+        before = await read(session)
+        assert sum(isinstance(e.message, Unreadable) for e in before) == 5
+        assert (await session.archive()).entries == len(before)
+        trim(server, 6)
+        after = await read(session)
+        assert [repr(e) for e in after] == [repr(e) for e in before]
+
+
+async def test_views_of_a_log_whose_beginning_is_archived_are_the_same(server: RealServer, files: Path) -> None:
+    async with archiving(server, files) as bus:
+        session = bus.session("s")
+        await fill(session, 700)
+        usage, turns = (await rebuild(session, USAGE)).state, (await rebuild(session, TURNS)).state
+        context = await build_context(session)
+        earlier = await build_context(session, at=350)
+        await session.archive()
+        trim(server, 650)
+        for fold in (rebuild, project):
+            assert ((await fold(session, USAGE)).state, (await fold(session, TURNS)).state) == (usage, turns)
+        assert await build_context(session) == context
+        assert await build_context(session, at=350) == earlier
+
+
+@pytest.mark.usefixtures("small")
+async def test_a_fork_reads_what_its_parents_have_archived(server: RealServer, files: Path) -> None:
+    async with archiving(server, files) as bus:
+        parent = bus.session("s")
+        await fill(parent, 100)
+        child = await parent.fork(at=70, id="child")
+        await fill(child, 50)
+        grandchild = await child.fork(at=110, id="grandchild")
+        await fill(grandchild, 20)
+        forks = (parent, child, grandchild)
+        before = [await read(session) for session in forks]
+        for session, start, end in zip(forks, (0, 70, 110), (100, 120, 130), strict=True):
+            done = await session.archive()
+            assert (done.position, done.entries) == (end, end - start)
+            trim(server, end - 5, session.id)
+            assert await problems(session) == []
+        assert [await read(session) for session in forks] == before
+        late = await parent.fork(at=30, id="late")
+        assert [e.position async for e in late.read()] == list(range(1, 31))
+
+
+async def test_an_archive_in_an_object_store_is_read_too(valkey: RealServer, s3: S3Store) -> None:
+    async with Bus.open(valkey.url, archive=ObjectArchive(s3)) as bus:
+        session = bus.session("Support-42")
+        await fill(session, 100)
+        before = await read(session)
+        await session.archive()
+        trim(valkey, 90, session.id)
+        assert await read(session) == before
+        assert await problems(session) == []
+
+
+async def test_sessions_that_differ_in_capitals_alone_are_not_mixed(server: RealServer, files: Path) -> None:
+    async with archiving(server, files) as bus:
+        for name in ("s", "S"):
+            await bus.session(name).publish(said(name))
+            await bus.session(name).archive()
+            trim(server, 1, name)
+        assert [[word(e) for e in await read(bus.session(name))] for name in ("s", "S")] == [["s"], ["S"]]

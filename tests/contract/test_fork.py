@@ -1,0 +1,442 @@
+"""Forks: the beginning is shared, not copied, on every server."""
+
+from contextlib import aclosing
+
+import anyio
+import pytest
+
+from bus import (
+    ALL_LANES,
+    START,
+    Bus,
+    Cursor,
+    CursorTrimmed,
+    Envelope,
+    Lane,
+    LogRolledBack,
+    NoSuchPosition,
+    Origin,
+    ParentErased,
+    Session,
+    SessionErased,
+    SessionExists,
+)
+from bus.keys import ALL_BYTES, Keys
+from tests.contract.said import assert_gap_free, read, said, told, word, words
+from tests.servers import RealServer
+
+KEYS = Keys()
+
+
+async def fill(session: Session, text: str) -> None:
+    """A word a letter, in turn one of the LLM lane and two of the other."""
+    await session.publish(*[said(letter) if index % 3 == 0 else told(letter) for index, letter in enumerate(text)])
+
+
+async def text(session: Session, *, after: Cursor = START, until: int | None = None) -> str:
+    """What reading gives, a letter an entry."""
+    return "".join([word(e) async for e in session.read(after=after, until=until)])
+
+
+def pins(server: RealServer, session: str) -> dict[str, str]:
+    """What a session keeps for its forks."""
+    with server.talk() as say:
+        reply = say("HGETALL", KEYS.checkpoints(session))
+    assert isinstance(reply, list)
+    return dict(zip(map(str, reply[::2]), map(str, reply[1::2]), strict=True))
+
+
+async def test_a_fork_reads_as_one_session_from_its_first_position_on(server: RealServer) -> None:
+    async with server.bus() as bus:
+        parent = bus.session("p")
+        await fill(parent, "abcdefgh")
+        child = await parent.fork(5, id="c")
+        await fill(child, "XYZ")
+        await fill(parent, "ij")
+        assert await words(parent) == [*"abcdefghij"]
+        envelopes = await read(child)
+        assert_gap_free(envelopes)
+        assert [word(e) for e in envelopes] == [*"abcdeXYZ"]
+        assert {e.session for e in envelopes} == {"c"}
+        own = (await child.head()).incarnation_of(6)
+        assert [e.incarnation for e in envelopes] == [(await parent.head()).incarnation_of(1)] * 5 + [own] * 3
+        assert own != envelopes[0].incarnation
+
+
+async def test_any_part_and_lane_of_a_fork_is_read_exactly(server: RealServer) -> None:
+    async with server.bus() as bus:
+        await fill(bus.session("p"), "abcdefgh")
+        child = await bus.session("p").fork(5)
+        await fill(child, "XYZ")
+        whole = await read(child)
+        for after in (START, *(envelope.cursor for envelope in whole)):
+            for until in (None, *range(10)):
+                for lanes in (ALL_LANES, {Lane.LLM}, {Lane.EXTENSION}, set[Lane]()):
+                    found = [e async for e in child.read(lanes=lanes, after=after, until=until)]
+                    last = 8 if until is None else until
+                    assert found == [e for e in whole if e.lane in lanes and after.position < e.position <= last]
+
+
+async def test_forks_of_forks_read_through_to_the_first(server: RealServer) -> None:
+    async with server.bus() as bus:
+        first = bus.session("a")
+        await fill(first, "abcd")
+        second = await first.fork(3, id="b")
+        await fill(second, "EFG")
+        third = await second.fork(5, id="c")
+        await fill(third, "hi")
+        early = await third.fork(2, id="d")  # within what the first one holds
+        await fill(early, "JK")
+        below = await early.fork(4, id="g")
+        await fill(below, "m")
+        at_seam = await third.fork(5, id="e")
+        await fill(at_seam, "l")
+        last = await at_seam.fork(id="f")
+        await fill(first, "z")
+        assert await text(second) == "abcEFG"
+        assert await text(third) == "abcEFhi"
+        assert await text(early) == "abJK"
+        assert await text(below) == "abJKm"
+        assert await text(at_seam) == "abcEFl"
+        assert await text(last) == "abcEFl"
+        assert (await last.head()).origin == Origin("e", (await at_seam.head()).cursor)
+        for session in (third, early, below, at_seam, last):
+            assert {e.session for e in await read(session)} == {session.id}
+            assert (await session.head()).position == len(await read(session))
+        assert await text(third, after=(await read(third))[1].cursor) == "cEFhi"
+        assert await text(third, after=Cursor(3), until=6) == "EFh"
+
+
+async def test_a_chain_of_many_forks_is_read(valkey: RealServer) -> None:
+    async with valkey.bus() as bus:
+        session = bus.session("s0")
+        await fill(session, "a")
+        for number in range(1, 150):  # more than a head lists incarnations of
+            session = await session.fork(id=f"s{number}")
+            await session.publish(said("b"))
+        envelopes = await read(session)
+        assert_gap_free(envelopes)
+        assert [word(e) for e in envelopes] == ["a", *["b"] * 149]
+        for place in (30, 120):
+            after = envelopes[place].cursor
+            assert [e.position async for e in session.read(after=after)] == list(range(place + 2, 151))
+
+
+async def test_pages_are_joined_without_a_seam(server: RealServer) -> None:
+    async with server.bus() as bus:
+        parent = bus.session("p")
+        await parent.publish(*[said(str(n)) if n % 3 else told(str(n)) for n in range(1, 1_301)])
+        child = await parent.fork(1_201)
+        await child.publish(*[said(str(n)) if n % 2 else told(str(n)) for n in range(1_202, 2_001)])
+        envelopes = await read(child)
+        assert_gap_free(envelopes)
+        assert [word(e) for e in envelopes] == [str(n) for n in range(1, 2_001)]
+        lanes = [[e.position async for e in child.read(lanes={lane}, after=Cursor(700))] for lane in Lane]
+        assert sorted(lanes[0] + lanes[1]) == list(range(701, 2_001))
+
+
+async def test_a_fork_of_nothing_is_an_empty_session_with_a_parent(server: RealServer) -> None:
+    async with server.bus() as bus:
+        await fill(bus.session("p"), "ab")
+        child = await bus.session("p").fork(0, id="c")
+        assert await read(child) == []
+        head = await child.head()
+        assert (head.position, head.origin) == (0, Origin("p", START))
+        assert "c" in {h.session for h in await bus.sessions()}
+        await fill(child, "x")
+        assert await text(child) == "x"
+        assert (await child.head()).created == head.created
+
+
+async def test_a_fork_begins_with_nothing_of_its_own(server: RealServer) -> None:
+    async with server.bus() as bus:
+        parent = bus.session("p")
+        await parent.publish(said("a"), key="k")
+        await parent.publish(said("b"))
+        lease = await parent.acquire_lease("w", 60)
+        assert lease is not None
+        child = await parent.fork(id="c")
+        head = await child.head()
+        assert (head.position, head.size_bytes, head.epoch, head.is_closed) == (2, 0, 0, False)
+        assert 0 < head.created == head.updated
+        assert await child.acquire_lease("other", 60) is not None
+        receipt = await child.publish(said("c"), key="k")
+        assert (receipt.positions, receipt.is_duplicate) == ((3,), False)
+        assert (await child.publish(said("c"), key="k")).is_duplicate
+        head = await child.head()
+        assert head.size_bytes == len(said("c").to_json_bytes())
+        assert head.created <= head.updated
+        assert receipt.cursor == head.cursor
+        async with server.bus() as other:
+            assert (await other.session("c").publish(told("d"))).positions == (4,)
+        total = sum(h.size_bytes for h in await bus.sessions())
+        counted = [server.do("HGET", KEYS.sessions(bucket), ALL_BYTES) for bucket in range(KEYS.buckets)]
+        assert total == sum(int(str(count)) for count in counted if count)
+
+
+async def test_what_was_expected_of_the_parent_is_expected_of_the_fork(server: RealServer) -> None:
+    async with server.bus() as bus:
+        await fill(bus.session("p"), "abc")
+        child = await bus.session("p").fork(2)
+        assert (await child.publish(said("x"), expected=2)).positions == (3,)
+
+
+async def test_a_closed_session_is_forked_and_the_fork_is_open(server: RealServer) -> None:
+    async with server.bus() as bus:
+        await fill(bus.session("p"), "ab")
+        await bus.session("p").close()
+        child = await bus.session("p").fork(2)
+        await fill(child, "c")
+        assert await text(child) == "abc"
+
+
+@pytest.mark.parametrize(("after", "wanted"), [(0, "abxyz"), (1, "bxyz"), (2, "xyz"), (3, "yz")])
+async def test_a_follower_gets_the_shared_part_the_own_part_and_what_comes(
+    server: RealServer, after: int, wanted: str
+) -> None:
+    async with server.bus() as bus:
+        await fill(bus.session("p"), "abc")
+        child = await bus.session("p").fork(2, id="c")
+        await fill(child, "x")
+        cursor = (await child.head()).cursor_at(after)
+        seen: list[Envelope] = []
+        with anyio.fail_after(20):
+            async with aclosing(child.follow(after=cursor, live=True)) as envelopes, anyio.create_task_group() as tasks:
+                tasks.start_soon(_say_more, bus)
+                async for envelope in envelopes:
+                    seen.append(envelope)
+                    if word(envelope) == "z":
+                        break
+        assert "".join(word(e) for e in seen) == wanted
+        assert [e.position for e in seen] == list(range(after + 1, 6))
+        assert {e.session for e in seen} == {"c"}
+
+
+async def _say_more(bus: Bus) -> None:
+    await bus.session("p").publish(said("!"))
+    await bus.session("c").publish(told("y"), said("z"))
+
+
+async def test_a_follower_at_the_end_of_the_shared_part_waits_for_the_first_entry(server: RealServer) -> None:
+    seen: list[str] = []
+    async with server.bus() as bus, anyio.create_task_group() as tasks:
+        await fill(bus.session("p"), "abc")
+        child = await bus.session("p").fork(3)
+
+        async def follow() -> None:
+            async with aclosing(child.follow(after=(await child.head()).cursor)) as envelopes:
+                async for envelope in envelopes:
+                    seen.append(word(envelope))
+                    if len(seen) == 2:
+                        return
+
+        tasks.start_soon(follow)
+        with anyio.fail_after(20):
+            await bus.session("p").publish(said("!"))
+            await child.publish(said("x"))
+            await child.publish(told("y"))
+    assert seen == ["x", "y"]
+
+
+async def test_a_cursor_of_the_shared_part_is_good_in_both_and_one_behind_it_in_its_own_alone(
+    server: RealServer,
+) -> None:
+    async with server.bus() as bus:
+        parent = bus.session("p")
+        await fill(parent, "abcd")
+        child = await parent.fork(2)
+        await fill(child, "xyz")
+        shared, of_parent = (await read(parent))[1].cursor, (await read(parent))[2].cursor
+        of_child = (await read(child))[2].cursor
+        assert await text(child, after=shared) == "xyz"
+        assert await text(parent, after=shared) == "cd"
+        for session, cursor in ((child, of_parent), (parent, of_child)):
+            for ask in (session.read, session.follow):
+                with pytest.raises(LogRolledBack):
+                    await anext(ask(after=cursor))
+
+
+async def test_the_same_fork_asked_again_is_the_same_fork(server: RealServer) -> None:
+    async with server.bus() as bus:
+        parent = bus.session("p")
+        await fill(parent, "abcd")
+        child = await parent.fork(2, id="c")
+        await fill(child, "x")
+        before = await child.head()
+        assert (await parent.fork(2, id="c")).id == "c"
+        assert await child.head() == before
+        assert await text(child) == "abx"
+
+
+async def test_an_id_that_is_taken_is_not_forked_to(server: RealServer) -> None:
+    async with server.bus() as bus:
+        parent, other = bus.session("p"), bus.session("o")
+        await fill(parent, "abcd")
+        await fill(other, "x")
+        await parent.fork(2, id="c")
+        with pytest.raises(SessionExists) as caught:
+            await parent.fork(3, id="c")
+        assert (caught.value.session, caught.value.parent, caught.value.at) == ("c", "p", 2)
+        assert pins(server, "p") == {"f:c": "0"}  # the fork that there is still needs it
+        for id_ in ("c", "p", "o"):
+            with pytest.raises(SessionExists):
+                await other.fork(id=id_)
+        with pytest.raises(SessionExists) as caught:
+            await parent.fork(id="o")
+        assert (caught.value.parent, caught.value.at) == (None, 0)
+        assert pins(server, "o") == {}
+        assert pins(server, "p") == {"f:c": "0"}
+
+
+async def test_no_session_becomes_the_fork_of_its_fork(server: RealServer) -> None:
+    async with server.bus() as bus:
+        empty = bus.session("p")
+        child = await empty.fork(id="c")
+        for parent in (empty, child):
+            with pytest.raises(SessionExists):
+                await parent.fork(id="p")
+        assert (await empty.head()).origin is None
+
+
+@pytest.mark.parametrize("at", [-1, 5, 10**18])
+async def test_a_position_that_is_not_there_is_not_forked_at(server: RealServer, at: int) -> None:
+    async with server.bus() as bus:
+        await fill(bus.session("p"), "abcd")
+        with pytest.raises(NoSuchPosition) as caught:
+            await bus.session("p").fork(at, id="c")
+        assert (caught.value.session, caught.value.position, caught.value.last) == ("p", at, 4)
+        assert pins(server, "p") == {}
+        assert (await bus.session("c").head()).position == 0
+
+
+async def test_an_erased_session_is_not_forked_and_its_id_not_forked_to(server: RealServer) -> None:
+    async with server.bus() as bus:
+        await fill(bus.session("p"), "ab")
+        server.do("HSET", KEYS.head("gone"), "state", "erased")
+        with pytest.raises(SessionErased) as caught:
+            await bus.session("gone").fork(0)
+        assert caught.value.session == "gone"
+        with pytest.raises(SessionErased) as caught:
+            await bus.session("p").fork(id="gone")
+        assert caught.value.session == "gone"
+        assert pins(server, "p") == {}
+
+
+async def test_what_was_trimmed_is_not_forked_unless_an_archive_has_it(server: RealServer) -> None:
+    async with server.bus() as bus:
+        parent = bus.session("p")
+        await fill(parent, "abcdef")
+        for lane in Lane:
+            server.do("XTRIM", KEYS.lane("p", lane), "MINID", "4-0")
+        server.do("HSET", KEYS.head("p"), "trimmed", "3")
+        with pytest.raises(CursorTrimmed) as caught:
+            await parent.fork(2)
+        assert caught.value.first_kept == 4
+        child = await parent.fork(5, id="c")
+        await fill(child, "x")
+        assert (await child.head()).trimmed == 3
+        assert await text(child, after=Cursor(3)) == "dex"
+        for ask in (child.read, child.follow):
+            with pytest.raises(CursorTrimmed) as caught:
+                await anext(ask(after=Cursor(2)))
+            assert (caught.value.session, caught.value.first_kept) == ("c", 4)
+        server.do("HSET", KEYS.head("p"), "archived", "3")
+        assert (await (await parent.fork(2)).head()).trimmed == 0
+
+
+async def test_a_fork_whose_parent_lost_its_end_never_shows_another_history(server: RealServer) -> None:
+    async with server.bus() as bus:
+        parent = bus.session("p")
+        await fill(parent, "abcdef")
+        kept, forked = await parent.fork(2, id="kept"), await parent.fork(5, id="forked")
+        deep = await forked.fork(4, id="deep")
+        for child in (kept, forked, deep):
+            await fill(child, "xy")
+        cursor = (await read(forked))[5].cursor
+        # As if the parent's server alone came back from a copy that ended at 3, and the session went on there.
+        with server.talk() as say:
+            for lane in Lane:
+                say("DEL", KEYS.lane("p", lane))
+            say("XADD", KEYS.lane("p", Lane.LLM), "1-0", "h", "1 1 a", "m", said("a").to_json())
+            say("XADD", KEYS.lane("p", Lane.EXTENSION), "2-0", "h", "1 1 a", "m", told("b").to_json())
+            say("XADD", KEYS.lane("p", Lane.EXTENSION), "3-0", "h", "1 1 a", "m", told("c").to_json())
+            say("HSET", KEYS.head("p"), "position", "3", "run", "another")
+        for ask in (forked.read, forked.follow):
+            with pytest.raises(LogRolledBack) as caught:
+                _ = [e async for e in ask()]
+            assert (caught.value.session, caught.value.seen, caught.value.found) == ("forked", 5, 3)
+        async with server.bus() as other:
+            await fill(other.session("p"), "DEFGH")
+        assert await text(kept) == "abxy"
+        for child, seen in ((forked, 5), (deep, 4)):
+            with pytest.raises(LogRolledBack) as caught:
+                await read(child)
+            assert (caught.value.session, caught.value.seen, caught.value.found) == (child.id, seen, 3)
+        assert await text(forked, after=cursor) == "y"
+        assert await text(forked, until=3) == "abc"
+
+
+async def test_a_fork_whose_parent_was_erased_by_force_is_told(server: RealServer) -> None:
+    async with server.bus() as bus:
+        await fill(bus.session("p"), "abcd")
+        child = await bus.session("p").fork(3, id="c")
+        await fill(child, "xy")
+        grandchild = await child.fork(4, id="g")
+        for lane in Lane:
+            server.do("DEL", KEYS.lane("p", lane))
+        server.do("DEL", KEYS.head("p"))
+        server.do("HSET", KEYS.head("p"), "state", "erased")
+        for session in (child, grandchild):
+            for ask in (session.read, session.follow):
+                with pytest.raises(ParentErased) as caught:
+                    await anext(ask(after=Cursor(1)))
+                assert (caught.value.session, caught.value.parent, caught.value.first_kept) == (session.id, "p", 4)
+        assert await text(child, after=Cursor(3)) == "xy"
+        assert await text(grandchild, after=Cursor(3)) == "x"
+
+
+@pytest.mark.parametrize("restarted", ["p", "c", "pc"])
+async def test_a_fork_is_read_after_many_restarts(valkey: RealServer, restarted: str) -> None:
+    async with valkey.bus() as bus:
+        await fill(bus.session("p"), "ab")
+        child = await bus.session("p").fork(id="c")
+        for _ in range(70):  # as if each were by another process of the server
+            for session in restarted:
+                valkey.do("HSET", KEYS.head(session), "run", "another")
+                await bus.session(session).publish(said("x"))
+        assert await text(child) == "ab" + ("x" * 70 if "c" in restarted else "")
+
+
+async def test_a_fork_cut_short_leaves_a_promise_that_the_next_try_uses(
+    server: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with server.bus() as bus:
+        parent = bus.session("p")
+        await fill(parent, "abc")
+        with monkeypatch.context() as patched:
+
+            async def never(*_: object) -> None:
+                await anyio.sleep_forever()
+
+            patched.setattr("bus.log.Log.fork", never)
+            with anyio.move_on_after(0.05):
+                await parent.fork(2, id="c")
+        assert pins(server, "p") == {"f:c": "0"}
+        assert (await bus.session("c").head()).origin is None
+        child = await parent.fork(2, id="c")
+        assert await text(child) == "ab"
+        assert pins(server, "p") == {"f:c": "0"}
+
+
+async def test_a_fork_survives_a_restart_of_the_server(server: RealServer) -> None:
+    async with server.bus() as bus:
+        await fill(bus.session("p"), "abc")
+        child = await bus.session("p").fork(2, id="c")
+        await fill(child, "x")
+        server.kill()
+        server.start()
+        await fill(child, "y")
+        assert await text(child) == "abxy"
+        assert [i.start for i in (await child.head()).incarnations] == [0, 2, 3]
+    async with Bus.open(server.url) as bus:
+        assert await text(bus.session("c")) == "abxy"
