@@ -6,16 +6,18 @@ whether its answer is the right one, and it must come to its end by itself.
 
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from bus import (
     START,
+    ArchiveProblem,
     Bus,
     Consumer,
     Cursor,
     Delta,
+    DirectoryArchive,
     Envelope,
     ImageBlock,
     Lease,
@@ -33,7 +35,7 @@ from handlers.projections.usage import USAGE
 from tests.contract.said import said, told, word
 from tests.servers import RealServer
 
-__all__ = ("BUSES", "CALLS", "Call", "Point")
+__all__ = ("BUSES", "CALLS", "Call", "Point", "open_bus")
 
 T = TypeVar("T")
 
@@ -80,6 +82,11 @@ class Point:
         return self.asked[-1]
 
 
+def open_bus(server: RealServer) -> AbstractAsyncContextManager[Bus]:
+    """A bus with an archive beside the server's own file."""
+    return Bus.open(server.url, archive=DirectoryArchive(server.directory / "archive"))
+
+
 Run = Callable[[Point], Coroutine[object, None, bool]]
 
 
@@ -123,6 +130,15 @@ async def _needed(point: Point) -> None:
     await point.written.save_checkpoint("r", Cursor(1))
 
 
+async def _archived(point: Point) -> None:
+    await point.written.archive()
+
+
+async def _trimmed(point: Point) -> None:
+    await _archived(point)
+    await point.written.trim(3)
+
+
 async def _at_work(point: Point) -> None:
     await _ring(point)
     point.work = await _next_work(point, point.author.consumer("g", "c"))
@@ -161,6 +177,17 @@ async def _follow(point: Point, *, live: bool = False) -> list[Envelope]:
             if envelope.position > end:
                 break
     return found
+
+
+async def _fork(point: Point) -> list[str]:
+    fork = await point.session.fork(2, id=f"fork{point.number}")
+    async with aclosing(fork.read()) as entries:
+        return [word(envelope) async for envelope in entries]
+
+
+async def _check_archive(point: Point) -> list[ArchiveProblem]:
+    async with aclosing(point.session.check_archive()) as problems:
+        return [problem async for problem in problems]
 
 
 async def _next_work(point: Point, consumer: Consumer) -> Work:
@@ -240,6 +267,10 @@ CALLS: dict[str, Call] = {
         lambda p: p.session.trim(3, force=True), lambda _, trimmed: trimmed.first_kept == 3, before=_needed
     ),
     "erase": _call(lambda p: p.session.erase(media=True), lambda _, erased: erased.media == ()),
+    "fork": _call(_fork, lambda _, found: found == ["a", "b"]),
+    "archive": _call(lambda p: p.session.archive(), lambda _, archived: archived.position == 3),
+    "check the archive": _call(_check_archive, lambda _, found: found == [], before=_archived),
+    "read from the archive": _call(_read, lambda _, found: found[:3] == ["a", "b", "c"], before=_trimmed),
     "open messages": _call(lambda p: p.session.open_messages(), lambda _, found: found == []),
     "acquire a lease": _call(
         lambda p: p.session.acquire_lease("me", 60),
@@ -261,7 +292,7 @@ CALLS: dict[str, Call] = {
 
 
 async def _open(point: Point) -> bool:
-    async with point.server.bus() as bus:
+    async with open_bus(point.server) as bus:
         head = await bus.session(point.session.id).head()
         receipt = await bus.session(point.session.id).publish(told(point.word()))
         return head.session == point.session.id and receipt.position > 3

@@ -28,7 +28,7 @@ from bus.codec import encode
 from bus.messages.reading import Publishable
 from bus.retention import TRIMMED
 
-__all__ = ("ModelSession", "Outcomes", "Said", "Shown", "Terms", "outcome_of", "shown", "text_of")
+__all__ = ("ModelSession", "Outcomes", "Said", "Shown", "Terms", "Writer", "outcome_of", "shown", "text_of")
 
 Outcomes = tuple[str, ...] | tuple[str, tuple[int, ...]] | tuple[str, int]
 
@@ -102,13 +102,23 @@ class Terms(TypedDict, total=False):
     """with this publish"""
 
 
+class Writer(NamedTuple):
+    """A server process, as far as it writes to one session."""
+
+    session: str
+    run: int
+
+
 @dataclass
 class ModelSession:
     """One session. What a server's death leaves of it: everything."""
 
+    name: str = ""
+    origin: tuple[str, int] | None = None
+    """of a fork: its parent, and how much they share"""
     entries: list[Said] = field(default_factory=list[Said])
-    runs: list[int] = field(default_factory=list[int])
-    """which server process wrote each entry"""
+    writers: list[Writer] = field(default_factory=list[Writer])
+    """who wrote each entry"""
     keys: dict[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     checkpoints: dict[str, int] = field(default_factory=dict[str, int])
     """who still needs what is behind a position"""
@@ -125,7 +135,14 @@ class ModelSession:
 
     @property
     def size_bytes(self) -> int:
-        return sum(said.size_bytes for said in self.entries[self.trimmed :])
+        """Of its own entries that are left."""
+        start = self.trimmed if self.origin is None else max(self.trimmed, self.origin[1])
+        return sum(said.size_bytes for said in self.entries[start:])
+
+    @property
+    def is_there(self) -> bool:
+        """It has been used, if only to be forked."""
+        return self.position > 0 or self.origin is not None or bool(self.checkpoints)
 
     def restart(self) -> None:
         """The server died and came back: nothing is lost."""
@@ -150,7 +167,7 @@ class ModelSession:
                 return ("over limit", "session")
         positions = tuple(range(self.position + 1, self.position + len(batch) + 1))
         self.entries += batch
-        self.runs += [terms["run"]] * len(batch)
+        self.writers += [Writer(self.name, terms["run"])] * len(batch)
         if key is not None:
             self.keys[key] = positions
         if becomes is not None:
@@ -187,7 +204,26 @@ class ModelSession:
         body = {"role": "extension", "kind": TRIMMED, "data": data}
         size_bytes = len(json.dumps(body, separators=(",", ":")))
         self.entries.append(Said(Lane.EXTENSION, f"{TRIMMED} {json.dumps(data, sort_keys=True)}", size_bytes, False))
-        self.runs.append(run)
+        self.writers.append(Writer(self.name, run))
+
+    def fork(self, child: "ModelSession", at: int | None) -> str:
+        """Begin a session that shares this one's beginning; gives what became of it."""
+        end = self.position if at is None else at
+        if self.is_erased or child.is_erased:
+            return "erased"
+        if end > self.position:
+            return "no such position"
+        if 0 < end < self.trimmed:
+            return "trimmed"
+        if child.origin == (self.name, end):
+            return "forked"
+        if child.is_there:
+            return "exists"
+        self.checkpoints[f"f:{child.name}"] = 0
+        child.origin = (self.name, end)
+        child.entries, child.writers = self.entries[:end], self.writers[:end]
+        child.trimmed = self.trimmed if end else 0
+        return "forked"
 
     def erase(self) -> None:
         self.is_erased = True

@@ -13,7 +13,7 @@ from bus.retention import TRIMMED
 from bus.server import server_status
 from bus.session import CLOSED, REOPENED
 from tests.contract.said import assert_gap_free, read, said, told, word
-from tests.laws.calls import BUSES, CALLS, Call, Point
+from tests.laws.calls import BUSES, CALLS, Call, Point, open_bus
 from tests.laws.cancelling import Moment, Trial, cut
 from tests.laws.mutants import KEPT, MUTANTS
 from tests.laws.rest import Watch, watching
@@ -94,7 +94,7 @@ def _note_kind(entry: Envelope) -> str | None:
 @asynccontextmanager
 async def _bench(server: RealServer) -> AsyncGenerator[Bench, None]:
     with watching(server) as watch:
-        async with server.bus() as author:
+        async with open_bus(server) as author:
             for size in (1, 2, 3):
                 for text in range(size):
                     await author.session(f"landmark{size}").publish(told(str(text + 1)))
@@ -107,7 +107,7 @@ async def _cut_everywhere(bench: Bench, call: Call, moment: Moment, bus: Bus | N
     most = bench.watch.unclaimed  # those of the publishers and hubs that are there
     for at in range(1, MOST):
         async with AsyncExitStack() as stack:
-            used = bus or await stack.enter_async_context(bench.server.bus())
+            used = bus or await stack.enter_async_context(open_bus(bench.server))
             point = await bench.point(used, call)
             trial = await bench.trial(point, call, at, moment)
             await bench.check(point, call, used)
@@ -118,7 +118,7 @@ async def _cut_everywhere(bench: Bench, call: Call, moment: Moment, bus: Bus | N
 
 
 async def _cut_warm(server: RealServer, call: Call) -> None:
-    async with _bench(server) as bench, server.bus() as bus:
+    async with _bench(server) as bench, open_bus(server) as bus:
         await bench.check(await bench.point(bus, call), call, bus)
         for moment in Moment:
             await _cut_everywhere(bench, call, moment, bus)
@@ -150,7 +150,7 @@ async def test_a_bus_that_is_cut_while_it_opens_works_or_closes_leaves_nothing_b
 
 @pytest.mark.parametrize("call", MUTANTS.values(), ids=MUTANTS.keys())
 async def test_a_call_with_a_fault_is_found(valkey: RealServer, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with _bench(valkey) as bench, valkey.bus() as bus:
+    async with _bench(valkey) as bench, open_bus(valkey) as bus:
         await bench.check(await bench.point(bus, call), call, bus)  # as long as it is not cut all is well
     monkeypatch.setattr("tests.servers.DEADLINE", 0.5)
     with pytest.raises((AssertionError, TimeoutError)):

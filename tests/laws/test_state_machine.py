@@ -25,9 +25,11 @@ from bus import (
     Lease,
     Limits,
     LogRolledBack,
+    NoSuchPosition,
     Receipt,
     Session,
     SessionErased,
+    SessionExists,
     TrimRefused,
     UserMessage,
 )
@@ -37,7 +39,7 @@ from bus.session import CLOSED, REOPENED
 from handlers.projections.projection import Projection, project, rebuild
 from tests.laws.follower import Follower
 from tests.laws.held import Held, held_loop
-from tests.laws.model import ModelSession, Outcomes, Said, Shown, Terms, outcome_of, shown
+from tests.laws.model import ModelSession, Outcomes, Said, Shown, Terms, Writer, outcome_of, shown
 from tests.servers import RealServer
 
 STEPS = 2_000
@@ -47,7 +49,13 @@ EXAMPLES, STEPS_EACH = 70, 50
 
 LIMIT, RESERVE = 2_000, 400
 
-NAMES = "abcd"
+NAMES = "abcdef"
+
+ERASED = "d"
+"""the only one that is erased, so that there always are others"""
+
+FORKS = "ef"
+"""those that may become forks"""
 
 STORED = "p:listed@1"
 """the checkpoint of `LISTED`"""
@@ -59,6 +67,7 @@ FOLLOWERS = 4
 """at a time"""
 
 names = st.sampled_from(NAMES)
+parents = names.filter(lambda name: name != ERASED)
 buses = st.sampled_from([0, 1])
 lanes = st.sampled_from([frozenset({Lane.LLM}), frozenset({Lane.EXTENSION}), ALL_LANES, ALL_LANES])
 Step = TypeVar("Step", bound=Callable[..., None])
@@ -126,9 +135,9 @@ class Machine(RuleBasedStateMachine):
         self._namespace = f"n{counted.examples}"
         self._run = 0
         """which server process this is, in the life of this example"""
-        self._model = {name: self.make_session() for name in NAMES}
-        self._tokens: dict[str, dict[int, str]] = {name: {} for name in NAMES}
-        """session → server process → the incarnation that it began"""
+        self._model = {name: self.make_session(name) for name in NAMES}
+        self._tokens: dict[str, dict[Writer, str]] = {name: {} for name in NAMES}
+        """session → who wrote → the incarnation that was begun"""
         self._cursors: dict[str, list[Cursor]] = {name: [Cursor(0)] for name in NAMES}
         """those that readers had, by position"""
         self._followers: list[tuple[str, Follower]] = []
@@ -201,8 +210,8 @@ class Machine(RuleBasedStateMachine):
         seen, tokens = self._cursors[name], self._tokens[name]
         for entry in entries:
             token = entry.cursor.incarnation
-            run = self._model[name].runs[entry.position - 1]
-            assert run == EITHER or tokens.setdefault(run, token) == token
+            writer = self._model[name].writers[entry.position - 1]
+            assert writer.run == EITHER or tokens.setdefault(writer, token) == token
             if entry.position == len(seen):
                 seen.append(entry.cursor)
             assert seen[entry.position] == entry.cursor
@@ -440,8 +449,10 @@ class Machine(RuleBasedStateMachine):
     @step(every=5, index=buses, name=names, start=fractions, mode=st.sampled_from(["", "", "force", "look"]))
     def trim(self, index: int, name: str, start: float, mode: str) -> None:
         model = self._model[name]
-        if model.is_erased:
+        if model.is_erased or model.origin is not None:  # what a fork trims of its own is told in test_fork.py
             return
+        if mode == "force" and any(holder.startswith("f:") for holder in model.checkpoints):
+            mode = ""
         self._catch_up_all(name)
         before = round(start * (model.position + 2))
         trimming = self._session(index, name).trim(before, force=mode == "force", dry_run=mode == "look")
@@ -457,11 +468,29 @@ class Machine(RuleBasedStateMachine):
             self._counted.note_outcome(("trim by force" if wanted[2] else "trim",))
         self._held.run(self._compare(name))
 
+    @step(
+        every=6, index=buses, parent=st.sampled_from("abcef"), child=st.sampled_from(FORKS), start=st.none() | fractions
+    )
+    def fork(self, index: int, parent: str, child: str, start: float | None) -> None:
+        if parent == child:
+            return
+        model = self._model[parent]
+        at = None if start is None else round(start * (model.position + 1))
+        for name in (parent, child):
+            self._catch_up_all(name)
+        found = self._held.run(_forked(self._session(index, parent), child, at))
+        was_there = self._model[child].origin
+        wanted = model.fork(self._model[child], at)
+        assert found == wanted
+        self._counted.note_outcome((wanted,))
+        if wanted == "forked" and was_there is None:
+            self._cursors[child] = self._cursors[parent][: self._model[child].position + 1]
+        for name in (parent, child):
+            self._held.run(self._compare(name))
+
     @step(every=25, index=buses)
     def erase(self, index: int) -> None:
-        """Only the last session, so that there always are others."""
-        name = NAMES[-1]
-        model = self._model[name]
+        name, model = ERASED, self._model[ERASED]
         self._catch_up_all(name)
         self._held.run(self._session(index, name).erase())
         model.erase()
@@ -506,6 +535,19 @@ async def _outcome(call: Coroutine[object, None, Receipt]) -> Outcomes:
         return outcome_of(refusal)
 
 
+async def _forked(session: Session, child: str, at: int | None) -> str:
+    try:
+        fork = await session.fork(at, id=child)
+    except NoSuchPosition:
+        return "no such position"
+    except CursorTrimmed:
+        return "trimmed"
+    except SessionExists:
+        return "exists"
+    assert fork.id == child
+    return "forked"
+
+
 async def _read(session: Session, lanes: Collection[Lane], after: Cursor, until: int | None) -> list[Envelope]:
     return [entry async for entry in session.read(lanes=lanes, after=after, until=until)]
 
@@ -541,6 +583,9 @@ def test_the_log_is_what_the_model_says_at_every_step(valkey: RealServer) -> Non
         "trim",
         "trim by force",
         "trim refused",
+        "forked",
+        "exists",
+        "no such position",
     }
     assert min([*counted.outcomes.values(), *counted.rules.values()]) >= 5, counted
 
@@ -582,7 +627,7 @@ class _LosesTheLast(ModelSession):
 
     def restart(self) -> None:
         if self.entries:
-            del self.entries[-1], self.runs[-1]
+            del self.entries[-1], self.writers[-1]
 
 
 BROKEN = [_ForgetsKeys, _IgnoresTheFence, _IgnoresTheEnd, _ForgetsTheLimit, _Repeats, _LosesTheLast]
