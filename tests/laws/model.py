@@ -114,8 +114,10 @@ class ModelSession:
     """One session. What a server's death leaves of it: everything."""
 
     name: str = ""
-    origin: tuple[str, int] | None = None
-    """of a fork: its parent, and how much they share"""
+    parent: "ModelSession | None" = None
+    """of a fork"""
+    shared: int = 0
+    """the last position that is its parent's"""
     entries: list[Said] = field(default_factory=list[Said])
     writers: list[Writer] = field(default_factory=list[Writer])
     """who wrote each entry"""
@@ -124,6 +126,8 @@ class ModelSession:
     """who still needs what is behind a position"""
     trimmed: int = 0
     """everything up to here is gone"""
+    archive: set[int] = field(default_factory=set[int])
+    """positions"""
     is_closed: bool = False
     is_erased: bool = False
     owner: str = ""
@@ -136,13 +140,12 @@ class ModelSession:
     @property
     def size_bytes(self) -> int:
         """Of its own entries that are left."""
-        start = self.trimmed if self.origin is None else max(self.trimmed, self.origin[1])
-        return sum(said.size_bytes for said in self.entries[start:])
+        return sum(said.size_bytes for said in self.entries[max(self.trimmed, self.shared) :])
 
     @property
     def is_there(self) -> bool:
         """It has been used, if only to be forked."""
-        return self.position > 0 or self.origin is not None or bool(self.checkpoints)
+        return self.position > 0 or self.parent is not None or bool(self.checkpoints)
 
     def restart(self) -> None:
         """The server died and came back: nothing is lost."""
@@ -182,15 +185,31 @@ class ModelSession:
             if said.lane in lanes and position > after and (until is None or position <= until)
         ]
 
-    def lacks(self, lanes: Collection[Lane], after: int) -> bool:
-        """Whether something of these lanes behind `after` was trimmed away; of both, the position is enough."""
-        gone = enumerate(self.entries[: self.trimmed], 1)
-        return any(position > after and (len(lanes) == len(Lane) or said.lane in lanes) for position, said in gone)
+    def lacks(self, lanes: Collection[Lane], after: int, until: int | None = None) -> bool:
+        """Whether something of these lanes behind `after` was trimmed away, and is not in the archive either."""
+        if self.parent is not None and after < self.shared:
+            if self.parent.lacks(lanes, after, self.shared if until is None else min(until, self.shared)):
+                return True
+            after = self.shared
+        gone = range(after + 1, self.trimmed + 1)
+        if not any(len(lanes) == len(Lane) or self.entries[position - 1].lane in lanes for position in gone):
+            return False
+        return any(position not in self.archive for position in gone if until is None or position <= until)
+
+    def keep(self, before: int | None) -> int:
+        """Archive what is below a position; gives up to where the archive has this session."""
+        last = self.position if before is None else min(before - 1, self.position)
+        self.archive |= set(range(max(self.archived, self.trimmed, self.shared) + 1, last + 1))
+        return self.archived
+
+    @property
+    def archived(self) -> int:
+        return max(self.archive, default=0)
 
     def trim(self, before: int, *, run: int, force: bool, is_dry: bool) -> tuple[int, int, dict[str, int]] | None:
         """How many entries and bytes go, and who still needed some of it; None if it is refused for that."""
         keep = min(max(before, 1), self.position + 1)
-        holders = {name: at for name, at in self.checkpoints.items() if at < keep - 1}
+        holders = {name: at for name, at in self.checkpoints.items() if max(at, self.archived) < keep - 1}
         if holders and not force and not is_dry:
             return None
         taken = self.entries[self.trimmed : keep - 1]
@@ -213,16 +232,17 @@ class ModelSession:
             return "erased"
         if end > self.position:
             return "no such position"
-        if 0 < end < self.trimmed:
+        trimmed = 0 if self.archived >= min(self.trimmed, end) else self.trimmed
+        if end < trimmed:
             return "trimmed"
-        if child.origin == (self.name, end):
+        if child.parent is self and child.shared == end:
             return "forked"
         if child.is_there:
             return "exists"
         self.checkpoints[f"f:{child.name}"] = 0
-        child.origin = (self.name, end)
+        child.parent, child.shared = self, end
         child.entries, child.writers = self.entries[:end], self.writers[:end]
-        child.trimmed = self.trimmed if end else 0
+        child.trimmed = trimmed
         return "forked"
 
     def erase(self) -> None:
