@@ -107,7 +107,7 @@ async def _cut_everywhere(bench: Bench, call: Call, moment: Moment, bus: Bus | N
     most = bench.watch.unclaimed  # those of the publishers and hubs that are there
     for at in range(1, MOST):
         async with AsyncExitStack() as stack:
-            used = bus or await stack.enter_async_context(open_bus(bench.server))
+            used = await stack.enter_async_context(open_bus(bench.server)) if bus is None else bus
             point = await bench.point(used, call)
             trial = await bench.trial(point, call, at, moment)
             await bench.check(point, call, used)

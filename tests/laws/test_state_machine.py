@@ -569,7 +569,7 @@ async def _first(entries: AsyncGenerator[Envelope, None]) -> Envelope:
 def _run(server: RealServer, machine: type[Machine], phases: Collection[Phase] = tuple(Phase)) -> Counted:
     counted = Counted()
     with held_loop() as held:
-        run_state_machine_as_test(  # type: ignore[no-untyped-call]  # its author types it only in part
+        run_state_machine_as_test(
             cast("type[RuleBasedStateMachine]", lambda: machine(server, held, counted)),  # it takes any factory
             settings=settings(
                 max_examples=EXAMPLES,
@@ -610,7 +610,8 @@ class _ForgetsKeys(ModelSession):
 
 class _IgnoresTheFence(ModelSession):
     def publish(self, *batch: Said, **terms: Unpack[Terms]) -> Outcomes:
-        return super().publish(*batch, **{**terms, "epoch": None})
+        terms["epoch"] = None
+        return super().publish(*batch, **terms)
 
 
 class _IgnoresTheEnd(ModelSession):
@@ -621,7 +622,8 @@ class _IgnoresTheEnd(ModelSession):
 
 class _ForgetsTheLimit(ModelSession):
     def publish(self, *batch: Said, **terms: Unpack[Terms]) -> Outcomes:
-        return super().publish(*batch, **{**terms, "limits": None})
+        terms["limits"] = None
+        return super().publish(*batch, **terms)
 
 
 class _Repeats(ModelSession):
