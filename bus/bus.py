@@ -149,7 +149,7 @@ class Bus:
                 finally:
                     with anyio.CancelScope(shield=True):
                         await bus._shards.drain(CLOSE_SECONDS)
-                    tasks.cancel_scope.cancel()
+                    bus._shards.stop()
             if failure is not None:
                 raise failure
 

@@ -79,6 +79,7 @@ class LinkPool:
         self._route = route
         self._limiter = anyio.CapacityLimiter(limit)
         self._idle: list[Link] = []
+        self._drops = 0
         self._is_closed = False
 
     @property
@@ -164,16 +165,21 @@ class LinkPool:
             if self._is_closed:
                 raise Closed("bus")
             link = self._idle.pop() if self._idle else await self._route.connect()
+            drops = self._drops
             try:
                 yield link
             finally:
-                if link.is_broken or self._is_closed:
+                if link.is_broken or self._is_closed or drops != self._drops:
                     await link.close()
                 else:
                     self._idle.append(link)
 
     async def drop_idle(self) -> None:
-        """Close what is idle: a link may have died unseen, which only shows at its next use, and then all may have."""
+        """Close what is idle: a link may have died unseen, which only shows at its next use, and then all may have.
+
+        What is in use is closed when it comes back: its answer may be the last that it gave.
+        """
+        self._drops += 1
         while self._idle:
             await self._idle.pop().close()
 
