@@ -37,11 +37,11 @@ from tests.contract.archived import (
     trim,
 )
 from tests.contract.said import assert_gap_free, read, said, told, word
-from tests.servers import RealServer
+from tests.servers import AnyServer, RealServer
 
 
 @pytest.mark.usefixtures("small")
-async def test_segments_hold_what_the_log_holds(server: RealServer, files: Path) -> None:
+async def test_segments_hold_what_the_log_holds(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         session = bus.session("s")
         await fill(session, 100)
@@ -64,13 +64,13 @@ async def test_segments_hold_what_the_log_holds(server: RealServer, files: Path)
         assert {lane: [line for line in entries if line["lane"] == lane] for lane in Lane} == stored
 
 
-def _entries(server: RealServer, lane: Lane, session: str = "s") -> list[tuple[str, list[str]]]:
+def _entries(server: AnyServer, lane: Lane, session: str = "s") -> list[tuple[str, list[str]]]:
     reply = server.do("XRANGE", Keys().lane(session, lane), "-", "+")
     assert isinstance(reply, list)
     return cast("list[tuple[str, list[str]]]", reply)
 
 
-async def test_archiving_goes_on_where_it_stood(server: RealServer, files: Path) -> None:
+async def test_archiving_goes_on_where_it_stood(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         session = bus.session("s")
         await fill(session, 50)
@@ -83,7 +83,7 @@ async def test_archiving_goes_on_where_it_stood(server: RealServer, files: Path)
         assert await problems(session) == []
 
 
-async def test_an_empty_session_has_nothing_to_archive(server: RealServer, files: Path) -> None:
+async def test_an_empty_session_has_nothing_to_archive(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         assert await bus.session("s").archive() == writing.Archived(session="s", position=0)
         assert await problems(bus.session("s")) == []
@@ -91,7 +91,7 @@ async def test_an_empty_session_has_nothing_to_archive(server: RealServer, files
 
 
 async def test_a_segment_is_bounded_by_its_bytes_too(
-    server: RealServer, files: Path, monkeypatch: pytest.MonkeyPatch
+    server: AnyServer, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writing, "TEXT_BYTES", 10_000)
     async with archiving(server, files) as bus:
@@ -101,7 +101,7 @@ async def test_a_segment_is_bounded_by_its_bytes_too(
         assert stretches(done.segments) == [(1, 1), (2, 4), (5, 7), (8, 8)]
 
 
-async def test_without_an_archive_it_is_told(server: RealServer) -> None:
+async def test_without_an_archive_it_is_told(server: AnyServer) -> None:
     async with server.bus() as bus:
         with pytest.raises(NoArchive):
             await bus.session("s").archive()
@@ -109,7 +109,7 @@ async def test_without_an_archive_it_is_told(server: RealServer) -> None:
             await problems(bus.session("s"))
 
 
-async def test_an_entry_that_somebody_deleted_is_told_and_not_passed_over(server: RealServer, files: Path) -> None:
+async def test_an_entry_that_somebody_deleted_is_told_and_not_passed_over(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         session = bus.session("s")
         await fill(session, 10)
@@ -121,7 +121,7 @@ async def test_an_entry_that_somebody_deleted_is_told_and_not_passed_over(server
 
 
 @pytest.mark.usefixtures("small")
-async def test_two_archivers_at_once_make_one_chain(server: RealServer, files: Path) -> None:
+async def test_two_archivers_at_once_make_one_chain(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus, archiving(server, files) as other:
         await fill(bus.session("s"), 400)
         found: list[writing.Archived] = []
@@ -193,7 +193,7 @@ async def test_a_session_that_is_erased_meanwhile_leaves_nothing_behind(valkey: 
         assert names(files) == []
 
 
-async def test_a_session_that_is_closed_is_archived_too(server: RealServer, files: Path) -> None:
+async def test_a_session_that_is_closed_is_archived_too(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         await bus.session("s").close(said("a"), reason="done")
         assert (await bus.session("s").archive()).position == 2
@@ -202,34 +202,34 @@ async def test_a_session_that_is_closed_is_archived_too(server: RealServer, file
 # --- a log that went back ---------------------------------------------------------------------------------------------
 
 
-async def test_a_log_that_went_back_has_an_archive_that_went_back_too(server: RealServer, files: Path) -> None:
-    async with archiving(server, files) as bus:
+async def test_a_log_that_went_back_has_an_archive_that_went_back_too(process: RealServer, files: Path) -> None:
+    async with archiving(process, files) as bus:
         await fill(bus.session("s"), 10)
         await bus.session("s").archive()
-    server.kill()
-    shutil.copytree(server.directory / "appendonlydir", server.directory / "copy")
-    server.start()
-    async with archiving(server, files) as bus:
+    process.kill()
+    shutil.copytree(process.directory / "appendonlydir", process.directory / "copy")
+    process.start()
+    async with archiving(process, files) as bus:
         await bus.session("s").publish(*[said("lost")] * 5)
         assert (await bus.session("s").archive()).position == 15
-    server.kill()
-    shutil.rmtree(server.directory / "appendonlydir")
-    (server.directory / "copy").rename(server.directory / "appendonlydir")
-    server.start()
-    async with archiving(server, files) as bus:
+    process.kill()
+    shutil.rmtree(process.directory / "appendonlydir")
+    (process.directory / "copy").rename(process.directory / "appendonlydir")
+    process.start()
+    async with archiving(process, files) as bus:
         session = bus.session("s")
         await session.publish(*[said("new")] * 5)
         done = await session.archive()
         assert done.position == 15
         assert len(names(files)) == 3  # what was lost is in one that is in no chain any more
-        trim(server, 15)
+        trim(process, 15)
         assert [word(e) for e in await read(session)][10:] == ["new"] * 5
         assert await problems(session) == []
 
 
 @pytest.mark.parametrize("incarnations", ["other:0", "", "other:0 another:4"])
 async def test_a_log_that_is_another_one_than_was_archived_is_told(
-    server: RealServer, files: Path, incarnations: str
+    server: AnyServer, files: Path, incarnations: str
 ) -> None:
     async with archiving(server, files) as bus:
         session = bus.session("s")
@@ -244,7 +244,7 @@ async def test_a_log_that_is_another_one_than_was_archived_is_told(
         assert await kinds(session) == ["log"]
 
 
-async def test_a_head_below_its_archive_is_told(server: RealServer, files: Path) -> None:
+async def test_a_head_below_its_archive_is_told(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         session = bus.session("s")
         await fill(session, 10)
@@ -269,7 +269,7 @@ async def test_a_log_that_is_written_anew_while_it_is_archived_is_not_chained(va
         assert valkey.do("EXISTS", Keys().archive("s")) == 0
 
 
-async def test_many_restarts_do_not_make_an_archive_another_one(server: RealServer, files: Path) -> None:
+async def test_many_restarts_do_not_make_an_archive_another_one(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         session = bus.session("s")
         for n in range(70):  # as if each were by another process of the server; the head keeps the last 64
@@ -288,7 +288,7 @@ async def test_many_restarts_do_not_make_an_archive_another_one(server: RealServ
 
 @pytest.mark.usefixtures("small")
 async def test_a_server_that_dies_while_a_session_is_archived_loses_nothing_of_it(
-    server: RealServer, files: Path
+    process: RealServer, files: Path
 ) -> None:
     class Deadly(DirectoryArchive):
         puts = 0
@@ -297,14 +297,14 @@ async def test_a_server_that_dies_while_a_session_is_archived_loses_nothing_of_i
             await super().put_if_absent(name, data)
             self.puts += 1
             if self.puts == 2:
-                server.kill()
+                process.kill()
 
-    async with Bus.open(server.url, archive=Deadly(files)) as bus:
+    async with Bus.open(process.url, archive=Deadly(files)) as bus:
         session = bus.session("s")
         await fill(session, 120)
         with pytest.raises(Unavailable):
             await session.archive()
-        server.start()
+        process.start()
         assert (await session.head()).archived == 40
         done = await session.archive()
         assert (done.position, done.orphans) == (120, ())
@@ -348,7 +348,7 @@ async def test_archiving_may_be_cancelled_anywhere(valkey: RealServer, files: Pa
 # --- erasing ----------------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_archived_is_trimmed_past_readers_and_projections(server: RealServer, files: Path) -> None:
+async def test_what_is_archived_is_trimmed_past_readers_and_projections(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         session = bus.session("s")
         await fill(session, 100)
@@ -370,7 +370,7 @@ async def test_what_is_archived_is_trimmed_past_readers_and_projections(server: 
         assert await problems(session) == []
 
 
-async def test_erasing_a_session_erases_its_archive(server: RealServer, files: Path) -> None:
+async def test_erasing_a_session_erases_its_archive(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         session = bus.session("s")
         await session.publish(said("canary"), *[told("x")] * 10)
@@ -386,7 +386,7 @@ async def test_erasing_a_session_erases_its_archive(server: RealServer, files: P
         assert await problems(session) == []
 
 
-async def test_an_erasure_that_would_leave_an_archive_behind_is_refused(server: RealServer, files: Path) -> None:
+async def test_an_erasure_that_would_leave_an_archive_behind_is_refused(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus, server.bus() as other:
         await fill(bus.session("s"), 10)
         await bus.session("s").archive()
@@ -397,7 +397,7 @@ async def test_an_erasure_that_would_leave_an_archive_behind_is_refused(server: 
         await other.session("s").erase()  # a repeat, of what is gone
 
 
-async def test_erasing_takes_all_segments_of_one_session_and_of_no_other(server: RealServer, files: Path) -> None:
+async def test_erasing_takes_all_segments_of_one_session_and_of_no_other(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         for name in ("s", "s2"):
             await fill(bus.session(name), 10)
@@ -413,7 +413,7 @@ async def test_erasing_takes_all_segments_of_one_session_and_of_no_other(server:
         assert_gap_free(await read(bus.session("s2")))
 
 
-async def test_a_reader_of_a_session_that_is_erased_meanwhile_is_told(server: RealServer, files: Path) -> None:
+async def test_a_reader_of_a_session_that_is_erased_meanwhile_is_told(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         session = bus.session("s")
         await fill(session, 20)
@@ -429,7 +429,7 @@ async def test_a_reader_of_a_session_that_is_erased_meanwhile_is_told(server: Re
             await seen_until(envelopes, [])
 
 
-async def test_the_values_of_all_archived_entries_are_given_for_erasing(server: RealServer, files: Path) -> None:
+async def test_the_values_of_all_archived_entries_are_given_for_erasing(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         session = bus.session("s")
         messages = said("one"), told("two")

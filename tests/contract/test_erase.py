@@ -36,12 +36,12 @@ from bus.log import Log, Script
 from bus.messages.lanes import Lane
 from tests.contract.said import read, said, told, words
 from tests.contract.test_consumer import take
-from tests.servers import RealServer, eventually, shortly
+from tests.servers import AnyServer, RealServer, eventually, shortly
 
 CANARY = "canary-5e1f"
 
 
-def everything(server: RealServer) -> dict[str, str]:
+def everything(server: AnyServer) -> dict[str, str]:
     """Every key, with all that it holds as text."""
     found: dict[str, str] = {}
     with server.talk() as say:
@@ -58,17 +58,17 @@ def everything(server: RealServer) -> dict[str, str]:
     return found
 
 
-def traces(server: RealServer) -> list[str]:
+def traces(server: AnyServer) -> list[str]:
     """The keys that tell of the canary."""
     return [key for key, value in everything(server).items() if CANARY in key or CANARY in value]
 
 
-def owned(server: RealServer, session: str) -> list[str]:
+def owned(server: AnyServer, session: str) -> list[str]:
     """The keys of a session."""
     return sorted(key.partition(f":s:{session}:")[2] for key in everything(server) if f":s:{session}:" in key)
 
 
-async def leave_traces(bus: Bus, server: RealServer, name: str = "s") -> None:
+async def leave_traces(bus: Bus, server: AnyServer, name: str = "s") -> None:
     """A session with something everywhere."""
     session, keys = bus.session(name), Keys()
     await session.publish(said(CANARY), told(CANARY), key=CANARY)
@@ -85,7 +85,7 @@ async def leave_traces(bus: Bus, server: RealServer, name: str = "s") -> None:
     await take(bus.consumer("workers", "w"), 2, ack=False)
 
 
-async def test_nothing_of_an_erased_session_is_left_on_the_server(server: RealServer) -> None:
+async def test_nothing_of_an_erased_session_is_left_on_the_server(server: AnyServer) -> None:
     async with server.bus() as bus:
         others = ("t", next(f"o{n}" for n in range(10_000) if Keys().bucket(f"o{n}") == Keys().bucket("s")))
         for other in others:
@@ -111,18 +111,18 @@ async def test_nothing_of_an_erased_session_is_left_on_the_server(server: RealSe
         assert sum(int(str(field or 0)) for field in fields) == counted
 
 
-async def test_the_servers_file_forgets_it_once_it_is_rewritten(server: RealServer) -> None:
-    server.do("CONFIG", "SET", "aof-use-rdb-preamble", "no")  # so that the file can be read
+async def test_the_servers_file_forgets_it_once_it_is_rewritten(process: RealServer) -> None:
+    process.do("CONFIG", "SET", "aof-use-rdb-preamble", "no")  # so that the file can be read
 
     def is_in_file() -> bool:
-        return any(CANARY.encode() in path.read_bytes() for path in server.directory.rglob("*") if path.is_file())
+        return any(CANARY.encode() in path.read_bytes() for path in process.directory.rglob("*") if path.is_file())
 
     def is_at_rest() -> bool:
-        info = str(server.do("INFO", "persistence"))
+        info = str(process.do("INFO", "persistence"))
         return "aof_rewrite_in_progress:0" in info and "aof_rewrite_scheduled:0" in info
 
-    async with server.bus() as bus:
-        await leave_traces(bus, server)
+    async with process.bus() as bus:
+        await leave_traces(bus, process)
         await bus.session("s").erase()
         assert is_in_file()
         await bus.session("s").erase(rewrite=True)
@@ -137,7 +137,7 @@ def patient_hub(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("patient_hub")
-async def test_whoever_comes_late_is_told(server: RealServer) -> None:
+async def test_whoever_comes_late_is_told(server: AnyServer) -> None:
     async with server.bus() as bus, server.bus() as other:
         session, late = bus.session("s"), other.session("s")
         await session.publish(said("a"), key="k")
@@ -182,7 +182,7 @@ async def test_whoever_comes_late_is_told(server: RealServer) -> None:
 
 @pytest.mark.usefixtures("patient_hub")
 @pytest.mark.parametrize("others", [0, 40], ids=["by their own streams", "by the index"])
-async def test_who_follows_at_this_moment_is_told(server: RealServer, others: int) -> None:
+async def test_who_follows_at_this_moment_is_told(server: AnyServer, others: int) -> None:
     told_of: list[str] = []
     seen: list[Envelope] = []
 
@@ -210,7 +210,7 @@ async def test_who_follows_at_this_moment_is_told(server: RealServer, others: in
         tasks.cancel_scope.cancel()
 
 
-async def test_an_id_that_nobody_used_is_closed_for_good_too(server: RealServer) -> None:
+async def test_an_id_that_nobody_used_is_closed_for_good_too(server: AnyServer) -> None:
     async with server.bus() as bus:
         await bus.session("never").erase()
         with pytest.raises(SessionErased):
@@ -218,7 +218,7 @@ async def test_an_id_that_nobody_used_is_closed_for_good_too(server: RealServer)
         assert await bus.sessions() == []
 
 
-async def test_a_closed_and_a_trimmed_session_can_be_erased(server: RealServer) -> None:
+async def test_a_closed_and_a_trimmed_session_can_be_erased(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("a"), said("b"))
@@ -238,7 +238,7 @@ async def read_error(session: Session) -> str:
 # --- forks ----------------------------------------------------------------------------------------------------------
 
 
-async def test_entries_that_forks_share_are_kept_unless_it_is_forced(server: RealServer) -> None:
+async def test_entries_that_forks_share_are_kept_unless_it_is_forced(server: AnyServer) -> None:
     keys = Keys()
     async with server.bus() as bus:
         session = bus.session("s")
@@ -252,7 +252,7 @@ async def test_entries_that_forks_share_are_kept_unless_it_is_forced(server: Rea
         assert owned(server, "s") == ["head"]
 
 
-async def test_an_erased_fork_holds_its_parent_no_longer(server: RealServer) -> None:
+async def test_an_erased_fork_holds_its_parent_no_longer(server: AnyServer) -> None:
     keys = Keys()
     async with server.bus() as bus:
         await bus.session("parent").publish(said("a"))
@@ -279,7 +279,7 @@ def media_at(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
     return tmp_path / "media" if request.param == "directory" else None
 
 
-async def test_media_go_that_no_other_session_names(server: RealServer, media_at: Path | None) -> None:
+async def test_media_go_that_no_other_session_names(server: AnyServer, media_at: Path | None) -> None:
     media = DirectoryMedia(media_at) if media_at else None
     pictures = [picture(number) for number in range(4)]
     async with Bus.open(server.url, media=media) as bus:
@@ -327,14 +327,14 @@ async def test_media_that_only_archived_entries_name_go_too(valkey: RealServer) 
 class Ends(Log):
     """A log that cannot be reached any more after so many steps."""
 
-    def __init__(self, server: RealServer, steps: int) -> None:
+    def __init__(self, server: AnyServer, steps: int) -> None:
         self.pool = LinkPool(Server(server.url))
         super().__init__(self.pool, Keys())
         self.steps, self.is_over = steps, False
 
-    async def call(self, *command: Argument) -> Reply:
+    async def call(self, *command: Argument, at: str | None = None) -> Reply:
         self._count()
-        return await super().call(*command)
+        return await super().call(*command, at=at)
 
     async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
         self._count()
@@ -347,7 +347,7 @@ class Ends(Log):
             raise Unavailable("the end of the test")
 
 
-async def test_an_erasure_that_was_cut_off_anywhere_is_finished_by_the_next(server: RealServer) -> None:
+async def test_an_erasure_that_was_cut_off_anywhere_is_finished_by_the_next(server: AnyServer) -> None:
     message, sha256 = picture(1)
     steps, is_done = 0, False
     async with server.bus() as bus:
@@ -369,12 +369,12 @@ async def test_an_erasure_that_was_cut_off_anywhere_is_finished_by_the_next(serv
         assert steps > 8
 
 
-async def test_a_server_killed_in_the_middle_has_a_tombstone_or_all(server: RealServer) -> None:
-    async with server.bus() as bus:
+async def test_a_server_killed_in_the_middle_has_a_tombstone_or_all(process: RealServer) -> None:
+    async with process.bus() as bus:
         for round_ in range(3):
             name = f"s{round_}"
             session = bus.session(name)
-            await leave_traces(bus, server, name)
+            await leave_traces(bus, process, name)
             async with anyio.create_task_group() as tasks:
 
                 async def erase_if_it_can(session: Session = session) -> None:
@@ -384,18 +384,18 @@ async def test_a_server_killed_in_the_middle_has_a_tombstone_or_all(server: Real
                 tasks.start_soon(erase_if_it_can)
                 for _ in range(round_ * 3):
                     await checkpoint()
-                server.kill()
-                server.start()
+                process.kill()
+                process.start()
             if (await session.head()).is_erased:
                 assert isinstance(await session.try_publish(said("a")), SessionErased)
             else:
                 assert len(await read(session)) == 4
             await session.erase()
-            assert traces(server) == []
-            assert owned(server, name) == ["head"]
+            assert traces(process) == []
+            assert owned(process, name) == ["head"]
 
 
-async def test_nobody_brings_it_back_while_it_is_erased(server: RealServer) -> None:
+async def test_nobody_brings_it_back_while_it_is_erased(server: AnyServer) -> None:
     async with server.bus() as bus, server.bus() as other:
         for round_ in range(20):
             session, late = bus.session(f"s{round_}"), other.session(f"s{round_}")

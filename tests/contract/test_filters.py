@@ -25,7 +25,7 @@ from bus.keys import Keys
 from bus.selection import Selection
 from tests.contract.following import Subscriber
 from tests.contract.said import said, told, word
-from tests.servers import RealServer, eventually
+from tests.servers import AnyServer, eventually
 
 CHOICES: list[list[str] | None] = [
     *(None, ["user"], ["told"], ["rare"], ["agent.*"], ["user", "agent.ended"], ["nothing"], ["*"], []),
@@ -55,7 +55,7 @@ async def fill(session: Session, count: int, chance: random.Random) -> None:
         await session.publish(*(some_message(chance) for _ in range(min(500, count - start))))
 
 
-async def test_a_kind_is_chosen_exactly_or_by_how_it_begins(server: RealServer) -> None:
+async def test_a_kind_is_chosen_exactly_or_by_how_it_begins(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(
@@ -77,7 +77,7 @@ async def test_a_kind_is_chosen_exactly_or_by_how_it_begins(server: RealServer) 
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_who_stops_anywhere_and_resumes_there_reads_nothing_twice_and_skips_nothing(
-    server: RealServer, way: None, seed: int
+    server: AnyServer, way: None, seed: int
 ) -> None:
     chance = random.Random(seed)  # noqa: S311  a test's dice
     async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
@@ -122,7 +122,7 @@ async def test_who_stops_anywhere_and_resumes_there_reads_nothing_twice_and_skip
 
 @pytest.mark.parametrize("lanes", [ALL_LANES, frozenset({Lane.LLM})], ids=["both", "llm"])
 async def test_a_place_to_resume_at_is_told_at_least_every_thousand_entries(
-    server: RealServer, way: None, lanes: Collection[Lane]
+    server: AnyServer, way: None, lanes: Collection[Lane]
 ) -> None:
     async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
         session, theirs = bus.session("s"), other.session("s")
@@ -144,7 +144,7 @@ async def test_a_place_to_resume_at_is_told_at_least_every_thousand_entries(
         tasks.cancel_scope.cancel()
 
 
-async def test_what_cannot_be_read_is_shown_whatever_was_chosen(server: RealServer, way: None) -> None:
+async def test_what_cannot_be_read_is_shown_whatever_was_chosen(server: AnyServer, way: None) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         follower = Subscriber(session, kinds=["rare"]).start(tasks)
@@ -161,7 +161,7 @@ async def test_what_cannot_be_read_is_shown_whatever_was_chosen(server: RealServ
         tasks.cancel_scope.cancel()
 
 
-async def test_a_hole_is_told_to_who_left_out_what_is_missing(server: RealServer) -> None:
+async def test_a_hole_is_told_to_who_left_out_what_is_missing(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(*(told(str(number)) for number in range(1, 6)), ExtensionMessage.of("rare", "x"))
@@ -173,7 +173,7 @@ async def test_a_hole_is_told_to_who_left_out_what_is_missing(server: RealServer
 
 
 async def test_a_trimmed_lane_that_is_not_followed_is_no_loss(
-    server: RealServer, monkeypatch: pytest.MonkeyPatch, way: None
+    server: AnyServer, monkeypatch: pytest.MonkeyPatch, way: None
 ) -> None:
     monkeypatch.setattr("bus.hub.BLOCK_MS", 100)
     async with server.bus() as bus, anyio.create_task_group() as tasks:
@@ -192,7 +192,7 @@ async def test_a_trimmed_lane_that_is_not_followed_is_no_loss(
         tasks.cancel_scope.cancel()
 
 
-async def test_live_deltas_come_whatever_kinds_were_chosen_to_who_asked_for_them(server: RealServer, way: None) -> None:
+async def test_live_deltas_come_whatever_kinds_were_chosen_to_who_asked_for_them(server: AnyServer, way: None) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("a"))

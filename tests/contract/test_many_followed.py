@@ -6,7 +6,7 @@ import pytest
 from bus import Delta, Envelope, LogRolledBack, Notice
 from tests.contract.following import Subscriber
 from tests.contract.said import assert_gap_free, said, told
-from tests.servers import RealServer, eventually
+from tests.servers import AnyServer, RealServer, eventually
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +18,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bus.hub.BATCH", 5)
 
 
-async def test_sessions_in_many_slices_are_followed_without_a_gap(server: RealServer) -> None:
+async def test_sessions_in_many_slices_are_followed_without_a_gap(server: AnyServer) -> None:
     async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
         names = [f"s{number}" for number in range(40)]
         for name in names[::2]:
@@ -85,7 +85,7 @@ async def test_quiet_sessions_whose_log_was_emptied_are_all_told_in_turn(
         tasks.cancel_scope.cancel()
 
 
-async def test_live_deltas_of_many_sessions_ring_a_bell(server: RealServer) -> None:
+async def test_live_deltas_of_many_sessions_ring_a_bell(server: AnyServer) -> None:
     async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
         names = [f"s{number}" for number in range(12)]
         seen: dict[str, list[str]] = {name: [] for name in names}
@@ -113,7 +113,7 @@ async def test_live_deltas_of_many_sessions_ring_a_bell(server: RealServer) -> N
         tasks.cancel_scope.cancel()
 
 
-async def test_who_joins_for_another_lane_gets_what_was_there_before_the_reader_read_it(server: RealServer) -> None:
+async def test_who_joins_for_another_lane_gets_what_was_there_before_the_reader_read_it(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("a"))

@@ -13,7 +13,7 @@ from bus.session import CLOSED
 from tests.contract.following import Subscriber
 from tests.contract.said import assert_gap_free, read, said, told
 from tests.contract.test_read import fill
-from tests.servers import RealServer, eventually
+from tests.servers import AnyServer, RealServer, eventually
 
 LLM, EXTENSION = frozenset({Lane.LLM}), frozenset({Lane.EXTENSION})
 
@@ -27,7 +27,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
 # --- caught up, fallen behind -------------------------------------------------------------------------------------
 
 
-async def test_a_subscriber_is_told_once_that_it_has_all_there_was(server: RealServer) -> None:
+async def test_a_subscriber_is_told_once_that_it_has_all_there_was(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         empty = Subscriber(session).start(tasks)
@@ -46,7 +46,7 @@ async def test_a_subscriber_is_told_once_that_it_has_all_there_was(server: RealS
 
 
 async def test_who_is_too_slow_is_told_so_reads_on_from_the_log_and_is_told_when_it_has_caught_up(
-    server: RealServer,
+    server: AnyServer,
 ) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
@@ -70,7 +70,7 @@ async def test_who_is_too_slow_is_told_so_reads_on_from_the_log_and_is_told_when
         tasks.cancel_scope.cancel()
 
 
-async def test_a_buffer_is_counted_in_bytes(server: RealServer) -> None:
+async def test_a_buffer_is_counted_in_bytes(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         fast = Subscriber(session).start(tasks)
@@ -89,7 +89,7 @@ async def test_a_buffer_is_counted_in_bytes(server: RealServer) -> None:
         tasks.cancel_scope.cancel()
 
 
-async def test_one_entry_larger_than_the_buffer_gets_through(server: RealServer) -> None:
+async def test_one_entry_larger_than_the_buffer_gets_through(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("0"))
@@ -117,7 +117,7 @@ async def test_one_entry_larger_than_the_buffer_gets_through(server: RealServer)
 @pytest.mark.parametrize("lanes", [ALL_LANES, LLM, EXTENSION], ids=["both", "llm", "extension"])
 @pytest.mark.parametrize("kinds", [None, ["user", "told"], ["nothing"]], ids=["all", "some", "none"])
 async def test_the_state_of_the_session_is_told_whatever_was_selected(
-    server: RealServer, lanes: Collection[Lane], kinds: Collection[str] | None
+    server: AnyServer, lanes: Collection[Lane], kinds: Collection[str] | None
 ) -> None:
     async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
         session, theirs = bus.session("s"), other.session("s")
@@ -148,7 +148,7 @@ async def test_the_state_of_the_session_is_told_whatever_was_selected(
 
 
 async def test_who_follows_one_lane_is_told_at_once_what_the_other_one_would_tell(
-    server: RealServer, monkeypatch: pytest.MonkeyPatch
+    server: AnyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bus.hub.BLOCK_MS", 3_600_000)  # nothing is found out by looking now and then
     async with server.bus() as bus, anyio.create_task_group() as tasks:
@@ -169,7 +169,7 @@ async def test_who_follows_one_lane_is_told_at_once_what_the_other_one_would_tel
         tasks.cancel_scope.cancel()
 
 
-async def test_who_keeps_up_never_falls_behind_however_much_comes(server: RealServer) -> None:
+async def test_who_keeps_up_never_falls_behind_however_much_comes(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         async with aclosing(session.subscribe(buffer_bytes=2_000)) as items:
@@ -179,7 +179,7 @@ async def test_who_keeps_up_never_falls_behind_however_much_comes(server: RealSe
                 assert isinstance(await anext(items), Envelope)
 
 
-async def test_closing_is_told_behind_the_last_message_and_reopening_before_the_first(server: RealServer) -> None:
+async def test_closing_is_told_behind_the_last_message_and_reopening_before_the_first(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         follower = Subscriber(session, kinds=["user"]).start(tasks)
@@ -191,7 +191,7 @@ async def test_closing_is_told_behind_the_last_message_and_reopening_before_the_
         tasks.cancel_scope.cancel()
 
 
-async def test_a_note_that_anybody_may_write_does_not_close_a_session(server: RealServer) -> None:
+async def test_a_note_that_anybody_may_write_does_not_close_a_session(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         follower = Subscriber(session).start(tasks)
@@ -204,7 +204,7 @@ async def test_a_note_that_anybody_may_write_does_not_close_a_session(server: Re
         tasks.cancel_scope.cancel()
 
 
-async def test_following_until_closed_ends_by_itself_at_the_end(server: RealServer) -> None:
+async def test_following_until_closed_ends_by_itself_at_the_end(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("a"))
@@ -234,12 +234,12 @@ async def test_following_until_closed_ends_by_itself_at_the_end(server: RealServ
 
 
 async def test_followers_of_a_log_that_lost_its_end_are_told_once_and_go_on_from_where_it_is_the_same(
-    server: RealServer,
+    process: RealServer,
 ) -> None:
-    async with server.bus() as bus, anyio.create_task_group() as tasks:
+    async with process.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("a"), told("b"))
-        shutil.copytree(server.directory / "appendonlydir", server.directory / "copy")
+        shutil.copytree(process.directory / "appendonlydir", process.directory / "copy")
         await session.publish(said("c"), told("d"))
         held: dict[str, list[str]] = {"both": [], "llm": []}
         losses = list[LogRolledBack]()
@@ -261,11 +261,11 @@ async def test_followers_of_a_log_that_lost_its_end_are_told_once_and_go_on_from
         tasks.start_soon(follow, "both", ALL_LANES)
         tasks.start_soon(follow, "llm", LLM)
         await eventually(lambda: (len(held["both"]), len(held["llm"])) == (4, 2))
-        server.kill()
-        shutil.rmtree(server.directory / "appendonlydir")
-        (server.directory / "copy").rename(server.directory / "appendonlydir")
-        server.start()
-        async with server.bus() as other:
+        process.kill()
+        shutil.rmtree(process.directory / "appendonlydir")
+        (process.directory / "copy").rename(process.directory / "appendonlydir")
+        process.start()
+        async with process.bus() as other:
             await other.session("s").publish(said("C"))
         now = await read(session)
         assert [envelope.position for envelope in now] == [1, 2, 3]
@@ -279,7 +279,7 @@ async def test_followers_of_a_log_that_lost_its_end_are_told_once_and_go_on_from
 
 
 async def test_a_subscriber_that_is_cancelled_anywhere_leaves_nothing_and_resumes_without_loss(
-    server: RealServer,
+    server: AnyServer,
 ) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         hub = bus._shards.of("s").hub  # pyright: ignore[reportPrivateUsage]  # whether it forgets shows nowhere else
@@ -312,7 +312,7 @@ async def test_a_subscriber_that_is_cancelled_anywhere_leaves_nothing_and_resume
         await eventually(lambda: hub.followed == {})
 
 
-async def test_who_is_cancelled_while_its_head_is_asked_for_is_not_in_the_way_of_others(server: RealServer) -> None:
+async def test_who_is_cancelled_while_its_head_is_asked_for_is_not_in_the_way_of_others(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         sessions: list[Session] = [bus.session(f"s{number}") for number in range(300)]
         for session in sessions[:3]:

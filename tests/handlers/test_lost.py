@@ -18,7 +18,7 @@ from handlers.agent.worker import Worker
 from handlers.providers.answer import ModelEvent, Piece
 from tests.contract.test_live import Screen
 from tests.handlers.agents import ScriptedModel, answer, messages, take_run, wait_for
-from tests.servers import RealServer, eventually, shortly
+from tests.servers import AnyServer, RealServer, eventually, shortly
 
 __all__ = ()
 
@@ -41,7 +41,7 @@ def text_of(message: AssistantMessage) -> str:
     return "".join(block.text for block in message.content if isinstance(block, TextBlock | ThinkingBlock))
 
 
-async def test_what_a_killed_worker_was_saying_is_in_the_log_as_it_was_shown(server: RealServer) -> None:
+async def test_what_a_killed_worker_was_saying_is_in_the_log_as_it_was_shown(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s1")
         watcher = Watcher(session)
@@ -107,20 +107,20 @@ class Talkative:
         yield AssistantMessage(content=(TextBlock(text=self.text),))
 
 
-async def test_a_server_that_does_not_answer_holds_up_no_model(server: RealServer) -> None:
+async def test_a_server_that_does_not_answer_holds_up_no_model(process: RealServer) -> None:
     model = Talkative(20_000)
-    async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
+    async with process.bus() as bus, process.bus() as other, anyio.create_task_group() as tasks:
         session = bus.session("s1")
         watcher = Watcher(other.session("s1"))
         tasks.start_soon(watcher.run)
         await session.publish(UserMessage.text("Go on."))
         tasks.start_soon(AgentLoop(model), await take_run(session))
         await eventually(lambda: watcher.pieces == 1)
-        server.pause()
+        process.pause()
         model.go_on.set()
         async with shortly():
             await model.is_done.wait()
-        server.resume()
+        process.resume()
         await wait_for(session, "agent.ended")
         told = (await messages(session))[-1]
         assert told.text_content() == model.text
@@ -130,9 +130,9 @@ async def test_a_server_that_does_not_answer_holds_up_no_model(server: RealServe
         tasks.cancel_scope.cancel()
 
 
-async def test_a_server_that_is_killed_and_comes_back_leaves_no_hole_in_what_is_shown(server: RealServer) -> None:
+async def test_a_server_that_is_killed_and_comes_back_leaves_no_hole_in_what_is_shown(process: RealServer) -> None:
     model = Talkative(3_000)
-    async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
+    async with process.bus() as bus, process.bus() as other, anyio.create_task_group() as tasks:
         session = bus.session("s1")
         watcher = Watcher(other.session("s1"))
         tasks.start_soon(watcher.run)
@@ -140,10 +140,10 @@ async def test_a_server_that_is_killed_and_comes_back_leaves_no_hole_in_what_is_
         run = await take_run(session)
         tasks.start_soon(AgentLoop(model), run)
         await eventually(lambda: watcher.pieces == 1)
-        server.kill()
+        process.kill()
         model.go_on.set()
         await model.is_done.wait()
-        server.start()
+        process.start()
         await wait_for(session, "agent.ended")
         told = (await messages(session))[-1]
         await eventually(lambda: told.id in watcher.screen.ended)
@@ -152,7 +152,7 @@ async def test_a_server_that_is_killed_and_comes_back_leaves_no_hole_in_what_is_
 
 
 @pytest.mark.parametrize("name", ["main", "another"])
-async def test_a_worker_of_another_loop_records_it_too(server: RealServer, name: str) -> None:
+async def test_a_worker_of_another_loop_records_it_too(server: AnyServer, name: str) -> None:
     async with server.bus() as bus:
         session = bus.session("s1")
         await session.publish(UserMessage.text("hello?"))

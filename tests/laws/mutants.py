@@ -4,6 +4,8 @@ import asyncio
 
 from bus import SessionHead
 from bus.connection import Link, Server
+from bus.selection import Selection
+from bus.subscription import Interest
 from tests.contract.said import said
 from tests.laws.calls import Call, Point
 
@@ -50,7 +52,8 @@ async def _keep_task(point: Point) -> bool:
 
 async def _keep_following(point: Point) -> bool:
     """Leaves the hub only if all went well."""
-    subscription = await point.bus._hub.subscribe("s", frozenset(), live=False)  # pyright: ignore[reportPrivateUsage]
+    hub = point.bus._shards.of("s").hub  # pyright: ignore[reportPrivateUsage]
+    subscription = await hub.subscribe("s", Interest(Selection(frozenset())))
     await point.session.head()
     subscription.close()
     return True
