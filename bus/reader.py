@@ -106,7 +106,7 @@ async def read_pages(
             ahead = None
             holder = head
             if part is not None:
-                part.require(head)
+                part.require(head, position)
                 head = part.under(head)
             elif head.is_erased:
                 raise SessionErased(session)

@@ -11,6 +11,7 @@ from bus import (
     Bus,
     Cursor,
     CursorTrimmed,
+    Delta,
     Envelope,
     Lane,
     LogRolledBack,
@@ -216,6 +217,25 @@ async def test_a_follower_gets_the_shared_part_the_own_part_and_what_comes(
 async def _say_more(bus: Bus) -> None:
     await bus.session("p").publish(said("!"))
     await bus.session("c").publish(told("y"), said("z"))
+
+
+async def test_a_preview_in_a_fork_is_shown_behind_what_is_shared(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        await fill(bus.session("p"), "abc")
+        await bus.session("p").preview(Delta(kind="text", message_id="m", delta="parent's"))
+        child = await bus.session("p").fork(2, id="c")
+        await child.preview(Delta(kind="text", message_id="m", delta="fork's"))
+        seen: list[Envelope] = []
+        with anyio.fail_after(20):
+            async with aclosing(child.follow(live=True)) as envelopes:
+                async for envelope in envelopes:
+                    seen.append(envelope)
+                    if isinstance(envelope.message, Delta):
+                        break
+        assert [e.position for e in seen] == [1, 2, 2]
+        last = seen[-1].message
+        assert isinstance(last, Delta)
+        assert last.delta == "fork's"
 
 
 async def test_a_follower_at_the_end_of_the_shared_part_waits_for_the_first_entry(server: AnyServer) -> None:
