@@ -14,6 +14,10 @@ ROOT = Path(__file__).resolve().parent.parent
 ORDER = [
     *("errors", "messages", "envelope", "codec", "keys", "data_dir", "keeper", "launch", "server"),
     *(
+        "links",
+        "pool",
+        "sentinel",
+        "cluster",
         "connection",
         "scripts",
         "head",
@@ -31,12 +35,14 @@ ORDER = [
         "feed",
         "hub",
         "live",
+        "shards",
+        "group_reader",
         "consumer",
         "session",
         "bus",
     ),
 ]
-REDIS = {Path("bus/connection.py"), Path("bus/log.py")}
+REDIS = {Path("bus/links.py")}
 HTTP = {
     "starlette",
     "uvicorn",
@@ -137,7 +143,7 @@ def test_messages_stand_on_the_standard_library_and_pydantic() -> None:
     ] == []
 
 
-def test_only_connection_and_log_import_redis() -> None:
+def test_only_links_import_redis() -> None:
     found = crossings("bus", "redis", "valkey") + crossings("handlers", "redis", "valkey")
     assert [line for line in found if Path(line.partition(":")[0]) not in REDIS] == []
 

@@ -34,41 +34,43 @@ from bus.erasure import erase
 from bus.keys import Keys
 from bus.log import Log, Script
 from bus.messages.lanes import Lane
+from tests.clusters import RealCluster
 from tests.contract.said import read, said, told, words
 from tests.contract.test_consumer import take
-from tests.servers import RealServer, eventually, shortly
+from tests.servers import AnyServer, RealServer, eventually, shortly
 
 CANARY = "canary-5e1f"
 
 
-def everything(server: RealServer) -> dict[str, str]:
+def everything(server: AnyServer) -> dict[str, str]:
     """Every key, with all that it holds as text."""
     found: dict[str, str] = {}
-    with server.talk() as say:
-        for key in cast("list[str]", say("KEYS", "*")):
-            match say("TYPE", key):
-                case "string":
-                    found[key] = str(say("GET", key))
-                case "hash":
-                    found[key] = str(say("HGETALL", key))
-                case "stream":
-                    found[key] = str(say("XRANGE", key, "-", "+"))
-                case kind:
-                    raise AssertionError(kind)
+    for node in server.nodes if isinstance(server, RealCluster) else (server,):
+        with node.talk() as say:
+            for key in cast("list[str]", say("KEYS", "*")):
+                match say("TYPE", key):
+                    case "string":
+                        found[key] = str(say("GET", key))
+                    case "hash":
+                        found[key] = str(say("HGETALL", key))
+                    case "stream":
+                        found[key] = str(say("XRANGE", key, "-", "+"))
+                    case kind:
+                        raise AssertionError(kind)
     return found
 
 
-def traces(server: RealServer) -> list[str]:
+def traces(server: AnyServer) -> list[str]:
     """The keys that tell of the canary."""
     return [key for key, value in everything(server).items() if CANARY in key or CANARY in value]
 
 
-def owned(server: RealServer, session: str) -> list[str]:
+def owned(server: AnyServer, session: str) -> list[str]:
     """The keys of a session."""
     return sorted(key.partition(f":s:{session}:")[2] for key in everything(server) if f":s:{session}:" in key)
 
 
-async def leave_traces(bus: Bus, server: RealServer, name: str = "s") -> None:
+async def leave_traces(bus: Bus, server: AnyServer, name: str = "s") -> None:
     """A session with something everywhere."""
     session, keys = bus.session(name), Keys()
     await session.publish(said(CANARY), told(CANARY), key=CANARY)
@@ -85,7 +87,7 @@ async def leave_traces(bus: Bus, server: RealServer, name: str = "s") -> None:
     await take(bus.consumer("workers", "w"), 2, ack=False)
 
 
-async def test_nothing_of_an_erased_session_is_left_on_the_server(server: RealServer) -> None:
+async def test_nothing_of_an_erased_session_is_left_on_the_server(server: AnyServer) -> None:
     async with server.bus() as bus:
         others = ("t", next(f"o{n}" for n in range(10_000) if Keys().bucket(f"o{n}") == Keys().bucket("s")))
         for other in others:
@@ -111,18 +113,18 @@ async def test_nothing_of_an_erased_session_is_left_on_the_server(server: RealSe
         assert sum(int(str(field or 0)) for field in fields) == counted
 
 
-async def test_the_servers_file_forgets_it_once_it_is_rewritten(server: RealServer) -> None:
-    server.do("CONFIG", "SET", "aof-use-rdb-preamble", "no")  # so that the file can be read
+async def test_the_servers_file_forgets_it_once_it_is_rewritten(process: RealServer) -> None:
+    process.do("CONFIG", "SET", "aof-use-rdb-preamble", "no")  # so that the file can be read
 
     def is_in_file() -> bool:
-        return any(CANARY.encode() in path.read_bytes() for path in server.directory.rglob("*") if path.is_file())
+        return any(CANARY.encode() in path.read_bytes() for path in process.directory.rglob("*") if path.is_file())
 
     def is_at_rest() -> bool:
-        info = str(server.do("INFO", "persistence"))
+        info = str(process.do("INFO", "persistence"))
         return "aof_rewrite_in_progress:0" in info and "aof_rewrite_scheduled:0" in info
 
-    async with server.bus() as bus:
-        await leave_traces(bus, server)
+    async with process.bus() as bus:
+        await leave_traces(bus, process)
         await bus.session("s").erase()
         assert is_in_file()
         await bus.session("s").erase(rewrite=True)
@@ -137,7 +139,7 @@ def patient_hub(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("patient_hub")
-async def test_whoever_comes_late_is_told(server: RealServer) -> None:
+async def test_whoever_comes_late_is_told(server: AnyServer) -> None:
     async with server.bus() as bus, server.bus() as other:
         session, late = bus.session("s"), other.session("s")
         await session.publish(said("a"), key="k")
@@ -182,7 +184,7 @@ async def test_whoever_comes_late_is_told(server: RealServer) -> None:
 
 @pytest.mark.usefixtures("patient_hub")
 @pytest.mark.parametrize("others", [0, 40], ids=["by their own streams", "by the index"])
-async def test_who_follows_at_this_moment_is_told(server: RealServer, others: int) -> None:
+async def test_who_follows_at_this_moment_is_told(process: RealServer, others: int) -> None:
     told_of: list[str] = []
     seen: list[Envelope] = []
 
@@ -193,7 +195,7 @@ async def test_who_follows_at_this_moment_is_told(server: RealServer, others: in
         except SessionErased as error:
             told_of.append(error.session)
 
-    async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
+    async with process.bus() as bus, process.bus() as other, anyio.create_task_group() as tasks:
         await other.session("s").publish(said("a"))
         for live in (True, False):
             tasks.start_soon(partial(follow, bus.session("s"), live=live))
@@ -201,7 +203,7 @@ async def test_who_follows_at_this_moment_is_told(server: RealServer, others: in
             await bus.session(f"o{number}").publish(said("a"))
             tasks.start_soon(partial(follow, bus.session(f"o{number}"), live=False))
         await eventually(lambda: len(seen) == 2 + others)
-        await eventually(lambda: "blocked_clients:1" in str(server.do("INFO", "clients")))  # the hub waits for more
+        await eventually(lambda: "blocked_clients:1" in str(process.do("INFO", "clients")))  # the hub waits for more
         await other.session("s").erase()
         await eventually(lambda: told_of == ["s", "s"])
         for number in range(others):
@@ -210,7 +212,7 @@ async def test_who_follows_at_this_moment_is_told(server: RealServer, others: in
         tasks.cancel_scope.cancel()
 
 
-async def test_an_id_that_nobody_used_is_closed_for_good_too(server: RealServer) -> None:
+async def test_an_id_that_nobody_used_is_closed_for_good_too(server: AnyServer) -> None:
     async with server.bus() as bus:
         await bus.session("never").erase()
         with pytest.raises(SessionErased):
@@ -218,7 +220,7 @@ async def test_an_id_that_nobody_used_is_closed_for_good_too(server: RealServer)
         assert await bus.sessions() == []
 
 
-async def test_a_closed_and_a_trimmed_session_can_be_erased(server: RealServer) -> None:
+async def test_a_closed_and_a_trimmed_session_can_be_erased(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("a"), said("b"))
@@ -238,7 +240,7 @@ async def read_error(session: Session) -> str:
 # --- forks ----------------------------------------------------------------------------------------------------------
 
 
-async def test_entries_that_forks_share_are_kept_unless_it_is_forced(server: RealServer) -> None:
+async def test_entries_that_forks_share_are_kept_unless_it_is_forced(server: AnyServer) -> None:
     keys = Keys()
     async with server.bus() as bus:
         session = bus.session("s")
@@ -252,7 +254,7 @@ async def test_entries_that_forks_share_are_kept_unless_it_is_forced(server: Rea
         assert owned(server, "s") == ["head"]
 
 
-async def test_an_erased_fork_holds_its_parent_no_longer(server: RealServer) -> None:
+async def test_an_erased_fork_holds_its_parent_no_longer(server: AnyServer) -> None:
     keys = Keys()
     async with server.bus() as bus:
         await bus.session("parent").publish(said("a"))
@@ -279,7 +281,7 @@ def media_at(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
     return tmp_path / "media" if request.param == "directory" else None
 
 
-async def test_media_go_that_no_other_session_names(server: RealServer, media_at: Path | None) -> None:
+async def test_media_go_that_no_other_session_names(server: AnyServer, media_at: Path | None) -> None:
     media = DirectoryMedia(media_at) if media_at else None
     pictures = [picture(number) for number in range(4)]
     async with Bus.open(server.url, media=media) as bus:
@@ -327,7 +329,7 @@ async def test_media_that_only_archived_entries_name_go_too(valkey: RealServer) 
 class Ends(Log):
     """A log that cannot be reached any more after so many steps."""
 
-    def __init__(self, server: RealServer, steps: int) -> None:
+    def __init__(self, server: AnyServer, steps: int) -> None:
         self.pool = LinkPool(Server(server.url))
         super().__init__(self.pool, Keys())
         self.steps, self.is_over = steps, False
@@ -347,34 +349,34 @@ class Ends(Log):
             raise Unavailable("the end of the test")
 
 
-async def test_an_erasure_that_was_cut_off_anywhere_is_finished_by_the_next(server: RealServer) -> None:
+async def test_an_erasure_that_was_cut_off_anywhere_is_finished_by_the_next(process: RealServer) -> None:
     message, sha256 = picture(1)
     steps, is_done = 0, False
-    async with server.bus() as bus:
+    async with process.bus() as bus:
         while not is_done:
             name = f"s{steps}"
-            await leave_traces(bus, server, name)
+            await leave_traces(bus, process, name)
             await bus.session(name).publish(message)
-            log = Ends(server, steps)
+            log = Ends(process, steps)
             with suppress(Unavailable):
                 await erase(log, name, media=bus.media)
                 is_done = True
             await log.pool.close()
             assert (await bus.session(name).head()).is_erased == (steps > 0)
             await bus.session(name).erase(media=True)
-            assert traces(server) == []
-            assert owned(server, name) == ["head"]
+            assert traces(process) == []
+            assert owned(process, name) == ["head"]
             assert await bus.media.head(sha256) is None
             steps += 1
         assert steps > 8
 
 
-async def test_a_server_killed_in_the_middle_has_a_tombstone_or_all(server: RealServer) -> None:
-    async with server.bus() as bus:
+async def test_a_server_killed_in_the_middle_has_a_tombstone_or_all(process: RealServer) -> None:
+    async with process.bus() as bus:
         for round_ in range(3):
             name = f"s{round_}"
             session = bus.session(name)
-            await leave_traces(bus, server, name)
+            await leave_traces(bus, process, name)
             async with anyio.create_task_group() as tasks:
 
                 async def erase_if_it_can(session: Session = session) -> None:
@@ -384,18 +386,18 @@ async def test_a_server_killed_in_the_middle_has_a_tombstone_or_all(server: Real
                 tasks.start_soon(erase_if_it_can)
                 for _ in range(round_ * 3):
                     await checkpoint()
-                server.kill()
-                server.start()
+                process.kill()
+                process.start()
             if (await session.head()).is_erased:
                 assert isinstance(await session.try_publish(said("a")), SessionErased)
             else:
                 assert len(await read(session)) == 4
             await session.erase()
-            assert traces(server) == []
-            assert owned(server, name) == ["head"]
+            assert traces(process) == []
+            assert owned(process, name) == ["head"]
 
 
-async def test_nobody_brings_it_back_while_it_is_erased(server: RealServer) -> None:
+async def test_nobody_brings_it_back_while_it_is_erased(server: AnyServer) -> None:
     async with server.bus() as bus, server.bus() as other:
         for round_ in range(20):
             session, late = bus.session(f"s{round_}"), other.session(f"s{round_}")

@@ -484,7 +484,7 @@ async def test_an_entry_is_not_lost_between_many_pieces(
     async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
         ours, theirs = bus.session("s"), other.session("s")
         follower = Follower(ours, live=True).start(tasks)
-        await eventually(lambda: "s" in bus._hub.followed)  # pyright: ignore[reportPrivateUsage]  # it shows nowhere else
+        await eventually(lambda: "s" in bus._shards.of("s").hub.followed)  # pyright: ignore[reportPrivateUsage]  # it shows nowhere else
         for n in range(60):
             await theirs.publish(told(str(n)))
             await theirs.preview(*[piece(f"{n}.{k}") for k in range(150 if n == 30 else 3)])
