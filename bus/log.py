@@ -174,13 +174,13 @@ class Log:
         """The names of its keys."""
         return self._keys
 
-    async def call(self, *command: Argument, at: str | None = None) -> Reply:
-        """One command that may run twice; `at` is the key whose server is meant, where it names none.
+    async def call(self, *command: Argument) -> Reply:
+        """One command that may run twice. Raises Refused, Unavailable."""
+        return await self._pool.call(*command)
 
-        Raises:
-            Refused, Unavailable: as for `Pool.call`.
-        """
-        return await self._pool.call(*command, at=at)
+    async def call_each(self, *command: Argument) -> list[Reply]:
+        """One command that names no key, on every server; it may run twice. Raises Refused, Unavailable."""
+        return await self._pool.call_each(*command)
 
     async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
         """One script that may run twice. Raises Refused, Unavailable."""

@@ -34,6 +34,7 @@ from bus.erasure import erase
 from bus.keys import Keys
 from bus.log import Log, Script
 from bus.messages.lanes import Lane
+from tests.clusters import RealCluster
 from tests.contract.said import read, said, told, words
 from tests.contract.test_consumer import take
 from tests.servers import AnyServer, RealServer, eventually, shortly
@@ -44,17 +45,18 @@ CANARY = "canary-5e1f"
 def everything(server: AnyServer) -> dict[str, str]:
     """Every key, with all that it holds as text."""
     found: dict[str, str] = {}
-    with server.talk() as say:
-        for key in cast("list[str]", say("KEYS", "*")):
-            match say("TYPE", key):
-                case "string":
-                    found[key] = str(say("GET", key))
-                case "hash":
-                    found[key] = str(say("HGETALL", key))
-                case "stream":
-                    found[key] = str(say("XRANGE", key, "-", "+"))
-                case kind:
-                    raise AssertionError(kind)
+    for node in server.nodes if isinstance(server, RealCluster) else (server,):
+        with node.talk() as say:
+            for key in cast("list[str]", say("KEYS", "*")):
+                match say("TYPE", key):
+                    case "string":
+                        found[key] = str(say("GET", key))
+                    case "hash":
+                        found[key] = str(say("HGETALL", key))
+                    case "stream":
+                        found[key] = str(say("XRANGE", key, "-", "+"))
+                    case kind:
+                        raise AssertionError(kind)
     return found
 
 
@@ -182,7 +184,7 @@ async def test_whoever_comes_late_is_told(server: AnyServer) -> None:
 
 @pytest.mark.usefixtures("patient_hub")
 @pytest.mark.parametrize("others", [0, 40], ids=["by their own streams", "by the index"])
-async def test_who_follows_at_this_moment_is_told(server: AnyServer, others: int) -> None:
+async def test_who_follows_at_this_moment_is_told(process: RealServer, others: int) -> None:
     told_of: list[str] = []
     seen: list[Envelope] = []
 
@@ -193,7 +195,7 @@ async def test_who_follows_at_this_moment_is_told(server: AnyServer, others: int
         except SessionErased as error:
             told_of.append(error.session)
 
-    async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
+    async with process.bus() as bus, process.bus() as other, anyio.create_task_group() as tasks:
         await other.session("s").publish(said("a"))
         for live in (True, False):
             tasks.start_soon(partial(follow, bus.session("s"), live=live))
@@ -201,7 +203,7 @@ async def test_who_follows_at_this_moment_is_told(server: AnyServer, others: int
             await bus.session(f"o{number}").publish(said("a"))
             tasks.start_soon(partial(follow, bus.session(f"o{number}"), live=False))
         await eventually(lambda: len(seen) == 2 + others)
-        await eventually(lambda: "blocked_clients:1" in str(server.do("INFO", "clients")))  # the hub waits for more
+        await eventually(lambda: "blocked_clients:1" in str(process.do("INFO", "clients")))  # the hub waits for more
         await other.session("s").erase()
         await eventually(lambda: told_of == ["s", "s"])
         for number in range(others):
@@ -332,9 +334,9 @@ class Ends(Log):
         super().__init__(self.pool, Keys())
         self.steps, self.is_over = steps, False
 
-    async def call(self, *command: Argument, at: str | None = None) -> Reply:
+    async def call(self, *command: Argument) -> Reply:
         self._count()
-        return await super().call(*command, at=at)
+        return await super().call(*command)
 
     async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
         self._count()
@@ -347,23 +349,23 @@ class Ends(Log):
             raise Unavailable("the end of the test")
 
 
-async def test_an_erasure_that_was_cut_off_anywhere_is_finished_by_the_next(server: AnyServer) -> None:
+async def test_an_erasure_that_was_cut_off_anywhere_is_finished_by_the_next(process: RealServer) -> None:
     message, sha256 = picture(1)
     steps, is_done = 0, False
-    async with server.bus() as bus:
+    async with process.bus() as bus:
         while not is_done:
             name = f"s{steps}"
-            await leave_traces(bus, server, name)
+            await leave_traces(bus, process, name)
             await bus.session(name).publish(message)
-            log = Ends(server, steps)
+            log = Ends(process, steps)
             with suppress(Unavailable):
                 await erase(log, name, media=bus.media)
                 is_done = True
             await log.pool.close()
             assert (await bus.session(name).head()).is_erased == (steps > 0)
             await bus.session(name).erase(media=True)
-            assert traces(server) == []
-            assert owned(server, name) == ["head"]
+            assert traces(process) == []
+            assert owned(process, name) == ["head"]
             assert await bus.media.head(sha256) is None
             steps += 1
         assert steps > 8

@@ -33,7 +33,6 @@ from bus.keys import Keys
 from bus.log import Log, Script
 from bus.reader import read_pages
 from bus.retention import trim
-from bus.selection import Selection
 from handlers.context.build import WarmContext, build_context
 from handlers.projections.projection import project, rebuild
 from handlers.projections.usage import USAGE
@@ -469,7 +468,7 @@ async def test_what_goes_between_the_head_and_the_entries_is_told(
         await fill(session, 40)
         pool = CutIn(Server(valkey.url))
         with pytest.raises(SessionErased if is_erased else CursorTrimmed):
-            await anext(read_pages(Log(pool, Keys()), "s", Selection.of(lanes), START, None))
+            await anext(read_pages(Log(pool, Keys()), "s", lanes, START, None))
         await pool.close()
 
 
@@ -518,7 +517,7 @@ async def test_what_was_trimmed_of_a_lane_that_nobody_here_follows_disturbs_nobo
         tasks.cancel_scope.cancel()
 
 
-async def test_a_hub_that_is_behind_tells_its_followers(server: AnyServer) -> None:
+async def test_a_hub_that_is_behind_tells_its_followers(process: RealServer) -> None:
     caught: list[CursorTrimmed] = []
     joined = anyio.Event()
 
@@ -529,13 +528,13 @@ async def test_a_hub_that_is_behind_tells_its_followers(server: AnyServer) -> No
         except CursorTrimmed as error:
             caught.append(error)
 
-    async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
+    async with process.bus() as bus, process.bus() as other, anyio.create_task_group() as tasks:
         session = other.session("s")
         await fill(session, 4)
         tasks.start_soon(follow, bus.session("s"))
         await joined.wait()
         # Published and trimmed in one step, before any reader can have seen it.
-        with server.talk() as say:
+        with process.talk() as say:
             say("MULTI")
             say("XADD", Keys().lane("s", Lane.LLM), "5-0", "h", "1 1 x", "m", '{"role":"user","content":"c"}')
             say("XTRIM", Keys().lane("s", Lane.LLM), "MAXLEN", "0")
