@@ -100,6 +100,14 @@ class Findings:
                 self.add(problem.kind, problem.position, f"{problem.text}; the last entry is {position}")
         self._suspected.clear()
 
+    def forgive(self, trimmed: int) -> None:
+        """What was trimmed away while it was looked at is no hole, and the bytes were counted at another time."""
+        self.problems = [
+            problem
+            for problem in self.problems
+            if problem.kind != "bytes" and not (problem.kind == "hole" and problem.position <= trimmed)
+        ]
+
     def note(self, text: str) -> None:
         """Note what is no problem."""
         if len(self.notes) < KEPT:

@@ -367,6 +367,17 @@ def test_a_suspicion_is_a_problem_only_beyond_the_end() -> None:
     assert found(check) == [("producer", 6)]
 
 
+def test_what_was_trimmed_away_meanwhile_is_no_hole() -> None:
+    def check(findings: Findings) -> None:
+        findings.add("hole", 5, "x")
+        findings.add("hole", 6, "x")
+        findings.add("bytes", 0, "x")
+        findings.add("unreadable", 3, "x")
+        findings.forgive(5)
+
+    assert found(check) == [("hole", 6), ("unreadable", 3)]
+
+
 @pytest.mark.parametrize(
     ("name", "part"),
     [
