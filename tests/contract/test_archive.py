@@ -370,8 +370,8 @@ async def test_what_is_archived_is_trimmed_past_readers_and_projections(server: 
         assert await problems(session) == []
 
 
-async def test_erasing_a_session_erases_its_archive(server: AnyServer, files: Path) -> None:
-    async with archiving(server, files) as bus:
+async def test_erasing_a_session_erases_its_archive(process: RealServer, files: Path) -> None:
+    async with archiving(process, files) as bus:
         session = bus.session("s")
         await session.publish(said("canary"), *[told("x")] * 10)
         await session.archive(before=4)
@@ -379,7 +379,7 @@ async def test_erasing_a_session_erases_its_archive(server: AnyServer, files: Pa
         await session.trim(before=9)
         await session.erase(media=True)
         assert names(files) == []
-        assert server.do("KEYS", "*:s:s:*") == [Keys().head("s")]
+        assert process.do("KEYS", "*:s:s:*") == [Keys().head("s")]
         for ask in (session.archive(), session.read().__anext__()):
             with pytest.raises(SessionErased):
                 await ask

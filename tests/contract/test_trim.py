@@ -33,6 +33,7 @@ from bus.keys import Keys
 from bus.log import Log, Script
 from bus.reader import read_pages
 from bus.retention import trim
+from bus.selection import Selection
 from handlers.context.build import WarmContext, build_context
 from handlers.projections.projection import project, rebuild
 from handlers.projections.usage import USAGE
@@ -468,7 +469,7 @@ async def test_what_goes_between_the_head_and_the_entries_is_told(
         await fill(session, 40)
         pool = CutIn(Server(valkey.url))
         with pytest.raises(SessionErased if is_erased else CursorTrimmed):
-            await anext(read_pages(Log(pool, Keys()), "s", lanes, START, None))
+            await anext(read_pages(Log(pool, Keys()), "s", Selection.of(lanes), START, None))
         await pool.close()
 
 

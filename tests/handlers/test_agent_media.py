@@ -102,9 +102,6 @@ class Gone:
     async def get(self, sha256: str) -> bytes:
         raise Unavailable(sha256)
 
-    async def delete(self, sha256: str) -> None:
-        raise AssertionError("nothing is erased here")
-
     async def head(self, sha256: str) -> None:
         raise Unavailable(sha256)
 
