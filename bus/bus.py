@@ -16,7 +16,7 @@ from bus.errors import Refused, SetupError, UnsafeServer
 from bus.head import SessionHead
 from bus.hub import Hub
 from bus.inspection import Inspector
-from bus.keys import BUCKETS, Keys
+from bus.keys import BUCKETS, Keys, check_session_id
 from bus.limits import Limits, Quota
 from bus.live import Live
 from bus.log import Log
@@ -27,14 +27,18 @@ from bus.messages.media import INLINE_LIMIT_BYTES
 from bus.publisher import Publisher
 from bus.server import open_server
 from bus.session import Session
+from bus.shards import Shards
 
 if TYPE_CHECKING:
-    from bus.connection import LinkPool, Server
+    from bus.connection import Pool, Route, Topology
 
 __all__ = ("Bus", "DurabilityWarning")
 
 CLOSE_SECONDS = 5.0
 """How long closing waits for publishes that are on their way."""
+
+LOADING_SECONDS = 0.1
+"""How often opening looks whether a server has read its file."""
 
 MEDIA_LINKS = 4
 """How many media are on their way to or from the bus's own server at a time."""
@@ -53,8 +57,8 @@ class Bus:
 
     def __init__(
         self,
-        server: Server,
-        pool: LinkPool,
+        topology: Topology,
+        pool: Pool,
         keys: Keys,
         media: MediaStore,
         *,
@@ -64,17 +68,19 @@ class Bus:
     ) -> None:
         self.media = media
         """where large media are"""
-        self._server, self._pool, self._keys = server, pool, keys
+        self._topology, self._pool, self._keys = topology, pool, keys
         self._log = Log(pool, keys)
         quota = Quota(self._log, limits)
-        self._publisher = Publisher(
-            server, keys, self._log, Offload(media, inline_limit_bytes), limits=limits, quota=quota
-        )
-        self._hub = Hub(server, keys, self._log)
         self._archive = Archive(self._log, archive, keys.namespace) if archive is not None else None
         self.inspector = Inspector(pool, keys, self._archive)
         """looks at what is stored as it is; nobody needs it to publish or to read"""
-        self._live = Live(self._log, self._publisher.producer)
+
+        def publisher(route: Route) -> Publisher:
+            offload = Offload(media, inline_limit_bytes)
+            return Publisher(route, keys, self._log, offload, limits=limits, quota=quota)
+
+        self._shards = Shards(topology, keys, publisher, lambda route: Hub(route, keys, self._log))
+        self._lives: dict[str, Live] = {}
 
     @classmethod
     @asynccontextmanager
@@ -92,7 +98,9 @@ class Bus:
         """A bus for the length of the block.
 
         Args:
-            url: `redis://`, `rediss://` or `unix://` of a server of yours; None starts or joins the embedded one.
+            url: of a server of yours: `redis://`, `rediss://` or `unix://`; `redis+sentinel://host,host/service` for
+                the primary that Sentinels name; `redis+cluster://host,host` for a cluster, of which any servers are
+                enough. None starts or joins the embedded one.
             data_dir: where the embedded server keeps its log; None is the user's own place.
             namespace: the beginning of every key; buses of different namespaces do not see each other.
             media: where large media go; None is the server of the bus itself. All buses of a namespace need the same.
@@ -108,38 +116,37 @@ class Bus:
         """
         # Here and not above: the client takes as long to import as all of the bus, and who only wants a message
         # type, or a command's help, does not need it.
-        from bus.connection import LinkPool, Server  # noqa: PLC0415
+        from bus.connection import OneServer, Server, topology_at  # noqa: PLC0415
 
         async with AsyncExitStack() as stack:
             if url is None:
                 embedded = await stack.enter_async_context(open_server(data_dir))
-                server = Server.at_socket(str(embedded.socket))
+                topology: Topology = OneServer(Server.at_socket(str(embedded.socket)))
             else:
-                server = Server(url)
-            pool = LinkPool(server)
+                topology = topology_at(url)
+            pool = topology.pool()
             stack.push_async_callback(pool.close)
-            keys = Keys(namespace, await _prepare(pool, namespace))
+            keys = Keys(namespace, await _prepare(topology, pool, namespace))
             if media is None:
-                media_pool = LinkPool(server, limit=MEDIA_LINKS)
+                media_pool = topology.pool(MEDIA_LINKS)
                 stack.push_async_callback(media_pool.close)
                 media = RedisMedia(media_pool, keys)
             bus = cls(
-                *(server, pool, keys, media),
+                *(topology, pool, keys, media),
                 archive=archive,
                 inline_limit_bytes=inline_limit_bytes,
                 limits=limits or Limits(),
             )
             failure: BaseException | None = None
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(bus._publisher.run)
-                tasks.start_soon(bus._hub.run)
+                bus._shards.start(tasks)
                 try:
                     yield bus
                 except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001  # raised again below,
                     failure = error  # outside of the group: it stays what it is, not wrapped in an ExceptionGroup
                 finally:
                     with anyio.CancelScope(shield=True):
-                        await bus._publisher.drain(CLOSE_SECONDS)
+                        await bus._shards.drain(CLOSE_SECONDS)
                     tasks.cancel_scope.cancel()
             if failure is not None:
                 raise failure
@@ -149,14 +156,16 @@ class Bus:
 
         Raises:
             InvalidSessionId: the id does not match `[A-Za-z0-9_-]{1,64}`.
+            Closed: the bus is closed.
         """
+        shard = self._shards.of(check_session_id(session_id))
+        producer = shard.publisher.producer
         return Session(
             session_id,
-            self._log,
-            self._publisher,
-            self._hub,
-            live=self._live,
+            *(self._log, shard.publisher, shard.hub),
+            live=self._lives.setdefault(producer, Live(self._log, producer)),
             media=self.media,
+            another=self.session,
             archive=self._archive,
         )
 
@@ -176,23 +185,15 @@ class Bus:
             name: of this consumer; the same name after a restart gets its unfinished work again.
             idle: seconds after which another consumer's unfinished work is taken over.
         """
-        return Consumer(self._server, self._pool, self._keys, group=group, name=name, idle=idle)
+        return Consumer(self._topology, self._pool, self._keys, group=group, name=name, idle=idle)
 
 
-async def _prepare(pool: LinkPool, namespace: str) -> int:
-    """Check the server, and agree on the number of buckets, which is written once and never changes."""
-    try:
-        info = _info(cast("bytes", await pool.call("INFO")))
-    except Refused as refusal:
-        if refusal.code in {"NOAUTH", "NOPERM", "WRONGPASS"}:
-            raise SetupError(f"the server refused the user or password: {refusal.code}") from None
-        raise
-    version = info.get("valkey_version") or info.get("redis_version", "0.0")
-    if tuple(int(part) for part in info.get("redis_version", "0.0").split(".")[:2]) < _OLDEST:
-        raise UnsafeServer("version", version, "Redis 7.0 or Valkey 8 and newer")
-    if (policy := info.get("maxmemory_policy", "noeviction")) != "noeviction":
-        raise UnsafeServer("maxmemory-policy", policy, "noeviction: another policy deletes whole sessions")
-    if info.get("aof_enabled") == "0":
+async def _prepare(topology: Topology, pool: Pool, namespace: str) -> int:
+    """Check the servers, and agree on the number of buckets, which is written once and never changes."""
+    infos = await _loaded(pool)
+    for info in infos:
+        _check(info, is_one=topology.is_one)
+    if any(info.get("aof_enabled") == "0" for info in infos):
         warn("the server keeps no append-only file: acknowledged messages may be lost", DurabilityWarning, stacklevel=3)
     config = Keys(namespace).config
     await pool.call("HSETNX", config, "buckets", BUCKETS)
@@ -201,6 +202,31 @@ async def _prepare(pool: LinkPool, namespace: str) -> int:
     if int(schema) > SCHEMA:
         raise UnsafeServer("schema", schema.decode(), f"{SCHEMA}: a newer package wrote this namespace")
     return int(buckets)
+
+
+async def _loaded(pool: Pool) -> list[dict[str, str]]:
+    """What each server says of itself, once it has read its file."""
+    while True:
+        try:
+            infos = [_info(cast("bytes", reply)) for reply in await pool.call_each("INFO")]
+        except Refused as refusal:
+            if refusal.code in {"NOAUTH", "NOPERM", "WRONGPASS"}:
+                raise SetupError(f"the server refused the user or password: {refusal.code}") from None
+            raise
+        if all(info.get("loading", "0") == "0" for info in infos):
+            return infos
+        await anyio.sleep(LOADING_SECONDS)
+
+
+def _check(info: dict[str, str], *, is_one: bool) -> None:
+    """Raises SetupError if a server is not what the bus needs."""
+    if is_one and info.get("cluster_enabled") == "1":
+        raise UnsafeServer("cluster-enabled", "yes", "a URL redis+cluster://host:port for a cluster")
+    version = info.get("valkey_version") or info.get("redis_version", "0.0")
+    if tuple(int(part) for part in info.get("redis_version", "0.0").split(".")[:2]) < _OLDEST:
+        raise UnsafeServer("version", version, "Redis 7.0 or Valkey 8 and newer")
+    if (policy := info.get("maxmemory_policy", "noeviction")) != "noeviction":
+        raise UnsafeServer("maxmemory-policy", policy, "noeviction: another policy deletes whole sessions")
 
 
 def _info(text: bytes) -> dict[str, str]:

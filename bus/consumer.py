@@ -6,81 +6,53 @@ costs a look and does nothing else. Consumer groups are for workers, never for U
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
-from typing import TYPE_CHECKING, NamedTuple, cast
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING
 
 import anyio
 
-from bus.codec import Entry
-from bus.errors import InvalidSessionId, Refused, Unavailable
-from bus.head import answered
-from bus.keys import Keys, check_session_id
+from bus.group_reader import GroupReader, Work
+from bus.keys import Keys
 
 if TYPE_CHECKING:
-    from bus.connection import Argument, Link, LinkPool, Server
+    from bus.connection import Pool, Topology
 
 __all__ = ("Consumer", "Work")
-
-BLOCK_MS = 2_000
-"""A blocked read comes back at least this often, to look for what a dead consumer left."""
-
-SILENCE_SECONDS = 3.0
-"""How much longer than it should block a read may take before its link counts as dead."""
-
-_COUNT = 64
-
-
-class Work(NamedTuple):
-    """A session has something to do, up to `position` at least."""
-
-    session: str
-    position: int
-    bucket: int
-    pointer: str
-    """the pointer's id in its index stream"""
 
 
 class Consumer:
     """One worker's place in a group. First its own pending pointers, then those of the dead, then new ones."""
 
-    def __init__(self, server: Server, pool: LinkPool, keys: Keys, *, group: str, name: str, idle: float) -> None:
+    def __init__(self, topology: Topology, pool: Pool, keys: Keys, *, group: str, name: str, idle: float) -> None:
         """`idle`: seconds after which an unacknowledged pointer of another consumer is taken over."""
         self.group, self.name = group, name
-        self._server, self._pool, self._keys, self._idle_ms = server, pool, keys, int(idle * 1000)
-        self._streams = {keys.index(bucket): bucket for bucket in range(keys.buckets)}
+        self._topology, self._pool, self._keys, self._idle_ms = topology, pool, keys, int(idle * 1000)
 
     async def work(self) -> AsyncGenerator[Work, None]:
-        """What there is to do, as it comes; each must be acknowledged. It never ends; a lost server is waited for."""
-        link: Link | None = None
-        pause, claimed = 0.01, 0.0
-        # Where we are in what was pending with us already, by stream; empty once that is done.
-        own: dict[str, str] = {}
+        """What there is to do, as it comes; each must be acknowledged. It never ends; a lost server is waited for.
+
+        In a cluster each bucket is read by itself, and a bucket whose server is lost holds up no other.
+        """
+        buckets = range(self._keys.buckets)
+        if self._topology.is_one:
+            reader = self._reader(*buckets)
+            try:
+                while True:
+                    for work in await reader.turn():
+                        yield work
+            finally:
+                await reader.close()
+        merged = _Merged([self._reader(bucket) for bucket in buckets])
         try:
             while True:
-                try:
-                    if link is None or link.is_broken:
-                        link = await self._reconnected(link)
-                        own = dict.fromkeys(self._streams, "0")  # a lost answer may have left a batch pending with us
-                    found = await self._read(link, own)
-                    if not found or anyio.current_time() - claimed > BLOCK_MS / 1000:
-                        # Also while there is always something new, or what the dead left would wait for ever.
-                        found += await self._claim(link)
-                        claimed = anyio.current_time()
-                    pause = 0.01
-                except Unavailable:
-                    await anyio.sleep(pause)
-                    pause = min(pause * 2, 0.5)
-                    continue
-                for work in found:
-                    yield work
+                yield await merged.next()
         finally:
-            if link is not None:
-                await link.close()
+            await merged.close()
 
-    async def _reconnected(self, old: Link | None) -> Link:
-        if old is not None:
-            await old.close()
-        return await self._server.connect()
+    def _reader(self, *buckets: int) -> GroupReader:
+        route = self._topology.route(self._keys.index(buckets[0]))
+        return GroupReader(route, self._keys, buckets, group=self.group, name=self.name, idle_ms=self._idle_ms)
 
     async def ack(self, work: Work) -> None:
         """Done with it; nobody gets this pointer again.
@@ -98,77 +70,47 @@ class Consumer:
         """
         await self._pool.call("XCLAIM", self._keys.index(work.bucket), self.group, self.name, 0, work.pointer, "JUSTID")
 
-    async def _read(self, link: Link, own: dict[str, str]) -> list[Work]:
-        """The next of what is pending with us, by the places in `own`; once there is no more, what is new."""
-        command: tuple[Argument, ...] = ("XREADGROUP", "GROUP", self.group, self.name, "COUNT", _COUNT)
-        if own:
-            command = (*command, "STREAMS", *own, *own.values())
-        else:
-            command = (*command, "BLOCK", BLOCK_MS, "STREAMS", *self._streams, *[">"] * len(self._streams))
+
+class _Merged:
+    """Several readers as one. None begins another read while nobody waits for work, nor while its last is not taken."""
+
+    def __init__(self, readers: list[GroupReader]) -> None:
+        self._readers, self._behind = readers, set(readers)
+        self._found = asyncio.Queue[Work | Exception](maxsize=1)
+        self._is_wanted, self._all_caught_up = asyncio.Event(), asyncio.Event()
+        # Not a task group: it could not be open while the generator that uses this waits for its next turn.
+        self._tasks = [asyncio.create_task(self._pump(reader)) for reader in readers]
+
+    async def next(self) -> Work:
+        """The next work, once there is some; raises what a reader ended with."""
+        self._is_wanted.set()
         try:
-            with anyio.fail_after(BLOCK_MS / 1000 + SILENCE_SECONDS):
-                reply = await link.call(*command)
-        except TimeoutError:
-            raise Unavailable("server: no answer to a blocked read") from None
-        except Refused as error:
-            if error.code != "NOGROUP":
-                raise
-            await self._create(link)
-            return []
-        found: list[Work] = []
-        pages = {name.decode(): page for name, page in cast("list[tuple[bytes, list[Entry]]]", reply or [])}
-        for name, entries in pages.items():
-            found += await self._wanted(link, self._streams[name], entries)
-        for name in list(own):
-            if page := pages.get(name):
-                own[name] = page[-1][0].decode()
-            else:
-                del own[name]
+            found = await self._found.get()
+        finally:
+            self._is_wanted.clear()
+        if isinstance(found, Exception):
+            raise found
         return found
 
-    async def _claim(self, link: Link) -> list[Work]:
-        """Take over what consumers left that have been quiet for too long."""
-        streams = list(self._streams.items())
-        replies = await link.call_many(
-            [("XAUTOCLAIM", name, self.group, self.name, self._idle_ms, "0", "COUNT", _COUNT) for name, _ in streams]
-        )
-        found: list[Work] = []
-        for (_, bucket), reply in zip(streams, replies, strict=True):
-            _, entries, *_ = cast("tuple[bytes, list[Entry]]", answered(reply))
-            found += await self._wanted(link, bucket, entries)
-        return found
+    async def close(self) -> None:
+        """End all readers."""
+        with anyio.CancelScope(shield=True):
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.wait(self._tasks)
 
-    async def _wanted(self, link: Link, bucket: int, entries: Sequence[Entry]) -> list[Work]:
-        """The pointers that ring a worker; the others, and those that were trimmed, are acknowledged at once."""
-        found: list[Work] = []
-        idle: list[str] = []
-        for entry_id, fields in entries:
-            pointer = entry_id.decode()
-            work = _work(fields, bucket, pointer)
-            if work is None:
-                idle.append(pointer)
-            else:
-                found.append(work)
-        if idle:
-            await link.call("XACK", self._keys.index(bucket), self.group, *idle)
-        return found
-
-    async def _create(self, link: Link) -> None:
-        """Make the group on every index stream, from its beginning: a look too many is cheap, a missed bell is not."""
-        replies = await link.call_many(
-            [("XGROUP", "CREATE", name, self.group, "0", "MKSTREAM") for name in self._streams]
-        )
-        for reply in replies:
-            if isinstance(reply, Refused) and reply.code != "BUSYGROUP":
-                raise reply
-
-
-def _work(fields: Sequence[bytes] | None, bucket: int, pointer: str) -> Work | None:
-    """The work that a pointer tells of; None if it rings no worker, was trimmed, or is none that the bus wrote."""
-    values = dict(zip(fields[::2], fields[1::2], strict=False)) if fields else {}
-    if not values.get(b"w"):
-        return None
-    try:
-        return Work(check_session_id(values[b"s"].decode()), int(values[b"z"]), bucket, pointer)
-    except (KeyError, ValueError, InvalidSessionId):
-        return None
+    async def _pump(self, reader: GroupReader) -> None:
+        try:
+            while True:
+                await self._is_wanted.wait()
+                for work in await reader.turn():
+                    await self._found.put(work)
+                if not reader.is_behind:  # what was pending with us comes before what is new, of all buckets
+                    self._behind.discard(reader)
+                    if not self._behind:
+                        self._all_caught_up.set()
+                    await self._all_caught_up.wait()
+        except Exception as error:  # noqa: BLE001  raised again by `next`, as this task has nobody who waits for it
+            await self._found.put(error)
+        finally:
+            await reader.close()

@@ -48,6 +48,7 @@ __all__ = (
     "OverLimit",
     "ParentErased",
     "PreviewFull",
+    "Redirected",
     "Refused",
     "SequenceGap",
     "ServerFailed",
@@ -492,10 +493,31 @@ class Refused(Unavailable):
         """The same command may succeed later, without anybody changing it."""
         return self.code in _TRANSIENT
 
+    @property
+    def is_passing(self) -> bool:
+        """It will be over in seconds: the server starts, gives up its place to another, or has just done so."""
+        return self.code in _PASSING
 
-_TRANSIENT = frozenset(
-    {"BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "READONLY", "TRYAGAIN"}
-)
+    @property
+    def is_misled(self) -> bool:
+        """The command came to a server that is not, or will not be for long, the one that holds what it is about."""
+        return self.code in _MISLED
+
+
+_MISLED = frozenset({"CLUSTERDOWN", "MASTERDOWN", "MOVED", "READONLY", "UNBLOCKED"})
+_PASSING = _MISLED | {"ASK", "BUSY", "LOADING", "TRYAGAIN"}
+_TRANSIENT = _PASSING | {"MISCONF", "NOREPLICAS", "OOM"}
+
+
+class Redirected(Refused):
+    """A server of a cluster named another one for this command: for good (code MOVED), or for this once (code ASK).
+
+    Fields: `slot`; `host`, "" is the host that was asked; `port`.
+    """
+
+    def __init__(self, code: str, slot: int, host: str, port: int) -> None:
+        super().__init__(code)
+        self.slot, self.host, self.port = slot, host, port
 
 
 class ServerFailed(Unavailable):

@@ -25,7 +25,7 @@ from bus.messages.lanes import Lane
 from bus.reader import SAFE_PAGE, find_hole, merge, position_of
 
 if TYPE_CHECKING:
-    from bus.connection import Argument, Link, Reply, Server
+    from bus.connection import Argument, Link, Reply, Route
 
 __all__ = ("Hub",)
 
@@ -42,8 +42,8 @@ SILENCE_SECONDS = 3.0
 class Hub:
     """The reader. `run` must be running while anybody follows."""
 
-    def __init__(self, server: Server, keys: Keys, log: Log) -> None:
-        self._server, self._keys, self._log = server, keys, log
+    def __init__(self, route: Route, keys: Keys, log: Log) -> None:
+        self._route, self._keys, self._log = route, keys, log
         self._feeds: dict[str, Feed] = {}
         self._index: dict[int, str] = {}
         self._changed = asyncio.Event()
@@ -118,7 +118,7 @@ class Hub:
         self._client_id = None
         if old is not None:
             await old.close()
-        link = await self._server.connect()
+        link = await self._route.connect()
         try:
             self._client_id = cast("int", await link.call("CLIENT", "ID"))
             await self._look_back()  # a server that comes back may have come back with less
@@ -136,10 +136,10 @@ class Hub:
         while True:
             await self._changed.wait()
             self._turned.clear()
-            if self._client_id is not None:
+            if self._client_id is not None and self._feeds:
                 # If it fails nothing is blocked either, or this user may not: the read comes back by itself.
                 with suppress(Unavailable):
-                    await self._log.unblock(self._client_id)
+                    await self._log.unblock(self._client_id, next(iter(self._feeds)))
             with anyio.move_on_after(0.02):
                 await self._turned.wait()
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from bus.archive import Archive
     from bus.codec import Entry
-    from bus.connection import LinkPool
+    from bus.connection import Pool
     from bus.head import SessionHead
     from bus.keys import Keys
 
@@ -32,7 +32,7 @@ SCAN_PAGE = 1_000
 class Inspector:
     """Raw looks at the keys of a namespace, and into its archive. It writes nothing."""
 
-    def __init__(self, pool: LinkPool, keys: Keys, archive: Archive | None = None) -> None:
+    def __init__(self, pool: Pool, keys: Keys, archive: Archive | None = None) -> None:
         self._pool, self._archive = pool, archive
         self.keys = keys
         """the names of all keys"""
@@ -106,13 +106,15 @@ class Inspector:
         Raises:
             Unavailable: the server cannot be reached.
         """
-        cursor, match = b"0", f"{_literal(self.keys.namespace)}:*"
-        while True:
-            reply = await self._pool.call("SCAN", cursor, "MATCH", match, "COUNT", SCAN_PAGE)
-            cursor, found = cast("tuple[bytes, Sequence[bytes]]", reply)
-            yield [name.decode(errors="backslashreplace") for name in found]
-            if cursor == b"0":
-                return
+        match = f"{_literal(self.keys.namespace)}:*"
+        for node in await self._pool.nodes():
+            cursor = b"0"
+            while True:
+                reply = await node.call("SCAN", cursor, "MATCH", match, "COUNT", SCAN_PAGE)
+                cursor, found = cast("tuple[bytes, Sequence[bytes]]", reply)
+                yield [name.decode(errors="backslashreplace") for name in found]
+                if cursor == b"0":
+                    break
 
 
 def _place(entry: tuple[Lane, Entry]) -> int:

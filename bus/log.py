@@ -21,14 +21,13 @@ from bus.errors import (
     SessionClosed,
     SessionErased,
     SessionExists,
-    Unavailable,
 )
 from bus.head import Incarnation, SessionHead, answered, head_command, read_head, read_incarnations
 from bus.keys import ALL_BYTES, Keys
 from bus.messages.lanes import Lane
 
 if TYPE_CHECKING:
-    from bus.connection import Argument, Link, LinkPool, Reply
+    from bus.connection import Argument, Pool, Reply
 
 __all__ = (
     "Append",
@@ -164,7 +163,7 @@ def publish_command(
 class Log:
     """The steps that are not group-committed, on a pool of links. All of them are safe to send twice."""
 
-    def __init__(self, pool: LinkPool, keys: Keys) -> None:
+    def __init__(self, pool: Pool, keys: Keys) -> None:
         self._pool, self._keys = pool, keys
 
     @property
@@ -280,9 +279,9 @@ class Log:
         )
         return [name.decode() for name in cast("list[bytes]", await self._run(SET_ASIDE, names, (session, lane.value)))]
 
-    async def unblock(self, client_id: int) -> None:
-        """Let another link's blocked read come back with nothing."""
-        await self._pool.call("CLIENT", "UNBLOCK", client_id)
+    async def unblock(self, client_id: int, session: str) -> None:
+        """Let the blocked read of another link, to this session's server, come back with nothing."""
+        await self._pool.call("CLIENT", "UNBLOCK", client_id, at=self._keys.head(session))
 
     async def load_projection(self, session: str, name: str, version: int) -> Checkpoint | None:
         """The stored state of a projection; None if there is none."""
@@ -395,28 +394,11 @@ class Log:
         return epoch
 
     async def _run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
+        """Run a script, again where no answer comes, as every step here may run twice."""
+        command = script.command(keys, arguments)
         try:
-            return await self._once(script, keys, arguments)
-        except Refused:
-            raise
-        except Unavailable:  # an idle link may have died unseen, and every step here may run twice
-            await self._pool.drop_idle()
-            return await self._once(script, keys, arguments)
-
-    async def _once(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
-        # Imported here, as importing the bus leaves the client alone.
-        from bus.connection import answer_in_time  # noqa: PLC0415
-
-        async with self._pool.link() as link:
-            with answer_in_time():
-                return await _run_on(link, script, keys, arguments)
-
-
-async def _run_on(link: Link, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
-    command = script.command(keys, arguments)
-    try:
-        return await link.call(*command)
-    except Refused as error:
-        if error.code != "NOSCRIPT":
-            raise
-    return await link.call("EVAL", script.text, *command[2:])
+            return await self._pool.call(*command)
+        except Refused as error:
+            if error.code != "NOSCRIPT":
+                raise
+        return await self._pool.call("EVAL", script.text, *command[2:])

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from contextlib import suppress
+from functools import partial
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, cast
 
@@ -27,7 +28,7 @@ from bus.queue import Deadlines, PublishQueue
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from bus.connection import Argument, Link, Reply, Server
+    from bus.connection import Argument, Link, Reply, Route
     from bus.keys import Keys
     from bus.limits import Limits, Quota
     from bus.log import Plan
@@ -57,11 +58,11 @@ ANSWER_SECONDS = 10.0
 class Publisher:
     """Appends for one process. `run` must be running while anything publishes."""
 
-    def __init__(self, server: Server, keys: Keys, log: Log, offload: Offload, *, limits: Limits, quota: Quota) -> None:
+    def __init__(self, route: Route, keys: Keys, log: Log, offload: Offload, *, limits: Limits, quota: Quota) -> None:
         self.producer = token_urlsafe(9)
         self._limits, self._quota = limits, quota
         self._terms = Terms()
-        self._server, self._keys, self._log, self._offload = server, keys, log, offload
+        self._route, self._keys, self._log, self._offload = route, keys, log, offload
         self._queue = PublishQueue()
         self._deadlines = Deadlines(self._pending)
         self._air: deque[Flight] = deque()
@@ -244,7 +245,7 @@ class Publisher:
         if self._link is None or self._link.is_broken:
             if self._link is not None:
                 await self._link.close()
-            self._link = await self._server.connect()
+            self._link = await self._route.connect()
             await self._link.call("SCRIPT", "LOAD", PUBLISH.text)
             limits, run = self._limits, await self._link.call("INFO", "server")
             self._terms = Terms(run_id(cast("bytes", run)), limits.session_bytes, limits.reserve_bytes)
@@ -263,9 +264,7 @@ class Publisher:
                 await self._attempt(await self._connected(), flight)
                 pause = 0.01
             except Refused as refusal:
-                if refusal.code == "NOSCRIPT" and self._link is not None:
-                    await self._link.close()  # the next one is taught the script
-                elif not refusal.is_transient and not flight.may_have_landed:
+                if not refusal.is_transient and not flight.may_have_landed:
                     for append in flight.fail(refusal):
                         self._give_up(append)
             except Unavailable:
@@ -287,9 +286,8 @@ class Publisher:
             if not flight.appends:
                 return
         flight.mark_sent(may_have_landed=True)
-        await link.send((self._command(flight),))
         try:
-            replies = _replies(await _within(link.receive))
+            replies = _replies(await _within(partial(self._run, link, flight)))
         except Refused:
             flight.mark_sent(may_have_landed=not was_sure)
             raise
@@ -298,6 +296,7 @@ class Publisher:
         for index, (append, reply) in enumerate(zip(appends, replies, strict=False)):
             if reply.startswith(b"refused"):
                 refusal = Refused(reply.decode().partition(" ")[2])
+                link.mistrust(refusal)
                 if refusal.is_transient:
                     flight.appends.append(append)
                     full = refusal
@@ -313,6 +312,14 @@ class Publisher:
         flight.mark_sent(may_have_landed=False)
         if full is not None:
             raise full
+
+    async def _run(self, link: Link, flight: Flight) -> Reply | Refused:
+        """The answer to a flight, wherever its server sends it for this once."""
+        command = self._command(flight)
+        (reply,) = await link.call_many((command,))
+        if isinstance(reply, Refused) and reply.code == "NOSCRIPT":  # a server that was not taught it, or forgot it
+            (reply,) = await link.call_many((("EVAL", PUBLISH.text, *command[2:]),))
+        return reply
 
     def _drop_the_unwanted(self, flight: Flight) -> None:
         for append in flight.drop_the_unwanted():

@@ -1,7 +1,7 @@
 """A session as its user holds it: publish, read, follow."""
 
 from collections import deque
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from secrets import token_hex
 
 from bus import checkpoints, erasure, retention
@@ -49,13 +49,15 @@ class Session:
         *,
         live: Live,
         media: MediaStore,
+        another: "Callable[[str], Session]",
         archive: Archive | None = None,
     ) -> None:
+        """`another` gives a session of the same bus by its id; it may be on another server."""
         self.id = check_session_id(session_id)
         self.media = media
         """where large media are, of all sessions; `resolve_media` looks up what messages refer to"""
         self._log, self._publisher, self._hub = log, publisher, hub
-        self._live, self._archive = live, archive
+        self._live, self._another, self._archive = live, another, archive
 
     # --- writing --------------------------------------------------------------------------------------------------
 
@@ -260,15 +262,7 @@ class Session:
             InvalidSessionId: the id does not match `[A-Za-z0-9_-]{1,64}`.
             Unavailable: the server cannot be reached; the fork may be there.
         """
-        fork = Session(
-            new_session_id() if id is None else id,
-            self._log,
-            self._publisher,
-            self._hub,
-            live=self._live,
-            media=self.media,
-            archive=self._archive,
-        )
+        fork = self._another(new_session_id() if id is None else id)
         await begin_fork(self._log, self.id, fork.id, at)
         return fork
 

@@ -3,6 +3,7 @@
 pytest_plugins = (
     "tests.needs",
     "tests.servers",
+    "tests.clusters",
     "tests.short_dir",
     "tests.object_store",
     "tests.contract.archived",

@@ -1,32 +1,91 @@
 """Real servers for tests, as processes of their own on a unix socket: killed, stopped, restarted and filled at will.
 
-async def test_x(valkey: TestServer): ...      the embedded server's binary
-async def test_y(server: TestServer): ...      once on Valkey, once on Debian's Redis 7.0, which may be missing
+async def test_x(valkey: RealServer): ...      the embedded server's binary
+async def test_y(process: RealServer): ...     once on Valkey, once on Debian's Redis 7.0, which may be missing
+async def test_z(server: AnyServer): ...       on both, in a cluster, and behind a Sentinel
+
+The last two take seconds to start, so all tests share them, emptied before each: ask for `process` to do them harm.
 """
 
 import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from pathlib import Path
+from typing import Protocol
 
 import anyio
 import pytest
 
 from bus import Bus
 from bus.launch import find_binary
-from tests.bus.resp import Resp
+from tests.bus.resp import Reply, Resp
 from tests.needs import find
 
-__all__ = ("RealServer", "eventually", "real_server", "shortly")
+__all__ = ("KINDS", "AnyServer", "RealServer", "Talk", "eventually", "one_server", "real_server", "shortly", "spawn")
 
 
 DEADLINE = 20.0
 """Seconds to wait for what must come at all; for a machine under load, not a claim about speed."""
+
+
+# Ends a server when the tests are killed, also before this was said; it outlives exec. Linux only.
+_TIED = """
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 9)
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+def spawn(*command: str) -> subprocess.Popen[bytes]:
+    """A process that ends with this one, whatever ends it."""
+    tied = [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid())] if sys.platform == "linux" else []
+    return subprocess.Popen([*tied, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+class Talk(Protocol):
+    """A foreign client's way to say something to a server."""
+
+    def __call__(self, *arguments: str) -> Reply:
+        """Send one command and wait for its reply."""
+        ...
+
+    def send(self, *arguments: str) -> None:
+        """The same, where it does not matter what the reply is."""
+        ...
+
+
+class AnyServer(Protocol):
+    """What the bus runs on: one server, or several that are one to it."""
+
+    @property
+    def url(self) -> str:
+        """For `Bus.open`."""
+        ...
+
+    def bus(self, namespace: str = "lanebus") -> AbstractAsyncContextManager[Bus]:
+        """A bus on it."""
+        ...
+
+    def do(self, *arguments: str) -> Reply:
+        """One command of a foreign client, where its key is; one without a key everywhere."""
+        ...
+
+    def talk(self) -> AbstractContextManager[Talk]:
+        """A foreign client."""
+        ...
 
 
 class RealServer:
@@ -46,15 +105,13 @@ class RealServer:
         assert self._process is not None
         return self._process.pid
 
-    def start(self) -> None:
-        """Start it and wait until it answers."""
+    def start(self, *, is_waiting: bool = True) -> None:
+        """Start it and wait until it answers, unless told otherwise."""
         settings = ["--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.directory), "--save", ""]
         settings += ["--appendonly", "yes", "--appendfsync", "always", "--logfile", "", "--daemonize", "no"]
-        self._process = subprocess.Popen(
-            [str(self.binary), *settings, *self.options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+        self._process = spawn(str(self.binary), *settings, *self.options)
         deadline = time.monotonic() + 30
-        while True:
+        while is_waiting:
             with suppress(OSError), self.talk() as say:
                 if "\nloading:0" in str(say("INFO", "persistence")):  # not async_loading
                     return
@@ -80,7 +137,7 @@ class RealServer:
         """A connection of a foreign client."""
         return Resp(self.socket)
 
-    def do(self, *arguments: str) -> object:
+    def do(self, *arguments: str) -> Reply:
         """One command of a foreign client."""
         with self.talk() as say:
             return say(*arguments)
@@ -110,13 +167,20 @@ def valkey() -> Iterator[RealServer]:
         yield server
 
 
-@pytest.fixture(params=["valkey", pytest.param("redis", marks=pytest.mark.needs("redis-server"))])
-def server(request: pytest.FixtureRequest) -> Iterator[RealServer]:
-    """Every server that the contract holds for, in turn."""
-    redis = find("redis-server")
-    binary = find_binary() if request.param == "valkey" else redis
+def one_server(kind: str) -> AbstractContextManager[RealServer]:
+    """A running server of one of the `KINDS`."""
+    binary = find_binary() if kind == "valkey" else find("redis-server")
     assert binary is not None
-    with real_server(binary) as started:
+    return real_server(binary)
+
+
+KINDS = ["valkey", pytest.param("redis", marks=pytest.mark.needs("redis-server"))]
+
+
+@pytest.fixture(params=KINDS)
+def process(request: pytest.FixtureRequest) -> Iterator[RealServer]:
+    """One server of each kind, in turn, for this test alone."""
+    with one_server(request.param) as started:
         yield started
 
 

@@ -15,6 +15,13 @@ ORDER = [
     *("errors", "storage", "messages", "envelope", "upcasters", "codec", "keys"),
     *("data_dir", "keeper", "launch", "server"),
     *(
+        "links",
+        "place",
+        "pool",
+        "sentinel",
+        "slots",
+        "cluster",
+        "cluster_pool",
         "connection",
         "scripts",
         "head",
@@ -35,12 +42,14 @@ ORDER = [
         "feed",
         "hub",
         "live",
+        "shards",
+        "group_reader",
         "consumer",
         "session",
         "bus",
     ),
 ]
-REDIS = {Path("bus/connection.py"), Path("bus/log.py")}
+REDIS = {Path("bus/links.py"), Path("bus/place.py")}
 HTTP = {
     "starlette",
     "uvicorn",
@@ -141,7 +150,7 @@ def test_messages_stand_on_the_standard_library_and_pydantic() -> None:
     ] == []
 
 
-def test_only_connection_and_log_import_redis() -> None:
+def test_only_links_and_place_import_redis() -> None:
     found = crossings("bus", "redis", "valkey") + crossings("handlers", "redis", "valkey")
     assert [line for line in found if Path(line.partition(":")[0]) not in REDIS] == []
 

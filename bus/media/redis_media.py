@@ -13,7 +13,7 @@ from bus.media.store import MediaHead, check_sha256, sha256_of, verified
 from bus.messages.safety import require_size
 
 if TYPE_CHECKING:
-    from bus.connection import LinkPool
+    from bus.connection import Pool
     from bus.keys import Keys
 
 __all__ = ("REDIS_MEDIA_LIMIT_BYTES", "RedisMedia")
@@ -28,7 +28,7 @@ SLOWEST_BYTES_A_SECOND = 1_048_576
 class RedisMedia:
     """See `MediaStore`. Its links are its own, so that large values hold up neither publishing nor reading."""
 
-    def __init__(self, pool: LinkPool, keys: Keys, *, limit_bytes: int = REDIS_MEDIA_LIMIT_BYTES) -> None:
+    def __init__(self, pool: Pool, keys: Keys, *, limit_bytes: int = REDIS_MEDIA_LIMIT_BYTES) -> None:
         self._pool, self._keys, self._limit_bytes = pool, keys, limit_bytes
 
     async def put_if_absent(self, data: bytes, *, mime_type: str | None = None) -> str:

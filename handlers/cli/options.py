@@ -31,7 +31,10 @@ def _remember(ctx: click.Context, param: click.Parameter, value: str | None) -> 
 def _bus_options(*, with_environment: bool) -> list[click.Parameter]:
     """The innermost command must not look into the environment again, over what was typed before its name."""
     texts = {
-        "url": ("URL", "A Redis or Valkey server of yours, as redis://localhost:6379."),
+        "url": (
+            "URL",
+            "A Redis or Valkey server of yours, as redis://localhost:6379; or redis+cluster:// or redis+sentinel://.",
+        ),
         "data_dir": ("DIRECTORY", "Where the embedded server keeps its log."),
         "namespace": ("NAME", "The beginning of every key; 'lanebus' if not given."),
         "media": ("PLACE", "Where large media are: a directory, or s3://bucket; with the log if not given."),

@@ -16,16 +16,16 @@ class ResponseError(Exception):
 
 
 class Resp:
-    """One blocking connection to a unix socket: `with Resp(path) as server: server("INCR", "n")`.
+    """One blocking connection to a unix socket, or to a port here: `with Resp(path) as server: server("INCR", "n")`.
 
     Raises OSError if the server is not there or goes away.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._socket = socket.socket(socket.AF_UNIX)
+    def __init__(self, place: Path | int) -> None:
+        self._socket = socket.socket(socket.AF_UNIX if isinstance(place, Path) else socket.AF_INET)
         self._socket.settimeout(20)
         try:
-            self._socket.connect(str(path))
+            self._socket.connect(str(place) if isinstance(place, Path) else ("127.0.0.1", place))
         except OSError:
             self._socket.close()
             raise

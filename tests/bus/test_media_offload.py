@@ -215,15 +215,15 @@ async def images(session: Session) -> list[MediaRef]:
     return [block.media for block in blocks if isinstance(block, ImageBlock)]
 
 
-async def test_the_entry_names_the_media_and_the_bus_s_server_has_them(server: RealServer) -> None:
-    async with server.bus() as bus:
+async def test_the_entry_names_the_media_and_the_bus_s_server_has_them(process: RealServer) -> None:
+    async with process.bus() as bus:
         session = bus.session("s")
         result = ToolResultMessage(tool_call_id="a", content=(ImageBlock(media=media()),))
         await session.publish(image(), image(SMALL), result, SystemMessage.of("be kind"))
         assert await images(session) == [reference(), media(SMALL), reference()]
         assert await session.media.get(reference().sha256 or "") == LARGE
         assert (await session.head()).size_bytes < 2_000
-    keys = server.do("KEYS", "*media*")
+    keys = process.do("KEYS", "*media*")
     assert keys == [f"lanebus:media:{reference().sha256}"]
 
 

@@ -9,7 +9,7 @@ from bus import Bus, Consumer, Unavailable, Work
 from bus.keys import Keys
 from tests.contract.said import said, told
 from tests.proxy import proxy
-from tests.servers import RealServer, eventually
+from tests.servers import AnyServer, RealServer, eventually
 
 
 async def take(consumer: Consumer, count: int, *, ack: bool = True) -> list[str]:
@@ -32,7 +32,7 @@ async def ring(bus: Bus, *names: str) -> None:
         await bus.session(name).publish(said("x"))
 
 
-async def test_a_user_rings_and_others_do_not_unless_told_to(server: RealServer) -> None:
+async def test_a_user_rings_and_others_do_not_unless_told_to(server: AnyServer) -> None:
     async with server.bus() as bus:
         await bus.session("quiet").publish(told("x"))
         await bus.session("hushed").publish(said("x"), wake=False)
@@ -41,7 +41,7 @@ async def test_a_user_rings_and_others_do_not_unless_told_to(server: RealServer)
         assert sorted(await take(bus.consumer("g", "c"), 2)) == ["rung", "user"]
 
 
-async def test_each_bell_goes_to_one_consumer(server: RealServer) -> None:
+async def test_each_bell_goes_to_one_consumer(server: AnyServer) -> None:
     names = [f"s{index}" for index in range(40)]
     heard: list[str] = []
 
@@ -59,7 +59,7 @@ async def test_each_bell_goes_to_one_consumer(server: RealServer) -> None:
         tasks.cancel_scope.cancel()
 
 
-async def test_a_consumer_of_the_same_name_begins_with_what_it_left(server: RealServer) -> None:
+async def test_a_consumer_of_the_same_name_begins_with_what_it_left(server: AnyServer) -> None:
     async with server.bus() as bus:
         await ring(bus, "a", "b", "c")
         assert sorted(await take(bus.consumer("g", "c"), 3, ack=False)) == ["a", "b", "c"]
@@ -69,7 +69,16 @@ async def test_a_consumer_of_the_same_name_begins_with_what_it_left(server: Real
         assert await take(bus.consumer("g", "c"), 1) == ["e"]
 
 
-async def test_what_is_pending_is_given_once_while_it_is_worked_at(server: RealServer) -> None:
+async def test_what_it_left_comes_before_what_is_new_however_much_it_is(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        for _ in range(150):
+            await ring(bus, "a")
+        await take(bus.consumer("g", "c"), 150, ack=False)
+        await ring(bus, "new")
+        assert await take(bus.consumer("g", "c"), 151) == ["a"] * 150 + ["new"]
+
+
+async def test_what_is_pending_is_given_once_while_it_is_worked_at(server: AnyServer) -> None:
     async with server.bus() as bus:
         names = [f"s{index}" for index in range(100)]
         await ring(bus, *names)
@@ -89,14 +98,31 @@ async def test_what_is_pending_is_given_once_while_it_is_worked_at(server: RealS
             tasks.cancel_scope.cancel()
 
 
-async def test_what_a_dead_consumer_left_is_claimed_after_its_idle_time(server: RealServer) -> None:
+async def test_what_a_dead_consumer_left_is_claimed_after_its_idle_time(server: AnyServer) -> None:
     async with server.bus() as bus:
         await ring(bus, "a")
         assert await take(bus.consumer("g", "dead"), 1, ack=False) == ["a"]
         assert await take(bus.consumer("g", "alive", idle=0.05), 1) == ["a"]
 
 
-async def test_what_the_dead_left_is_claimed_also_while_new_work_never_ends(server: RealServer) -> None:
+async def test_what_the_dead_left_is_found_behind_much_that_others_are_at(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        for _ in range(700):  # the server looks at ten times as many as are asked for at once
+            await ring(bus, "busy")
+        index = Keys().index(Keys().bucket("busy"))
+        await take(bus.consumer("g", "other"), 700, ack=False)
+        found = server.do("XREVRANGE", index, "+", "-", "COUNT", "1")
+        assert isinstance(found, list)
+        assert isinstance(found[0], list)
+        last = str(found[0][0])
+        server.do("XCLAIM", index, "g", "other", "0", last, "IDLE", "3600000", "JUSTID")
+        work = bus.consumer("g", "alive", idle=600).work()
+        with anyio.fail_after(15):
+            assert (await anext(work)).pointer == last
+        await work.aclose()
+
+
+async def test_what_the_dead_left_is_claimed_also_while_new_work_never_ends(server: AnyServer) -> None:
     async with server.bus() as bus:
         await ring(bus, "left")
         await take(bus.consumer("g", "dead"), 1, ack=False)
@@ -119,7 +145,7 @@ async def test_what_the_dead_left_is_claimed_also_while_new_work_never_ends(serv
             tasks.cancel_scope.cancel()
 
 
-async def test_work_that_is_kept_is_not_taken_over(server: RealServer) -> None:
+async def test_work_that_is_kept_is_not_taken_over(server: AnyServer) -> None:
     async with server.bus() as bus:
         await ring(bus, "a")
         holder, work = bus.consumer("g", "holder"), bus.consumer("g", "holder").work()
@@ -138,7 +164,7 @@ async def test_work_that_is_kept_is_not_taken_over(server: RealServer) -> None:
         await work.aclose()
 
 
-async def test_a_group_that_is_gone_is_made_again(server: RealServer) -> None:
+async def test_a_group_that_is_gone_is_made_again(server: AnyServer) -> None:
     heard: list[str] = []
 
     async def serve(bus: Bus) -> None:
@@ -160,7 +186,7 @@ async def test_a_group_that_is_gone_is_made_again(server: RealServer) -> None:
         tasks.cancel_scope.cancel()
 
 
-async def test_trimmed_pointers_stay_pending_with_nobody(server: RealServer) -> None:
+async def test_trimmed_pointers_stay_pending_with_nobody(server: AnyServer) -> None:
     async with server.bus() as bus:
         await ring(bus, "a")
         await take(bus.consumer("g", "c"), 1, ack=False)
@@ -173,7 +199,7 @@ async def test_trimmed_pointers_stay_pending_with_nobody(server: RealServer) -> 
         assert pending[0] == 0
 
 
-async def test_a_consumer_waits_for_a_lost_server(server: RealServer) -> None:
+async def test_a_consumer_waits_for_a_lost_server(process: RealServer) -> None:
     heard: list[str] = []
 
     async def serve(bus: Bus) -> None:
@@ -183,12 +209,12 @@ async def test_a_consumer_waits_for_a_lost_server(server: RealServer) -> None:
             with suppress(Unavailable):  # it comes again
                 await consumer.ack(item)
 
-    async with proxy(server.socket) as way, Bus.open(way.url) as bus, anyio.create_task_group() as tasks:
+    async with proxy(process.socket) as way, Bus.open(way.url) as bus, anyio.create_task_group() as tasks:
         tasks.start_soon(serve, bus)
         for round_ in range(4):
             await ring(bus, f"s{round_}")
             await eventually(partial(heard.__contains__, f"s{round_}"))
-            server.kill()
-            server.start()
+            process.kill()
+            process.start()
             way.cut()
         tasks.cancel_scope.cancel()

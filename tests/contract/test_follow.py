@@ -13,7 +13,7 @@ from bus.keys import Keys
 from tests.contract.said import assert_gap_free, read, said, told, word
 from tests.contract.test_read import fill
 from tests.proxy import proxy
-from tests.servers import RealServer, eventually
+from tests.servers import AnyServer, RealServer, eventually
 
 
 class Follower:
@@ -55,7 +55,7 @@ def piece(text: str) -> Delta:
 
 @pytest.mark.parametrize("limit", [32, 0])
 async def test_followers_that_join_anywhere_see_each_entry_once(
-    server: RealServer, monkeypatch: pytest.MonkeyPatch, limit: int
+    server: AnyServer, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
     monkeypatch.setattr("bus.hub.DIRECT_LIMIT", limit)
     chance = random.Random(1)  # noqa: S311  a test's dice
@@ -88,8 +88,8 @@ async def test_followers_that_join_anywhere_see_each_entry_once(
         tasks.cancel_scope.cancel()
 
 
-async def test_a_follower_sees_all_once_over_restarts_of_the_server(server: RealServer) -> None:
-    async with server.bus() as bus, anyio.create_task_group() as tasks:
+async def test_a_follower_sees_all_once_over_restarts_of_the_server(process: RealServer) -> None:
+    async with process.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("0"))
         follower = Follower(session).start(tasks)
@@ -108,8 +108,8 @@ async def test_a_follower_sees_all_once_over_restarts_of_the_server(server: Real
 
         for goal in (50, 120, 200, 300):
             await eventually(partial(reached, goal))
-            server.kill()
-            server.start()
+            process.kill()
+            process.start()
         await eventually(follower.has(401))
         assert follower.error is single.error is None
         assert_gap_free(follower.seen)
@@ -120,7 +120,7 @@ async def test_a_follower_sees_all_once_over_restarts_of_the_server(server: Real
 
 
 async def test_crossing_the_limit_of_the_hub_in_both_ways_loses_nothing(
-    server: RealServer, monkeypatch: pytest.MonkeyPatch
+    server: AnyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bus.hub.DIRECT_LIMIT", 3)
     async with server.bus() as bus, anyio.create_task_group() as tasks:
@@ -158,7 +158,7 @@ async def test_crossing_the_limit_of_the_hub_in_both_ways_loses_nothing(
         tasks.cancel_scope.cancel()
 
 
-async def test_forty_sessions_are_followed_through_the_index(server: RealServer) -> None:
+async def test_forty_sessions_are_followed_through_the_index(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         sessions = [bus.session(f"s{index}") for index in range(40)]
         followers = [Follower(session).start(tasks) for session in sessions]
@@ -172,7 +172,7 @@ async def test_forty_sessions_are_followed_through_the_index(server: RealServer)
 
 
 async def test_a_slow_follower_falls_behind_and_catches_up_from_the_log(
-    server: RealServer, monkeypatch: pytest.MonkeyPatch
+    server: AnyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bus.feed.BUFFER_LIMIT", 50)
     async with server.bus() as bus, anyio.create_task_group() as tasks:
@@ -200,9 +200,9 @@ async def test_a_slow_follower_falls_behind_and_catches_up_from_the_log(
         tasks.cancel_scope.cancel()
 
 
-async def test_the_hub_forgets_who_has_left(server: RealServer) -> None:
+async def test_the_hub_forgets_who_has_left(server: AnyServer) -> None:
     async with server.bus() as bus:
-        hub = bus._hub  # pyright: ignore[reportPrivateUsage]  # whether it forgets shows nowhere else
+        hub = bus._shards.of("s").hub  # pyright: ignore[reportPrivateUsage]  # whether it forgets shows nowhere else
         session = bus.session("s")
         await session.publish(said("0"))
         async for _ in session.follow():
@@ -220,7 +220,7 @@ async def test_the_hub_forgets_who_has_left(server: RealServer) -> None:
         assert hub.followed == {}
 
 
-async def test_following_ends_with_the_bus(server: RealServer) -> None:
+async def test_following_ends_with_the_bus(server: AnyServer) -> None:
     async with anyio.create_task_group() as tasks:
         async with server.bus() as bus:
             session = bus.session("s")
@@ -234,7 +234,7 @@ async def test_following_ends_with_the_bus(server: RealServer) -> None:
                 await call
 
 
-async def test_a_follower_is_told_that_the_log_was_emptied(server: RealServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_follower_is_told_that_the_log_was_emptied(server: AnyServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bus.hub.BLOCK_MS", 200)
     async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
         session = bus.session("s")
@@ -252,7 +252,7 @@ async def test_a_follower_is_told_that_the_log_was_emptied(server: RealServer, m
         tasks.cancel_scope.cancel()
 
 
-async def test_a_follower_is_told_of_another_log_that_is_longer_already(server: RealServer) -> None:
+async def test_a_follower_is_told_of_another_log_that_is_longer_already(server: AnyServer) -> None:
     async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("0"), told("1"))
@@ -267,12 +267,14 @@ async def test_a_follower_is_told_of_another_log_that_is_longer_already(server: 
         tasks.cancel_scope.cancel()
 
 
-async def test_a_way_that_went_dead_without_a_sign_is_left(server: RealServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("bus.hub.BLOCK_MS", "bus.consumer.BLOCK_MS"):
+async def test_a_way_that_went_dead_without_a_sign_is_left(
+    process: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("bus.hub.BLOCK_MS", "bus.group_reader.BLOCK_MS"):
         monkeypatch.setattr(name, 100)
-    for name in ("bus.hub.SILENCE_SECONDS", "bus.connection.ANSWER_SECONDS", "bus.publisher.ANSWER_SECONDS"):
+    for name in ("bus.hub.SILENCE_SECONDS", "bus.pool.ANSWER_SECONDS", "bus.publisher.ANSWER_SECONDS"):
         monkeypatch.setattr(name, 0.3)
-    async with proxy(server.socket) as way, Bus.open(way.url) as bus, anyio.create_task_group() as tasks:
+    async with proxy(process.socket) as way, Bus.open(way.url) as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("0"))
         follower = Follower(session).start(tasks)
@@ -298,7 +300,7 @@ async def test_following_nothing_waits_and_harms_nobody(valkey: RealServer) -> N
         tasks.cancel_scope.cancel()
 
 
-async def test_a_stream_of_a_wrong_type_ends_its_own_following_alone(server: RealServer) -> None:
+async def test_a_stream_of_a_wrong_type_ends_its_own_following_alone(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         broken, whole = bus.session("broken"), bus.session("whole")
         first, second = Follower(broken).start(tasks), Follower(whole).start(tasks)

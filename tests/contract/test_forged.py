@@ -21,7 +21,7 @@ from bus.errors import DecodeError
 from bus.keys import Keys
 from tests.bus.resp import ResponseError
 from tests.contract.said import read, said, told, word, words
-from tests.servers import RealServer, eventually
+from tests.servers import AnyServer, RealServer, eventually
 
 HEADER = "1 1700000000000 somebody"
 OTHERS = {
@@ -75,7 +75,7 @@ def genuine(envelopes: list[Envelope]) -> list[str]:
 
 @pytest.mark.parametrize("lane", Lane)
 @pytest.mark.parametrize("what", FORGED)
-async def test_publishing_and_reading_go_on_over_a_forged_entry(server: RealServer, what: str, lane: Lane) -> None:
+async def test_publishing_and_reading_go_on_over_a_forged_entry(server: AnyServer, what: str, lane: Lane) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("a"), told("b"), said("c") if lane is Lane.LLM else told("c"))
@@ -124,7 +124,7 @@ async def test_followers_go_on_over_a_forged_entry(valkey: RealServer, what: str
         tasks.cancel_scope.cancel()
 
 
-async def test_a_lane_full_of_forged_entries_ends_for_its_readers(server: RealServer) -> None:
+async def test_a_lane_full_of_forged_entries_ends_for_its_readers(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("a"), told("b"), told("c"))
@@ -137,7 +137,7 @@ async def test_a_lane_full_of_forged_entries_ends_for_its_readers(server: RealSe
 
 
 async def test_a_forged_bell_stops_neither_followers_nor_workers(
-    server: RealServer, monkeypatch: pytest.MonkeyPatch
+    server: AnyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bus.hub.DIRECT_LIMIT", 0)
     seen: list[str] = []
@@ -173,7 +173,7 @@ async def test_a_forged_bell_stops_neither_followers_nor_workers(
         tasks.cancel_scope.cancel()
 
 
-async def test_a_missing_entry_is_told_and_what_follows_it_can_be_read(server: RealServer) -> None:
+async def test_a_missing_entry_is_told_and_what_follows_it_can_be_read(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("a"), told("b"), said("c"), told("d"))
@@ -216,7 +216,7 @@ async def test_a_missing_entry_is_told_to_who_follows_live(valkey: RealServer) -
         tasks.cancel_scope.cancel()
 
 
-async def test_nothing_but_the_log_tells_a_lane_from_the_other(server: RealServer) -> None:
+async def test_nothing_but_the_log_tells_a_lane_from_the_other(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("a"))

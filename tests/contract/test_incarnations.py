@@ -10,7 +10,7 @@ from bus.keys import Keys
 from handlers.projections.projection import project
 from handlers.projections.usage import USAGE
 from tests.contract.said import read, said, words
-from tests.servers import RealServer
+from tests.servers import AnyServer, RealServer
 
 
 def head(position: int, *incarnations: tuple[str, int]) -> SessionHead:
@@ -44,13 +44,13 @@ def test_an_entry_is_of_the_incarnation_that_wrote_it() -> None:
     assert [log.incarnation_of(position) for position in (0, 1, 10, 11, 20)] == ["", "a", "a", "b", "b"]
 
 
-async def test_a_restart_begins_another_incarnation_and_keeps_the_cursors(server: RealServer) -> None:
-    async with server.bus() as bus:
+async def test_a_restart_begins_another_incarnation_and_keeps_the_cursors(process: RealServer) -> None:
+    async with process.bus() as bus:
         session = bus.session("s")
         await session.publish(said("a"), said("b"))
         before = (await read(session))[-1].cursor
-        server.kill()
-        server.start()
+        process.kill()
+        process.start()
         await session.publish(said("c"))
         now = await session.head()
         assert [i.start for i in now.incarnations] == [0, 2]
@@ -62,7 +62,7 @@ async def test_a_restart_begins_another_incarnation_and_keeps_the_cursors(server
         assert [e.position async for e in session.read(after=before)] == [3]
 
 
-async def test_many_restarts_keep_the_last_sixty_four(server: RealServer) -> None:
+async def test_many_restarts_keep_the_last_sixty_four(server: AnyServer) -> None:
     async with server.bus() as bus:
         await bus.session("s").publish(said("a"))
         for _ in range(70):  # as if each were by another process of the server
@@ -74,22 +74,22 @@ async def test_many_restarts_keep_the_last_sixty_four(server: RealServer) -> Non
         assert now.holds(now.cursor)
 
 
-async def test_a_log_that_lost_its_end_and_grew_again_is_told_to_readers_and_projections(server: RealServer) -> None:
-    async with server.bus() as bus:
+async def test_a_log_that_lost_its_end_and_grew_again_is_told_to_readers_and_projections(process: RealServer) -> None:
+    async with process.bus() as bus:
         await bus.session("s").publish(said("a"), said("b"))
-    server.kill()
-    shutil.copytree(server.directory / "appendonlydir", server.directory / "copy")
-    server.start()
-    async with server.bus() as bus:
+    process.kill()
+    shutil.copytree(process.directory / "appendonlydir", process.directory / "copy")
+    process.start()
+    async with process.bus() as bus:
         session = bus.session("s")
         await session.publish(said("c"), said("d"))
         await project(session, USAGE)
         lost, kept = (await session.head()).cursor, (await read(session))[1].cursor
-    server.kill()
-    shutil.rmtree(server.directory / "appendonlydir")
-    (server.directory / "copy").rename(server.directory / "appendonlydir")
-    server.start()
-    async with server.bus() as bus:
+    process.kill()
+    shutil.rmtree(process.directory / "appendonlydir")
+    (process.directory / "copy").rename(process.directory / "appendonlydir")
+    process.start()
+    async with process.bus() as bus:
         session = bus.session("s")
         await session.publish(said("C"), said("D"), said("E"))
         for ask in (session.read, session.follow):
@@ -101,7 +101,7 @@ async def test_a_log_that_lost_its_end_and_grew_again_is_told_to_readers_and_pro
         assert await words(session) == ["a", "b", "C", "D", "E"]
 
 
-async def test_a_projection_of_what_was_lost_is_folded_anew(server: RealServer) -> None:
+async def test_a_projection_of_what_was_lost_is_folded_anew(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("a"), said("b"))
@@ -112,7 +112,7 @@ async def test_a_projection_of_what_was_lost_is_folded_anew(server: RealServer) 
         assert checkpoint.cursor == (await session.head()).cursor
 
 
-async def test_a_session_that_vanished_and_came_again_is_another_one(server: RealServer) -> None:
+async def test_a_session_that_vanished_and_came_again_is_another_one(server: AnyServer) -> None:
     async with server.bus() as bus:
         await bus.session("s").publish(said("a"))
         cursor = (await bus.session("s").head()).cursor

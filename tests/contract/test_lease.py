@@ -11,10 +11,10 @@ import pytest
 from bus import Bus, Checkpoint, Cursor, Delta, Fenced, Lease
 from tests.contract.said import assert_gap_free, read, said, told, words
 from tests.proxy import proxy
-from tests.servers import RealServer, eventually
+from tests.servers import AnyServer, RealServer, eventually
 
 
-async def test_a_lease_is_held_by_one_until_it_is_given_back(server: RealServer) -> None:
+async def test_a_lease_is_held_by_one_until_it_is_given_back(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         mine = await session.acquire_lease("me", 60)
@@ -31,7 +31,7 @@ async def test_a_lease_is_held_by_one_until_it_is_given_back(server: RealServer)
         assert await session.renew_lease(yours, 60)
 
 
-async def test_a_lease_is_taken_over_once_its_time_is_over_and_the_old_one_is_fenced(server: RealServer) -> None:
+async def test_a_lease_is_taken_over_once_its_time_is_over_and_the_old_one_is_fenced(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         mine = await session.acquire_lease("me", 0.05)
@@ -51,7 +51,7 @@ async def test_a_lease_is_taken_over_once_its_time_is_over_and_the_old_one_is_fe
         assert (await session.head()).epoch == 2
 
 
-async def test_a_lease_that_is_over_and_not_taken_over_may_still_append(server: RealServer) -> None:
+async def test_a_lease_that_is_over_and_not_taken_over_may_still_append(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         mine = await session.acquire_lease("me", 0)
@@ -59,13 +59,13 @@ async def test_a_lease_that_is_over_and_not_taken_over_may_still_append(server: 
         assert (await session.publish(said("a"), epoch=mine.epoch)).position == 1  # time only tells who may take over
 
 
-async def test_of_many_that_want_a_lease_one_gets_it(server: RealServer) -> None:
+async def test_of_many_that_want_a_lease_one_gets_it(server: AnyServer) -> None:
     async with server.bus() as bus:
         taken = await asyncio.gather(*[bus.session("s").acquire_lease(f"w{index}", 60) for index in range(20)])
         assert len([lease for lease in taken if lease]) == 1
 
 
-async def test_a_projection_moves_only_from_where_it_was_folded(server: RealServer) -> None:
+async def test_a_projection_moves_only_from_where_it_was_folded(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         assert await session.load_projection("p", 1) is None
@@ -77,8 +77,8 @@ async def test_a_projection_moves_only_from_where_it_was_folded(server: RealServ
         assert await session.load_projection("p", 2) is None
 
 
-async def test_a_lost_answer_does_not_make_a_saved_projection_somebody_elses(server: RealServer) -> None:
-    async with proxy(server.socket) as way, Bus.open(way.url) as bus:
+async def test_a_lost_answer_does_not_make_a_saved_projection_somebody_elses(process: RealServer) -> None:
+    async with proxy(process.socket) as way, Bus.open(way.url) as bus:
         session = bus.session("s")
         way.lose = 1
         assert await session.save_projection("p", 1, b"one", cursor=Cursor(3), expected=0)
@@ -89,12 +89,12 @@ async def test_a_lost_answer_does_not_make_a_saved_projection_somebody_elses(ser
         assert way.lost == 2
 
 
-async def test_a_call_after_a_restart_works_at_once(server: RealServer) -> None:
-    async with server.bus() as bus:
+async def test_a_call_after_a_restart_works_at_once(process: RealServer) -> None:
+    async with process.bus() as bus:
         session = bus.session("s")
         await asyncio.gather(*[session.head() for _ in range(30)])  # several idle links
-        server.kill()
-        server.start()
+        process.kill()
+        process.start()
         assert (await session.head()).position == 0
         await session.preview(Delta(kind="text", message_id="m", delta="x"))
 
@@ -175,7 +175,7 @@ async def _preview(bus: Bus) -> None:
 
 def is_at_rest(bus: Bus) -> bool:
     """Nobody follows, no link is in use, and those that are idle are whole."""
-    hub, pool = bus._hub, bus._pool  # pyright: ignore[reportPrivateUsage]  # a leak shows nowhere else
+    hub, pool = bus._shards.of("s").hub, bus._pool  # pyright: ignore[reportPrivateUsage]  # a leak shows nowhere else
     return hub.followed == {} and pool.borrowed == 0 and not any(link.is_broken for link in pool.idle)
 
 

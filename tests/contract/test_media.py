@@ -26,7 +26,7 @@ from bus import (
     SigningStore,
     Unavailable,
 )
-from bus.connection import LinkPool, Server
+from bus.connection import LinkPool, Server, topology_at
 from bus.errors import InvalidMediaKey, MissingExtra
 from bus.keys import Keys
 from bus.launch import find_binary
@@ -34,7 +34,7 @@ from bus.media import RedisMedia
 from bus.media.store import MediaHead
 from tests.needs import find
 from tests.object_store import bucket_at
-from tests.servers import RealServer, real_server, shortly
+from tests.servers import AnyServer, RealServer, real_server, shortly
 
 DATA = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 300
 SHA256 = hashlib.sha256(DATA).hexdigest()
@@ -49,8 +49,8 @@ class Place(NamedTuple):
 
 
 @asynccontextmanager
-async def on_redis(server: RealServer) -> AsyncGenerator[Place, None]:
-    pool = LinkPool(Server(server.url))
+async def on_redis(server: AnyServer) -> AsyncGenerator[Place, None]:
+    pool = topology_at(server.url).pool()
 
     async def overwrite(sha256: str, data: bytes) -> None:
         await pool.call("SET", f"lanebus:media:{sha256}", data)
@@ -77,7 +77,7 @@ def in_directory(path: Path) -> Place:
 
 STORES = [
     *("valkey", pytest.param("redis", marks=pytest.mark.needs("redis-server"))),
-    *("directory", "memory", "local", "s3"),
+    *("cluster", "directory", "memory", "local", "s3"),
 ]
 
 
@@ -94,6 +94,9 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerato
             store = request.getfixturevalue("s3")
             assert isinstance(store, S3Store)
             yield in_objects(store)
+        case "cluster":
+            async with on_redis(request.getfixturevalue("shared")["cluster"]) as on_cluster:
+                yield on_cluster
         case server:
             binary = find_binary() if server == "valkey" else find("redis-server")
             assert binary is not None

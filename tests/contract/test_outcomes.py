@@ -14,12 +14,12 @@ from bus import (
 from bus.bus import Bus
 from bus.session import CLOSED, REOPENED
 from tests.contract.said import read, said, told, words
-from tests.servers import RealServer
+from tests.servers import AnyServer
 
 ABORT = ExtensionMessage.of("control.abort", None)
 
 
-async def test_every_answer_of_the_log_is_a_value(server: RealServer) -> None:
+async def test_every_answer_of_the_log_is_a_value(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         first = await session.try_publish(said("a"), told("b"), key="k")
@@ -42,7 +42,7 @@ async def test_every_answer_of_the_log_is_a_value(server: RealServer) -> None:
         assert len(await read(session)) == 3
 
 
-async def test_a_session_is_closed_in_one_step_with_its_last_messages(server: RealServer) -> None:
+async def test_a_session_is_closed_in_one_step_with_its_last_messages(server: AnyServer) -> None:
     async with server.bus() as bus, server.bus() as other:
         session = bus.session("s")
         await session.publish(said("a"))
@@ -60,7 +60,7 @@ async def test_a_session_is_closed_in_one_step_with_its_last_messages(server: Re
         assert (await session.publish(said("e"))).position == 6
 
 
-async def test_a_close_that_is_refused_closes_nothing(server: RealServer) -> None:
+async def test_a_close_that_is_refused_closes_nothing(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("a"))
@@ -74,7 +74,7 @@ async def test_a_close_that_is_refused_closes_nothing(server: RealServer) -> Non
         assert await words(session) == ["a"]
 
 
-async def test_a_repeat_of_what_went_in_before_the_end_is_a_duplicate(server: RealServer) -> None:
+async def test_a_repeat_of_what_went_in_before_the_end_is_a_duplicate(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("a"), key="k")
@@ -83,7 +83,7 @@ async def test_a_repeat_of_what_went_in_before_the_end_is_a_duplicate(server: Re
         assert (await session.close(key="end")).positions == first.positions
 
 
-async def test_a_publish_in_the_same_step_as_the_end_comes_before_it_or_is_refused(server: RealServer) -> None:
+async def test_a_publish_in_the_same_step_as_the_end_comes_before_it_or_is_refused(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("a"))
@@ -102,7 +102,7 @@ async def test_a_publish_in_the_same_step_as_the_end_comes_before_it_or_is_refus
         assert isinstance(outcomes["behind"], SessionClosed)
 
 
-async def test_a_full_session_still_takes_control_and_its_end(server: RealServer) -> None:
+async def test_a_full_session_still_takes_control_and_its_end(server: AnyServer) -> None:
     limits = Limits(session_bytes=400, reserve_bytes=300)
     async with Bus.open(server.url, limits=limits) as bus, server.bus() as free:
         session = bus.session("s")
@@ -121,7 +121,7 @@ async def test_a_full_session_still_takes_control_and_its_end(server: RealServer
         await free.session("s").publish(said("who has no limit"))
 
 
-async def test_a_full_namespace_takes_nothing_but_control(server: RealServer) -> None:
+async def test_a_full_namespace_takes_nothing_but_control(server: AnyServer) -> None:
     limits = Limits(namespace_bytes=1_000, reserve_bytes=1_000)
     async with server.bus() as other:
         for name in "abcdefgh":
@@ -134,7 +134,7 @@ async def test_a_full_namespace_takes_nothing_but_control(server: RealServer) ->
         await bus.session("a").publish(ABORT)
 
 
-async def test_a_limit_of_one_message_is_kept_before_anything_is_sent(server: RealServer) -> None:
+async def test_a_limit_of_one_message_is_kept_before_anything_is_sent(server: AnyServer) -> None:
     async with Bus.open(server.url, limits=Limits(message_bytes=100)) as bus:
         outcome = await bus.session("s").try_publish(said("a"), said("x" * 100))
         assert isinstance(outcome, MessageTooLarge)
@@ -142,7 +142,7 @@ async def test_a_limit_of_one_message_is_kept_before_anything_is_sent(server: Re
         assert (await bus.session("s").head()).position == 0
 
 
-async def test_a_receipt_is_a_place_to_follow_from(server: RealServer) -> None:
+async def test_a_receipt_is_a_place_to_follow_from(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         receipt = await session.publish(said("a"))

@@ -27,7 +27,7 @@ from bus.errors import DecodeError, Refused
 from bus.keys import Keys
 from tests.contract.said import assert_gap_free, read, said, told, word, words
 from tests.proxy import proxy
-from tests.servers import RealServer, eventually
+from tests.servers import AnyServer, RealServer, eventually
 
 
 def placed(receipt: object) -> tuple[tuple[int, ...], bool]:
@@ -40,7 +40,7 @@ def has(found: Sized, count: int) -> bool:
     return len(found) >= count
 
 
-async def test_positions_run_on_over_both_lanes(server: RealServer) -> None:
+async def test_positions_run_on_over_both_lanes(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         assert (await session.publish(said("a"))).positions == (1,)
@@ -54,14 +54,14 @@ async def test_positions_run_on_over_both_lanes(server: RealServer) -> None:
         assert (await session.head()).position == 6
 
 
-async def test_each_session_counts_for_itself(server: RealServer) -> None:
+async def test_each_session_counts_for_itself(server: AnyServer) -> None:
     async with server.bus() as bus:
         for name in ("a", "b", "c"):
             assert (await bus.session(name).publish(said(name))).position == 1
         assert {head.session for head in await bus.sessions()} == {"a", "b", "c"}
 
 
-async def test_a_publish_that_expects_another_position_adds_nothing(server: RealServer) -> None:
+async def test_a_publish_that_expects_another_position_adds_nothing(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("a"), expected=0)
@@ -72,7 +72,7 @@ async def test_a_publish_that_expects_another_position_adds_nothing(server: Real
         assert await words(session) == ["a", "d"]
 
 
-async def test_a_repeated_key_adds_nothing_and_gives_the_first_positions(server: RealServer) -> None:
+async def test_a_repeated_key_adds_nothing_and_gives_the_first_positions(server: AnyServer) -> None:
     async with server.bus() as bus, server.bus() as other:
         first = await bus.session("s").publish(said("a"), told("b"), key="k")
         again = await other.session("s").publish(said("c"), key="k")
@@ -90,7 +90,7 @@ async def test_any_text_may_be_a_key(valkey: RealServer, key: str) -> None:
         assert (await session.publish(said("a"), key=key)).is_duplicate
 
 
-async def test_one_group_commit_gives_each_publish_its_own_outcome(server: RealServer) -> None:
+async def test_one_group_commit_gives_each_publish_its_own_outcome(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         lease = await session.acquire_lease("me", 60)
@@ -131,8 +131,8 @@ async def test_one_group_commit_gives_each_publish_its_own_outcome(server: RealS
         assert await words(session) == ["0", "plain", "plain", "expected", "new", "new", "leased", "last"]
 
 
-async def test_lost_answers_double_and_lose_nothing(server: RealServer) -> None:
-    async with proxy(server.socket) as way, Bus.open(way.url) as bus:
+async def test_lost_answers_double_and_lose_nothing(process: RealServer) -> None:
+    async with proxy(process.socket) as way, Bus.open(way.url) as bus:
         session = bus.session("s")
         places: dict[str, int] = {}
 
@@ -153,8 +153,8 @@ async def test_lost_answers_double_and_lose_nothing(server: RealServer) -> None:
         assert {word(envelope): envelope.position for envelope in envelopes} == places
 
 
-async def test_lost_answers_keep_each_outcome(server: RealServer) -> None:
-    async with proxy(server.socket) as way, Bus.open(way.url) as bus:
+async def test_lost_answers_keep_each_outcome(process: RealServer) -> None:
+    async with proxy(process.socket) as way, Bus.open(way.url) as bus:
         session = bus.session("s")
         await session.publish(said("a"), key="k")
         way.lose = 1
@@ -168,7 +168,7 @@ async def test_lost_answers_keep_each_outcome(server: RealServer) -> None:
         assert await words(session) == ["a", "d"]
 
 
-async def test_forgotten_scripts_are_loaded_again(server: RealServer) -> None:
+async def test_forgotten_scripts_are_loaded_again(server: AnyServer) -> None:
     async with server.bus() as bus:
         for index in range(3):
             session = bus.session(f"s{index}")
@@ -181,10 +181,10 @@ async def test_forgotten_scripts_are_loaded_again(server: RealServer) -> None:
             assert await words(session) == ["a"]
 
 
-async def test_a_server_killed_under_64_callers_loses_and_doubles_nothing_acknowledged(server: RealServer) -> None:
+async def test_a_server_killed_under_64_callers_loses_and_doubles_nothing_acknowledged(process: RealServer) -> None:
     acknowledged: dict[str, int] = {}
 
-    async with server.bus() as bus:
+    async with process.bus() as bus:
         session = bus.session("s")
 
         async def speak(caller: int) -> None:
@@ -197,8 +197,8 @@ async def test_a_server_killed_under_64_callers_loses_and_doubles_nothing_acknow
                 tasks.start_soon(speak, caller)
             for round_ in range(1, 5):
                 await eventually(partial(has, acknowledged, round_ * 64 * 2))
-                server.kill()
-                server.start()
+                process.kill()
+                process.start()
         envelopes = await read(session)
         assert_gap_free(envelopes)
         assert {word(envelope): envelope.position for envelope in envelopes} == acknowledged
@@ -207,47 +207,47 @@ async def test_a_server_killed_under_64_callers_loses_and_doubles_nothing_acknow
             assert turns == [f"{caller}.{turn}" for turn in range(12)]
 
 
-async def test_a_silent_server_makes_the_outcome_unknown_and_then_has_it_once(server: RealServer) -> None:
-    async with server.bus() as bus:
+async def test_a_silent_server_makes_the_outcome_unknown_and_then_has_it_once(process: RealServer) -> None:
+    async with process.bus() as bus:
         session = bus.session("s")
         await session.publish(said("a"))
-        server.pause()
+        process.pause()
         with pytest.raises(OutcomeUnknown) as caught:
             await session.publish(said("b"), key="b", seconds=0.2)
         assert caught.value.session == "s"
-        server.resume()
+        process.resume()
         assert placed(await session.publish(said("b"), key="b")) == ((2,), True)
         assert await words(session) == ["a", "b"]
 
 
-async def test_a_silent_server_is_waited_for_until_the_deadline(server: RealServer) -> None:
-    async with server.bus() as bus:
+async def test_a_silent_server_is_waited_for_until_the_deadline(process: RealServer) -> None:
+    async with process.bus() as bus:
         session = bus.session("s")
         await session.publish(said("a"))
-        server.pause()
+        process.pause()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(session.publish, said("b"))
             await anyio.sleep(0.1)
-            server.resume()
+            process.resume()
         assert await words(session) == ["a", "b"]
 
 
-async def test_what_was_never_sent_is_unavailable_and_never_comes(server: RealServer) -> None:
-    async with server.bus() as bus:
+async def test_what_was_never_sent_is_unavailable_and_never_comes(process: RealServer) -> None:
+    async with process.bus() as bus:
         session = bus.session("s")
-        server.kill()
+        process.kill()
         with pytest.raises(Unavailable) as caught:
             await session.publish(said("a"), seconds=0.2)
         assert not isinstance(caught.value, OutcomeUnknown)
-        server.start()
+        process.start()
         assert (await session.publish(said("b"))).position == 1
         assert await words(session) == ["b"]
 
 
-async def test_what_was_sent_at_a_second_try_has_an_unknown_outcome(server: RealServer) -> None:
-    async with proxy(server.socket) as way, Bus.open(way.url) as bus:
+async def test_what_was_sent_at_a_second_try_has_an_unknown_outcome(process: RealServer) -> None:
+    async with proxy(process.socket) as way, Bus.open(way.url) as bus:
         session = bus.session("s")
-        server.kill()
+        process.kill()
         way.lose = 1_000_000
         async with anyio.create_task_group() as tasks:
 
@@ -257,18 +257,18 @@ async def test_what_was_sent_at_a_second_try_has_an_unknown_outcome(server: Real
 
             tasks.start_soon(publish)
             await anyio.sleep(0.1)
-            server.start()
+            process.start()
         assert way.lost > 0
         way.lose = 0
         assert (await session.publish(said("b"))).position == 2
         assert await words(session) == ["a", "b"]
 
 
-async def test_a_caller_cancelled_before_sending_adds_nothing(server: RealServer) -> None:
-    async with server.bus() as bus:
+async def test_a_caller_cancelled_before_sending_adds_nothing(process: RealServer) -> None:
+    async with process.bus() as bus:
         session = bus.session("s")
         await session.publish(said("a"))
-        server.pause()
+        process.pause()
         async with anyio.create_task_group() as tasks:
             for name in ("b", "c"):
                 tasks.start_soon(session.publish, said(name))
@@ -276,12 +276,12 @@ async def test_a_caller_cancelled_before_sending_adds_nothing(server: RealServer
             with anyio.move_on_after(0.05) as scope:  # behind those that are on their way
                 await session.publish(said("d"))
             assert scope.cancelled_caught
-            server.resume()
+            process.resume()
         assert (await session.publish(said("e"))).position == 4
         assert await words(session) == ["a", "b", "c", "e"]
 
 
-async def test_callers_cancelled_at_any_time_harm_no_other(server: RealServer) -> None:
+async def test_callers_cancelled_at_any_time_harm_no_other(server: AnyServer) -> None:
     chance = random.Random(7)  # noqa: S311  a test's dice
     async with server.bus() as bus:
         session = bus.session("s")
@@ -305,7 +305,7 @@ async def test_callers_cancelled_at_any_time_harm_no_other(server: RealServer) -
         assert kept.items() <= found.items()
 
 
-async def test_one_message_over_the_limit_keeps_its_whole_batch_out(server: RealServer) -> None:
+async def test_one_message_over_the_limit_keeps_its_whole_batch_out(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         with pytest.raises(MessageTooLarge) as caught:
@@ -317,11 +317,11 @@ async def test_one_message_over_the_limit_keeps_its_whole_batch_out(server: Real
         assert (await session.head()).position == 1
 
 
-async def test_a_full_server_refuses_writes_nothing_half_and_recovers(server: RealServer) -> None:
-    async with server.bus() as bus:
+async def test_a_full_server_refuses_writes_nothing_half_and_recovers(process: RealServer) -> None:
+    async with process.bus() as bus:
         session = bus.session("s")
         await session.publish(said("a"))
-        server.do("CONFIG", "SET", "maxmemory", "1")
+        process.do("CONFIG", "SET", "maxmemory", "1")
         with pytest.raises(Unavailable) as caught:
             await session.publish(said("b"), told("c"), key="k", seconds=0.3)
         assert isinstance(caught.value, Refused | Unavailable)
@@ -330,26 +330,26 @@ async def test_a_full_server_refuses_writes_nothing_half_and_recovers(server: Re
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(session.publish, said("d"))
             await anyio.sleep(0.1)
-            server.do("CONFIG", "SET", "maxmemory", "0")
+            process.do("CONFIG", "SET", "maxmemory", "0")
         assert placed(await session.publish(said("e"), key="k")) == ((3,), False)
         assert await words(session) == ["a", "d", "e"]
 
 
-async def test_a_producer_is_told_that_the_log_lost_its_end_and_goes_on(server: RealServer) -> None:
-    async with server.bus() as bus:
+async def test_a_producer_is_told_that_the_log_lost_its_end_and_goes_on(process: RealServer) -> None:
+    async with process.bus() as bus:
         session = bus.session("s")
         await session.publish(said("a"))
-        server.kill()
-        copy = server.directory.with_name(server.directory.name + "-copy")
-        shutil.copytree(server.directory, copy, ignore=shutil.ignore_patterns("s"))
-        server.start()
+        process.kill()
+        copy = process.directory.with_name(process.directory.name + "-copy")
+        shutil.copytree(process.directory, copy, ignore=shutil.ignore_patterns("s"))
+        process.start()
         try:
             await session.publish(said("b"))
             await session.publish(told("c"))
-            server.kill()
-            shutil.rmtree(server.directory / "appendonlydir")
-            shutil.copytree(copy / "appendonlydir", server.directory / "appendonlydir")
-            server.start()
+            process.kill()
+            shutil.rmtree(process.directory / "appendonlydir")
+            shutil.copytree(copy / "appendonlydir", process.directory / "appendonlydir")
+            process.start()
         finally:
             shutil.rmtree(copy)
         with pytest.raises(LogRolledBack) as caught:
@@ -359,7 +359,7 @@ async def test_a_producer_is_told_that_the_log_lost_its_end_and_goes_on(server: 
         assert await words(session) == ["a", "e"]
 
 
-async def test_a_producer_is_told_of_an_emptied_server_and_goes_on(server: RealServer) -> None:
+async def test_a_producer_is_told_of_an_emptied_server_and_goes_on(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("a"), told("b"))
@@ -371,13 +371,13 @@ async def test_a_producer_is_told_of_an_emptied_server_and_goes_on(server: RealS
 
 
 async def test_a_full_queue_is_waited_for_until_the_deadline(
-    server: RealServer, monkeypatch: pytest.MonkeyPatch
+    process: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bus.queue.QUEUE_LIMIT_BYTES", 1_000)
-    async with server.bus() as bus:
+    async with process.bus() as bus:
         session = bus.session("s")
         await session.publish(said("a"))
-        server.pause()
+        process.pause()
         async with anyio.create_task_group() as tasks:
             for name in ("b", "c", "d" * 2_000):
                 tasks.start_soon(session.publish, said(name))
@@ -387,7 +387,7 @@ async def test_a_full_queue_is_waited_for_until_the_deadline(
             assert "room" in str(caught.value)
             tasks.start_soon(session.publish, said("f"))
             await anyio.sleep(0.02)
-            server.resume()
+            process.resume()
         assert [text[0] for text in await words(session)] == ["a", "b", "c", "d", "f"]
 
 
@@ -431,7 +431,7 @@ async def test_a_key_that_is_no_text_is_refused_and_harms_no_other(valkey: RealS
 
 
 @pytest.mark.parametrize("part", ["head", "keys", "llm", "ext", "index", "sessions"])
-async def test_a_key_of_a_wrong_type_refuses_its_session_alone_and_whole(server: RealServer, part: str) -> None:
+async def test_a_key_of_a_wrong_type_refuses_its_session_alone_and_whole(server: AnyServer, part: str) -> None:
     keys = Keys()
     names = {
         "head": keys.head("s"),
@@ -467,8 +467,8 @@ async def test_a_key_of_a_wrong_type_refuses_its_session_alone_and_whole(server:
         assert await words(bus.session("a")) == ["before", "before", "before", "z"]
 
 
-async def test_what_may_have_landed_is_not_refused_for_good(server: RealServer) -> None:
-    async with proxy(server.socket) as way, Bus.open(way.url) as bus:
+async def test_what_may_have_landed_is_not_refused_for_good(process: RealServer) -> None:
+    async with proxy(process.socket) as way, Bus.open(way.url) as bus:
         session = bus.session("s")
         await session.publish(said("a"))
         async with anyio.create_task_group() as tasks:
@@ -477,10 +477,10 @@ async def test_what_may_have_landed_is_not_refused_for_good(server: RealServer) 
                 assert placed(await session.publish(said("b"))) == ((2,), False)
 
             way.lose = 1
-            way.on_lost = lambda: server.do("ACL", "SETUSER", "default", "-evalsha", "-eval")
+            way.on_lost = lambda: process.do("ACL", "SETUSER", "default", "-evalsha", "-eval")
             tasks.start_soon(publish)
             await eventually(lambda: way.lost == 1)
             await anyio.sleep(0.1)  # it is being refused meanwhile
-            server.do("ACL", "SETUSER", "default", "+evalsha", "+eval")
+            process.do("ACL", "SETUSER", "default", "+evalsha", "+eval")
         assert placed(await session.publish(said("c"))) == ((3,), False)
         assert await words(session) == ["a", "b", "c"]

@@ -5,7 +5,7 @@ import pytest
 
 from bus import START, Cursor, Envelope, ExtensionMessage, Lane, LogRolledBack, Session, SessionHead
 from tests.contract.said import assert_gap_free, read, said, told, word
-from tests.servers import RealServer
+from tests.servers import AnyServer, RealServer
 
 
 async def fill(session: Session, count: int) -> None:
@@ -15,7 +15,7 @@ async def fill(session: Session, count: int) -> None:
         await session.publish(*[said(str(n)) if n % 3 == 1 else told(str(n)) for n in numbers])
 
 
-async def test_pages_are_joined_without_a_seam(server: RealServer) -> None:
+async def test_pages_are_joined_without_a_seam(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await fill(session, 2_500)
@@ -39,21 +39,21 @@ async def test_a_part_is_read_exactly(valkey: RealServer, after: int, until: int
         assert found == list(range(after + 1, (1_300 if until is None else until) + 1))
 
 
-async def test_until_beyond_the_end_is_the_end(server: RealServer) -> None:
+async def test_until_beyond_the_end_is_the_end(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await fill(session, 3)
         assert [e.position async for e in session.read(until=9)] == [1, 2, 3]
 
 
-async def test_an_empty_session_reads_as_nothing(server: RealServer) -> None:
+async def test_an_empty_session_reads_as_nothing(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         assert await read(session) == []
         assert await session.head() == SessionHead("s", 0, 0.0, 0.0, 0, 0, 0, is_closed=False)
 
 
-async def test_a_cursor_beyond_the_end_is_told(server: RealServer) -> None:
+async def test_a_cursor_beyond_the_end_is_told(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await fill(session, 3)
@@ -64,7 +64,7 @@ async def test_a_cursor_beyond_the_end_is_told(server: RealServer) -> None:
             _ = [e async for e in session.follow(after=Cursor(4))]
 
 
-async def test_reading_has_no_gap_while_publishing_goes_on(server: RealServer) -> None:
+async def test_reading_has_no_gap_while_publishing_goes_on(server: AnyServer) -> None:
     async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
         done = anyio.Event()
 
@@ -78,7 +78,7 @@ async def test_reading_has_no_gap_while_publishing_goes_on(server: RealServer) -
             assert_gap_free(await read(bus.session("s")))
 
 
-async def test_an_envelope_says_where_when_and_by_whom(server: RealServer) -> None:
+async def test_an_envelope_says_where_when_and_by_whom(server: AnyServer) -> None:
     async with server.bus() as bus, server.bus() as other:
         await bus.session("s").publish(told("a"))
         await other.session("s").publish(told("b"))

@@ -20,9 +20,8 @@ from handlers.verify.entries import EntryCheck
 from handlers.verify.orphans import part_of
 from handlers.verify.problem import Findings
 from handlers.verify.standing import read_standing
-from tests.bus.resp import Resp
 from tests.contract.said import said, told
-from tests.servers import RealServer
+from tests.servers import AnyServer, RealServer, Talk
 
 __all__ = ()
 
@@ -36,10 +35,10 @@ USER = '{"role":"user","content":"x"}'
 NOTE = '{"role":"extension","kind":"k","data":"x"}'
 DELTA = Delta(kind="text", message_id="m", delta="x").to_json()
 
-Plant = Callable[[Resp], object]
+Plant = Callable[[Talk], object]
 
 
-async def make(server: RealServer) -> None:
+async def make(server: AnyServer) -> None:
     """A session `s` with seven entries, the last in the LLM lane; of what may be stored of one, some of everything."""
     async with server.bus() as bus:
         session = bus.session("s")
@@ -61,14 +60,12 @@ def entry(lane: str, entry_id: str, body: str, header: str = HEADER) -> Plant:
 def appended(lane: str, *fields: str) -> Plant:
     """Entry 8, as if the bus had appended it."""
 
-    def plant(say: Resp) -> None:
+    def plant(say: Talk) -> None:
         size = len(fields[3]) if len(fields) > 3 else 0
-        say("MULTI")
         say("XADD", lane, "8-0", *fields)
         say("HSET", HEAD, "position", "8")
         say("HINCRBY", HEAD, "bytes", str(size))
         say("HINCRBY", SESSIONS, ALL_BYTES, str(size))
-        say("EXEC")
 
     return plant
 
@@ -77,13 +74,13 @@ def command(*words: str) -> Plant:
     return lambda say: say(*words)
 
 
-def incarnation(say: Resp) -> None:
+def incarnation(say: Talk) -> None:
     past = say("HGET", HEAD, "incarnations")
     say("HSET", HEAD, "incarnations", f"{past} later:99", "incarnation", "later")
 
 
 def replaced(key: str) -> Plant:
-    def plant(say: Resp) -> None:
+    def plant(say: Talk) -> None:
         say("DEL", key)
         say("SET", key, "x")
 
@@ -137,7 +134,7 @@ PLANTED: dict[str, tuple[Plant, str, int]] = {
 
 
 @pytest.mark.parametrize("what", PLANTED)
-async def test_what_is_wrong_with_a_session_is_told_and_nothing_else(server: RealServer, what: str) -> None:
+async def test_what_is_wrong_with_a_session_is_told_and_nothing_else(server: AnyServer, what: str) -> None:
     plant, kind, position = PLANTED[what]
     await make(server)
     with server.talk() as say:
@@ -170,7 +167,7 @@ PLANTED_OUTSIDE: dict[str, tuple[Plant, str]] = {
 
 
 @pytest.mark.parametrize("what", PLANTED_OUTSIDE)
-async def test_what_is_wrong_beside_the_sessions_is_told_and_nothing_else(server: RealServer, what: str) -> None:
+async def test_what_is_wrong_beside_the_sessions_is_told_and_nothing_else(server: AnyServer, what: str) -> None:
     plant, kind = PLANTED_OUTSIDE[what]
     await make(server)
     with server.talk() as say:
@@ -181,16 +178,16 @@ async def test_what_is_wrong_beside_the_sessions_is_told_and_nothing_else(server
     assert sorted(report.session for report in reports) == ["", "s", "t"]
 
 
-async def test_whole_sessions_are_whole_also_after_restarts_and_ends(server: RealServer) -> None:
-    await make(server)
+async def test_whole_sessions_are_whole_also_after_restarts_and_ends(process: RealServer) -> None:
+    await make(process)
     for _ in range(3):
-        server.kill()
-        server.start()
-        async with server.bus() as bus:
+        process.kill()
+        process.start()
+        async with process.bus() as bus:
             await bus.session("s").publish(said("again"), key="mine too")
             await bus.session("s").publish(told("again"))
             await project(bus.session("s"), USAGE)
-    async with server.bus() as bus:
+    async with process.bus() as bus:
         await bus.session("s").close(said("bye"), reason="done")
         await bus.session("leased").acquire_lease("me", 5)
         await bus.session("previewed").preview(Delta(kind="text", message_id="m", delta="Hel"))
@@ -211,7 +208,7 @@ async def test_a_real_session_is_whole(valkey: RealServer, seed_data: Path) -> N
     assert rest.is_whole
 
 
-async def test_a_namespace_is_proven_by_itself(server: RealServer) -> None:
+async def test_a_namespace_is_proven_by_itself(server: AnyServer) -> None:
     async with server.bus("n[a]*") as bus, server.bus("na") as other:
         await bus.session("s").publish(said("a"))
         await other.session("t").publish(said("a"))
@@ -251,7 +248,7 @@ async def test_a_log_that_grows_meanwhile_is_whole(valkey: RealServer) -> None:
         tasks.cancel_scope.cancel()
 
 
-async def test_entries_that_were_set_aside_are_shown(server: RealServer) -> None:
+async def test_entries_that_were_set_aside_are_shown(server: AnyServer) -> None:
     await make(server)
     async with server.bus() as bus:
         server.do("XADD", LLM, "8-0", "h", HEADER, "m", "FORGED")
@@ -265,7 +262,7 @@ async def test_entries_that_were_set_aside_are_shown(server: RealServer) -> None
 
 
 async def test_a_log_whose_beginning_is_gone_by_intent_is_whole_and_its_projections_are_not_proven(
-    server: RealServer,
+    server: AnyServer,
 ) -> None:
     await make(server)
     with server.talk() as say:

@@ -12,9 +12,8 @@ from bus.keys import Keys
 from handlers.projections.projection import project
 from handlers.projections.usage import USAGE
 from handlers.verify import Report, verify_all, verify_session
-from tests.bus.resp import Resp
 from tests.contract.said import said, told
-from tests.servers import RealServer
+from tests.servers import AnyServer, RealServer, Talk
 
 __all__ = ()
 
@@ -23,11 +22,11 @@ SHARED = 4
 """the last position that the fork `f` shares with `s`"""
 
 
-def archived_bus(server: RealServer, path: Path) -> AbstractAsyncContextManager[Bus]:
+def archived_bus(server: AnyServer, path: Path) -> AbstractAsyncContextManager[Bus]:
     return Bus.open(server.url, archive=DirectoryArchive(path))
 
 
-async def make_archived(server: RealServer, path: Path) -> None:
+async def make_archived(server: AnyServer, path: Path) -> None:
     """Session `s`: nine entries in three segments, the first seven trimmed away."""
     async with archived_bus(server, path) as bus:
         session = bus.session("s")
@@ -56,7 +55,7 @@ def kinds(report: Report) -> list[tuple[str, int]]:
 # --- the archive --------------------------------------------------------------------------------------------------
 
 
-async def test_what_was_trimmed_away_is_proven_in_the_archive(server: RealServer, tmp_path: Path) -> None:
+async def test_what_was_trimmed_away_is_proven_in_the_archive(server: AnyServer, tmp_path: Path) -> None:
     await make_archived(server, tmp_path)
     async with archived_bus(server, tmp_path) as bus:
         assert [report.problems for report in [each async for each in verify_all(bus)]] == [(), ()]
@@ -148,7 +147,7 @@ async def test_a_log_that_is_trimmed_meanwhile_is_whole(valkey: RealServer, tmp_
 # --- forks --------------------------------------------------------------------------------------------------------
 
 
-async def make_fork(server: RealServer) -> None:
+async def make_fork(server: AnyServer) -> None:
     """Session `s` with six entries, and its fork `f`, which shares four of them and has two of its own."""
     async with server.bus() as bus:
         session = bus.session("s")
@@ -160,7 +159,7 @@ async def make_fork(server: RealServer) -> None:
             await project(bus.session(name), USAGE)
 
 
-async def test_forks_of_forks_are_whole(server: RealServer) -> None:
+async def test_forks_of_forks_are_whole(server: AnyServer) -> None:
     await make_fork(server)
     async with server.bus() as bus:
         await bus.session("s").fork(0, id="empty")
@@ -169,11 +168,11 @@ async def test_forks_of_forks_are_whole(server: RealServer) -> None:
     assert [report for report in reports.values() if report.problems or report.notes] == []
 
 
-def commands(*lines: str) -> Callable[[Resp], object]:
+def commands(*lines: str) -> Callable[[Talk], object]:
     return lambda say: [say(*line.split()) for line in lines]
 
 
-LOST: dict[str, tuple[Callable[[Resp], object], str, list[tuple[str, int]]]] = {
+LOST: dict[str, tuple[Callable[[Talk], object], str, list[tuple[str, int]]]] = {
     "the parent does not keep what is shared": (commands(f"HDEL {KEYS.checkpoints('s')} f:f"), "f", [("fork", 4)]),
     "the parent is of another log": (
         commands(f"HSET {KEYS.head('s')} incarnations other:0 incarnation other"),
@@ -195,7 +194,7 @@ LOST: dict[str, tuple[Callable[[Resp], object], str, list[tuple[str, int]]]] = {
 
 
 @pytest.mark.parametrize("what", LOST)
-async def test_what_a_fork_has_lost_is_told_and_nothing_else(server: RealServer, what: str) -> None:
+async def test_what_a_fork_has_lost_is_told_and_nothing_else(server: AnyServer, what: str) -> None:
     plant, session, wanted = LOST[what]
     await make_fork(server)
     with server.talk() as say:
@@ -207,7 +206,7 @@ async def test_what_a_fork_has_lost_is_told_and_nothing_else(server: RealServer,
 # --- erased sessions ----------------------------------------------------------------------------------------------
 
 
-async def test_nothing_is_left_of_an_erased_session_but_its_tombstone(server: RealServer, tmp_path: Path) -> None:
+async def test_nothing_is_left_of_an_erased_session_but_its_tombstone(server: AnyServer, tmp_path: Path) -> None:
     await make_archived(server, tmp_path)
     async with archived_bus(server, tmp_path) as bus:
         await bus.session("s").save_checkpoint("me", (await bus.session("s").head()).cursor)

@@ -1,0 +1,106 @@
+"""Where one server is, and how links to it are made, with all that switched off that the client does by itself."""
+
+from collections.abc import Mapping
+from typing import Self, cast
+
+import anyio
+from redis.asyncio.connection import AbstractConnection, Connection, UnixDomainSocketConnection, parse_url
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import AuthenticationError, RedisError
+from redis.maint_notifications import MaintNotificationsConfig
+
+from bus.errors import SetupError, Unavailable
+from bus.links import Finding, Link, Trace
+
+__all__ = ("Server",)
+
+CONNECT_SECONDS = 5.0
+
+
+class Server:
+    """Where a server is, and how links to it are made. Opening one connects; making this object does not."""
+
+    def __init__(self, url: str) -> None:
+        """Takes a URL `redis://`, `rediss://` or `unix://`.
+
+        Raises:
+            SetupError: the URL is none of these.
+        """
+        try:
+            options = dict(parse_url(url))
+        except ValueError as error:
+            raise SetupError(f"server URL: {error}") from None
+        self._class = cast("type[AbstractConnection]", options.pop("connection_class", Connection))
+        self._options: dict[str, object] = {
+            **options,
+            "protocol": 2,
+            "retry": Retry(NoBackoff(), 0),
+            "socket_timeout": None,
+            "socket_connect_timeout": CONNECT_SECONDS,
+            "maint_notifications_config": MaintNotificationsConfig(enabled=False),
+            "decode_responses": False,
+        }
+        try:
+            self._class(**self._options)  # type: ignore[arg-type]  # as in `connect`; without I/O
+        except TypeError as error:
+            raise SetupError(f"server URL: {error}") from None
+
+    @classmethod
+    def at_socket(cls, path: str) -> Self:
+        """A server that listens on a unix socket."""
+        server = cls("unix://")
+        server._class = UnixDomainSocketConnection
+        server._options["path"] = path
+        return server
+
+    def at(self, host: str, port: int) -> Self:
+        """A server at another address, reached with the same user, password and settings."""
+        server = type(self).__new__(type(self))
+        server._class, server._options = self._class, {**self._options, "host": host, "port": port}
+        return server
+
+    @property
+    def host(self) -> str:
+        """Its host name or address; of a server on a unix socket "localhost"."""
+        return str(self._options.get("host", "localhost"))
+
+    @property
+    def port(self) -> int:
+        """Its TCP port."""
+        return int(cast("int", self._options.get("port", 6379)))
+
+    @property
+    def database(self) -> int:
+        """The number of the database that its links use."""
+        return int(cast("int", self._options.get("db", 0)))
+
+    async def connect(self, finding: Finding | None = None) -> "Link":
+        """A new link, connected and greeted.
+
+        Args:
+            finding: how it was found that the server is here; None if it is simply here.
+
+        Raises:
+            Unavailable: nobody answers there.
+            SetupError: the server wants another user or password.
+        """
+        connection = self._class(**self._options)  # type: ignore[arg-type]  # the client's own parser made the options
+        try:
+            with anyio.fail_after(CONNECT_SECONDS):  # the client counts only until it is connected, not greeted
+                await connection.connect()  # type: ignore[no-untyped-call]  # the client types it only in part
+        except BaseException as error:
+            with anyio.CancelScope(shield=True):
+                await connection.disconnect(nowait=True)
+            # The client wraps what an unauthenticated greeting gets.
+            if isinstance(error, AuthenticationError) or isinstance(error.__cause__, AuthenticationError):
+                raise SetupError("the server refused the user or password") from None
+            if isinstance(error, RedisError | OSError):
+                raise Unavailable(f"server at {_place(self._options)}: {type(error).__name__}") from None
+            raise
+        return Link(connection, finding or Trace())
+
+
+def _place(options: Mapping[str, object]) -> str:
+    """Where a server is, for people: without user and password."""
+    return str(options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}")

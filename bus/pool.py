@@ -1,0 +1,195 @@
+"""Links for short calls that are safe to cut off: reads, and scripts that may run twice."""
+
+from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Protocol
+
+import anyio
+
+from bus.errors import Closed, Refused, Unavailable
+from bus.links import Argument, Link, Reply, Route
+
+__all__ = ("LinkPool", "Pool", "answer_in_time", "pauses")
+
+ANSWER_SECONDS = 10.0
+"""How long a short call waits for its answer before its link counts as dead."""
+
+PATIENCE_SECONDS = 10.0
+"""How long a short call is tried again while servers start or change places."""
+
+
+class Pool(Protocol):
+    """Links to all servers that hold a part of the bus; each command goes to the one that holds its key."""
+
+    @property
+    def borrowed(self) -> int:
+        """How many links are in use."""
+        ...
+
+    @property
+    def idle(self) -> tuple[Link, ...]:
+        """The links that wait for their next use."""
+        ...
+
+    async def call(
+        self, *command: Argument, at: str | None = None, more_seconds: float = 0.0, again: bool = True
+    ) -> Reply:
+        """One command; a pure read or an idempotent script, as it is sent again once.
+
+        Args:
+            at: the key whose server is meant, for a command that names none.
+            more_seconds: how much longer than a short call it may take.
+            again: False if it may not be carried out twice: it is then sent again only where it was refused.
+
+        Raises:
+            Refused, Unavailable: as for `Link.call`. What will pass in seconds is waited for before it is raised.
+        """
+        ...
+
+    async def call_many(
+        self, commands: Sequence[Sequence[Argument]], *, more_seconds: float = 0.0
+    ) -> list[Reply | Refused]:
+        """Several commands in one write a server; sent again once, as `call` says. A session's keep their order."""
+        ...
+
+    async def call_each(self, *command: Argument) -> list[Reply]:
+        """One command that names no key, on every server that may be written to; as `call`."""
+        ...
+
+    async def nodes(self) -> "Sequence[Pool]":
+        """Every server that may be written to by itself, for what goes over all keys in several calls."""
+        ...
+
+    async def close(self) -> None:
+        """Close what is idle, and what is in use when it comes back."""
+        ...
+
+
+class LinkPool:
+    """The `Pool` of one server. A link that was cut off is not used again."""
+
+    def __init__(self, route: Route, limit: int = 8) -> None:
+        """Takes the most links to have open at once; callers beyond it wait."""
+        self._route = route
+        self._limiter = anyio.CapacityLimiter(limit)
+        self._idle: list[Link] = []
+        self._is_closed = False
+
+    @property
+    def borrowed(self) -> int:
+        """See `Pool`."""
+        return self._limiter.borrowed_tokens
+
+    @property
+    def idle(self) -> tuple[Link, ...]:
+        """See `Pool`."""
+        return tuple(self._idle)
+
+    async def call(
+        self, *command: Argument, at: str | None = None, more_seconds: float = 0.0, again: bool = True
+    ) -> Reply:
+        """See `Pool`."""
+        del at  # all keys are on one server
+        (reply,) = await self._patiently((command,), more_seconds, again=again)
+        if isinstance(reply, Refused):
+            raise reply
+        return reply
+
+    async def call_many(
+        self, commands: Sequence[Sequence[Argument]], *, more_seconds: float = 0.0
+    ) -> list[Reply | Refused]:
+        """See `Pool`."""
+        return await self._patiently(commands, more_seconds, again=True)
+
+    async def call_each(self, *command: Argument) -> list[Reply]:
+        """See `Pool`."""
+        return [await self.call(*command)]
+
+    async def nodes(self) -> "Sequence[Pool]":
+        """See `Pool`."""
+        return (self,)
+
+    async def _patiently(
+        self, commands: Sequence[Sequence[Argument]], more_seconds: float, *, again: bool
+    ) -> list[Reply | Refused]:
+        replies = await self.attempt(commands, more_seconds, again=again)
+        if is_settled(replies):
+            return replies
+        for pause in pauses():
+            await anyio.sleep(pause)
+            # All of them: what is read in one call is read in order.
+            replies = await self.attempt(commands, more_seconds, again=again)
+            if is_settled(replies):
+                break
+        return replies
+
+    async def attempt(
+        self, commands: Sequence[Sequence[Argument]], more_seconds: float, *, again: bool
+    ) -> list[Reply | Refused]:
+        """Send commands in one write, and if no answer comes and `again`, once more on a new link."""
+        try:
+            return await self._once(commands, more_seconds)
+        except Unavailable:
+            await self.drop_idle()
+            if not again:
+                raise
+            return await self._once(commands, more_seconds)
+
+    async def _once(self, commands: Sequence[Sequence[Argument]], more_seconds: float) -> list[Reply | Refused]:
+        async with self._link() as link:
+            with answer_in_time(more_seconds):
+                return await link.call_many(commands)
+
+    @asynccontextmanager
+    async def _link(self) -> AsyncGenerator[Link, None]:
+        """Borrow a link for the length of the block.
+
+        Raises:
+            Closed: the bus is closed.
+            Unavailable, SetupError: as for `Route.connect`.
+        """
+        async with self._limiter:
+            if self._is_closed:
+                raise Closed("bus")
+            link = self._idle.pop() if self._idle else await self._route.connect()
+            try:
+                yield link
+            finally:
+                if link.is_broken or self._is_closed:
+                    await link.close()
+                else:
+                    self._idle.append(link)
+
+    async def drop_idle(self) -> None:
+        """Close what is idle: a link may have died unseen, which only shows at its next use, and then all may have."""
+        while self._idle:
+            await self._idle.pop().close()
+
+    async def close(self) -> None:
+        """See `Pool`."""
+        self._is_closed = True
+        await self.drop_idle()
+
+
+def is_settled(replies: Sequence[Reply | Refused]) -> bool:
+    """None of them is a refusal that passes by itself in seconds."""
+    return not any(isinstance(reply, Refused) and reply.is_passing for reply in replies)
+
+
+def pauses() -> Iterator[float]:
+    """How long to wait before each new attempt: 10 ms at first, half a second at most, `PATIENCE_SECONDS` in all."""
+    pause, end = 0.01, anyio.current_time() + PATIENCE_SECONDS
+    while anyio.current_time() < end:
+        yield pause
+        pause = min(pause * 2, 0.5)
+
+
+@contextmanager
+def answer_in_time(more_seconds: float = 0.0) -> Generator[None, None, None]:
+    """Raises Unavailable if the block takes longer than a live server does; its link is then broken."""
+    seconds = ANSWER_SECONDS + more_seconds
+    try:
+        with anyio.fail_after(seconds):
+            yield
+    except TimeoutError:
+        raise Unavailable(f"server: no answer within {seconds:g} s") from None

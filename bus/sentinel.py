@@ -1,0 +1,85 @@
+"""The primary that Sentinels watch over: asked for anew at every connection, as it changes with a failover."""
+
+from collections.abc import Sequence
+from typing import cast
+
+import anyio
+
+from bus.errors import Refused, SetupError, Unavailable
+from bus.links import Link, Reply, Trace
+from bus.place import Server
+
+__all__ = ("SentinelRoute",)
+
+SENTINEL_SECONDS = 2.0
+"""How long one Sentinel may take before the next one is asked."""
+
+
+class SentinelRoute:
+    """The `Route` to the primary of a service. All links made by it hear of it when one of them finds it deposed."""
+
+    def __init__(self, sentinels: Sequence[Server], service: str, primary: Server) -> None:
+        """Takes the Sentinels, the name they know the service by, and how a primary is logged in to."""
+        self._sentinels, self._service, self._primary = list(sentinels), service, primary
+        self._address: tuple[str, int] | None = None
+        self._trace = Trace()
+
+    async def connect(self) -> Link:
+        """See `Route`.
+
+        Raises:
+            SetupError: also where no Sentinel knows the service.
+        """
+        address = await self._find()
+        if address != self._address or self._trace.is_over:
+            # Whoever still holds a link to the one before must not go on reading there.
+            self._trace.is_over = True
+            self._address, self._trace = address, Trace()
+        link = await self._primary.at(*address).connect(self._trace)
+        try:
+            with anyio.fail_after(SENTINEL_SECONDS):
+                role = cast("Sequence[Reply]", await link.call("ROLE"))[0]
+        except TimeoutError:
+            await link.close()
+            raise Unavailable("server: the primary does not answer") from None
+        except BaseException:
+            await link.close()
+            raise
+        if role != b"master":
+            await link.close()
+            raise Unavailable("server: the Sentinels name a primary that is none, or not yet")
+        return link
+
+    async def _find(self) -> tuple[str, int]:
+        """Where the primary is by the first Sentinel that knows; that one is asked first from then on."""
+        silent = 0
+        for sentinel in list(self._sentinels):
+            try:
+                with anyio.fail_after(SENTINEL_SECONDS):
+                    answer = await self._ask(sentinel)
+            except (Unavailable, TimeoutError):
+                silent += 1
+                continue
+            if answer is not None:
+                self._sentinels.remove(sentinel)
+                self._sentinels.insert(0, sentinel)
+                host, port = answer
+                return host.decode() or sentinel.host, int(port)
+        if silent:
+            raise Unavailable(f"no Sentinel of {len(self._sentinels)} tells where {self._service!r} is")
+        raise SetupError(f"the Sentinels know no service {self._service!r}")
+
+    async def _ask(self, sentinel: Server) -> tuple[bytes, bytes] | None:
+        try:
+            link = await sentinel.connect()
+        except SetupError:
+            raise SetupError("a Sentinel refused the user or password") from None
+        try:
+            answer = await link.call("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service)
+        except Refused as refusal:
+            if refusal.code in {"NOAUTH", "NOPERM", "WRONGPASS"}:
+                raise SetupError(f"a Sentinel refused the user or password: {refusal.code}") from None
+            raise
+        finally:
+            await link.close()
+        return cast("tuple[bytes, bytes] | None", answer)

@@ -1,0 +1,76 @@
+"""The shards of a bus: each has a publisher and a hub of its own, made when the first of its sessions is used.
+
+One server is one shard. In a cluster every bucket is one, as what a publisher sends in one step, and what a hub waits
+for in one read, must be in one slot.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import anyio
+
+from bus.errors import Closed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from anyio.abc import TaskGroup
+
+    from bus.connection import Route, Topology
+    from bus.hub import Hub
+    from bus.keys import Keys
+    from bus.publisher import Publisher
+
+__all__ = ("Shard", "Shards")
+
+
+class Shard(NamedTuple):
+    """What works on the sessions of one shard."""
+
+    publisher: Publisher
+    hub: Hub
+
+
+class Shards:
+    """All that were needed so far, and the way to the next."""
+
+    def __init__(
+        self, topology: Topology, keys: Keys, publisher: Callable[[Route], Publisher], hub: Callable[[Route], Hub]
+    ) -> None:
+        """Takes what makes a publisher and a hub, given the way to a shard's server."""
+        self._topology, self._keys, self._publisher, self._hub = topology, keys, publisher, hub
+        self._made: dict[int, Shard] = {}
+        self._tasks: TaskGroup | None = None
+
+    def start(self, tasks: TaskGroup) -> None:
+        """Let shards run in a task group from now on."""
+        self._tasks = tasks
+        if self._topology.is_one:  # it will be needed, and calls should fail by it once the bus is closed
+            self._make(0)
+
+    def of(self, session: str) -> Shard:
+        """The shard of a session.
+
+        Raises:
+            Closed: the bus is closed.
+        """
+        number = 0 if self._topology.is_one else self._keys.bucket(session)
+        return self._made.get(number) or self._make(number)
+
+    def _make(self, number: int) -> Shard:
+        if self._tasks is None:
+            raise Closed("bus")
+        route = self._topology.route(self._keys.index(number))
+        shard = Shard(self._publisher(route), self._hub(route))
+        self._made[number] = shard
+        self._tasks.start_soon(shard.publisher.run)
+        self._tasks.start_soon(shard.hub.run)
+        return shard
+
+    async def drain(self, seconds: float) -> None:
+        """Take nothing new and wait for the publishes that are on their way, `seconds` at most."""
+        self._tasks = None
+        async with anyio.create_task_group() as draining:
+            for shard in self._made.values():
+                draining.start_soon(shard.publisher.drain, seconds)

@@ -1,0 +1,393 @@
+"""What each error of a server does to those who publish and follow: a wait and nothing else, or what the bus says."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from functools import partial
+
+import anyio
+import pytest
+
+from bus import Bus, Consumer, Lane, LogRolledBack, SetupError, Unavailable
+from bus.errors import Refused
+from bus.keys import Keys
+from tests.clusters import SERVICE, RealCluster, RealSentinel
+from tests.contract.said import said, told, words
+from tests.contract.traffic import Traffic, traffic
+from tests.servers import AnyServer, RealServer, eventually
+
+NAMES = ("a", "b", "c")
+
+
+async def test_a_script_that_the_server_forgot_is_taught_again(server: AnyServer) -> None:
+    """NOSCRIPT."""
+    async with server.bus() as bus, traffic(bus, *NAMES) as running:
+        for _ in range(5):
+            server.do("SCRIPT", "FLUSH")
+            await running.more(3)
+
+
+# --- a cluster -----------------------------------------------------------------------------------------------------
+
+
+def slots_of(cluster: RealCluster, *sessions: str) -> dict[str, int]:
+    return {session: cluster.slot(Keys().head(session)) for session in sessions}
+
+
+async def test_a_slot_that_moves_under_load_loses_and_doubles_nothing(cluster: RealCluster) -> None:
+    """MOVED, to who publishes and to who is blocked."""
+    async with cluster.bus() as bus, traffic(bus, *NAMES) as running:
+        for _ in range(2):
+            for slot in slots_of(cluster, *NAMES).values():
+                source = cluster.owner(slot)
+                target = (source + 1) % len(cluster.nodes)
+                node, target_id = cluster.nodes[source], cluster.node_id(target)
+                node.do("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", str(slot), str(slot), "NODE", target_id)
+
+                def has_moved(slot: int = slot, target: int = target) -> bool:
+                    return cluster.owner(slot) == target
+
+                await eventually(has_moved)
+            await running.more(5)
+
+
+class Move:
+    """A slot on its way from one server to another, key by key, as it was done before servers could do it at once."""
+
+    def __init__(self, cluster: RealCluster, slot: int) -> None:
+        self._slot = str(slot)
+        source = cluster.owner(slot)
+        target = (source + 1) % len(cluster.nodes)
+        self._source, self._target = cluster.nodes[source], cluster.nodes[target]
+        self._ids = cluster.node_id(source), cluster.node_id(target)
+        self._port = str(cluster.ports[target])
+
+    def begin(self) -> None:
+        self._target.do("CLUSTER", "SETSLOT", self._slot, "IMPORTING", self._ids[0])
+        self._source.do("CLUSTER", "SETSLOT", self._slot, "MIGRATING", self._ids[1])
+
+    def rest(self) -> list[str]:
+        """Those that have not moved yet."""
+        found = self._source.do("CLUSTER", "GETKEYSINSLOT", self._slot, "100")
+        assert isinstance(found, list)
+        return sorted(map(str, found))
+
+    def take(self, *keys: str) -> None:
+        self._source.do("MIGRATE", "127.0.0.1", self._port, "", "0", "5000", "KEYS", *keys)
+
+    def end(self) -> None:
+        for node in (self._target, self._source):
+            node.do("CLUSTER", "SETSLOT", self._slot, "NODE", self._ids[1])
+
+
+async def test_a_session_whose_keys_move_one_by_one_is_never_split(cluster: RealCluster) -> None:
+    """ASK and TRYAGAIN."""
+    async with cluster.bus() as bus, traffic(bus, *NAMES) as running:
+        for slot in slots_of(cluster, *NAMES).values():
+            move = Move(cluster, slot)
+            move.begin()
+            for key in move.rest():
+                move.take(key)
+                await anyio.sleep(0.01)
+            if late := move.rest():  # made while the others were moving
+                move.take(*late)
+            move.end()
+            await running.more(5)
+
+
+async def test_what_has_moved_is_asked_for_where_it_went(cluster: RealCluster) -> None:
+    """ASK, to reading, a lease, and following; and TRYAGAIN, to a publish that waits for the end of it."""
+    async with cluster.bus() as bus, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        await session.publish(said("a"))
+        move = Move(cluster, slots_of(cluster, "s")["s"])
+        move.begin()
+        move.take(*move.rest())
+        assert await words(session) == ["a"]
+        assert (await session.head()).position == 1
+        assert await session.acquire_lease("me", 60) is not None
+        seen: list[int] = []
+
+        async def follow() -> None:
+            async for envelope in session.follow():
+                seen.append(envelope.position)  # noqa: PERF401  it has no end
+
+        tasks.start_soon(follow)
+        tasks.start_soon(partial(session.publish, said("b"), key="k"))  # its hash of keys is nowhere yet
+        await eventually(lambda: seen == [1])
+        move.end()
+        await eventually(lambda: seen == [1, 2])
+        assert await words(session) == ["a", "b"]
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_publish_goes_where_all_keys_of_its_session_went(cluster: RealCluster) -> None:
+    """ASK, to a publish; the server that takes the slot over was never taught the script."""
+    async with cluster.bus() as bus:
+        session = bus.session("s")
+        await session.publish(said("a"), told("b"), key="k")
+        move = Move(cluster, slots_of(cluster, "s")["s"])
+        move.begin()
+        move.take(*move.rest())
+        assert (await session.publish(said("c"))).position == 3
+        assert move.rest() == []
+        assert (await session.publish(told("d"))).position == 4
+        move.end()
+        assert (await session.publish(said("e"))).position == 5
+        assert await words(session) == ["a", "b", "c", "d", "e"]
+
+
+async def test_a_slot_that_nobody_serves_is_waited_for(cluster: RealCluster) -> None:
+    """CLUSTERDOWN."""
+    async with cluster.bus() as bus, traffic(bus, *NAMES) as running:
+        slot = slots_of(cluster, "a")["a"]
+        owner = cluster.nodes[cluster.owner(slot)]
+        owner.do("CLUSTER", "DELSLOTS", str(slot))
+        await anyio.sleep(0.2)
+        owner.do("CLUSTER", "ADDSLOTS", str(slot))
+        await running.more(5)
+
+
+async def test_a_server_of_a_cluster_that_dies_and_comes_back_is_waited_for(cluster: RealCluster) -> None:
+    async with cluster.bus() as bus, traffic(bus, *NAMES) as running:
+        node = cluster.nodes[cluster.owner(slots_of(cluster, "a")["a"])]
+        node.kill()
+        await anyio.sleep(0.1)
+        node.start()
+        await running.more(5)
+
+
+# --- a primary that changes ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stale", ["yes", "no"])
+async def test_a_server_that_is_made_a_replica_is_waited_for(process: RealServer, stale: str) -> None:
+    """READONLY, or MASTERDOWN where a replica does not read either; and UNBLOCKED."""
+    process.do("CONFIG", "SET", "replica-serve-stale-data", stale)
+    async with process.bus() as bus, traffic(bus, *NAMES) as running:
+        for _ in range(2):
+            process.do("REPLICAOF", "127.0.0.1", "1")  # of nobody, so that it loses nothing
+            before = running.count
+            await anyio.sleep(0.2)
+            assert running.count <= before + len(NAMES) * 3  # what was on its way
+            process.do("REPLICAOF", "NO", "ONE")
+            await running.more(5)
+
+
+async def test_what_a_failover_loses_is_told_and_the_rest_is_whole(sentinel: RealSentinel) -> None:
+    primary = sentinel.primary
+    (replica,) = (server for server in sentinel.servers.values() if server is not primary)
+    lane = Keys().lane("s", Lane.LLM)
+    async with sentinel.bus() as bus, anyio.create_task_group() as tasks:
+        session, outcomes = bus.session("s"), list[Exception]()
+
+        async def follow() -> None:
+            try:
+                async for _ in session.follow():
+                    pass
+            except LogRolledBack as error:
+                outcomes.append(error)
+
+        tasks.start_soon(follow)
+        await session.publish(said("a"), said("b"))
+        await eventually(lambda: replica.do("XLEN", lane) == 2)
+        replica.pause()
+        primary.do("CLIENT", "KILL", "TYPE", "replica")
+        await session.publish(said("c"), said("d"))
+        lost = (await session.head()).cursor
+        primary.kill()
+        replica.resume()
+        with pytest.raises(LogRolledBack) as caught:
+            await session.publish(said("e"), seconds=60)
+        assert (caught.value.seen, caught.value.found) == (4, 2)
+        assert (await session.publish(said("e"), said("f"), said("g"))).positions == (3, 4, 5)
+        await eventually(lambda: len(outcomes) == 1)
+        with pytest.raises(LogRolledBack):
+            await anext(session.read(after=lost))
+        assert await words(session) == ["a", "b", "e", "f", "g"]
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+async def test_a_primary_that_became_a_replica_is_left_though_its_links_live_on(
+    sentinel: RealSentinel, *, is_full: bool
+) -> None:
+    """READONLY, inside of a script too: all links to it are left, and the Sentinel is asked anew."""
+    (port, primary), (other_port, other) = sorted(
+        sentinel.servers.items(), key=lambda item: item[0] != sentinel.primary_port
+    )
+    async with sentinel.bus() as bus, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        await session.publish(said("a"))
+        lease = await session.acquire_lease("me", 60)
+        assert lease is not None
+        await eventually(lambda: other.do("HGET", Keys().head("s"), "epoch") == "1")
+        if is_full:
+            primary.do("CONFIG", "SET", "maxmemory", "1")
+        else:
+            primary.do("REPLICAOF", "127.0.0.1", "1")
+        tasks.start_soon(partial(session.publish, said("b"), seconds=60))
+        await anyio.sleep(0.1)  # it is being refused meanwhile
+        sentinel.ask("SENTINEL", "REMOVE", SERVICE)
+        other.do("REPLICAOF", "NO", "ONE")
+        sentinel.ask("SENTINEL", "MONITOR", SERVICE, "127.0.0.1", str(other_port), "1")
+        primary.do("REPLICAOF", "127.0.0.1", "1")
+        primary.do("CONFIG", "SET", "maxmemory", "0")
+        assert (await session.publish(said("c"), seconds=10)).position == 3
+        assert (await session.head()).position == 3  # by a link of the other one, or it would be 1
+        assert await session.renew_lease(lease, 60)
+        assert other.do("XLEN", Keys().lane("s", Lane.LLM)) == 3
+    assert port != other_port
+
+
+async def test_a_failover_under_load_loses_nothing_untold(sentinel: RealSentinel) -> None:
+    async with sentinel.bus() as bus, traffic(bus, *NAMES) as running:
+        before = sentinel.primary_port
+        assert sentinel.ask("SENTINEL", "FAILOVER", SERVICE) == "OK"
+        await eventually(lambda: sentinel.primary_port != before)
+        # The one before takes writes until the Sentinel tells it that it is none any more.
+        sentinel.servers[before].kill()
+        await running.more(5)
+    await assert_losses_are_told(sentinel, running)
+
+
+async def test_a_primary_that_dies_is_replaced(sentinel: RealSentinel) -> None:
+    async with sentinel.bus() as bus, traffic(bus, *NAMES) as running:
+        before = sentinel.primary_port
+        sentinel.primary.kill()
+        await eventually(lambda: sentinel.primary_port != before)
+        await running.more(5)
+    await assert_losses_are_told(sentinel, running)
+
+
+async def assert_losses_are_told(sentinel: RealSentinel, running: Traffic) -> None:
+    async with sentinel.bus() as bus:
+        for name, gone in (await running.lost(bus)).items():
+            assert "publisher" in running.told[name], gone
+        assert (await bus.session("new").publish(said("x"))).position == 1
+
+
+# --- a server that will not --------------------------------------------------------------------------------------
+
+
+async def test_a_server_that_reads_its_file_is_waited_for(process: RealServer) -> None:
+    """LOADING, to who was there before and to who comes now."""
+    process.options = ("--key-load-delay", "200")  # microseconds; it looks at its clients every 1,024 commands
+    async with process.bus() as bus, traffic(bus, *NAMES) as running:
+        await bus.session("long").publish(*[told("x")] * 8_000)
+        process.kill()
+        process.start(is_waiting=False)
+        await eventually(lambda: is_loading(process))
+        assert (await bus.session("long").head()).position == 8_000
+        process.kill()
+        process.start(is_waiting=False)
+        await eventually(lambda: is_loading(process))
+        async with process.bus() as other:
+            await other.session("d").publish(said("x"), seconds=60)
+        await running.more(5)
+
+
+def is_loading(server: RealServer) -> bool:
+    try:
+        return "loading:1" in str(server.do("INFO", "persistence"))
+    except OSError:
+        return False
+
+
+async def refuses(bus: Bus, code: str) -> None:
+    """Publishing is refused while it lasts: nothing is in the log of it, and what is there can be read."""
+    session = bus.session("refused")
+    before = await words(session)
+    with pytest.raises(Unavailable) as caught:
+        await session.publish(said("no"), seconds=0.3)
+    assert isinstance(caught.value, Unavailable)
+    with pytest.raises(Refused) as refused:
+        await session.acquire_lease("me", 60)
+    assert refused.value.code == code
+    assert await words(session) == before
+
+
+async def test_a_full_memory_is_waited_for_and_reading_goes_on(process: RealServer) -> None:
+    """OOM."""
+    async with process.bus() as bus, traffic(bus, *NAMES) as running:
+        process.do("CONFIG", "SET", "maxmemory", "1")
+        await refuses(bus, "OOM")
+        process.do("CONFIG", "SET", "maxmemory", "0")
+        await running.more(5)
+
+
+async def test_a_primary_with_too_few_replicas_is_waited_for(process: RealServer) -> None:
+    """NOREPLICAS."""
+    async with process.bus() as bus, traffic(bus, *NAMES) as running:
+        process.do("CONFIG", "SET", "min-replicas-to-write", "1")
+        await refuses(bus, "NOREPLICAS")
+        process.do("CONFIG", "SET", "min-replicas-to-write", "0")
+        await running.more(5)
+
+
+async def test_a_server_that_cannot_save_is_waited_for(process: RealServer) -> None:
+    """MISCONF."""
+    in_the_way = process.directory / "dump.rdb"
+    async with process.bus() as bus, traffic(bus, *NAMES) as running:
+        in_the_way.mkdir()
+        process.do("CONFIG", "SET", "save", "3600 1000000")
+        process.do("BGSAVE")
+        await eventually(lambda: "rdb_last_bgsave_status:err" in str(process.do("INFO", "persistence")))
+        await refuses(bus, "MISCONF")
+        in_the_way.rmdir()
+        process.do("BGSAVE")
+        await running.more(5)
+
+
+async def test_a_user_who_may_not_is_told_at_once(process: RealServer) -> None:
+    """NOAUTH, WRONGPASS, NOPERM."""
+    process.do("ACL", "SETUSER", "reader", "on", ">right", "~*", "+@all", "-info")
+    process.do("CONFIG", "SET", "requirepass", "right")
+    for login in ("", ":wrong@", "reader:right@"):
+        with pytest.raises(SetupError) as caught:
+            async with Bus.open(f"unix://{login}{process.socket}"):
+                pass
+        assert "right" not in str(caught.value)
+
+
+# --- workers -------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def serving(consumer: Consumer) -> AsyncGenerator[list[str], None]:
+    """The sessions whose bells a worker hears."""
+    heard: list[str] = []
+
+    async def serve() -> None:
+        async for work in consumer.work():
+            heard.append(work.session)
+            await consumer.ack(work)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(serve)
+        yield heard
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_group_that_was_destroyed_is_made_again_from_the_beginning(server: AnyServer) -> None:
+    """NOGROUP."""
+    async with server.bus() as bus, serving(bus.consumer("g", "c")) as heard:
+        await bus.session("a").publish(said("x"))
+        await eventually(lambda: heard == ["a"])
+        server.do("XGROUP", "DESTROY", Keys().index(Keys().bucket("a")), "g")
+        await eventually(lambda: heard == ["a", "a"])
+        await bus.session("a").publish(said("y"))
+        await eventually(lambda: heard == ["a", "a", "a"])
+
+
+async def test_a_worker_goes_on_where_a_slot_went(cluster: RealCluster) -> None:
+    """MOVED, to a blocked read of a group."""
+    async with cluster.bus() as bus, serving(bus.consumer("g", "c")) as heard:
+        await bus.session("a").publish(said("x"))
+        await eventually(lambda: heard == ["a"])
+        move = Move(cluster, slots_of(cluster, "a")["a"])
+        move.begin()
+        move.take(*move.rest())
+        move.end()
+        await bus.session("a").publish(said("y"))
+        await bus.session("b").publish(said("z"))
+        await eventually(lambda: sorted(heard) == ["a", "a", "b"])
