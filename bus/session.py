@@ -53,6 +53,7 @@ class Session:
         open_session: "Callable[[str], Session]",
         archive: Archive | None = None,
     ) -> None:
+        """`open_session` gives a session of the same bus by its id; it may be on another server."""
         self.id = check_session_id(session_id)
         self.media = media
         """where large media are, of all sessions; `resolve_media` looks up what messages refer to"""

@@ -62,12 +62,10 @@ def appended(lane: str, *fields: str) -> Plant:
 
     def plant(say: Talk) -> None:
         size = len(fields[3]) if len(fields) > 3 else 0
-        say("MULTI")
         say("XADD", lane, "8-0", *fields)
         say("HSET", HEAD, "position", "8")
         say("HINCRBY", HEAD, "bytes", str(size))
         say("HINCRBY", SESSIONS, ALL_BYTES, str(size))
-        say("EXEC")
 
     return plant
 
