@@ -202,27 +202,27 @@ async def test_a_session_that_is_closed_is_archived_too(server: RealServer, file
 # --- a log that went back ---------------------------------------------------------------------------------------------
 
 
-async def test_a_log_that_went_back_has_an_archive_that_went_back_too(server: RealServer, files: Path) -> None:
-    async with archiving(server, files) as bus:
+async def test_a_log_that_went_back_has_an_archive_that_went_back_too(process: RealServer, files: Path) -> None:
+    async with archiving(process, files) as bus:
         await fill(bus.session("s"), 10)
         await bus.session("s").archive()
-    server.kill()
-    shutil.copytree(server.directory / "appendonlydir", server.directory / "copy")
-    server.start()
-    async with archiving(server, files) as bus:
+    process.kill()
+    shutil.copytree(process.directory / "appendonlydir", process.directory / "copy")
+    process.start()
+    async with archiving(process, files) as bus:
         await bus.session("s").publish(*[said("lost")] * 5)
         assert (await bus.session("s").archive()).position == 15
-    server.kill()
-    shutil.rmtree(server.directory / "appendonlydir")
-    (server.directory / "copy").rename(server.directory / "appendonlydir")
-    server.start()
-    async with archiving(server, files) as bus:
+    process.kill()
+    shutil.rmtree(process.directory / "appendonlydir")
+    (process.directory / "copy").rename(process.directory / "appendonlydir")
+    process.start()
+    async with archiving(process, files) as bus:
         session = bus.session("s")
         await session.publish(*[said("new")] * 5)
         done = await session.archive()
         assert done.position == 15
         assert len(names(files)) == 3  # what was lost is in one that is in no chain any more
-        trim(server, 15)
+        trim(process, 15)
         assert [word(e) for e in await read(session)][10:] == ["new"] * 5
         assert await problems(session) == []
 
@@ -288,7 +288,7 @@ async def test_many_restarts_do_not_make_an_archive_another_one(server: RealServ
 
 @pytest.mark.usefixtures("small")
 async def test_a_server_that_dies_while_a_session_is_archived_loses_nothing_of_it(
-    server: RealServer, files: Path
+    process: RealServer, files: Path
 ) -> None:
     class Deadly(DirectoryArchive):
         puts = 0
@@ -297,14 +297,14 @@ async def test_a_server_that_dies_while_a_session_is_archived_loses_nothing_of_i
             await super().put_if_absent(name, data)
             self.puts += 1
             if self.puts == 2:
-                server.kill()
+                process.kill()
 
-    async with Bus.open(server.url, archive=Deadly(files)) as bus:
+    async with Bus.open(process.url, archive=Deadly(files)) as bus:
         session = bus.session("s")
         await fill(session, 120)
         with pytest.raises(Unavailable):
             await session.archive()
-        server.start()
+        process.start()
         assert (await session.head()).archived == 40
         done = await session.archive()
         assert (done.position, done.orphans) == (120, ())

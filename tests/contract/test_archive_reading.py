@@ -46,17 +46,17 @@ from tests.servers import RealServer, shortly
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("lanes", LANES)
 @pytest.mark.parametrize("trimmed", [1, 40, 41, 79, 99, 100])
-async def test_a_trimmed_log_reads_as_before(server: RealServer, files: Path, lanes: str, trimmed: int) -> None:
-    async with archiving(server, files) as bus:
+async def test_a_trimmed_log_reads_as_before(process: RealServer, files: Path, lanes: str, trimmed: int) -> None:
+    async with archiving(process, files) as bus:
         session = bus.session("s")
         await fill(session, 60)
-        server.kill()
-        server.start()
+        process.kill()
+        process.start()
         await fill(session, 40)
         await session.archive()
         wanted = LANES[lanes]
         before = [e async for e in session.read(lanes=wanted)]
-        trim(server, trimmed)
+        trim(process, trimmed)
         assert [e async for e in session.read(lanes=wanted)] == before
         for after in (0, 1, 39, 40, 41, 80, 98, 100):
             for until in (after, after + 1, 40, 41, 100, None):
@@ -89,11 +89,11 @@ async def test_following_from_the_beginning_goes_over_the_border(server: RealSer
         assert seen[: len(before)] == before
 
 
-async def test_a_follower_that_was_cut_off_reads_what_was_trimmed_meanwhile(server: RealServer, files: Path) -> None:
-    road = server.socket.with_name("road")  # a name of the server's socket that may be taken away
-    road.symlink_to(server.socket)
+async def test_a_follower_that_was_cut_off_reads_what_was_trimmed_meanwhile(process: RealServer, files: Path) -> None:
+    road = process.socket.with_name("road")  # a name of the server's socket that may be taken away
+    road.symlink_to(process.socket)
     store = DirectoryArchive(files)
-    async with proxy(road) as way, Bus.open(way.url, archive=store) as bus, archiving(server, files) as other:
+    async with proxy(road) as way, Bus.open(way.url, archive=store) as bus, archiving(process, files) as other:
         await fill(other.session("s"), 10)
         seen: list[int] = []
         async with shortly(), aclosing(bus.session("s").follow()) as following:
@@ -105,7 +105,7 @@ async def test_a_follower_that_was_cut_off_reads_what_was_trimmed_meanwhile(serv
                     await fill(other.session("s"), 20)
                     await other.session("s").archive()
                     await other.session("s").trim(before=30)
-                    road.symlink_to(server.socket)
+                    road.symlink_to(process.socket)
                 elif envelope.position == 10:
                     await other.session("s").publish(said("now the hub reads"))
                 elif envelope.position == 31:
@@ -205,15 +205,15 @@ async def test_a_stretch_that_was_trimmed_before_it_was_archived_is_told_for_eve
         assert await kinds(session) == ["hole"]
 
 
-async def test_publishing_goes_on_when_all_is_in_the_archive(server: RealServer, files: Path) -> None:
-    async with archiving(server, files) as bus:
+async def test_publishing_goes_on_when_all_is_in_the_archive(process: RealServer, files: Path) -> None:
+    async with archiving(process, files) as bus:
         session = bus.session("s")
         for n in range(1, 4):
             await fill(session, 10)
             await session.archive()
-            trim(server, n * 10)
-            server.kill()
-            server.start()
+            trim(process, n * 10)
+            process.kill()
+            process.start()
             assert_gap_free(await read(session))
         assert (await session.publish(said("more"))).positions == (31,)
         assert len(await read(session)) == 31

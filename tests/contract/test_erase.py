@@ -111,18 +111,18 @@ async def test_nothing_of_an_erased_session_is_left_on_the_server(server: RealSe
         assert sum(int(str(field or 0)) for field in fields) == counted
 
 
-async def test_the_servers_file_forgets_it_once_it_is_rewritten(server: RealServer) -> None:
-    server.do("CONFIG", "SET", "aof-use-rdb-preamble", "no")  # so that the file can be read
+async def test_the_servers_file_forgets_it_once_it_is_rewritten(process: RealServer) -> None:
+    process.do("CONFIG", "SET", "aof-use-rdb-preamble", "no")  # so that the file can be read
 
     def is_in_file() -> bool:
-        return any(CANARY.encode() in path.read_bytes() for path in server.directory.rglob("*") if path.is_file())
+        return any(CANARY.encode() in path.read_bytes() for path in process.directory.rglob("*") if path.is_file())
 
     def is_at_rest() -> bool:
-        info = str(server.do("INFO", "persistence"))
+        info = str(process.do("INFO", "persistence"))
         return "aof_rewrite_in_progress:0" in info and "aof_rewrite_scheduled:0" in info
 
-    async with server.bus() as bus:
-        await leave_traces(bus, server)
+    async with process.bus() as bus:
+        await leave_traces(bus, process)
         await bus.session("s").erase()
         assert is_in_file()
         await bus.session("s").erase(rewrite=True)
@@ -369,12 +369,12 @@ async def test_an_erasure_that_was_cut_off_anywhere_is_finished_by_the_next(serv
         assert steps > 8
 
 
-async def test_a_server_killed_in_the_middle_has_a_tombstone_or_all(server: RealServer) -> None:
-    async with server.bus() as bus:
+async def test_a_server_killed_in_the_middle_has_a_tombstone_or_all(process: RealServer) -> None:
+    async with process.bus() as bus:
         for round_ in range(3):
             name = f"s{round_}"
             session = bus.session(name)
-            await leave_traces(bus, server, name)
+            await leave_traces(bus, process, name)
             async with anyio.create_task_group() as tasks:
 
                 async def erase_if_it_can(session: Session = session) -> None:
@@ -384,15 +384,15 @@ async def test_a_server_killed_in_the_middle_has_a_tombstone_or_all(server: Real
                 tasks.start_soon(erase_if_it_can)
                 for _ in range(round_ * 3):
                     await checkpoint()
-                server.kill()
-                server.start()
+                process.kill()
+                process.start()
             if (await session.head()).is_erased:
                 assert isinstance(await session.try_publish(said("a")), SessionErased)
             else:
                 assert len(await read(session)) == 4
             await session.erase()
-            assert traces(server) == []
-            assert owned(server, name) == ["head"]
+            assert traces(process) == []
+            assert owned(process, name) == ["head"]
 
 
 async def test_nobody_brings_it_back_while_it_is_erased(server: RealServer) -> None:

@@ -474,15 +474,15 @@ async def test_a_fork_cut_short_leaves_a_promise_that_the_next_try_uses(
         assert pins(server, "p") == {"f:c": "0"}
 
 
-async def test_a_fork_survives_a_restart_of_the_server(server: RealServer) -> None:
-    async with server.bus() as bus:
+async def test_a_fork_survives_a_restart_of_the_server(process: RealServer) -> None:
+    async with process.bus() as bus:
         await fill(bus.session("p"), "abc")
         child = await bus.session("p").fork(2, id="c")
         await fill(child, "x")
-        server.kill()
-        server.start()
+        process.kill()
+        process.start()
         await fill(child, "y")
         assert await text(child) == "abxy"
         assert [i.start for i in (await child.head()).incarnations] == [0, 2, 3]
-    async with Bus.open(server.url) as bus:
+    async with Bus.open(process.url) as bus:
         assert await text(bus.session("c")) == "abxy"

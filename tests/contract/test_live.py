@@ -111,8 +111,8 @@ async def test_deltas_are_numbered_from_one_below_the_newest_position(server: Re
         tasks.cancel_scope.cancel()
 
 
-async def test_a_piece_whose_answer_was_lost_is_shown_once(server: RealServer) -> None:
-    async with proxy(server.socket) as way, Bus.open(way.url) as bus, server.bus() as other:
+async def test_a_piece_whose_answer_was_lost_is_shown_once(process: RealServer) -> None:
+    async with proxy(process.socket) as way, Bus.open(way.url) as bus, process.bus() as other:
         session = bus.session("s")
         await session.publish(said("q"))
         words = [f"{number} " for number in range(12)]
@@ -194,21 +194,21 @@ async def test_what_is_no_piece_is_refused_before_anything_is_shown(server: Real
 
 
 async def test_a_preview_gives_up_on_a_server_that_does_not_answer_and_goes_on_with_one_that_does(
-    server: RealServer,
+    process: RealServer,
 ) -> None:
-    async with server.bus() as bus, anyio.create_task_group() as tasks:
+    async with process.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("q"))
-        server.pause()
+        process.pause()
         with pytest.raises(Unavailable):
             await session.preview(of("gone", "x"), seconds=0.05)
         tasks.start_soon(partial(session.preview, of("m", "one "), seconds=60))
         tasks.start_soon(partial(session.preview, of("m", "two"), seconds=60))
         await anyio.wait_all_tasks_blocked()
-        server.resume()
-        server.kill()
-        server.start()
-    async with server.bus() as bus:
+        process.resume()
+        process.kill()
+        process.start()
+    async with process.bus() as bus:
         assert (await open_texts(bus.session("s")))["m"] == ["one two"]
 
 
@@ -484,7 +484,7 @@ async def test_an_entry_is_not_lost_between_many_pieces(
     async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
         ours, theirs = bus.session("s"), other.session("s")
         follower = Follower(ours, live=True).start(tasks)
-        await eventually(lambda: "s" in bus._hub.followed)  # pyright: ignore[reportPrivateUsage]  # it shows nowhere else
+        await eventually(lambda: "s" in bus._shards.of("s").hub.followed)  # pyright: ignore[reportPrivateUsage]  # it shows nowhere else
         for n in range(60):
             await theirs.publish(told(str(n)))
             await theirs.preview(*[piece(f"{n}.{k}") for k in range(150 if n == 30 else 3)])

@@ -106,23 +106,23 @@ async def test_a_trim_takes_both_lanes_and_the_bytes_go_down_by_what_was_removed
         await assert_sound(bus, server, "s", "t")
 
 
-async def test_all_may_go_and_positions_go_on_also_after_a_restart(server: RealServer) -> None:
-    async with server.bus() as bus:
+async def test_all_may_go_and_positions_go_on_also_after_a_restart(process: RealServer) -> None:
+    async with process.bus() as bus:
         session = bus.session("s")
         await fill(session, 5)
         assert (await session.trim(10**30)).first_kept == 6  # never beyond the end
         assert (await session.head()).size_bytes == 0
         assert (await session.publish(said("a"), told("b"))).positions == (6, 7)
         assert (await session.trim(8)).entries == 2
-        server.kill()
-        server.start()
-        server.do("BGREWRITEAOF")
-        await eventually(lambda: "aof_rewrite_in_progress:0" in str(server.do("INFO", "persistence")))
-        server.kill()
-        server.start()
+        process.kill()
+        process.start()
+        process.do("BGREWRITEAOF")
+        await eventually(lambda: "aof_rewrite_in_progress:0" in str(process.do("INFO", "persistence")))
+        process.kill()
+        process.start()
         assert (await session.publish(said("c"), told("d"))).positions == (8, 9)
         assert await rest(session, Cursor(7)) == ["c", "d"]
-        await assert_sound(bus, server, "s")
+        await assert_sound(bus, process, "s")
 
 
 async def test_an_empty_session_has_nothing_to_trim(server: RealServer) -> None:
@@ -517,7 +517,7 @@ async def test_what_was_trimmed_of_a_lane_that_nobody_here_follows_disturbs_nobo
         tasks.cancel_scope.cancel()
 
 
-async def test_a_hub_that_is_behind_tells_its_followers(server: RealServer) -> None:
+async def test_a_hub_that_is_behind_tells_its_followers(process: RealServer) -> None:
     caught: list[CursorTrimmed] = []
     joined = anyio.Event()
 
@@ -528,13 +528,13 @@ async def test_a_hub_that_is_behind_tells_its_followers(server: RealServer) -> N
         except CursorTrimmed as error:
             caught.append(error)
 
-    async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
+    async with process.bus() as bus, process.bus() as other, anyio.create_task_group() as tasks:
         session = other.session("s")
         await fill(session, 4)
         tasks.start_soon(follow, bus.session("s"))
         await joined.wait()
         # Published and trimmed in one step, before any reader can have seen it.
-        with server.talk() as say:
+        with process.talk() as say:
             say("MULTI")
             say("XADD", Keys().lane("s", Lane.LLM), "5-0", "h", "1 1 x", "m", '{"role":"user","content":"c"}')
             say("XTRIM", Keys().lane("s", Lane.LLM), "MAXLEN", "0")
@@ -599,8 +599,8 @@ async def test_a_step_whose_answer_was_lost_is_not_done_twice(valkey: RealServer
         await assert_sound(bus, valkey, "s")
 
 
-async def test_a_server_killed_in_the_middle_has_trimmed_less(server: RealServer) -> None:
-    async with server.bus() as bus:
+async def test_a_server_killed_in_the_middle_has_trimmed_less(process: RealServer) -> None:
+    async with process.bus() as bus:
         session = bus.session("s")
         await fill(session, 6_000)
         await session.save_checkpoint("r", START)
@@ -615,14 +615,14 @@ async def test_a_server_killed_in_the_middle_has_trimmed_less(server: RealServer
                 tasks.start_soon(trim_if_it_can)
                 while (await session.head()).trimmed == trimmed < 5_899:
                     await checkpoint()
-                server.kill()
+                process.kill()
                 if round_ % 2:
                     tasks.cancel_scope.cancel()
-                server.start()
-            await assert_sound(bus, server, "s")
+                process.start()
+            await assert_sound(bus, process, "s")
         await session.trim(5_900, force=True)
         assert (await session.head()).first_kept == 5_900
-        await assert_sound(bus, server, "s")
+        await assert_sound(bus, process, "s")
 
 
 async def test_a_full_server_can_be_trimmed(server: RealServer) -> None:
