@@ -12,7 +12,7 @@ import pytest
 from bus import ALL_LANES, ArchiveProblem, Bus, DirectoryArchive, Envelope, Lane, Session
 from bus.archive import Archive, writing
 from bus.archive.names import SegmentName, file_of, folder_of
-from bus.connection import LinkPool, Server
+from bus.connection import topology_at
 from bus.keys import Keys
 from bus.log import Log
 from tests.contract.said import said, told
@@ -58,7 +58,7 @@ def archiving(server: RealServer, files: Path) -> AbstractAsyncContextManager[Bu
 @asynccontextmanager
 async def archive_on(server: RealServer, files: Path) -> AsyncGenerator[Archive, None]:
     """The archive without its bus."""
-    pool = LinkPool(Server(server.url))
+    pool = topology_at(server.url).pool()
     try:
         yield Archive(Log(pool, Keys()), DirectoryArchive(files), "lanebus")
     finally:

@@ -144,7 +144,7 @@ async def test_trimming_while_somebody_reads_is_not_seen(server: RealServer, fil
 
 @pytest.mark.parametrize("lanes", LANES)
 async def test_a_trim_between_the_head_and_the_page_is_not_passed_over(
-    server: RealServer, files: Path, lanes: str, monkeypatch: pytest.MonkeyPatch
+    process: RealServer, files: Path, lanes: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = LinkPool.call_many
 
@@ -155,16 +155,16 @@ async def test_a_trim_between_the_head_and_the_page_is_not_passed_over(
         if len(commands) < 3:
             return await whole(self, commands, more_seconds=more_seconds)
         head = await whole(self, commands[:1])
-        trim(server, 7)
+        trim(process, 7)
         return head + await whole(self, commands[1:])
 
-    async with archiving(server, files) as bus, server.bus() as other:
+    async with archiving(process, files) as bus, process.bus() as other:
         await fill(bus.session("s"), 10)
         await bus.session("s").archive()
         before = [e async for e in bus.session("s").read(lanes=LANES[lanes])]
         monkeypatch.setattr(LinkPool, "call_many", interrupted)
         assert [e async for e in bus.session("s").read(lanes=LANES[lanes])] == before
-        server.do("HDEL", Keys().head("s"), "trimmed")
+        process.do("HDEL", Keys().head("s"), "trimmed")
         with pytest.raises(CursorTrimmed):
             _ = [e async for e in other.session("s").read(lanes=LANES[lanes])]
 

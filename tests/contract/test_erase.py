@@ -29,7 +29,7 @@ from bus import (
     UserMessage,
     hub,
 )
-from bus.connection import Argument, LinkPool, Reply, Server
+from bus.connection import Argument, Reply, topology_at
 from bus.erasure import erase
 from bus.keys import Keys
 from bus.log import Log, Script
@@ -315,7 +315,7 @@ async def test_media_that_only_archived_entries_name_go_too(valkey: RealServer) 
     async with valkey.bus() as bus:
         first, second = [await bus.media.put_if_absent(data) for data in (b"1", b"2")]
         await bus.session("t").publish(said("x"))
-        pool, archive = LinkPool(Server(valkey.url)), Archive()
+        pool, archive = topology_at(valkey.url).pool(), Archive()
         gone = await erase(Log(pool, Keys()), "s", media=bus.media, archive=archive)
         await pool.close()
         assert (gone.media, archive.erased) == ((first,), ["s"])
@@ -328,7 +328,7 @@ class Ends(Log):
     """A log that cannot be reached any more after so many steps."""
 
     def __init__(self, server: RealServer, steps: int) -> None:
-        self.pool = LinkPool(Server(server.url))
+        self.pool = topology_at(server.url).pool()
         super().__init__(self.pool, Keys())
         self.steps, self.is_over = steps, False
 

@@ -27,7 +27,7 @@ from bus import (
     TrimRefused,
     Unavailable,
 )
-from bus.connection import Argument, LinkPool, Reply, Server
+from bus.connection import Argument, LinkPool, Pool, Reply, Server, topology_at
 from bus.errors import Refused
 from bus.keys import Keys
 from bus.log import Log, Script
@@ -52,9 +52,9 @@ async def fill(session: Session, count: int, *, wake: bool | None = False) -> No
 
 
 @asynccontextmanager
-async def pool_of(server: RealServer) -> AsyncGenerator[LinkPool, None]:
+async def pool_of(server: RealServer) -> AsyncGenerator[Pool, None]:
     """Links of its own, for a log that does what a test needs."""
-    pool = LinkPool(Server(server.url))
+    pool = topology_at(server.url).pool()
     try:
         yield pool
     finally:
