@@ -16,6 +16,7 @@ from pathlib import Path
 import anyio
 
 from bench.codec import decoding, encoding, there_and_back
+from bench.following import many_followers, many_sessions_followed
 from bench.forking import SHARED, forking
 from bench.material import take
 from bench.plain import Plain
@@ -63,6 +64,10 @@ async def main(policy: str) -> None:
         print(f"fork of a session of {SHARED:,} entries, goal ≤ 5 ms: {_ms(await forking(bus))}")
     for form, taken in requests(messages).items():
         print(f"{form} of a warm context of {CONTEXT} messages, goal < 5 ms: {_ms(taken)}")
+    for following in (many_sessions_followed, many_followers):
+        async with _fresh(policy) as (bus, _, data_dir), Bus.open(data_dir=data_dir) as other:
+            for what, figure in await following(bus, other, messages):
+                print(f"{what}: {figure.low:.2f} / {figure.middle:.2f} / {figure.high:.2f}")
 
 
 async def sizes(policy: str, plot: Path | None) -> None:

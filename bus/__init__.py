@@ -37,6 +37,7 @@ from bus.errors import (
     OutcomeUnknown,
     OverLimit,
     ParentErased,
+    PreviewFull,
     SessionClosed,
     SessionErased,
     SessionExists,
@@ -50,6 +51,7 @@ from bus.errors import (
 )
 from bus.head import Incarnation, Origin, SessionHead
 from bus.limits import Limits
+from bus.live import OpenMessage
 from bus.log import Checkpoint, Lease
 from bus.media import (
     DirectoryMedia,
@@ -98,6 +100,7 @@ from bus.messages.message import (
 from bus.messages.reading import AgentMessage, Publishable, read_message
 from bus.messages.turn import TurnId
 from bus.messages.usage import Cost, Rates, Usage
+from bus.notice import Notice
 from bus.receipt import Outcome, Receipt
 from bus.retention import Trimmed
 from bus.session import ALL_LANES, Session, new_session_id
@@ -136,6 +139,8 @@ __all__ = (
     "Envelope",
     "Incarnation",
     "Lane",
+    "Notice",
+    "OpenMessage",
     "Origin",
     "SessionHead",
     "Unreadable",
@@ -200,6 +205,7 @@ __all__ = (
     "NoSuchPosition",
     "OutcomeUnknown",
     "OverLimit",
+    "PreviewFull",
     "ParentErased",
     "SessionClosed",
     "SessionErased",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Self, cast
 from warnings import warn
 
@@ -74,13 +75,14 @@ class Bus:
         self._archive = Archive(self._log, archive, keys.namespace) if archive is not None else None
         self.inspector = Inspector(pool, keys, self._archive)
         """looks at what is stored as it is; nobody needs it to publish or to read"""
+        producer = token_urlsafe(9)
+        self._live = Live(self._log, producer)
 
         def publisher(route: Route) -> Publisher:
             offload = Offload(media, inline_limit_bytes)
-            return Publisher(route, keys, self._log, offload, limits=limits, quota=quota)
+            return Publisher(route, keys, self._log, offload, producer=producer, limits=limits, quota=quota)
 
         self._shards = Shards(topology, keys, publisher, lambda route: Hub(route, keys, self._log))
-        self._lives: dict[str, Live] = {}
 
     @classmethod
     @asynccontextmanager
@@ -147,7 +149,7 @@ class Bus:
                 finally:
                     with anyio.CancelScope(shield=True):
                         await bus._shards.drain(CLOSE_SECONDS)
-                    tasks.cancel_scope.cancel()
+                    bus._shards.stop()
             if failure is not None:
                 raise failure
 
@@ -159,14 +161,15 @@ class Bus:
             Closed: the bus is closed.
         """
         shard = self._shards.of(check_session_id(session_id))
-        producer = shard.publisher.producer
         return Session(
             session_id,
-            *(self._log, shard.publisher, shard.hub),
-            live=self._lives.setdefault(producer, Live(self._log, producer)),
+            self._log,
+            shard.publisher,
+            shard.hub,
+            live=self._live,
             media=self.media,
-            another=self.session,
             archive=self._archive,
+            open_session=self.session,
         )
 
     async def sessions(self) -> list[SessionHead]:

@@ -1,7 +1,8 @@
 """Links for short calls to a whole cluster: each command goes to the server that holds its key."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
 from functools import partial
 
 import anyio
@@ -10,7 +11,7 @@ from bus.cluster import Cluster, NodeRoute
 from bus.errors import BusError, Closed, Refused, Unavailable
 from bus.links import Argument, Link, Reply
 from bus.place import Server
-from bus.pool import LinkPool, Pool, is_settled, pauses
+from bus.pool import LinkPool, is_settled, pauses
 from bus.slots import key_of, slot_of
 
 __all__ = ("ClusterPool",)
@@ -55,9 +56,12 @@ class ClusterPool:
         """See `Pool`."""
         return [await self._pool(server).call(*command) for server in await self._cluster.primaries()]
 
-    async def nodes(self) -> Sequence[Pool]:
+    async def scan(self, match: str) -> AsyncGenerator[list[bytes], None]:
         """See `Pool`."""
-        return [self._pool(server) for server in await self._cluster.primaries()]
+        for server in await self._cluster.primaries():
+            async with aclosing(self._pool(server).scan(match)) as pages:
+                async for page in pages:
+                    yield page
 
     async def close(self) -> None:
         """See `Pool`."""

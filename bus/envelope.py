@@ -65,7 +65,8 @@ class Unreadable(NamedTuple):
 
 
 class Envelope(NamedTuple):
-    """What was said, and where. A live delta stands below the newest position and has a `delta` of 1 or more."""
+    """What was said, and where. A live delta stands below the newest position and has a `delta` of 1 or more, but for a
+    snapshot, which is told again at the place where its follower joins."""
 
     session: str
     position: int

@@ -78,7 +78,7 @@ async def erase(
     await log.call("UNLINK", keys.checkpoints(session))  # it names the projections, so it goes behind them
     await _leave_parent(log, session)
     if rewrite:
-        await log.call("BGREWRITEAOF")
+        await log.call_each("BGREWRITEAOF")
     return Erased(gone)
 
 

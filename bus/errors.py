@@ -244,7 +244,7 @@ class NoMediaStore(SetupError):
 
 
 class NoArchive(SetupError):
-    """A session is to be archived, and the bus was opened without an archive."""
+    """A session is to be archived, or its archive to be erased, and the bus was opened without an archive."""
 
     def __init__(self, session: str) -> None:
         super().__init__(f"session {session!r}: the bus was opened without an archive store")
@@ -345,19 +345,6 @@ class NoSuchPosition(StreamError):
         self.session, self.position, self.last = session, position, last
 
 
-class ParentErased(StreamError):
-    """A fork cannot be read before its own first entry: the session that had what they shared was erased.
-
-    Fields: `session`, the fork; `parent`, what was erased; `first_kept`, the first position that can still be read.
-    """
-
-    def __init__(self, session: str, parent: str, first_kept: int) -> None:
-        super().__init__(
-            f"session {session!r} shares entries with {parent!r}, which was erased; first left: {first_kept}"
-        )
-        self.session, self.parent, self.first_kept = session, parent, first_kept
-
-
 class OverLimit(StreamError):
     """A session, or all sessions of a namespace, hold as many bytes as they may.
 
@@ -414,6 +401,15 @@ class CursorTrimmed(StreamError):
     def __init__(self, session: str, cursor: str, first_kept: int) -> None:
         super().__init__(f"session {session!r}: entries after {cursor} were trimmed, first kept: {first_kept}")
         self.session, self.cursor, self.first_kept = session, cursor, first_kept
+
+
+class ParentErased(CursorTrimmed):
+    """What a fork shares cannot be read any more: the session that held it, `parent`, was erased by force."""
+
+    def __init__(self, session: str, cursor: str, first_kept: int, parent: str) -> None:
+        super().__init__(session, cursor, first_kept)
+        self.args = (f"session {session!r} shares entries with {parent!r}, which was erased; first left: {first_kept}",)
+        self.parent = parent
 
 
 class TrimRefused(StreamError):

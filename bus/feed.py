@@ -1,88 +1,52 @@
-"""What the hub knows of one followed session, and what each of its followers still has to be told."""
+"""What the hub knows of one followed session, and for whom it reads it."""
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
+from collections import Counter
 from typing import TYPE_CHECKING
 
-from bus.envelope import Cursor, Envelope
 from bus.messages.lanes import Lane
+from bus.notice import Notice
+from bus.selection import Selection
+from bus.subscription import Interest, Sized, Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from bus.envelope import Cursor
     from bus.errors import BusError
     from bus.head import SessionHead
     from bus.keys import Keys
 
-__all__ = ("Feed", "Question", "Subscription")
-
-BUFFER_LIMIT = 2_000
-"""Envelopes that wait for a slow subscriber; beyond it the subscriber reads them from the log again."""
+__all__ = ("Feed", "Question")
 
 _LAST = 2**64 - 1
-
-
-class Subscription:
-    """One follower's place in the hub: what came since it joined, until it is closed."""
-
-    def __init__(self, feed: Feed, lanes: frozenset[Lane], *, live: bool) -> None:
-        self._feed, self.lanes, self.live = feed, lanes, live
-        self.start = feed.cursor
-        """everything after it comes here, everything up to it is in the log already"""
-        self.live_start = feed.live or self.start
-        """live deltas after it come here"""
-        self.fell_behind = False
-        self._buffer: deque[Envelope] = deque()
-        self._error: BusError | None = None
-        self._news = asyncio.Event()
-
-    async def take(self) -> list[Envelope]:
-        """What has come, in order; waits until there is something. Empty only if `fell_behind`.
-
-        Raises:
-            LogRolledBack, CursorTrimmed, SessionErased, Closed: following cannot go on.
-        """
-        await self._news.wait()
-        self._news.clear()
-        if self._error is not None:
-            raise self._error
-        taken = list(self._buffer)
-        self._buffer.clear()
-        return taken
-
-    def close(self) -> None:
-        """Leave the hub."""
-        self._feed.leave(self)
-
-    def offer(self, envelopes: Sequence[Envelope]) -> None:
-        """Hand over what this follower asked for; too much is dropped at once, as the log has it."""
-        wanted = [e for e in envelopes if (self.live if e.delta else e.lane in self.lanes)]
-        if not wanted or self.fell_behind:
-            return
-        self._buffer.extend(wanted)
-        if len(self._buffer) > BUFFER_LIMIT:
-            self.fell_behind = True
-            self._buffer.clear()
-        self._news.set()
-
-    def fail(self, error: BusError) -> None:
-        """End the following with an error."""
-        self._error = error
-        self._news.set()
 
 
 class Feed:
     """One followed session: how far the hub has read, and for whom."""
 
-    def __init__(self, head: SessionHead, forget: Callable[[Feed], None]) -> None:
-        """`forget` is called once nobody follows here any more."""
-        self.session, self.cursor, self._forget = head.session, head.cursor, forget
+    def __init__(
+        self, head: SessionHead, keys: Keys, *, forget: Callable[[Feed], None], changed: Callable[[Feed], None]
+    ) -> None:
+        """`changed` is called when other things are to be read than before, `forget` once nobody follows here."""
+        self.session, self.cursor = head.session, head.cursor
+        self.bucket = keys.bucket(head.session)
+        self.names = {lane: keys.lane(head.session, lane) for lane in Lane}
+        self.live_name = keys.live(head.session)
         self.live: Cursor | None = None
-        self.subscriptions: set[Subscription] = set()
+        """the last live delta that was read; None if nobody here wants them"""
+        self.is_closed = head.is_closed
+        """the session was closed with the last entry that was read"""
+        self.subscriptions: dict[Subscription, None] = {}
         self.lanes: tuple[Lane, ...] = ()
-        self.is_dirty = True
+        self.selection = Selection(frozenset())
+        """what anybody here wants, and perhaps more"""
+        self.counted = head.position
+        """All up to here is in the streams, if they are asked from now on: where one lane is read the other may have
+        taken what is between, and trimming that is no loss"""
+        self._forget, self._changed = forget, changed
+        self._interests: Counter[Interest] = Counter()
 
     @property
     def position(self) -> int:
@@ -94,23 +58,58 @@ class Feed:
         """The id of the last live delta that the hub has read."""
         return (self.live or self.cursor).id
 
-    def join(self, lanes: frozenset[Lane], *, live: bool) -> Subscription:
-        if live and self.live is None:
+    def join(self, interest: Interest, buffer_bytes: int, goal: int) -> Subscription:
+        """A new follower, who has caught up once position `goal` was read."""
+        if goal > self.position:
+            self.counted = max(self.counted, goal)
+            self._changed(self)
+        if interest.live and self.live is None:
             self.live = self.cursor
-        subscription = Subscription(self, lanes, live=live)
-        self.subscriptions.add(subscription)
-        self._count()
+        subscription = Subscription(
+            interest,
+            buffer_bytes,
+            goal,
+            start=self.cursor,
+            live_start=self.live or self.cursor,
+            is_closed=self.is_closed,
+            leave=self._leave,
+        )
+        self.subscriptions[subscription] = None
+        self._interests[interest] += 1
+        if self._interests[interest] == 1:
+            self._count()
         return subscription
 
-    def leave(self, subscription: Subscription) -> None:
-        self.subscriptions.discard(subscription)
-        self._count()
+    def _leave(self, subscription: Subscription) -> None:
+        if subscription not in self.subscriptions:
+            return
+        del self.subscriptions[subscription]
+        self._interests[subscription.interest] -= 1
         if not self.subscriptions:
             self._forget(self)
+        elif not self._interests[subscription.interest]:
+            del self._interests[subscription.interest]
+            self._count()
 
-    def offer(self, envelopes: Sequence[Envelope]) -> None:
-        for subscription in tuple(self.subscriptions):
-            subscription.offer(envelopes)
+    def advance(self, sized: Sequence[Sized], head: SessionHead, end: int, live: Cursor | None) -> None:
+        """Hand out what was read up to position `end`, and up to the last live delta, if there was one.
+
+        Args:
+            head: read behind it.
+        """
+        before, was_closed, has_moved = self.cursor, self.is_closed, end > self.position
+        if has_moved:
+            self.cursor = head.cursor_at(end)
+        self.live = live or self.live
+        self.counted = head.position
+        self.is_closed = head.is_closed and head.position == end
+        if was_closed and (has_moved or not self.is_closed):
+            self._tell(Notice("reopened", before))
+        if sized or has_moved:
+            for subscription in tuple(self.subscriptions):
+                subscription.offer(sized, self.cursor)
+        if self.is_closed and (has_moved or not was_closed):
+            self._tell(Notice("closed", self.cursor))
 
     def fail(self, error: BusError) -> None:
         """End all following here; who follows from now on begins with a feed of its own."""
@@ -122,19 +121,37 @@ class Feed:
         """Whether the log is still the one that was read here."""
         return not head.is_erased and head.holds(self.cursor)
 
+    def falls_short_of(self, head: SessionHead) -> bool:
+        """Whether the lane read here was left behind by the one that is not; the next read of it takes it on."""
+        if len(self.lanes) == len(Lane) or head.position <= self.position:
+            return False
+        self.counted = max(self.counted, head.position)
+        return True
+
+    def _tell(self, notice: Notice) -> None:
+        for subscription in tuple(self.subscriptions):
+            if subscription.interest.state:
+                subscription.tell(notice)
+
     def _count(self) -> None:
-        wanted = {lane for subscription in self.subscriptions for lane in subscription.lanes}
-        self.lanes = tuple(lane for lane in Lane if lane in wanted)
-        if not any(subscription.live for subscription in self.subscriptions):
+        interests = tuple(self._interests)
+        self.selection = Selection.union(interest.selection for interest in interests)
+        lanes = {*self.selection.lanes}
+        if any(interest.state for interest in interests):
+            lanes.add(Lane.EXTENSION)  # where closing leaves its note, which wakes the reader
+        self.lanes = tuple(lane for lane in Lane if lane in lanes)
+        if not any(interest.live for interest in interests):
             self.live = None
+        self._changed(self)
 
 
 class Question:
     """What is asked for one session in one turn; who joins meanwhile is not answered by it."""
 
-    def __init__(self, feed: Feed, keys: Keys) -> None:
-        self.feed, self.lanes, self.live = feed, feed.lanes, feed.live
+    def __init__(self, feed: Feed) -> None:
+        self.feed, self.lanes, self.live, self.counted = feed, feed.lanes, feed.live, feed.counted
         # From the end of the position: what a foreign client put below it, as `<position>-7`, would come for ever.
-        self.streams = [(keys.lane(feed.session, lane), f"{feed.position}-{_LAST}") for lane in feed.lanes]
+        place = f"{feed.position}-{_LAST}"
+        self.streams = [(feed.names[lane], place) for lane in feed.lanes]
         if feed.live is not None:
-            self.streams.append((keys.live(feed.session), feed.live_id))
+            self.streams.append((feed.live_name, feed.live_id))

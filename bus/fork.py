@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from bus.envelope import Cursor
 from bus.errors import LogRolledBack, ParentErased, SessionErased, SessionExists
 
 if TYPE_CHECKING:
-    from bus.envelope import Cursor
     from bus.head import SessionHead
     from bus.log import Log
 
@@ -58,15 +58,18 @@ class Part(NamedTuple):
         """The holder's head under the fork's name: as far as this part goes, it is the fork's log."""
         return holder._replace(session=self.head.session, incarnations=self.head.incarnations)
 
-    def require(self, holder: SessionHead) -> None:
+    def require(self, holder: SessionHead, after: int) -> None:
         """Look whether the session still holds what was forked.
+
+        Args:
+            after: the last position that the reader has.
 
         Raises:
             ParentErased: it was erased.
             LogRolledBack: it lost its end before the fork, and may have grown again to another one.
         """
         if holder.is_erased:
-            raise ParentErased(self.head.session, self.holder, self.last + 1)
+            raise ParentErased(self.head.session, str(Cursor(after)), self.last + 1, self.holder)
         if not holder.still_holds(self.end):
             raise LogRolledBack(self.head.session, self.end.position, holder.agreed(self.end))
 
@@ -85,7 +88,7 @@ async def lineage(log: Log, head: SessionHead, after: int, until: int) -> list[P
         child = await log.head(child.origin.session)
         part = Part(head, child.session, head.cursor_at(min(until, last)), last)
         if child.is_erased:
-            part.require(child)
+            part.require(child, after)
         if child.own_start.position < part.end.position:
             parts.append(part)
     return parts[::-1]

@@ -1,8 +1,12 @@
 """One reader for a whole process: it blocks on what anybody here follows, decodes once and hands out in memory.
 
-While few sessions are followed it blocks on their own streams, which is one round trip less; beyond that on the index
-streams of their buckets, and then fetches just the sessions that changed. A subscriber joins at the reader's present
-place and reads what is before it from the log, so history and live come from the same cursor and nothing is between.
+While few sessions are followed it blocks on their own streams, which is one round trip less; beyond that on the bells
+of their buckets, and then fetches just the sessions that changed. A subscriber joins at the reader's present place and
+reads what is before it from the log, so history and live come from the same cursor and nothing is between.
+
+That a log lost its end is told with the next entry of its session, and on a link that comes back before anything else.
+A quiet session under a link that stayed whole is looked at in a round over all that are followed, `LOOK_AT` of them
+each `BLOCK_MS`: within 5 seconds where there are up to two thousand, within half a minute where there are ten thousand.
 """
 
 from __future__ import annotations
@@ -17,12 +21,15 @@ import anyio
 from bus.codec import Entry, decode_delta
 from bus.envelope import Cursor
 from bus.errors import Closed, CursorTrimmed, LogRolledBack, Refused, SessionErased, Unavailable
-from bus.feed import Feed, Question, Subscription
+from bus.feed import Feed, Question
+from bus.feeds import Feeds
 from bus.head import SessionHead, answered, head_command, read_head
+from bus.heads import BATCH, Heads
 from bus.keys import Keys
 from bus.log import Log
 from bus.messages.lanes import Lane
-from bus.reader import SAFE_PAGE, find_hole, merge, position_of
+from bus.reader import SAFE_PAGE, cut, find_hole, has_all, merge, position_of
+from bus.subscription import BUFFER_BYTES, Interest, Sized, Subscription
 
 if TYPE_CHECKING:
     from bus.connection import Argument, Link, Reply, Route
@@ -35,6 +42,15 @@ DIRECT_LIMIT = 32
 BLOCK_MS = 5_000
 """A blocked read comes back at least this often, to see whether the log went backwards."""
 
+BELL_PAGE = 1_000
+"""Pointers of one bell in one reply; no bell is trimmed to fewer."""
+
+FETCH_AT_ONCE = 100
+"""Sessions read in one round trip."""
+
+LOOK_AT = 2_000
+"""Sessions that are looked at each `BLOCK_MS`. Ten thousand at once held everything else up for a fifth of a second."""
+
 SILENCE_SECONDS = 3.0
 """How much longer than it should block a read may take before its link counts as dead."""
 
@@ -44,8 +60,8 @@ class Hub:
 
     def __init__(self, route: Route, keys: Keys, log: Log) -> None:
         self._route, self._keys, self._log = route, keys, log
-        self._feeds: dict[str, Feed] = {}
-        self._index: dict[int, str] = {}
+        self._feeds, self._heads = Feeds(keys), Heads(log)
+        self._bells: dict[str, str] = {}
         self._changed = asyncio.Event()
         self._turned = asyncio.Event()
         self._client_id: int | None = None
@@ -55,10 +71,10 @@ class Hub:
     @property
     def followed(self) -> dict[str, int]:
         """Each session that is followed, with how many do; who has left is not counted."""
-        return {session: len(feed.subscriptions) for session, feed in self._feeds.items()}
+        return {feed.session: len(feed.subscriptions) for feed in self._feeds.all}
 
-    async def subscribe(self, session: str, lanes: frozenset[Lane], *, live: bool) -> Subscription:
-        """Join the hub at its present place in a session.
+    async def subscribe(self, session: str, interest: Interest, buffer_bytes: int = BUFFER_BYTES) -> Subscription:
+        """Join the hub at its present place in a session. Cancelled, it leaves nothing.
 
         Raises:
             SessionErased: there is nothing to follow any more.
@@ -67,31 +83,28 @@ class Hub:
         """
         if self._is_closed:
             raise Closed("bus")
-        if session not in self._feeds:
-            head = await self._log.head(session)
+        feed, goal = self._feeds.get(session), 0
+        if feed is None or interest.state:  # the reader may be behind what this very process has published
+            head = await self._heads.of(session)
             if head.is_erased:
                 raise SessionErased(session)
             if self._is_closed:
                 raise Closed("bus")
-            self._feeds.setdefault(session, Feed(head, self._forget))
-        subscription = self._feeds[session].join(lanes, live=live)
+            feed, goal = self._feeds.get(session) or self._feeds.add(head), head.position
+        subscription = feed.join(interest, buffer_bytes, goal)
         self._changed.set()
         return subscription
-
-    def _forget(self, feed: Feed) -> None:
-        """Stop reading a session that nobody follows any more."""
-        if self._feeds.get(feed.session) is feed:
-            del self._feeds[feed.session]
 
     async def run(self) -> None:
         """Read what is followed, for as long as the bus is open; a lost server is waited for."""
         try:
             async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._heads.run)
                 tasks.start_soon(self._interrupt)
                 await self._read_forever()
         finally:
             self._is_closed = True
-            for feed in list(self._feeds.values()):
+            for feed in self._feeds.all:
                 feed.fail(Closed("bus"))
 
     async def _read_forever(self) -> None:
@@ -121,17 +134,18 @@ class Hub:
         link = await self._route.connect()
         try:
             self._client_id = cast("int", await link.call("CLIENT", "ID"))
-            await self._look_back()  # a server that comes back may have come back with less
+            await self._look_at(self._feeds.all)  # a server that comes back may have come back with less
         except BaseException:
             await link.close()
             raise
-        self._index.clear()
+        self._bells.clear()
         return link
 
     async def _interrupt(self) -> None:
         """Wake the blocked reader when somebody joins, as it does not block on the newcomer's session yet.
 
         The wake-up may reach the server before the blocking read does, so it is repeated until the reader has turned.
+        Who join at the same time share it.
         """
         while True:
             await self._changed.wait()
@@ -139,7 +153,7 @@ class Hub:
             if self._client_id is not None and self._feeds:
                 # If it fails nothing is blocked either, or this user may not: the read comes back by itself.
                 with suppress(Unavailable):
-                    await self._log.unblock(self._client_id, next(iter(self._feeds)))
+                    await self._log.unblock(self._client_id, self._feeds.any)
             with anyio.move_on_after(0.02):
                 await self._turned.wait()
 
@@ -148,17 +162,19 @@ class Hub:
         self._changed.clear()
         self._turned.set()
         if anyio.current_time() - self._looked > BLOCK_MS / 1000:
-            await self._look_back()
+            self._looked = anyio.current_time()
+            await self._look_at(self._feeds.take_unseen(LOOK_AT))
         if len(self._feeds) <= DIRECT_LIMIT:
-            self._index.clear()
+            self._bells.clear()
+            self._feeds.take_dirty()  # all are read now
             await self._read_directly(link)
         else:
-            await self._enter_index(link)
+            await self._enter_bells(link)
             await self._fetch_dirty(link)
-            await self._read_by_index(link)
+            await self._read_by_bells(link)
 
     async def _read_directly(self, link: Link) -> None:
-        asked = [Question(feed, self._keys) for feed in self._feeds.values()]
+        asked = [Question(feed) for feed in self._feeds.all]
         streams = {name: place for question in asked for name, place in question.streams}
         if not streams:
             await self._changed.wait()
@@ -166,42 +182,26 @@ class Hub:
         # The heads are read on the heels of the streams: an entry that they do not count is nobody's of the bus.
         heads = [head_command(self._keys, question.feed.session) for question in asked]
         try:
-            reply, *replies = await self._blocked(link, streams, heads)
+            reply, *replies = await self._blocked(link, streams, SAFE_PAGE, heads)
             found = {name.decode(): page for name, page in _streams(reply)}
         except Refused as refusal:
             if refusal.is_transient:
                 raise
             for question in asked:  # one of them is not what it should be: ask for each by itself
-                question.feed.is_dirty = True
+                self._feeds.mark(question.feed)
             await self._fetch_dirty(link)
             return
         for question, head in zip(asked, replies, strict=True):
             await self._advance(question, found, read_head(question.feed.session, head), is_whole=False)
         await self._fetch_dirty(link)
 
-    async def _read_by_index(self, link: Link) -> None:
-        streams = {self._keys.index(bucket): last for bucket, last in self._index.items()}
-        followed = [feed for feed in self._feeds.values() if feed.live is not None]
-        streams.update({self._keys.live(feed.session): feed.live_id for feed in followed})
-        (reply,) = await self._blocked(link, streams, ())
-        found = {name.decode(): page for name, page in _streams(reply)}
-        for bucket in self._index:
-            for entry_id, fields in found.get(self._keys.index(bucket), ()):
-                self._index[bucket] = entry_id.decode()
-                feed = self._feeds.get(fields[1].decode(errors="replace"))
-                if feed is not None:
-                    feed.is_dirty = True
-        for feed in followed:  # a bell only: what came is read together with the lanes, so that it is in order
-            feed.is_dirty = feed.is_dirty or self._keys.live(feed.session) in found
-        await self._fetch_dirty(link)
-
     async def _blocked(
-        self, link: Link, streams: dict[str, str], then: Sequence[Sequence[Argument]]
+        self, link: Link, streams: Mapping[str, str], count: int, then: Sequence[Sequence[Argument]] = ()
     ) -> list[Reply | Refused]:
         command: Sequence[Argument] = (
             "XREAD",
             "COUNT",
-            SAFE_PAGE,
+            count,
             "BLOCK",
             BLOCK_MS,
             "STREAMS",
@@ -224,10 +224,10 @@ class Hub:
                 one stream that woke it, though the same script wrote to others too.
         """
         feed, lanes = asked.feed, asked.lanes
-        if self._feeds.get(feed.session) is not feed:
+        if feed not in self._feeds:
             return  # all have left
         if not {*feed.lanes} <= {*lanes}:
-            feed.is_dirty = True  # somebody joined for another lane: read again
+            self._feeds.mark(feed)  # somebody joined for another lane: read again
             return
         if not feed.is_of(head):
             feed.fail(_gone(feed, head))
@@ -237,83 +237,109 @@ class Hub:
                 feed.fail(CursorTrimmed(feed.session, str(Cursor(feed.position)), head.trimmed + 1))
                 return
             feed.cursor = head.cursor_at(head.trimmed)  # nothing of these lanes stood there
-        pages: list[list[Entry]] = []
+        pages: list[Sequence[Entry]] = []
         bounds: list[int] = []
         for lane in lanes:
-            page = found.get(self._keys.lane(feed.session, lane), [])
+            page = found.get(feed.names[lane], [])
             if page and position_of(page[-1]) > head.position:
                 await self._log.set_aside(feed.session, lane)
                 page = [entry for entry in page if position_of(entry) <= head.position]
             elif len(page) == SAFE_PAGE:
                 bounds.append(position_of(page[-1]))
             pages.append(page)
-        live = found.get(self._keys.live(feed.session), []) if feed.live == asked.live else []
+        live = found.get(feed.live_name, []) if feed.live == asked.live else []
         if bounds:  # a delta behind the end of a full page would come before the entries that stand before it
             live = [delta for delta in live if position_of(delta) <= min(bounds)]
         if len(live) == SAFE_PAGE:
             bounds.append(position_of(live[-1]))
         end = max((position_of(page[-1]) for page in pages if page), default=feed.position)
+        if len(lanes) < len(Lane):  # of two lanes the end is their last entry, as what were missing behind it is a loss
+            end = max(end, asked.counted)
         bound = min([end, *bounds])
-        feed.is_dirty = bound < end or bool(bounds)
-        envelopes = merge(head, zip(lanes, pages, strict=True), bound)
+        if bound < end:
+            pages = cut(pages, bound)
+        is_behind = bound < end or bool(bounds)
+        is_dense = len(lanes) < len(Lane) or has_all(pages, feed.position, bound)
+        sized = _sized(feed, head, lanes, pages, is_dense=is_dense)
         deltas = [decode_delta(feed.session, entry, head.incarnation_of(head.position)) for entry in live]
-        if deltas:
-            envelopes = sorted(envelopes + deltas, key=lambda envelope: envelope.cursor)
-        hole = find_hole(envelopes, feed.position) if len(lanes) == len(Lane) else None
+        hole = None if is_dense else find_hole([envelope for envelope, _ in sized], feed.position)
         if hole is not None and not is_whole:
-            feed.is_dirty = True
+            self._feeds.mark(feed)
             return
-        feed.cursor = head.cursor_at(max(bound, feed.position))
-        feed.live = deltas[-1].cursor if deltas else feed.live
+        if deltas:
+            sized += zip(deltas, map(_size, live), strict=True)
+            sized.sort(key=lambda each: each[0].cursor)
         if hole is not None:
-            feed.offer(envelopes[: hole.until])
+            feed.advance([each for each in sized if each[0].position <= hole.after], head, hole.after, None)
             feed.fail(CursorTrimmed(feed.session, str(Cursor(hole.after)), hole.first_kept))
             return
-        feed.offer(envelopes)
+        feed.advance(sized, head, max(bound, feed.position), deltas[-1].cursor if deltas else None)
+        if is_behind:
+            self._feeds.mark(feed)
 
-    # --- many sessions: the index ---------------------------------------------------------------------------------
+    # --- many sessions: the bells ---------------------------------------------------------------------------------
 
-    async def _enter_index(self, link: Link) -> None:
-        """Know the end of each bucket's index before its sessions are fetched, so that nothing falls in between."""
-        buckets = {self._keys.bucket(session) for session in self._feeds}
-        for gone in self._index.keys() - buckets:
-            del self._index[gone]
-        if not (new := sorted(buckets - self._index.keys())):
+    async def _enter_bells(self, link: Link) -> None:
+        """Know the end of each bell before its sessions are fetched, so that nothing falls in between."""
+        bells = self._feeds.bells
+        for gone in self._bells.keys() - bells:
+            del self._bells[gone]
+        if not (new := [bell for bell in bells if bell not in self._bells]):
             return
-        replies = await link.call_many([("XREVRANGE", self._keys.index(b), "+", "-", "COUNT", 1) for b in new])
-        for bucket, reply in zip(new, replies, strict=True):
+        replies = await link.call_many([("XREVRANGE", bell, "+", "-", "COUNT", 1) for bell in new])
+        for bell, reply in zip(new, replies, strict=True):
             newest = cast("list[Entry]", answered(reply))
-            self._index[bucket] = newest[0][0].decode() if newest else "0-0"
-        for feed in self._feeds.values():
-            feed.is_dirty = feed.is_dirty or self._keys.bucket(feed.session) in new
+            self._bells[bell] = newest[0][0].decode() if newest else "0-0"
+            self._feeds.ring(bell)
+
+    async def _read_by_bells(self, link: Link) -> None:
+        (reply,) = await self._blocked(link, self._bells, BELL_PAGE)
+        for name, page in _streams(reply):
+            bell = name.decode()
+            if len(page) == BELL_PAGE:  # so far behind that pointers may have been trimmed: entered anew
+                del self._bells[bell]
+                continue
+            for _, fields in page:
+                self._feeds.ring(bell, fields[1].decode(errors="replace"))
+            self._bells[bell] = page[-1][0].decode()
+        await self._fetch_dirty(link)
 
     async def _fetch_dirty(self, link: Link) -> None:
-        """Read every session that changed, in one round trip, until none is behind."""
-        while dirty := [feed for feed in self._feeds.values() if feed.is_dirty]:
-            asked = [Question(feed, self._keys) for feed in dirty]
-            # One XREAD sees all of a session at one moment; several XRANGE would not.
-            commands: list[Sequence[Argument]] = []
-            for question in asked:
-                names, places = zip(*question.streams, strict=True) if question.streams else ((), ())
-                commands.append(("XREAD", "COUNT", SAFE_PAGE, "STREAMS", *names, *places))
-                commands.append(head_command(self._keys, question.feed.session))
-            replies = await link.call_many(commands)
-            for question, reply, head in zip(asked, replies[::2], replies[1::2], strict=True):
-                question.feed.is_dirty = False
-                if isinstance(reply, Refused) and not reply.is_transient:
-                    question.feed.fail(reply)
-                    continue
-                found = {name.decode(): page for name, page in _streams(reply)}
-                await self._advance(question, found, read_head(question.feed.session, head), is_whole=True)
+        """Read every session that changed, many in one round trip, until none is behind."""
+        while dirty := self._feeds.take_dirty(FETCH_AT_ONCE):
+            try:
+                await self._fetch(link, dirty)
+            except BaseException:
+                for feed in dirty:
+                    self._feeds.mark(feed)
+                raise
 
-    async def _look_back(self) -> None:
+    async def _fetch(self, link: Link, feeds: Sequence[Feed]) -> None:
+        asked = [Question(feed) for feed in feeds]
+        # One XREAD sees all of a session at one moment; several XRANGE would not.
+        commands: list[Sequence[Argument]] = []
+        for question in asked:
+            names, places = zip(*question.streams, strict=True) if question.streams else ((), ())
+            commands.append(("XREAD", "COUNT", SAFE_PAGE, "STREAMS", *names, *places))
+            commands.append(head_command(self._keys, question.feed.session))
+        replies = await link.call_many(commands)
+        for question, reply, head in zip(asked, replies[::2], replies[1::2], strict=True):
+            if isinstance(reply, Refused) and not reply.is_transient:
+                question.feed.fail(reply)
+                continue
+            found = {name.decode(): page for name, page in _streams(reply)}
+            await self._advance(question, found, read_head(question.feed.session, head), is_whole=True)
+
+    async def _look_at(self, feeds: Sequence[Feed]) -> None:
         """See whether a log lost its end, which no blocked read would ever tell."""
-        self._looked = anyio.current_time()
-        feeds = list(self._feeds.values())
-        heads: list[SessionHead] = await self._log.heads([feed.session for feed in feeds])
-        for feed, head in zip(feeds, heads, strict=True):
-            if not feed.is_of(head):
-                feed.fail(_gone(feed, head))
+        for start in range(0, len(feeds), BATCH):
+            some = feeds[start : start + BATCH]
+            heads = await self._log.heads([feed.session for feed in some])
+            for feed, head in zip(some, heads, strict=True):
+                if not feed.is_of(head):
+                    feed.fail(_gone(feed, head))
+                elif feed.falls_short_of(head):
+                    self._feeds.mark(feed)
 
 
 def _gone(feed: Feed, head: SessionHead) -> LogRolledBack | SessionErased:
@@ -321,6 +347,28 @@ def _gone(feed: Feed, head: SessionHead) -> LogRolledBack | SessionErased:
     if head.is_erased:
         return SessionErased(feed.session)
     return LogRolledBack(feed.session, feed.position, head.agreed(feed.cursor))
+
+
+def _sized(
+    feed: Feed, head: SessionHead, lanes: Sequence[Lane], pages: Sequence[Sequence[Entry]], *, is_dense: bool
+) -> list[Sized]:
+    """The envelopes that somebody may want, in position order; all of them where a hole is to be looked for."""
+    sized: list[Sized] = []
+    filled = 0
+    for lane, page in zip(lanes, pages, strict=True):
+        if page and is_dense and feed.selection.names is not None:
+            page = [entry for entry in page if feed.selection.may_take(lane, entry)]  # noqa: PLW2901  # shorter
+        if page:
+            filled += 1
+            envelopes = merge(head, ((lane, page),), position_of(page[-1]))
+            sized += zip(envelopes, map(_size, page), strict=True)
+    if filled > 1:
+        sized.sort(key=lambda each: each[0].position)
+    return sized
+
+
+def _size(entry: Entry) -> int:
+    return len(entry[1][-1])
 
 
 def _streams(reply: Reply | Refused) -> list[tuple[bytes, list[Entry]]]:

@@ -6,6 +6,7 @@ comes in pages, so that a look at it takes as much memory as one of them.
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import TYPE_CHECKING, cast
 
 from bus.head import answered
@@ -106,15 +107,9 @@ class Inspector:
         Raises:
             Unavailable: the server cannot be reached.
         """
-        match = f"{_literal(self.keys.namespace)}:*"
-        for node in await self._pool.nodes():
-            cursor = b"0"
-            while True:
-                reply = await node.call("SCAN", cursor, "MATCH", match, "COUNT", SCAN_PAGE)
-                cursor, found = cast("tuple[bytes, Sequence[bytes]]", reply)
+        async with aclosing(self._pool.scan(f"{_literal(self.keys.namespace)}:*")) as pages:
+            async for found in pages:
                 yield [name.decode(errors="backslashreplace") for name in found]
-                if cursor == b"0":
-                    break
 
 
 def _place(entry: tuple[Lane, Entry]) -> int:

@@ -4,7 +4,7 @@
 |---|---|---|---|
 | ns:config | hash | buckets, schema | never |
 | ns:{b}:s:<sid>:llm, :ext | stream | a lane; ids <position>-0 | with its session |
-| ns:{b}:s:<sid>:live | stream | live deltas; ids <position>-<k> | expires |
+| ns:{b}:s:<sid>:live | stream | live deltas; ids <position>-<k> | capped, expires |
 | ns:{b}:s:<sid>:head | hash | see below | never: erased, it is a tombstone |
 | ns:{b}:s:<sid>:keys | hash | caller's key -> first position, count, incarnation | with its session |
 | ns:{b}:s:<sid>:p:<name>@<v> | hash | a projection: state, position, incarnation | by drop_projection |
@@ -13,15 +13,16 @@
 | ns:{b}:sessions | hash | session -> created, milliseconds; `:bytes` -> JSON of them all | with its session |
 | ns:{b}:forged | stream | what others wrote into a lane: set aside, never read as a message | capped |
 | ns:{b}:index | stream | the doorbell: one pointer an append | trimmed |
+| ns:{b}:live | stream | the bell of live deltas: one pointer a preview | trimmed, expires |
 | ns:media:<sha256> | string | large media by their content, of all sessions | by erase, if asked |
 
 The head: position, bytes, created, updated; state ("closed", "erased", else open); trimmed, trimmed_llm, trimmed_ext:
 the highest position that was trimmed away, of both lanes and of each; trim: what the last step of a trim gave; archived
-and archive: the position that the archive goes up to, and `<number> <name>` of its last segment; owner, epoch,
+and archive: the position that the archive goes up to and `<number> <name>` of its last segment; owner, epoch,
 lease_until; run, incarnation, incarnations: which server process last wrote, the token of its incarnation, and all of
 them as `<token>:<position it began behind>`; of a fork parent and fork: whose beginning it shares, and the cursor of
-the last entry that it shares; and `p:<producer>` with each producer's last number and what that append gave. One hash,
-as every append reads and writes all of it.
+the last entry that it shares; live, live_by: see scripts/preview.lua; and `p:<producer>` with each producer's last
+number and what that append gave. One hash, as every append reads and writes all of it.
 
 Of an erased session the head is left, with its state alone.
 
@@ -111,6 +112,9 @@ class Keys:
 
     def index(self, bucket: int) -> str:
         return f"{self.namespace}:{{{bucket}}}:index"
+
+    def live_bell(self, bucket: int) -> str:
+        return f"{self.namespace}:{{{bucket}}}:live"
 
     def sessions(self, bucket: int) -> str:
         return f"{self.namespace}:{{{bucket}}}:sessions"

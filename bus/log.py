@@ -52,6 +52,9 @@ LIVE_LIMIT_BYTES = 8 * 1_048_576
 LIVE_SECONDS = 3_600.0
 """How long live deltas are kept after the last one: so long a message whose worker died waits for another worker."""
 
+LIVE_BELL_LENGTH = 1_000
+"""How many pointers the bell of live deltas keeps at least."""
+
 LIVE_PAGE = 1_000
 TRIM_STEP = 500
 """Entries that one command reads, and that one takes out, so that none holds the server for long."""
@@ -94,16 +97,6 @@ class Lease(NamedTuple):
     epoch: int
 
 
-class Shared(NamedTuple):
-    """What a fork shares with its parent, as the parent stood when it promised to keep it."""
-
-    cursor: Cursor
-    """of the last entry"""
-    incarnations: tuple[Incarnation, ...]
-    trimmed: int
-    """the highest position of it that cannot be read any more; 0 if all can"""
-
-
 class Previewed(NamedTuple):
     """What appending live deltas gave."""
 
@@ -112,6 +105,16 @@ class Previewed(NamedTuple):
     bytes_before: int
     bytes_after: int
     """of all that the session keeps; the same as before where it was a repeat"""
+
+
+class Shared(NamedTuple):
+    """What a fork shares with its parent, as the parent stood when it promised to keep it."""
+
+    cursor: Cursor
+    """of the last entry"""
+    incarnations: tuple[Incarnation, ...]
+    trimmed: int
+    """the highest position of it that cannot be read any more; 0 if all can"""
 
 
 class Plan(NamedTuple):
@@ -174,6 +177,10 @@ class Log:
     async def call(self, *command: Argument) -> Reply:
         """One command that may run twice. Raises Refused, Unavailable."""
         return await self._pool.call(*command)
+
+    async def call_each(self, *command: Argument) -> list[Reply]:
+        """One command that names no key, on every server; it may run twice. Raises Refused, Unavailable."""
+        return await self._pool.call_each(*command)
 
     async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
         """One script that may run twice. Raises Refused, Unavailable."""
@@ -247,9 +254,10 @@ class Log:
         Raises:
             Fenced, SessionClosed, SessionErased, PreviewFull: refused; nothing was added.
         """
-        names = (self._keys.head(session), self._keys.live(session))
+        bell = self._keys.live_bell(self._keys.bucket(session))
+        names = (self._keys.head(session), self._keys.live(session), bell)
         arguments: list[Argument] = [producer, VERSION, number, "" if epoch is None else epoch]
-        arguments += (LIVE_LIMIT_BYTES, int(LIVE_SECONDS * 1000), int(is_end), *bodies)
+        arguments += (LIVE_LIMIT_BYTES, int(LIVE_SECONDS * 1000), int(is_end), session, LIVE_BELL_LENGTH, *bodies)
         word, *rest = cast("bytes", await self._run(PREVIEW, names, arguments)).decode().split(" ")
         match word:
             case "fenced":
@@ -394,7 +402,7 @@ class Log:
         return epoch
 
     async def _run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
-        """Run a script, again where no answer comes, as every step here may run twice."""
+        """Run a script, again where no answer comes: every step here may run twice."""
         command = script.command(keys, arguments)
         try:
             return await self._pool.call(*command)

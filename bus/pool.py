@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import Protocol
+from typing import Protocol, cast
 
 import anyio
 
@@ -13,6 +13,8 @@ __all__ = ("LinkPool", "Pool", "answer_in_time", "pauses")
 
 ANSWER_SECONDS = 10.0
 """How long a short call waits for its answer before its link counts as dead."""
+
+SCAN_PAGE = 1_000
 
 PATIENCE_SECONDS = 10.0
 """How long a short call is tried again while servers start or change places."""
@@ -56,8 +58,12 @@ class Pool(Protocol):
         """One command that names no key, on every server that may be written to; as `call`."""
         ...
 
-    async def nodes(self) -> "Sequence[Pool]":
-        """Every server that may be written to by itself, for what goes over all keys in several calls."""
+    def scan(self, match: str) -> AsyncGenerator[list[bytes], None]:
+        """The names of all keys that match a pattern, on every server, some at a time; one may come twice.
+
+        Raises:
+            Unavailable: a server cannot be reached.
+        """
         ...
 
     async def close(self) -> None:
@@ -73,6 +79,7 @@ class LinkPool:
         self._route = route
         self._limiter = anyio.CapacityLimiter(limit)
         self._idle: list[Link] = []
+        self._drops = 0
         self._is_closed = False
 
     @property
@@ -105,9 +112,15 @@ class LinkPool:
         """See `Pool`."""
         return [await self.call(*command)]
 
-    async def nodes(self) -> "Sequence[Pool]":
+    async def scan(self, match: str) -> AsyncGenerator[list[bytes], None]:
         """See `Pool`."""
-        return (self,)
+        cursor = b"0"
+        while True:
+            reply = await self.call("SCAN", cursor, "MATCH", match, "COUNT", SCAN_PAGE)
+            cursor, found = cast("tuple[bytes, list[bytes]]", reply)
+            yield found
+            if cursor == b"0":
+                return
 
     async def _patiently(
         self, commands: Sequence[Sequence[Argument]], more_seconds: float, *, again: bool
@@ -152,16 +165,21 @@ class LinkPool:
             if self._is_closed:
                 raise Closed("bus")
             link = self._idle.pop() if self._idle else await self._route.connect()
+            drops = self._drops
             try:
                 yield link
             finally:
-                if link.is_broken or self._is_closed:
+                if link.is_broken or self._is_closed or drops != self._drops:
                     await link.close()
                 else:
                     self._idle.append(link)
 
     async def drop_idle(self) -> None:
-        """Close what is idle: a link may have died unseen, which only shows at its next use, and then all may have."""
+        """Close what is idle: a link may have died unseen, which only shows at its next use, and then all may have.
+
+        What is in use is closed when it comes back: its answer may be the last that it gave.
+        """
+        self._drops += 1
         while self._idle:
             await self._idle.pop().close()
 

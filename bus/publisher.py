@@ -58,8 +58,10 @@ ANSWER_SECONDS = 10.0
 class Publisher:
     """Appends for one process. `run` must be running while anything publishes."""
 
-    def __init__(self, route: Route, keys: Keys, log: Log, offload: Offload, *, limits: Limits, quota: Quota) -> None:
-        self.producer = token_urlsafe(9)
+    def __init__(
+        self, route: Route, keys: Keys, log: Log, offload: Offload, *, producer: str, limits: Limits, quota: Quota
+    ) -> None:
+        self.producer = producer
         self._limits, self._quota = limits, quota
         self._terms = Terms()
         self._route, self._keys, self._log, self._offload = route, keys, log, offload

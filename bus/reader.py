@@ -15,15 +15,19 @@ from bus.fork import Part, lineage
 from bus.head import SessionHead
 from bus.log import Log
 from bus.messages.lanes import Lane
+from bus.selection import Selection
 
 __all__ = (
     "PAGE",
     "SAFE_PAGE",
     "SMALL_BYTES",
     "Hole",
+    "Page",
     "Past",
     "PastPage",
+    "cut",
     "find_hole",
+    "has_all",
     "merge",
     "position_of",
     "read_pages",
@@ -36,6 +40,14 @@ so a session that holds more than `SMALL_BYTES` is read in pages that stay below
 a message may be."""
 
 SMALL_BYTES = 32 * 1_048_576
+
+
+class Page(NamedTuple):
+    """What a reader wanted of a stretch of the log."""
+
+    envelopes: list[Envelope]
+    cursor: Cursor
+    """the end of the stretch, whatever was wanted of it"""
 
 
 class PastPage(NamedTuple):
@@ -63,13 +75,13 @@ class Past(Protocol):
 async def read_pages(
     log: Log,
     session: str,
-    lanes: Sequence[Lane],
+    selection: Selection,
     after: Cursor,
     until: int | None,
     *,
     past: Past | None = None,
     part: Part | None = None,
-) -> AsyncGenerator[list[Envelope], None]:
+) -> AsyncGenerator[Page, None]:
     """What stands after a cursor and up to `until`, page by page in position order; None is up to the present end.
 
     The next page is asked for before this one is decoded, so the server works meanwhile.
@@ -86,7 +98,7 @@ async def read_pages(
         SessionErased: there is nothing to read any more.
         Unavailable: the server cannot be reached.
     """
-    position, count, seen = after.position, SAFE_PAGE, after
+    position, count, seen, lanes = after.position, SAFE_PAGE, after, selection.in_order
     ahead: asyncio.Task[tuple[SessionHead, list[list[Entry]]]] | None = None
     try:
         while until is None or position < until:
@@ -94,7 +106,7 @@ async def read_pages(
             ahead = None
             holder = head
             if part is not None:
-                part.require(head)
+                part.require(head, position)
                 head = part.under(head)
             elif head.is_erased:
                 raise SessionErased(session)
@@ -106,16 +118,18 @@ async def read_pages(
                 raise LogRolledBack(head.session, position, head.agreed(seen))
             if position < shared:
                 shared = shared if until is None else min(until, shared)
-                async for envelopes in _shared_pages(log, head, lanes, position, shared, past=past):
-                    yield envelopes
+                async with aclosing(_shared_pages(log, head, selection, position, shared, past=past)) as before:
+                    async for page in before:
+                        yield page
                 position, seen = shared, head.cursor_at(shared)
                 continue
             # What is above the head was not there when the head was read: another lane's page may lack what is before.
             until = head.position if until is None else min(until, head.position)
             if is_gone and past is not None:
                 edge = min(until, head.trimmed)
-                async for envelopes in _past_pages(past, holder, head, lanes, after=position, until=edge):
-                    yield envelopes
+                async with aclosing(_past_pages(past, holder, head, selection, after=position, until=edge)) as trimmed:
+                    async for page in trimmed:
+                        yield page
                 position, seen = edge, head.cursor_at(edge)
                 continue
             bound = min([until, *(position_of(page[-1]) for page in pages if len(page) == count)])
@@ -123,39 +137,38 @@ async def read_pages(
             if bound < until:
                 ahead = asyncio.create_task(log.page(session, lanes, bound, until, count))
                 await asyncio.sleep(0)  # so that it is sent before the decoding begins
-            envelopes = merge(head, zip(lanes, pages, strict=True), bound)
-            if len(lanes) == len(Lane) and (hole := find_hole(envelopes, position)):
-                yield envelopes[: hole.until]
+            envelopes, hole = _selected(head, selection, pages, position, bound)
+            if hole is not None:
+                yield Page(envelopes, head.cursor_at(hole.after))
                 raise CursorTrimmed(head.session, str(Cursor(hole.after)), hole.first_kept)
-            if envelopes:
-                yield envelopes
             position, seen = bound, head.cursor_at(bound)
+            yield Page(envelopes, seen)
     finally:
         if ahead is not None:
             await _end(ahead)
 
 
 async def _shared_pages(
-    log: Log, head: SessionHead, lanes: Sequence[Lane], after: int, until: int, *, past: Past | None
-) -> AsyncGenerator[list[Envelope], None]:
+    log: Log, head: SessionHead, selection: Selection, after: int, until: int, *, past: Past | None
+) -> AsyncGenerator[Page, None]:
     """What a fork shares with those it comes from, from whoever holds it."""
     for part in await lineage(log, head, after, until):
-        shared = read_pages(log, part.holder, lanes, Cursor(after), part.end.position, past=past, part=part)
+        shared = read_pages(log, part.holder, selection, Cursor(after), part.end.position, past=past, part=part)
         async with aclosing(shared) as pages:
-            async for envelopes in pages:
-                yield envelopes
+            async for page in pages:
+                yield page
         after = part.end.position
 
 
 async def _past_pages(
-    past: Past, holder: SessionHead, head: SessionHead, lanes: Sequence[Lane], *, after: int, until: int
-) -> AsyncGenerator[list[Envelope], None]:
+    past: Past, holder: SessionHead, head: SessionHead, selection: Selection, *, after: int, until: int
+) -> AsyncGenerator[Page, None]:
     """What was trimmed away of a session, in whosever name it is read."""
-    async with aclosing(past.pages(holder, lanes, after, until)) as pages:
+    async with aclosing(past.pages(holder, selection.in_order, after, until)) as pages:
         try:
             async for page in pages:
-                if envelopes := merge(head, page.entries, page.until):
-                    yield envelopes
+                envelopes = merge(head, page.entries, page.until)
+                yield Page([each for each in envelopes if selection.takes(each)], head.cursor_at(page.until))
         except CursorTrimmed as gap:
             raise CursorTrimmed(head.session, gap.cursor, gap.first_kept) from None
 
@@ -167,6 +180,43 @@ async def _end(task: asyncio.Task[object]) -> None:
         await asyncio.wait({task})
     if not task.cancelled():
         task.exception()  # looked at, so that nobody is told of it
+
+
+def _selected(
+    head: SessionHead, selection: Selection, pages: Sequence[Sequence[Entry]], after: int, bound: int
+) -> tuple[list[Envelope], "Hole | None"]:
+    """What is wanted of the pages, up to the first hole, and that."""
+    lanes = selection.in_order
+    can_tell = len(lanes) == len(Lane)
+    if selection.names is None:
+        envelopes = merge(head, zip(lanes, pages, strict=True), bound)
+        hole = find_hole(envelopes, after) if can_tell else None
+        return (envelopes[: hole.until], hole) if hole else (envelopes, None)
+    pages, hole = cut(pages, bound), None
+    if can_tell and not has_all(pages, after, bound):
+        envelopes = merge(head, zip(lanes, pages, strict=True), bound)
+        hole = find_hole(envelopes, after)
+        envelopes = envelopes[: hole.until] if hole else envelopes
+    else:
+        kept = [
+            (lane, [entry for entry in page if selection.may_take(lane, entry)])
+            for lane, page in zip(lanes, pages, strict=True)
+        ]
+        envelopes = merge(head, kept, bound)
+    return [envelope for envelope in envelopes if selection.takes(envelope)], hole
+
+
+def cut(pages: Iterable[Sequence[Entry]], bound: int) -> list[Sequence[Entry]]:
+    """The pages without what stands behind a position."""
+    return [
+        page if not page or position_of(page[-1]) <= bound else [e for e in page if position_of(e) <= bound]
+        for page in pages
+    ]
+
+
+def has_all(pages: Iterable[Sequence[Entry]], after: int, bound: int) -> bool:
+    """Whether pages of both lanes lack nothing between two positions."""
+    return sum(map(len, pages)) == bound - after
 
 
 def merge(head: SessionHead, pages: Iterable[tuple[Lane, Sequence[Entry]]], bound: int) -> list[Envelope]:

@@ -1,37 +1,38 @@
 """A session as its user holds it: publish, read, follow."""
 
-from collections import deque
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from contextlib import aclosing
 from secrets import token_hex
 
 from bus import checkpoints, erasure, retention
 from bus.archive import Archive, Archived, ArchiveProblem, archive_session, check_chain
 from bus.envelope import START, Cursor, Envelope
 from bus.erasure import Erased
-from bus.errors import CursorTrimmed, DecodeError, LogRolledBack, NoArchive, SessionErased
+from bus.errors import DecodeError, NoArchive
+from bus.follower import Follower
 from bus.fork import begin_fork
 from bus.head import SessionHead
 from bus.hub import Hub
 from bus.keys import check_session_id
-from bus.live import Endings, Live, OpenMessage, woven
+from bus.live import Live, OpenMessage
 from bus.log import Checkpoint, Lease, Log
 from bus.media.store import MediaStore
 from bus.messages.delta import Delta
 from bus.messages.extension import ExtensionMessage
 from bus.messages.lanes import Lane
 from bus.messages.reading import Publishable
+from bus.notice import CLOSED, REOPENED, Notice
 from bus.publish import UNCONDITIONAL, Conditions
 from bus.publisher import Publisher
 from bus.reader import read_pages
 from bus.receipt import REFUSALS, Outcome, Receipt
 from bus.retention import Trimmed
+from bus.selection import Selection
+from bus.subscription import BUFFER_BYTES, Interest
 
 __all__ = ("ALL_LANES", "CLOSED", "REOPENED", "Session", "new_session_id")
 
 ALL_LANES = frozenset(Lane)
-
-CLOSED, REOPENED = "session.closed", "session.reopened"
-"""the kinds of the notes in the extension lane"""
 
 PUBLISH_SECONDS = 10.0
 """How long a publish waits for the server by itself."""
@@ -49,15 +50,15 @@ class Session:
         *,
         live: Live,
         media: MediaStore,
-        another: "Callable[[str], Session]",
+        open_session: "Callable[[str], Session]",
         archive: Archive | None = None,
     ) -> None:
-        """`another` gives a session of the same bus by its id; it may be on another server."""
+        """`open_session` gives a session of the same bus by its id; it may be on another server."""
         self.id = check_session_id(session_id)
         self.media = media
         """where large media are, of all sessions; `resolve_media` looks up what messages refer to"""
-        self._log, self._publisher, self._hub = log, publisher, hub
-        self._live, self._another, self._archive = live, another, archive
+        self._log, self._publisher, self._hub, self._live, self._archive = log, publisher, hub, live, archive
+        self._open_session = open_session
 
     # --- writing --------------------------------------------------------------------------------------------------
 
@@ -170,10 +171,18 @@ class Session:
     # --- reading --------------------------------------------------------------------------------------------------
 
     async def read(
-        self, *, lanes: Collection[Lane] = ALL_LANES, after: Cursor = START, until: int | None = None
+        self,
+        *,
+        lanes: Collection[Lane] = ALL_LANES,
+        kinds: Collection[str] | None = None,
+        after: Cursor = START,
+        until: int | None = None,
     ) -> AsyncGenerator[Envelope, None]:
         """What is in the log now, in position order over all `lanes`, from behind a cursor up to a position. What was
         trimmed away comes from the archive, if the bus has one.
+
+        Args:
+            kinds: only messages of these, as for `subscribe`.
 
         Raises:
             CursorTrimmed: what comes next after the cursor was trimmed away, and is not in the archive.
@@ -182,65 +191,86 @@ class Session:
             SessionErased: there is nothing to read any more.
             Unavailable: the server cannot be reached.
         """
-        async for page in read_pages(self._log, self.id, _in_order(lanes), after, until, past=self._archive):
-            for envelope in page:
-                yield envelope
+        selection = Selection.of(lanes, kinds)
+        async with aclosing(read_pages(self._log, self.id, selection, after, until, past=self._archive)) as pages:
+            async for page in pages:
+                for envelope in page.envelopes:
+                    yield envelope
 
     async def follow(
-        self, *, lanes: Collection[Lane] = ALL_LANES, after: Cursor = START, live: bool = False
+        self,
+        *,
+        lanes: Collection[Lane] = ALL_LANES,
+        kinds: Collection[str] | None = None,
+        after: Cursor = START,
+        live: bool = False,
+        until_closed: bool = False,
+        buffer_bytes: int = BUFFER_BYTES,
     ) -> AsyncGenerator[Envelope, None]:
         """Everything after a cursor, exactly once and in order: what is in the log, then what comes, without end.
 
         Args:
+            until_closed: end by itself where the session is closed and has been read to its end.
+            Others: as for `subscribe`.
+
+        Raises:
+            CursorTrimmed, ArchiveDamaged, LogRolledBack, SessionErased, Unavailable, Closed: as for `subscribe`.
+        """
+        interest = Interest(Selection.of(lanes, kinds), live, state=until_closed)
+        async with aclosing(self._follower(interest, after, buffer_bytes).run()) as items:
+            async for item in items:
+                if not isinstance(item, Notice):
+                    yield item
+                elif until_closed and item.kind == "closed":
+                    return
+
+    async def subscribe(
+        self,
+        *,
+        lanes: Collection[Lane] = ALL_LANES,
+        kinds: Collection[str] | None = None,
+        after: Cursor = START,
+        live: bool = False,
+        buffer_bytes: int = BUFFER_BYTES,
+    ) -> AsyncGenerator[Envelope | Notice, None]:
+        """The same as `follow`, with notices between the envelopes: match on them.
+
+        Who stops, at an envelope or a notice, and follows again after its cursor reads nothing twice and leaves nothing
+        out, whatever was selected. Lanes and kinds leave most of what is not wanted unread.
+
+        Args:
+            kinds: only messages of these; None is all. The word for a message of the LLM lane is its role, `user` or
+                `toolResult`; for a context entry its kind, `compaction`; for an extension its kind, exact or as
+                `agent.*` for all that begin so. What cannot be read is shown whatever its kind; live deltas are too.
             live: also the live deltas; they are LLM content, so never give them to who may not read the LLM lane. Of
                 each message that is being spoken you get what you lack: behind the cursor of a delta what came since;
                 behind the cursor of an entry first what was said up to there, as a snapshot, at that same cursor.
                 A piece never comes after the end of its message, if you follow the LLM lane too.
+            buffer_bytes: how much may wait here while you are busy, as JSON. What is over it is dropped and read from
+                the log again, which a notice tells; live deltas that were dropped come joined. One entry that is larger
+                comes all the same.
 
         Raises:
-            CursorTrimmed, ArchiveDamaged, LogRolledBack, SessionErased: as for `read`, also later.
+            CursorTrimmed: what comes next was trimmed away, now or later, and is not in the archive.
+            ArchiveDamaged: it is in the archive, and not what it was.
+            SessionErased: there is nothing to follow any more.
+            LogRolledBack: the log has lost what was seen. To go on, drop what you hold behind position `found` and
+                subscribe after `Cursor(error.found)`.
             Unavailable: the server cannot be reached at the start; later it is waited for.
             Closed: the bus was closed.
         """
-        cursor, is_new, endings = after, not after.delta, Endings()
-        while True:
-            subscription = await self._hub.subscribe(self.id, frozenset(lanes), live=live)
-            try:
-                start = subscription.start
-                if cursor.position > start.position or cursor.incarnation not in {"", start.incarnation}:
-                    await self._require(cursor)
-                snapshots, pieces = list[Envelope](), deque[Envelope]()
-                if live:
-                    snapshots, pieces, ended = await self._live.missed(self.id, cursor, start, subscription.live_start)
-                    endings.add(ended)
-                if is_new:
-                    is_new = False
-                    for envelope in snapshots:
-                        yield envelope
-                async for page in read_pages(
-                    self._log, self.id, _in_order(lanes), cursor, start.position, past=self._archive
-                ):
-                    for envelope in woven(page, pieces) if live else page:
-                        cursor = envelope.cursor
-                        if not (live and endings.has_seen(envelope)):
-                            yield envelope
-                for envelope in pieces:
-                    cursor = envelope.cursor
-                    if not endings.has_seen(envelope):
-                        yield envelope
-                while not subscription.fell_behind:
-                    try:
-                        taken = await subscription.take()
-                    except CursorTrimmed:
-                        # Told to all who follow here; reading says whom it concerns, or finds it in the archive.
-                        break
-                    for envelope in taken:
-                        if envelope.cursor.is_after(cursor):
-                            cursor = envelope.cursor
-                            if not (live and endings.has_seen(envelope)):
-                                yield envelope
-            finally:
-                subscription.close()
+        interest = Interest(Selection.of(lanes, kinds), live, state=True)
+        async with aclosing(self._follower(interest, after, buffer_bytes).run()) as items:
+            async for item in items:
+                yield item
+
+    async def open_messages(self) -> list[OpenMessage]:
+        """The messages that are being spoken right now, with what was said so far: neither whole in the log nor cut.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
+        return await self._live.open_messages(self.id)
 
     async def fork(self, at: int | None = None, *, id: str | None = None) -> "Session":
         """Begin a session that shares this one's entries up to a position and goes on for itself behind it.
@@ -262,17 +292,9 @@ class Session:
             InvalidSessionId: the id does not match `[A-Za-z0-9_-]{1,64}`.
             Unavailable: the server cannot be reached; the fork may be there.
         """
-        fork = self._another(new_session_id() if id is None else id)
+        fork = self._open_session(new_session_id() if id is None else id)
         await begin_fork(self._log, self.id, fork.id, at)
         return fork
-
-    async def open_messages(self) -> list[OpenMessage]:
-        """The messages that are being spoken right now, with what was said so far: neither whole in the log nor cut.
-
-        Raises:
-            Unavailable: the server cannot be reached.
-        """
-        return await self._live.open_messages(self.id)
 
     async def head(self) -> SessionHead:
         """The session's last position and what else is known without reading it.
@@ -282,14 +304,17 @@ class Session:
         """
         return await self._log.head(self.id)
 
-    async def _require(self, cursor: Cursor) -> None:
-        """Raises LogRolledBack if the log is not the one that the cursor's reader saw. Asks the log, as the hub
-        may be a moment behind a publish of this very process."""
-        head = await self.head()
-        if head.is_erased:
-            raise SessionErased(self.id)
-        if not head.holds(cursor):
-            raise LogRolledBack(self.id, cursor.position, head.agreed(cursor))
+    def _follower(self, interest: Interest, after: Cursor, buffer_bytes: int) -> Follower:
+        return Follower(
+            self.id,
+            self._log,
+            self._hub,
+            self._live,
+            interest=interest,
+            after=after,
+            buffer_bytes=buffer_bytes,
+            past=self._archive,
+        )
 
     # --- projections ----------------------------------------------------------------------------------------------
 
@@ -462,10 +487,13 @@ class Session:
 
         Raises:
             EraseRefused: forks share its entries; nothing was removed.
+            NoArchive: some of it is in an archive, and the bus was opened without it; nothing was removed.
             Unavailable: the server, or the media store, cannot be reached, or the server rewrites its file already:
                 call it again.
             SetupError: the media store does not let us in.
         """
+        if self._archive is None and (await self.head()).archived:
+            raise NoArchive(self.id)
         store = self.media if media else None
         return await erasure.erase(self._log, self.id, force=force, media=store, archive=self._archive, rewrite=rewrite)
 
@@ -492,7 +520,3 @@ class Session:
 def new_session_id() -> str:
     """A session id that nobody has used."""
     return token_hex(8)
-
-
-def _in_order(lanes: Collection[Lane]) -> tuple[Lane, ...]:
-    return tuple(lane for lane in Lane if lane in lanes)

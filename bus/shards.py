@@ -13,7 +13,7 @@ import anyio
 from bus.errors import Closed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from anyio.abc import TaskGroup
 
@@ -42,6 +42,9 @@ class Shards:
         self._topology, self._keys, self._publisher, self._hub = topology, keys, publisher, hub
         self._made: dict[int, Shard] = {}
         self._tasks: TaskGroup | None = None
+        # One a task: to cancel their group would cancel its owner too, and a cancellation from outside that comes in
+        # the same turn of the event loop would be taken for that one and be lost.
+        self._scopes: list[anyio.CancelScope] = []
 
     def start(self, tasks: TaskGroup) -> None:
         """Let shards run in a task group from now on."""
@@ -64,8 +67,10 @@ class Shards:
         route = self._topology.route(self._keys.index(number))
         shard = Shard(self._publisher(route), self._hub(route))
         self._made[number] = shard
-        self._tasks.start_soon(shard.publisher.run)
-        self._tasks.start_soon(shard.hub.run)
+        for run in (shard.publisher.run, shard.hub.run):
+            scope = anyio.CancelScope()
+            self._scopes.append(scope)
+            self._tasks.start_soon(_run_within, scope, run)
         return shard
 
     async def drain(self, seconds: float) -> None:
@@ -74,3 +79,13 @@ class Shards:
         async with anyio.create_task_group() as draining:
             for shard in self._made.values():
                 draining.start_soon(shard.publisher.drain, seconds)
+
+    def stop(self) -> None:
+        """End all of them."""
+        for scope in self._scopes:
+            scope.cancel()
+
+
+async def _run_within(scope: anyio.CancelScope, run: Callable[[], Awaitable[None]]) -> None:
+    with scope:
+        await run()

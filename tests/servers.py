@@ -126,6 +126,13 @@ class RealServer:
             self._process.wait()
             self._process = None
 
+    def stop(self) -> None:
+        """SIGTERM, and wait until it is gone."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait()
+            self._process = None
+
     def pause(self) -> None:
         """SIGSTOP: it is there and does not answer."""
         os.kill(self.pid, signal.SIGSTOP)

@@ -1,8 +1,10 @@
 -- Append live deltas below the session's newest position. A repeat adds nothing.
 --
--- KEYS  1 head hash · 2 live stream
+-- KEYS  1 head hash · 2 live stream · 3 the bell of live deltas, for those who follow too many sessions to block on
+--       the streams of each
 -- ARGV  1 producer · 2 entry version · 3 number of this call, growing · 4 epoch of the lease, or "" · 5 most bytes in
---       the stream · 6 milliseconds to live · 7 "1" if all it does is to end messages · then one JSON text a delta
+--       the stream · 6 milliseconds to live · 7 "1" if all it does is to end messages · 8 session id · 9 length of the
+--       bell · then one JSON text a delta
 --
 -- Gives "ok <id of the last delta> <bytes before> <bytes after>", or "fenced <epoch>", "erased", "closed", "full <bytes>".
 --
@@ -31,7 +33,7 @@ for who, spoken in string.gmatch(head[5] or '', '(%S+) (%d+)') do
   end
 end
 local after = bytes
-for i = 8, #ARGV do after = after + #ARGV[i] + ENTRY_BYTES end
+for i = 10, #ARGV do after = after + #ARGV[i] + ENTRY_BYTES end
 if ARGV[7] ~= '1' then
   if head[3] == 'closed' then return 'closed' end
   if after > most then return 'full ' .. bytes end
@@ -42,11 +44,13 @@ local header = ARGV[2] .. ' ' .. clock[1] .. string.format('%03d', math.floor(cl
 -- Numbered here, as the server's own numbers would begin at 0, which is the position itself.
 local at, k = match(last, '^(%d+)%-(%d+)$')
 k = at == position and tonumber(k) or 0
-for i = 8, #ARGV do
+for i = 10, #ARGV do
   k = k + 1
   call('XADD', KEYS[2], position .. '-' .. k, 'h', header, 'm', ARGV[i])
 end
 last = position .. '-' .. k
 call('HSET', KEYS[1], 'live', last .. ' ' .. after, 'live_by', producer .. ' ' .. ARGV[3] .. others)
 call('PEXPIRE', KEYS[2], ARGV[6])
+call('XADD', KEYS[3], 'MAXLEN', '~', ARGV[9], '*', 's', ARGV[8])
+call('PEXPIRE', KEYS[3], ARGV[6])
 return 'ok ' .. last .. ' ' .. bytes .. ' ' .. after

@@ -5,9 +5,10 @@ import json
 import os
 import stat
 import sys
-from collections.abc import AsyncGenerator, Callable, Collection, Generator
+from collections.abc import AsyncGenerator, Collection, Generator
 from contextlib import aclosing, contextmanager
 from functools import partial
+from typing import NamedTuple
 
 import anyio
 import click
@@ -15,6 +16,7 @@ import click
 from bus.envelope import START, Cursor, Envelope, Unreadable
 from bus.errors import SessionErased
 from bus.messages.lanes import Lane
+from bus.notice import Notice
 from bus.session import ALL_LANES, Session
 from handlers.cli.errors import SessionEmpty
 from handlers.cli.opening import open_bus
@@ -41,41 +43,65 @@ _COLUMNS = (
 @click.option("--follow", "-f", is_flag=True, help="Go on with what comes, until Ctrl-C.")
 @click.option("--lane", type=click.Choice([lane.value for lane in Lane]), help="Only this lane.")
 @click.option("--after", metavar="CURSOR", help="Begin behind this position; what a reader has seen up to.")
+@click.option(
+    "--kind", "kinds", multiple=True, help="Only this role or kind, such as user, or agent.* for all that begin so."
+)
+@click.option("--until-closed", is_flag=True, help="End once the session is closed and shown; follows as -f does.")
 @click.option("--live", is_flag=True, help="Also each piece of a message while it is spoken; follows as -f does.")
 @click.option("-n", "--lines", "last", type=click.IntRange(min=0), metavar="N", help="Only the last N entries.")
 @click.pass_context
 def command(
-    ctx: click.Context, session: str, *, follow: bool, lane: str | None, after: str | None, live: bool, last: int | None
+    ctx: click.Context,
+    session: str,
+    *,
+    follow: bool,
+    lane: str | None,
+    kinds: tuple[str, ...],
+    until_closed: bool,
+    after: str | None,
+    live: bool,
+    last: int | None,
 ) -> None:
     """Show a session's entries in the order of their positions, and with -f what comes.
 
     As JSON each line is an envelope: session, position, lane, time (seconds UTC), producer, message. An entry that
-    cannot be read has no message and an error; a live piece has its number under "delta".
+    cannot be read has no message and an error; a live piece has its number under "delta". That the session was closed
+    is said on stderr.
 
     \b
     Example: lanebus tail support-42 -f --lane extension
     """
-    lanes = ALL_LANES if lane is None else frozenset({Lane(lane)})
-    cursor = START if after is None else Cursor.parse(after)
-    show = _Show(Output.of(ctx), flush=follow or live)
-    run(
-        partial(
-            _tail, Settings.of(ctx), session, lanes, show, after=cursor, last=last, follow=follow or live, live=live
-        )
+    follows = follow or live or until_closed
+    asked = _Asked(
+        ALL_LANES if lane is None else frozenset({Lane(lane)}),
+        kinds or None,
+        START if after is None else Cursor.parse(after),
+        last,
     )
+    show = _Show(Output.of(ctx), flush=follows)
+    run(partial(_tail, Settings.of(ctx), session, asked, show, follow=follows, live=live, until_closed=until_closed))
+
+
+class _Asked(NamedTuple):
+    """Which of the entries are to be shown."""
+
+    lanes: Collection[Lane]
+    kinds: Collection[str] | None
+    after: Cursor
+    last: int | None
 
 
 async def _tail(
     settings: Settings,
     session_id: str,
-    lanes: Collection[Lane],
+    asked: _Asked,
     show: "_Show",
     *,
-    after: Cursor,
-    last: int | None,
     follow: bool,
     live: bool,
+    until_closed: bool,
 ) -> None:
+    lanes, kinds, after, last = asked
     async with open_bus(settings) as bus:
         session = bus.session(session_id)
         head = await session.head()
@@ -87,28 +113,38 @@ async def _tail(
                 raise SessionEmpty(session_id)
             tell(f"session {session_id!r} has no entries yet; waiting for the first")
         if last is not None:
-            for envelope in await _last(session, lanes, after, end, last):
+            for envelope in await _last(session, asked, end, last):
                 show(envelope)
             after = max(after, Cursor(end))
         if follow:
             with _until_reader_gone():
-                await _show_all(session.follow(lanes=lanes, after=after, live=live), show)
+                items = session.subscribe(lanes=lanes, kinds=kinds, after=after, live=live)
+                await _show_until(session_id, items, show, until_closed=until_closed)
         elif last is None:
-            await _show_all(session.read(lanes=lanes, after=after), show)
+            async with aclosing(session.read(lanes=lanes, kinds=kinds, after=after)) as envelopes:
+                async for envelope in envelopes:
+                    show(envelope)
 
 
-async def _show_all(envelopes: AsyncGenerator[Envelope, None], show: Callable[[Envelope], None]) -> None:
-    async with aclosing(envelopes):
-        async for envelope in envelopes:
-            show(envelope)
+async def _show_until(
+    session_id: str, items: AsyncGenerator[Envelope | Notice, None], show: "_Show", *, until_closed: bool
+) -> None:
+    async with aclosing(items):
+        async for item in items:
+            if isinstance(item, Envelope):
+                show(item)
+            elif item.kind in {"closed", "reopened"}:
+                tell(f"session {session_id!r} was {item.kind}")
+                if until_closed and item.kind == "closed":
+                    return
 
 
-async def _last(session: Session, lanes: Collection[Lane], after: Cursor, end: int, count: int) -> list[Envelope]:
-    """The last entries of the lanes. How far back they begin is not known where the other lane is left out."""
-    span = count
+async def _last(session: Session, asked: _Asked, end: int, count: int) -> list[Envelope]:
+    """The last entries of those asked for. How far back they begin is not known where others are left out."""
+    span, (lanes, kinds, after, _) = count, asked
     while count and after.position < end:
         start = max(after, Cursor(max(end - span, 0)))
-        found = [envelope async for envelope in session.read(lanes=lanes, after=start, until=end)]
+        found = [envelope async for envelope in session.read(lanes=lanes, kinds=kinds, after=start, until=end)]
         if len(found) >= count or start == after:
             return found[-count:]
         span *= 4

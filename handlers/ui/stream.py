@@ -9,9 +9,10 @@ from pydantic import JsonValue
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from bus.envelope import Cursor
+from bus.envelope import Cursor, Envelope
 from bus.errors import BusError, CursorTrimmed, LogRolledBack
 from bus.messages.delta import Delta
+from bus.notice import Notice
 from bus.session import Session
 from handlers.ui.replies import envelope_json
 from handlers.ui.sse import HEARTBEAT, encode_frame, encode_retry
@@ -30,17 +31,28 @@ async def session_frames(session: Session, after: Cursor) -> AsyncGenerator[byte
     delta        a live delta, below the newest position; with `isSnapshot` all that was said of its block up to the
                  cursor, which takes the place of what the client has of it
     gap          entries after the cursor were trimmed: `firstKept` is the next that there is, and follows
-    rolledback   the log lost its end: what the client has seen may not exist; it starts anew
+    caughtup     all that was there has been told; what follows is new
+    fellbehind   the client was slow, and what comes next is read from the log again: nothing is lost
+    closed       the session takes no more messages, and has been told up to its end; the stream stays
+    reopened     it takes messages again
+    rolledback   the log lost its end: what the client has seen behind position `found` may not exist, and it starts
+                 anew, or drops that and goes on behind this frame's id; the stream ends
     failed       the bus cannot say more for now; the client comes back
     """
     yield encode_retry()
     while True:
         try:
-            async with aclosing(session.follow(after=after, live=True)) as envelopes:
-                async for envelope in envelopes:
-                    after = envelope.cursor
-                    name = "delta" if envelope.delta or isinstance(envelope.message, Delta) else "entry"
-                    yield encode_frame(name, envelope_json(envelope), id=str(after))
+            async with aclosing(session.subscribe(after=after, live=True)) as items:
+                async for item in items:
+                    after = item.cursor
+                    match item:
+                        case Notice():
+                            yield _frame(item.kind.lower(), {"session": session.id}, id=str(after))
+                        case Envelope(message=Delta()):
+                            yield encode_frame("delta", envelope_json(item), id=str(after))
+                        case Envelope():
+                            name = "delta" if item.delta else "entry"
+                            yield encode_frame(name, envelope_json(item), id=str(after))
         except CursorTrimmed as gap:
             # Any status but 200 would make a browser give up for good, so the gap is told inside the stream.
             missing: JsonValue = {"session": session.id, "after": str(after), "firstKept": gap.first_kept}
@@ -48,7 +60,8 @@ async def session_frames(session: Session, after: Cursor) -> AsyncGenerator[byte
             yield _frame("gap", missing, id=str(after))
             continue
         except LogRolledBack as lost:
-            yield _frame("rolledback", {"session": session.id, "seen": lost.seen, "found": lost.found})
+            told: JsonValue = {"session": session.id, "seen": lost.seen, "found": lost.found}
+            yield _frame("rolledback", told, id=str(Cursor(lost.found)))
         except BusError as error:
             yield _frame("failed", {"session": session.id, "message": str(error)})
         return

@@ -70,6 +70,18 @@ async def test_a_pool_goes_on_after_its_idle_links_died(valkey: RealServer) -> N
     await pool.close()
 
 
+async def test_a_link_that_had_its_answer_before_the_others_died_is_not_used_again(valkey: RealServer) -> None:
+    pool = LinkPool(Server(valkey.url))
+    async with pool._link() as link:  # pyright: ignore[reportPrivateUsage]  # in use while the others are dropped
+        assert await link.call("PING") == b"PONG"
+        valkey.kill()
+        valkey.start()
+        await pool.drop_idle()  # as another call does, which found its own link dead
+    assert pool.idle == ()
+    assert await pool.call("PING") == b"PONG"
+    await pool.close()
+
+
 async def test_what_the_server_refuses_is_named_by_its_first_word_and_quotes_nothing(valkey: RealServer) -> None:
     link = await Server(valkey.url).connect()
     await link.call("SET", "text", "a secret")

@@ -16,7 +16,7 @@ from bus.connection import topology_at
 from bus.keys import Keys
 from bus.log import Log
 from tests.contract.said import said, told
-from tests.servers import RealServer
+from tests.servers import AnyServer
 
 __all__ = (
     "LANES",
@@ -50,13 +50,13 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "ENTRIES_LIMIT", 40)
 
 
-def archiving(server: RealServer, files: Path) -> AbstractAsyncContextManager[Bus]:
+def archiving(server: AnyServer, files: Path) -> AbstractAsyncContextManager[Bus]:
     """A bus with an archive."""
     return Bus.open(server.url, archive=DirectoryArchive(files))
 
 
 @asynccontextmanager
-async def archive_on(server: RealServer, files: Path) -> AsyncGenerator[Archive, None]:
+async def archive_on(server: AnyServer, files: Path) -> AsyncGenerator[Archive, None]:
     """The archive without its bus."""
     pool = topology_at(server.url).pool()
     try:
@@ -72,7 +72,7 @@ async def fill(session: Session, count: int) -> None:
         await session.publish(*[said(str(n)) if n % 3 == 1 else told(str(n)) for n in numbers])
 
 
-def trim(server: RealServer, position: int, session: str = "s") -> None:
+def trim(server: AnyServer, position: int, session: str = "s") -> None:
     """Take positions up to this one away from both lanes."""
     for lane in Lane:
         server.do("XTRIM", Keys().lane(session, lane), "MINID", f"{position + 1}-0")

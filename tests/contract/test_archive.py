@@ -37,11 +37,11 @@ from tests.contract.archived import (
     trim,
 )
 from tests.contract.said import assert_gap_free, read, said, told, word
-from tests.servers import RealServer
+from tests.servers import AnyServer, RealServer
 
 
 @pytest.mark.usefixtures("small")
-async def test_segments_hold_what_the_log_holds(server: RealServer, files: Path) -> None:
+async def test_segments_hold_what_the_log_holds(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         session = bus.session("s")
         await fill(session, 100)
@@ -64,13 +64,13 @@ async def test_segments_hold_what_the_log_holds(server: RealServer, files: Path)
         assert {lane: [line for line in entries if line["lane"] == lane] for lane in Lane} == stored
 
 
-def _entries(server: RealServer, lane: Lane, session: str = "s") -> list[tuple[str, list[str]]]:
+def _entries(server: AnyServer, lane: Lane, session: str = "s") -> list[tuple[str, list[str]]]:
     reply = server.do("XRANGE", Keys().lane(session, lane), "-", "+")
     assert isinstance(reply, list)
     return cast("list[tuple[str, list[str]]]", reply)
 
 
-async def test_archiving_goes_on_where_it_stood(server: RealServer, files: Path) -> None:
+async def test_archiving_goes_on_where_it_stood(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         session = bus.session("s")
         await fill(session, 50)
@@ -83,7 +83,7 @@ async def test_archiving_goes_on_where_it_stood(server: RealServer, files: Path)
         assert await problems(session) == []
 
 
-async def test_an_empty_session_has_nothing_to_archive(server: RealServer, files: Path) -> None:
+async def test_an_empty_session_has_nothing_to_archive(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         assert await bus.session("s").archive() == writing.Archived(session="s", position=0)
         assert await problems(bus.session("s")) == []
@@ -91,7 +91,7 @@ async def test_an_empty_session_has_nothing_to_archive(server: RealServer, files
 
 
 async def test_a_segment_is_bounded_by_its_bytes_too(
-    server: RealServer, files: Path, monkeypatch: pytest.MonkeyPatch
+    server: AnyServer, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writing, "TEXT_BYTES", 10_000)
     async with archiving(server, files) as bus:
@@ -101,7 +101,7 @@ async def test_a_segment_is_bounded_by_its_bytes_too(
         assert stretches(done.segments) == [(1, 1), (2, 4), (5, 7), (8, 8)]
 
 
-async def test_without_an_archive_it_is_told(server: RealServer) -> None:
+async def test_without_an_archive_it_is_told(server: AnyServer) -> None:
     async with server.bus() as bus:
         with pytest.raises(NoArchive):
             await bus.session("s").archive()
@@ -109,7 +109,7 @@ async def test_without_an_archive_it_is_told(server: RealServer) -> None:
             await problems(bus.session("s"))
 
 
-async def test_an_entry_that_somebody_deleted_is_told_and_not_passed_over(server: RealServer, files: Path) -> None:
+async def test_an_entry_that_somebody_deleted_is_told_and_not_passed_over(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         session = bus.session("s")
         await fill(session, 10)
@@ -121,7 +121,7 @@ async def test_an_entry_that_somebody_deleted_is_told_and_not_passed_over(server
 
 
 @pytest.mark.usefixtures("small")
-async def test_two_archivers_at_once_make_one_chain(server: RealServer, files: Path) -> None:
+async def test_two_archivers_at_once_make_one_chain(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus, archiving(server, files) as other:
         await fill(bus.session("s"), 400)
         found: list[writing.Archived] = []
@@ -193,7 +193,7 @@ async def test_a_session_that_is_erased_meanwhile_leaves_nothing_behind(valkey: 
         assert names(files) == []
 
 
-async def test_a_session_that_is_closed_is_archived_too(server: RealServer, files: Path) -> None:
+async def test_a_session_that_is_closed_is_archived_too(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         await bus.session("s").close(said("a"), reason="done")
         assert (await bus.session("s").archive()).position == 2
@@ -229,7 +229,7 @@ async def test_a_log_that_went_back_has_an_archive_that_went_back_too(process: R
 
 @pytest.mark.parametrize("incarnations", ["other:0", "", "other:0 another:4"])
 async def test_a_log_that_is_another_one_than_was_archived_is_told(
-    server: RealServer, files: Path, incarnations: str
+    server: AnyServer, files: Path, incarnations: str
 ) -> None:
     async with archiving(server, files) as bus:
         session = bus.session("s")
@@ -244,7 +244,7 @@ async def test_a_log_that_is_another_one_than_was_archived_is_told(
         assert await kinds(session) == ["log"]
 
 
-async def test_a_head_below_its_archive_is_told(server: RealServer, files: Path) -> None:
+async def test_a_head_below_its_archive_is_told(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         session = bus.session("s")
         await fill(session, 10)
@@ -269,7 +269,7 @@ async def test_a_log_that_is_written_anew_while_it_is_archived_is_not_chained(va
         assert valkey.do("EXISTS", Keys().archive("s")) == 0
 
 
-async def test_many_restarts_do_not_make_an_archive_another_one(server: RealServer, files: Path) -> None:
+async def test_many_restarts_do_not_make_an_archive_another_one(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         session = bus.session("s")
         for n in range(70):  # as if each were by another process of the server; the head keeps the last 64
@@ -348,7 +348,7 @@ async def test_archiving_may_be_cancelled_anywhere(valkey: RealServer, files: Pa
 # --- erasing ----------------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_archived_is_trimmed_past_readers_and_projections(server: RealServer, files: Path) -> None:
+async def test_what_is_archived_is_trimmed_past_readers_and_projections(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         session = bus.session("s")
         await fill(session, 100)
@@ -370,8 +370,8 @@ async def test_what_is_archived_is_trimmed_past_readers_and_projections(server: 
         assert await problems(session) == []
 
 
-async def test_erasing_a_session_erases_its_archive(server: RealServer, files: Path) -> None:
-    async with archiving(server, files) as bus:
+async def test_erasing_a_session_erases_its_archive(process: RealServer, files: Path) -> None:
+    async with archiving(process, files) as bus:
         session = bus.session("s")
         await session.publish(said("canary"), *[told("x")] * 10)
         await session.archive(before=4)
@@ -379,14 +379,25 @@ async def test_erasing_a_session_erases_its_archive(server: RealServer, files: P
         await session.trim(before=9)
         await session.erase(media=True)
         assert names(files) == []
-        assert server.do("KEYS", "*:s:s:*") == [Keys().head("s")]
+        assert process.do("KEYS", "*:s:s:*") == [Keys().head("s")]
         for ask in (session.archive(), session.read().__anext__()):
             with pytest.raises(SessionErased):
                 await ask
         assert await problems(session) == []
 
 
-async def test_erasing_takes_all_segments_of_one_session_and_of_no_other(server: RealServer, files: Path) -> None:
+async def test_an_erasure_that_would_leave_an_archive_behind_is_refused(server: AnyServer, files: Path) -> None:
+    async with archiving(server, files) as bus, server.bus() as other:
+        await fill(bus.session("s"), 10)
+        await bus.session("s").archive()
+        with pytest.raises(NoArchive):
+            await other.session("s").erase()
+        assert len(await read(other.session("s"))) == 10
+        await bus.session("s").erase()
+        await other.session("s").erase()  # a repeat, of what is gone
+
+
+async def test_erasing_takes_all_segments_of_one_session_and_of_no_other(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         for name in ("s", "s2"):
             await fill(bus.session(name), 10)
@@ -402,7 +413,7 @@ async def test_erasing_takes_all_segments_of_one_session_and_of_no_other(server:
         assert_gap_free(await read(bus.session("s2")))
 
 
-async def test_a_reader_of_a_session_that_is_erased_meanwhile_is_told(server: RealServer, files: Path) -> None:
+async def test_a_reader_of_a_session_that_is_erased_meanwhile_is_told(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         session = bus.session("s")
         await fill(session, 20)
@@ -418,7 +429,7 @@ async def test_a_reader_of_a_session_that_is_erased_meanwhile_is_told(server: Re
             await seen_until(envelopes, [])
 
 
-async def test_the_values_of_all_archived_entries_are_given_for_erasing(server: RealServer, files: Path) -> None:
+async def test_the_values_of_all_archived_entries_are_given_for_erasing(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         session = bus.session("s")
         messages = said("one"), told("two")

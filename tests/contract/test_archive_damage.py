@@ -25,7 +25,7 @@ from tests.contract.archived import (
     trim,
 )
 from tests.contract.said import assert_gap_free, read, said
-from tests.servers import RealServer
+from tests.servers import AnyServer, RealServer
 
 
 def _remove(path: Path) -> None:
@@ -82,7 +82,7 @@ async def test_a_damaged_segment_is_told_where_it_begins(
 
 
 @pytest.mark.usefixtures("small")
-async def test_all_damage_is_found_in_one_go(server: RealServer, files: Path) -> None:
+async def test_all_damage_is_found_in_one_go(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         session = bus.session("s")
         await fill(session, 200)
@@ -96,7 +96,7 @@ async def test_all_damage_is_found_in_one_go(server: RealServer, files: Path) ->
 
 
 @pytest.mark.usefixtures("small")
-async def test_a_segment_that_is_whole_and_not_of_the_chain_is_not_believed(server: RealServer, files: Path) -> None:
+async def test_a_segment_that_is_whole_and_not_of_the_chain_is_not_believed(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         session = bus.session("s")
         await fill(session, 80)
@@ -115,7 +115,7 @@ async def test_a_segment_that_is_whole_and_not_of_the_chain_is_not_believed(serv
         assert set(await kinds(session)) == {"names"}
 
 
-async def test_what_the_server_names_may_be_anything(server: RealServer, files: Path) -> None:
+async def test_what_the_server_names_may_be_anything(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         session = bus.session("s")
         await fill(session, 10)
@@ -133,7 +133,7 @@ async def test_what_the_server_names_may_be_anything(server: RealServer, files: 
 
 @pytest.mark.usefixtures("small")
 async def test_names_that_the_server_lost_are_found_by_the_chain_and_noted_again(
-    server: RealServer, files: Path
+    server: AnyServer, files: Path
 ) -> None:
     async with archiving(server, files) as bus:
         session = bus.session("s")

@@ -40,7 +40,7 @@ from tests.contract.archived import (
 )
 from tests.contract.said import assert_gap_free, read, said, told, word
 from tests.proxy import proxy
-from tests.servers import RealServer, shortly
+from tests.servers import AnyServer, RealServer, shortly
 
 
 @pytest.mark.usefixtures("small")
@@ -71,7 +71,7 @@ async def test_a_trimmed_log_reads_as_before(process: RealServer, files: Path, l
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("lanes", LANES)
-async def test_following_from_the_beginning_goes_over_the_border(server: RealServer, files: Path, lanes: str) -> None:
+async def test_following_from_the_beginning_goes_over_the_border(server: AnyServer, files: Path, lanes: str) -> None:
     async with archiving(server, files) as bus:
         session = bus.session("s")
         await fill(session, 100)
@@ -90,7 +90,7 @@ async def test_following_from_the_beginning_goes_over_the_border(server: RealSer
 
 
 async def test_a_follower_that_was_cut_off_reads_what_was_trimmed_meanwhile(process: RealServer, files: Path) -> None:
-    road = process.socket.with_name("road")  # a name of the server's socket that may be taken away
+    road = process.socket.with_name("road")  # a name of the process's socket that may be taken away
     road.symlink_to(process.socket)
     store = DirectoryArchive(files)
     async with proxy(road) as way, Bus.open(way.url, archive=store) as bus, archiving(process, files) as other:
@@ -113,7 +113,7 @@ async def test_a_follower_that_was_cut_off_reads_what_was_trimmed_meanwhile(proc
         assert seen == list(range(1, 32))
 
 
-async def test_a_gap_in_the_archive_of_a_parent_is_told_of_the_fork(server: RealServer, files: Path) -> None:
+async def test_a_gap_in_the_archive_of_a_parent_is_told_of_the_fork(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         parent = bus.session("s")
         await fill(parent, 20)
@@ -127,7 +127,7 @@ async def test_a_gap_in_the_archive_of_a_parent_is_told_of_the_fork(server: Real
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("lanes", LANES)
-async def test_trimming_while_somebody_reads_is_not_seen(server: RealServer, files: Path, lanes: str) -> None:
+async def test_trimming_while_somebody_reads_is_not_seen(server: AnyServer, files: Path, lanes: str) -> None:
     async with archiving(server, files) as bus:
         for at in (0, 30, 61, 400):
             session = bus.session(f"s{at}")
@@ -169,7 +169,7 @@ async def test_a_trim_between_the_head_and_the_page_is_not_passed_over(
             _ = [e async for e in other.session("s").read(lanes=LANES[lanes])]
 
 
-async def test_what_is_not_archived_is_told_after_what_is(server: RealServer, files: Path) -> None:
+async def test_what_is_not_archived_is_told_after_what_is(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus, server.bus() as other:
         session = bus.session("s")
         await fill(session, 20)
@@ -189,7 +189,7 @@ async def test_what_is_not_archived_is_told_after_what_is(server: RealServer, fi
 
 
 async def test_a_stretch_that_was_trimmed_before_it_was_archived_is_told_for_ever(
-    server: RealServer, files: Path
+    server: AnyServer, files: Path
 ) -> None:
     async with archiving(server, files) as bus:
         session = bus.session("s")
@@ -219,7 +219,7 @@ async def test_publishing_goes_on_when_all_is_in_the_archive(process: RealServer
         assert len(await read(session)) == 31
 
 
-async def test_what_cannot_be_read_is_shown_from_the_archive_as_from_the_log(server: RealServer, files: Path) -> None:
+async def test_what_cannot_be_read_is_shown_from_the_archive_as_from_the_log(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         session = bus.session("s")
         await fill(session, 3)
@@ -240,7 +240,7 @@ async def test_what_cannot_be_read_is_shown_from_the_archive_as_from_the_log(ser
 
 
 async def test_an_old_form_is_archived_as_it_is_and_lifted_as_it_is_read(
-    server: RealServer, files: Path, monkeypatch: pytest.MonkeyPatch
+    server: AnyServer, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lifted(lane: Lane | None, message: MessageJson) -> MessageJson:
         assert lane is Lane.EXTENSION
@@ -258,7 +258,7 @@ async def test_an_old_form_is_archived_as_it_is_and_lifted_as_it_is_read(
         assert json.loads(str(lines(files, name)[1]["m"]))["data"] == "old"
 
 
-async def test_views_of_a_log_whose_beginning_is_archived_are_the_same(server: RealServer, files: Path) -> None:
+async def test_views_of_a_log_whose_beginning_is_archived_are_the_same(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         session = bus.session("s")
         await fill(session, 700)
@@ -274,7 +274,7 @@ async def test_views_of_a_log_whose_beginning_is_archived_are_the_same(server: R
 
 
 @pytest.mark.usefixtures("small")
-async def test_a_fork_reads_what_its_parents_have_archived(server: RealServer, files: Path) -> None:
+async def test_a_fork_reads_what_its_parents_have_archived(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         parent = bus.session("s")
         await fill(parent, 100)
@@ -305,7 +305,7 @@ async def test_an_archive_in_an_object_store_is_read_too(valkey: RealServer, s3:
         assert await problems(session) == []
 
 
-async def test_sessions_that_differ_in_capitals_alone_are_not_mixed(server: RealServer, files: Path) -> None:
+async def test_sessions_that_differ_in_capitals_alone_are_not_mixed(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         for name in ("s", "S"):
             await bus.session(name).publish(said(name))

@@ -7,10 +7,10 @@ from bus.keys import Keys
 from handlers.projections.projection import project
 from handlers.projections.usage import USAGE
 from tests.contract.said import read, said
-from tests.servers import RealServer
+from tests.servers import AnyServer, RealServer
 
 
-async def test_a_reader_goes_on_where_it_saved(server: RealServer) -> None:
+async def test_a_reader_goes_on_where_it_saved(server: AnyServer) -> None:
     async with server.bus() as bus, server.bus() as other:
         session = bus.session("s")
         await session.publish(said("a"), said("b"), said("c"))
@@ -24,7 +24,7 @@ async def test_a_reader_goes_on_where_it_saved(server: RealServer) -> None:
         assert [e.position async for e in session.read(after=after)] == [3]
 
 
-async def test_an_older_place_does_not_win_unless_it_is_told_to(server: RealServer) -> None:
+async def test_an_older_place_does_not_win_unless_it_is_told_to(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("a"), said("b"))
@@ -40,7 +40,7 @@ async def test_an_older_place_does_not_win_unless_it_is_told_to(server: RealServ
         assert not await session.save_checkpoint("r", first._replace(delta=2))
 
 
-async def test_an_older_place_of_an_earlier_incarnation_does_not_win_either(server: RealServer) -> None:
+async def test_an_older_place_of_an_earlier_incarnation_does_not_win_either(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("a"))
@@ -53,7 +53,7 @@ async def test_an_older_place_of_an_earlier_incarnation_does_not_win_either(serv
         assert await session.load_checkpoint("r") == second
 
 
-async def test_a_place_that_the_log_lost_is_refused_and_may_be_left(server: RealServer) -> None:
+async def test_a_place_that_the_log_lost_is_refused_and_may_be_left(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("a"), said("b"))
@@ -69,7 +69,7 @@ async def test_a_place_that_the_log_lost_is_refused_and_may_be_left(server: Real
         assert await session.load_checkpoint("r") == first
 
 
-async def test_all_who_need_entries_are_listed(server: RealServer) -> None:
+async def test_all_who_need_entries_are_listed(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         assert await session.checkpoints() == {}
@@ -107,7 +107,7 @@ async def test_a_name_that_is_none_is_refused(name: str, valkey: RealServer) -> 
         assert valkey.do("KEYS", "*:s:*") == []
 
 
-async def test_an_erased_session_has_no_checkpoints(server: RealServer) -> None:
+async def test_an_erased_session_has_no_checkpoints(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("a"))

@@ -29,46 +29,48 @@ from bus import (
     UserMessage,
     hub,
 )
-from bus.connection import Argument, Reply, topology_at
+from bus.connection import Argument, LinkPool, Reply, Server
 from bus.erasure import erase
 from bus.keys import Keys
 from bus.log import Log, Script
 from bus.messages.lanes import Lane
+from tests.clusters import RealCluster
 from tests.contract.said import read, said, told, words
 from tests.contract.test_consumer import take
-from tests.servers import RealServer, eventually, shortly
+from tests.servers import AnyServer, RealServer, eventually, shortly
 
 CANARY = "canary-5e1f"
 
 
-def everything(server: RealServer) -> dict[str, str]:
+def everything(server: AnyServer) -> dict[str, str]:
     """Every key, with all that it holds as text."""
     found: dict[str, str] = {}
-    with server.talk() as say:
-        for key in cast("list[str]", say("KEYS", "*")):
-            match say("TYPE", key):
-                case "string":
-                    found[key] = str(say("GET", key))
-                case "hash":
-                    found[key] = str(say("HGETALL", key))
-                case "stream":
-                    found[key] = str(say("XRANGE", key, "-", "+"))
-                case kind:
-                    raise AssertionError(kind)
+    for node in server.nodes if isinstance(server, RealCluster) else (server,):
+        with node.talk() as say:
+            for key in cast("list[str]", say("KEYS", "*")):
+                match say("TYPE", key):
+                    case "string":
+                        found[key] = str(say("GET", key))
+                    case "hash":
+                        found[key] = str(say("HGETALL", key))
+                    case "stream":
+                        found[key] = str(say("XRANGE", key, "-", "+"))
+                    case kind:
+                        raise AssertionError(kind)
     return found
 
 
-def traces(server: RealServer) -> list[str]:
+def traces(server: AnyServer) -> list[str]:
     """The keys that tell of the canary."""
     return [key for key, value in everything(server).items() if CANARY in key or CANARY in value]
 
 
-def owned(server: RealServer, session: str) -> list[str]:
+def owned(server: AnyServer, session: str) -> list[str]:
     """The keys of a session."""
     return sorted(key.partition(f":s:{session}:")[2] for key in everything(server) if f":s:{session}:" in key)
 
 
-async def leave_traces(bus: Bus, server: RealServer, name: str = "s") -> None:
+async def leave_traces(bus: Bus, server: AnyServer, name: str = "s") -> None:
     """A session with something everywhere."""
     session, keys = bus.session(name), Keys()
     await session.publish(said(CANARY), told(CANARY), key=CANARY)
@@ -85,7 +87,7 @@ async def leave_traces(bus: Bus, server: RealServer, name: str = "s") -> None:
     await take(bus.consumer("workers", "w"), 2, ack=False)
 
 
-async def test_nothing_of_an_erased_session_is_left_on_the_server(server: RealServer) -> None:
+async def test_nothing_of_an_erased_session_is_left_on_the_server(server: AnyServer) -> None:
     async with server.bus() as bus:
         others = ("t", next(f"o{n}" for n in range(10_000) if Keys().bucket(f"o{n}") == Keys().bucket("s")))
         for other in others:
@@ -137,7 +139,7 @@ def patient_hub(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("patient_hub")
-async def test_whoever_comes_late_is_told(server: RealServer) -> None:
+async def test_whoever_comes_late_is_told(server: AnyServer) -> None:
     async with server.bus() as bus, server.bus() as other:
         session, late = bus.session("s"), other.session("s")
         await session.publish(said("a"), key="k")
@@ -182,7 +184,7 @@ async def test_whoever_comes_late_is_told(server: RealServer) -> None:
 
 @pytest.mark.usefixtures("patient_hub")
 @pytest.mark.parametrize("others", [0, 40], ids=["by their own streams", "by the index"])
-async def test_who_follows_at_this_moment_is_told(server: RealServer, others: int) -> None:
+async def test_who_follows_at_this_moment_is_told(process: RealServer, others: int) -> None:
     told_of: list[str] = []
     seen: list[Envelope] = []
 
@@ -193,7 +195,7 @@ async def test_who_follows_at_this_moment_is_told(server: RealServer, others: in
         except SessionErased as error:
             told_of.append(error.session)
 
-    async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
+    async with process.bus() as bus, process.bus() as other, anyio.create_task_group() as tasks:
         await other.session("s").publish(said("a"))
         for live in (True, False):
             tasks.start_soon(partial(follow, bus.session("s"), live=live))
@@ -201,7 +203,7 @@ async def test_who_follows_at_this_moment_is_told(server: RealServer, others: in
             await bus.session(f"o{number}").publish(said("a"))
             tasks.start_soon(partial(follow, bus.session(f"o{number}"), live=False))
         await eventually(lambda: len(seen) == 2 + others)
-        await eventually(lambda: "blocked_clients:1" in str(server.do("INFO", "clients")))  # the hub waits for more
+        await eventually(lambda: "blocked_clients:1" in str(process.do("INFO", "clients")))  # the hub waits for more
         await other.session("s").erase()
         await eventually(lambda: told_of == ["s", "s"])
         for number in range(others):
@@ -210,7 +212,7 @@ async def test_who_follows_at_this_moment_is_told(server: RealServer, others: in
         tasks.cancel_scope.cancel()
 
 
-async def test_an_id_that_nobody_used_is_closed_for_good_too(server: RealServer) -> None:
+async def test_an_id_that_nobody_used_is_closed_for_good_too(server: AnyServer) -> None:
     async with server.bus() as bus:
         await bus.session("never").erase()
         with pytest.raises(SessionErased):
@@ -218,7 +220,7 @@ async def test_an_id_that_nobody_used_is_closed_for_good_too(server: RealServer)
         assert await bus.sessions() == []
 
 
-async def test_a_closed_and_a_trimmed_session_can_be_erased(server: RealServer) -> None:
+async def test_a_closed_and_a_trimmed_session_can_be_erased(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("a"), said("b"))
@@ -238,7 +240,7 @@ async def read_error(session: Session) -> str:
 # --- forks ----------------------------------------------------------------------------------------------------------
 
 
-async def test_entries_that_forks_share_are_kept_unless_it_is_forced(server: RealServer) -> None:
+async def test_entries_that_forks_share_are_kept_unless_it_is_forced(server: AnyServer) -> None:
     keys = Keys()
     async with server.bus() as bus:
         session = bus.session("s")
@@ -252,7 +254,7 @@ async def test_entries_that_forks_share_are_kept_unless_it_is_forced(server: Rea
         assert owned(server, "s") == ["head"]
 
 
-async def test_an_erased_fork_holds_its_parent_no_longer(server: RealServer) -> None:
+async def test_an_erased_fork_holds_its_parent_no_longer(server: AnyServer) -> None:
     keys = Keys()
     async with server.bus() as bus:
         await bus.session("parent").publish(said("a"))
@@ -279,7 +281,7 @@ def media_at(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
     return tmp_path / "media" if request.param == "directory" else None
 
 
-async def test_media_go_that_no_other_session_names(server: RealServer, media_at: Path | None) -> None:
+async def test_media_go_that_no_other_session_names(server: AnyServer, media_at: Path | None) -> None:
     media = DirectoryMedia(media_at) if media_at else None
     pictures = [picture(number) for number in range(4)]
     async with Bus.open(server.url, media=media) as bus:
@@ -315,7 +317,7 @@ async def test_media_that_only_archived_entries_name_go_too(valkey: RealServer) 
     async with valkey.bus() as bus:
         first, second = [await bus.media.put_if_absent(data) for data in (b"1", b"2")]
         await bus.session("t").publish(said("x"))
-        pool, archive = topology_at(valkey.url).pool(), Archive()
+        pool, archive = LinkPool(Server(valkey.url)), Archive()
         gone = await erase(Log(pool, Keys()), "s", media=bus.media, archive=archive)
         await pool.close()
         assert (gone.media, archive.erased) == ((first,), ["s"])
@@ -327,8 +329,8 @@ async def test_media_that_only_archived_entries_name_go_too(valkey: RealServer) 
 class Ends(Log):
     """A log that cannot be reached any more after so many steps."""
 
-    def __init__(self, server: RealServer, steps: int) -> None:
-        self.pool = topology_at(server.url).pool()
+    def __init__(self, server: AnyServer, steps: int) -> None:
+        self.pool = LinkPool(Server(server.url))
         super().__init__(self.pool, Keys())
         self.steps, self.is_over = steps, False
 
@@ -347,23 +349,23 @@ class Ends(Log):
             raise Unavailable("the end of the test")
 
 
-async def test_an_erasure_that_was_cut_off_anywhere_is_finished_by_the_next(server: RealServer) -> None:
+async def test_an_erasure_that_was_cut_off_anywhere_is_finished_by_the_next(process: RealServer) -> None:
     message, sha256 = picture(1)
     steps, is_done = 0, False
-    async with server.bus() as bus:
+    async with process.bus() as bus:
         while not is_done:
             name = f"s{steps}"
-            await leave_traces(bus, server, name)
+            await leave_traces(bus, process, name)
             await bus.session(name).publish(message)
-            log = Ends(server, steps)
+            log = Ends(process, steps)
             with suppress(Unavailable):
                 await erase(log, name, media=bus.media)
                 is_done = True
             await log.pool.close()
             assert (await bus.session(name).head()).is_erased == (steps > 0)
             await bus.session(name).erase(media=True)
-            assert traces(server) == []
-            assert owned(server, name) == ["head"]
+            assert traces(process) == []
+            assert owned(process, name) == ["head"]
             assert await bus.media.head(sha256) is None
             steps += 1
         assert steps > 8
@@ -395,7 +397,7 @@ async def test_a_server_killed_in_the_middle_has_a_tombstone_or_all(process: Rea
             assert owned(process, name) == ["head"]
 
 
-async def test_nobody_brings_it_back_while_it_is_erased(server: RealServer) -> None:
+async def test_nobody_brings_it_back_while_it_is_erased(server: AnyServer) -> None:
     async with server.bus() as bus, server.bus() as other:
         for round_ in range(20):
             session, late = bus.session(f"s{round_}"), other.session(f"s{round_}")

@@ -286,7 +286,7 @@ async def test_a_server_that_reads_its_file_is_waited_for(process: RealServer) -
         await running.more(5)
 
 
-def is_loading(server: RealServer) -> bool:
+def is_loading(server: AnyServer) -> bool:
     try:
         return "loading:1" in str(server.do("INFO", "persistence"))
     except OSError:

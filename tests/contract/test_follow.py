@@ -171,10 +171,7 @@ async def test_forty_sessions_are_followed_through_the_index(server: AnyServer) 
         tasks.cancel_scope.cancel()
 
 
-async def test_a_slow_follower_falls_behind_and_catches_up_from_the_log(
-    server: AnyServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bus.feed.BUFFER_LIMIT", 50)
+async def test_a_slow_follower_falls_behind_and_catches_up_from_the_log(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("0"))
@@ -182,7 +179,7 @@ async def test_a_slow_follower_falls_behind_and_catches_up_from_the_log(
         go = anyio.Event()
 
         async def follow() -> None:
-            async for envelope in session.follow():
+            async for envelope in session.follow(buffer_bytes=4_000):
                 seen.append(envelope)
                 await go.wait()
 

@@ -11,6 +11,7 @@ from bus import (
     Bus,
     Cursor,
     CursorTrimmed,
+    Delta,
     Envelope,
     Lane,
     LogRolledBack,
@@ -24,7 +25,7 @@ from bus import (
 )
 from bus.keys import ALL_BYTES, Keys
 from tests.contract.said import assert_gap_free, read, said, told, word, words
-from tests.servers import RealServer
+from tests.servers import AnyServer, RealServer
 
 KEYS = Keys()
 
@@ -39,7 +40,7 @@ async def text(session: Session, *, after: Cursor = START, until: int | None = N
     return "".join([word(e) async for e in session.read(after=after, until=until)])
 
 
-def pins(server: RealServer, session: str) -> dict[str, str]:
+def pins(server: AnyServer, session: str) -> dict[str, str]:
     """What a session keeps for its forks."""
     with server.talk() as say:
         reply = say("HGETALL", KEYS.checkpoints(session))
@@ -47,7 +48,7 @@ def pins(server: RealServer, session: str) -> dict[str, str]:
     return dict(zip(map(str, reply[::2]), map(str, reply[1::2]), strict=True))
 
 
-async def test_a_fork_reads_as_one_session_from_its_first_position_on(server: RealServer) -> None:
+async def test_a_fork_reads_as_one_session_from_its_first_position_on(server: AnyServer) -> None:
     async with server.bus() as bus:
         parent = bus.session("p")
         await fill(parent, "abcdefgh")
@@ -64,7 +65,7 @@ async def test_a_fork_reads_as_one_session_from_its_first_position_on(server: Re
         assert own != envelopes[0].incarnation
 
 
-async def test_any_part_and_lane_of_a_fork_is_read_exactly(server: RealServer) -> None:
+async def test_any_part_and_lane_of_a_fork_is_read_exactly(server: AnyServer) -> None:
     async with server.bus() as bus:
         await fill(bus.session("p"), "abcdefgh")
         child = await bus.session("p").fork(5)
@@ -78,7 +79,7 @@ async def test_any_part_and_lane_of_a_fork_is_read_exactly(server: RealServer) -
                     assert found == [e for e in whole if e.lane in lanes and after.position < e.position <= last]
 
 
-async def test_forks_of_forks_read_through_to_the_first(server: RealServer) -> None:
+async def test_forks_of_forks_read_through_to_the_first(server: AnyServer) -> None:
     async with server.bus() as bus:
         first = bus.session("a")
         await fill(first, "abcd")
@@ -123,7 +124,7 @@ async def test_a_chain_of_many_forks_is_read(valkey: RealServer) -> None:
             assert [e.position async for e in session.read(after=after)] == list(range(place + 2, 151))
 
 
-async def test_pages_are_joined_without_a_seam(server: RealServer) -> None:
+async def test_pages_are_joined_without_a_seam(server: AnyServer) -> None:
     async with server.bus() as bus:
         parent = bus.session("p")
         await parent.publish(*[said(str(n)) if n % 3 else told(str(n)) for n in range(1, 1_301)])
@@ -136,7 +137,7 @@ async def test_pages_are_joined_without_a_seam(server: RealServer) -> None:
         assert sorted(lanes[0] + lanes[1]) == list(range(701, 2_001))
 
 
-async def test_a_fork_of_nothing_is_an_empty_session_with_a_parent(server: RealServer) -> None:
+async def test_a_fork_of_nothing_is_an_empty_session_with_a_parent(server: AnyServer) -> None:
     async with server.bus() as bus:
         await fill(bus.session("p"), "ab")
         child = await bus.session("p").fork(0, id="c")
@@ -149,7 +150,7 @@ async def test_a_fork_of_nothing_is_an_empty_session_with_a_parent(server: RealS
         assert (await child.head()).created == head.created
 
 
-async def test_a_fork_begins_with_nothing_of_its_own(server: RealServer) -> None:
+async def test_a_fork_begins_with_nothing_of_its_own(server: AnyServer) -> None:
     async with server.bus() as bus:
         parent = bus.session("p")
         await parent.publish(said("a"), key="k")
@@ -175,14 +176,14 @@ async def test_a_fork_begins_with_nothing_of_its_own(server: RealServer) -> None
         assert total == sum(int(str(count)) for count in counted if count)
 
 
-async def test_what_was_expected_of_the_parent_is_expected_of_the_fork(server: RealServer) -> None:
+async def test_what_was_expected_of_the_parent_is_expected_of_the_fork(server: AnyServer) -> None:
     async with server.bus() as bus:
         await fill(bus.session("p"), "abc")
         child = await bus.session("p").fork(2)
         assert (await child.publish(said("x"), expected=2)).positions == (3,)
 
 
-async def test_a_closed_session_is_forked_and_the_fork_is_open(server: RealServer) -> None:
+async def test_a_closed_session_is_forked_and_the_fork_is_open(server: AnyServer) -> None:
     async with server.bus() as bus:
         await fill(bus.session("p"), "ab")
         await bus.session("p").close()
@@ -193,7 +194,7 @@ async def test_a_closed_session_is_forked_and_the_fork_is_open(server: RealServe
 
 @pytest.mark.parametrize(("after", "wanted"), [(0, "abxyz"), (1, "bxyz"), (2, "xyz"), (3, "yz")])
 async def test_a_follower_gets_the_shared_part_the_own_part_and_what_comes(
-    server: RealServer, after: int, wanted: str
+    server: AnyServer, after: int, wanted: str
 ) -> None:
     async with server.bus() as bus:
         await fill(bus.session("p"), "abc")
@@ -218,7 +219,26 @@ async def _say_more(bus: Bus) -> None:
     await bus.session("c").publish(told("y"), said("z"))
 
 
-async def test_a_follower_at_the_end_of_the_shared_part_waits_for_the_first_entry(server: RealServer) -> None:
+async def test_a_preview_in_a_fork_is_shown_behind_what_is_shared(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        await fill(bus.session("p"), "abc")
+        await bus.session("p").preview(Delta(kind="text", message_id="m", delta="parent's"))
+        child = await bus.session("p").fork(2, id="c")
+        await child.preview(Delta(kind="text", message_id="m", delta="fork's"))
+        seen: list[Envelope] = []
+        with anyio.fail_after(20):
+            async with aclosing(child.follow(live=True)) as envelopes:
+                async for envelope in envelopes:
+                    seen.append(envelope)
+                    if isinstance(envelope.message, Delta):
+                        break
+        assert [e.position for e in seen] == [1, 2, 2]
+        last = seen[-1].message
+        assert isinstance(last, Delta)
+        assert last.delta == "fork's"
+
+
+async def test_a_follower_at_the_end_of_the_shared_part_waits_for_the_first_entry(server: AnyServer) -> None:
     seen: list[str] = []
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         await fill(bus.session("p"), "abc")
@@ -240,7 +260,7 @@ async def test_a_follower_at_the_end_of_the_shared_part_waits_for_the_first_entr
 
 
 async def test_a_cursor_of_the_shared_part_is_good_in_both_and_one_behind_it_in_its_own_alone(
-    server: RealServer,
+    server: AnyServer,
 ) -> None:
     async with server.bus() as bus:
         parent = bus.session("p")
@@ -257,7 +277,7 @@ async def test_a_cursor_of_the_shared_part_is_good_in_both_and_one_behind_it_in_
                     await anext(ask(after=cursor))
 
 
-async def test_the_same_fork_asked_again_is_the_same_fork(server: RealServer) -> None:
+async def test_the_same_fork_asked_again_is_the_same_fork(server: AnyServer) -> None:
     async with server.bus() as bus:
         parent = bus.session("p")
         await fill(parent, "abcd")
@@ -269,7 +289,7 @@ async def test_the_same_fork_asked_again_is_the_same_fork(server: RealServer) ->
         assert await text(child) == "abx"
 
 
-async def test_an_id_that_is_taken_is_not_forked_to(server: RealServer) -> None:
+async def test_an_id_that_is_taken_is_not_forked_to(server: AnyServer) -> None:
     async with server.bus() as bus:
         parent, other = bus.session("p"), bus.session("o")
         await fill(parent, "abcd")
@@ -289,7 +309,7 @@ async def test_an_id_that_is_taken_is_not_forked_to(server: RealServer) -> None:
         assert pins(server, "p") == {"f:c": "0"}
 
 
-async def test_no_session_becomes_the_fork_of_its_fork(server: RealServer) -> None:
+async def test_no_session_becomes_the_fork_of_its_fork(server: AnyServer) -> None:
     async with server.bus() as bus:
         empty = bus.session("p")
         child = await empty.fork(id="c")
@@ -300,7 +320,7 @@ async def test_no_session_becomes_the_fork_of_its_fork(server: RealServer) -> No
 
 
 @pytest.mark.parametrize("at", [-1, 5, 10**18])
-async def test_a_position_that_is_not_there_is_not_forked_at(server: RealServer, at: int) -> None:
+async def test_a_position_that_is_not_there_is_not_forked_at(server: AnyServer, at: int) -> None:
     async with server.bus() as bus:
         await fill(bus.session("p"), "abcd")
         with pytest.raises(NoSuchPosition) as caught:
@@ -310,7 +330,7 @@ async def test_a_position_that_is_not_there_is_not_forked_at(server: RealServer,
         assert (await bus.session("c").head()).position == 0
 
 
-async def test_an_erased_session_is_not_forked_and_its_id_not_forked_to(server: RealServer) -> None:
+async def test_an_erased_session_is_not_forked_and_its_id_not_forked_to(server: AnyServer) -> None:
     async with server.bus() as bus:
         await fill(bus.session("p"), "ab")
         server.do("HSET", KEYS.head("gone"), "state", "erased")
@@ -323,7 +343,7 @@ async def test_an_erased_session_is_not_forked_and_its_id_not_forked_to(server: 
         assert pins(server, "p") == {}
 
 
-async def test_what_was_trimmed_is_not_forked_unless_an_archive_has_it(server: RealServer) -> None:
+async def test_what_was_trimmed_is_not_forked_unless_an_archive_has_it(server: AnyServer) -> None:
     async with server.bus() as bus:
         parent = bus.session("p")
         await fill(parent, "abcdef")
@@ -343,7 +363,7 @@ async def test_what_was_trimmed_is_not_forked_unless_an_archive_has_it(server: R
         assert (await (await parent.fork(2)).head()).trimmed == 0
 
 
-async def test_a_fork_holds_what_it_shares_until_it_is_passed_by_force(server: RealServer) -> None:
+async def test_a_fork_holds_what_it_shares_until_it_is_passed_by_force(server: AnyServer) -> None:
     async with server.bus() as bus:
         parent = bus.session("p")
         await fill(parent, "abcdef")
@@ -362,7 +382,7 @@ async def test_a_fork_holds_what_it_shares_until_it_is_passed_by_force(server: R
         assert await text(await child.fork(5), after=Cursor(2)) == "cdx"
 
 
-async def test_a_trim_of_a_fork_takes_its_own_entries_alone(server: RealServer) -> None:
+async def test_a_trim_of_a_fork_takes_its_own_entries_alone(server: AnyServer) -> None:
     async with server.bus() as bus:
         parent = bus.session("p")
         await fill(parent, "abcd")
@@ -378,7 +398,7 @@ async def test_a_trim_of_a_fork_takes_its_own_entries_alone(server: RealServer) 
         assert (await child.head()).size_bytes == sum(len(e) for e in (told("y").to_json(), said("z").to_json()))
 
 
-async def test_an_erased_fork_is_gone_and_its_parent_is_whole(server: RealServer) -> None:
+async def test_an_erased_fork_is_gone_and_its_parent_is_whole(server: AnyServer) -> None:
     async with server.bus() as bus:
         parent = bus.session("p")
         await fill(parent, "abcd")
@@ -393,7 +413,7 @@ async def test_an_erased_fork_is_gone_and_its_parent_is_whole(server: RealServer
         assert await text(parent) == "abcd"
 
 
-async def test_a_fork_whose_parent_lost_its_end_never_shows_another_history(server: RealServer) -> None:
+async def test_a_fork_whose_parent_lost_its_end_never_shows_another_history(server: AnyServer) -> None:
     async with server.bus() as bus:
         parent = bus.session("p")
         await fill(parent, "abcdef")
@@ -425,7 +445,7 @@ async def test_a_fork_whose_parent_lost_its_end_never_shows_another_history(serv
         assert await text(forked, until=3) == "abc"
 
 
-async def test_a_fork_whose_parent_was_erased_by_force_is_told(server: RealServer) -> None:
+async def test_a_fork_whose_parent_was_erased_by_force_is_told(server: AnyServer) -> None:
     async with server.bus() as bus:
         await fill(bus.session("p"), "abcd")
         child = await bus.session("p").fork(3, id="c")
@@ -454,7 +474,7 @@ async def test_a_fork_is_read_after_many_restarts(valkey: RealServer, restarted:
 
 
 async def test_a_fork_cut_short_leaves_a_promise_that_the_next_try_uses(
-    server: RealServer, monkeypatch: pytest.MonkeyPatch
+    server: AnyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with server.bus() as bus:
         parent = bus.session("p")

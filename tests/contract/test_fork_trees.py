@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bus import Bus, Cursor, Lane, Session
 from tests.contract.said import said, told, word
-from tests.servers import RealServer
+from tests.servers import AnyServer, RealServer
 
 _names = count()
 
@@ -45,7 +45,7 @@ def test_every_session_of_a_tree_reads_as_in_the_model(
     asyncio.run(_check(valkey, steps, data))
 
 
-async def _check(server: RealServer, steps: list[Say | Fork], data: st.DataObject) -> None:
+async def _check(server: AnyServer, steps: list[Say | Fork], data: st.DataObject) -> None:
     async with server.bus(f"t{next(_names)}") as bus:
         tree = [Model(bus.session("root"), [])]
         for number, step in enumerate(steps):

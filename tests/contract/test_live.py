@@ -20,18 +20,18 @@ from bus import (
     Fenced,
     Lane,
     MessageTooLarge,
+    PreviewFull,
     Session,
     SessionClosed,
     TextBlock,
     Unavailable,
 )
-from bus.errors import PreviewFull
 from bus.keys import Keys
 from bus.log import Log
 from tests.contract.said import assert_gap_free, said, told
 from tests.contract.test_follow import Follower, piece
 from tests.proxy import proxy
-from tests.servers import RealServer, eventually
+from tests.servers import AnyServer, RealServer, eventually
 
 LLM = frozenset({Lane.LLM})
 
@@ -74,12 +74,12 @@ class Screen:
         return {id: text for id, text in self.texts.items() if id not in self.ended}
 
 
-def stored(server: RealServer, session: str = "s") -> int:
+def stored(server: AnyServer, session: str = "s") -> int:
     """How many deltas a session keeps."""
     return int(str(server.do("XLEN", Keys().live(session))))
 
 
-def counted(server: RealServer, session: str = "s") -> int:
+def counted(server: AnyServer, session: str = "s") -> int:
     """How many bytes the server counts for them."""
     return int(str(server.do("HGET", Keys().head(session), "live")).split(" ")[1])
 
@@ -91,7 +91,7 @@ async def open_texts(session: Session) -> dict[str, list[str]]:
 # --- what is kept -------------------------------------------------------------------------------------------------
 
 
-async def test_deltas_are_numbered_from_one_below_the_newest_position(server: RealServer) -> None:
+async def test_deltas_are_numbered_from_one_below_the_newest_position(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("q"))
@@ -124,7 +124,7 @@ async def test_a_piece_whose_answer_was_lost_is_shown_once(process: RealServer) 
         assert await open_texts(other.session("s")) == {"m": ["".join(word * 2 for word in words)]}
 
 
-async def test_a_piece_that_lands_behind_a_later_one_of_its_speaker_is_dropped(server: RealServer) -> None:
+async def test_a_piece_that_lands_behind_a_later_one_of_its_speaker_is_dropped(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("q"))
@@ -135,7 +135,7 @@ async def test_a_piece_that_lands_behind_a_later_one_of_its_speaker_is_dropped(s
         assert await open_texts(session) == {"m": ["a7 b6 a8 "]}
 
 
-async def test_pieces_of_several_tasks_are_in_the_order_of_their_calls(server: RealServer) -> None:
+async def test_pieces_of_several_tasks_are_in_the_order_of_their_calls(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("q"))
@@ -145,7 +145,7 @@ async def test_pieces_of_several_tasks_are_in_the_order_of_their_calls(server: R
         assert await open_texts(session) == {"m": ["".join(f"{number} | " for number in range(100))]}
 
 
-async def test_a_worker_that_lost_its_lease_shows_nothing_more(server: RealServer) -> None:
+async def test_a_worker_that_lost_its_lease_shows_nothing_more(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("q"))
@@ -163,7 +163,7 @@ async def test_a_worker_that_lost_its_lease_shows_nothing_more(server: RealServe
         assert await open_texts(session) == {}
 
 
-async def test_a_closed_session_lets_a_message_end_and_nobody_speak(server: RealServer) -> None:
+async def test_a_closed_session_lets_a_message_end_and_nobody_speak(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("q"))
@@ -178,7 +178,7 @@ async def test_a_closed_session_lets_a_message_end_and_nobody_speak(server: Real
         tasks.cancel_scope.cancel()
 
 
-async def test_what_is_no_piece_is_refused_before_anything_is_shown(server: RealServer) -> None:
+async def test_what_is_no_piece_is_refused_before_anything_is_shown(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("q"))
@@ -215,7 +215,7 @@ async def test_a_preview_gives_up_on_a_server_that_does_not_answer_and_goes_on_w
 # --- room ---------------------------------------------------------------------------------------------------------
 
 
-async def test_the_beginning_of_a_long_message_is_kept_until_its_end(server: RealServer) -> None:
+async def test_the_beginning_of_a_long_message_is_kept_until_its_end(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("q"))
@@ -232,7 +232,7 @@ async def test_the_beginning_of_a_long_message_is_kept_until_its_end(server: Rea
         assert found[0].blocks[0].delta == text
 
 
-async def test_what_belongs_to_ended_messages_goes_first(server: RealServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_belongs_to_ended_messages_goes_first(server: AnyServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bus.live.TRIM_BYTES", 4_000)
     async with server.bus() as bus:
         session = bus.session("s")
@@ -250,7 +250,7 @@ async def test_what_belongs_to_ended_messages_goes_first(server: RealServer, mon
 
 
 async def test_a_message_that_outgrows_all_room_is_shown_as_far_as_it_went(
-    server: RealServer, monkeypatch: pytest.MonkeyPatch
+    server: AnyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bus.log.LIVE_LIMIT_BYTES", 20_000)
     async with server.bus() as bus:
@@ -269,7 +269,7 @@ async def test_a_message_that_outgrows_all_room_is_shown_as_far_as_it_went(
 
 
 async def test_a_message_of_which_nothing_was_heard_for_long_makes_room_too(
-    server: RealServer, monkeypatch: pytest.MonkeyPatch
+    server: AnyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bus.log.LIVE_LIMIT_BYTES", 20_000)
     async with server.bus() as bus:
@@ -290,7 +290,7 @@ async def test_a_message_of_which_nothing_was_heard_for_long_makes_room_too(
 
 @pytest.mark.parametrize("limit", [32, 0])
 async def test_pieces_come_in_order_between_the_entries(
-    server: RealServer, monkeypatch: pytest.MonkeyPatch, limit: int
+    server: AnyServer, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
     monkeypatch.setattr("bus.hub.DIRECT_LIMIT", limit)
     async with server.bus() as bus, anyio.create_task_group() as tasks:
@@ -324,7 +324,7 @@ async def test_pieces_come_in_order_between_the_entries(
         tasks.cancel_scope.cancel()
 
 
-async def test_who_joins_now_first_gets_all_that_was_said_of_each_open_message(server: RealServer) -> None:
+async def test_who_joins_now_first_gets_all_that_was_said_of_each_open_message(server: AnyServer) -> None:
     async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
         speaker, session = bus.session("s"), other.session("s")
         await speaker.publish(said("q"))
@@ -351,7 +351,7 @@ async def test_who_joins_now_first_gets_all_that_was_said_of_each_open_message(s
 
 
 async def test_who_joins_anywhere_has_the_text_of_what_is_spoken_and_nothing_of_what_has_ended(
-    server: RealServer,
+    server: AnyServer,
 ) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
@@ -374,7 +374,26 @@ async def test_who_joins_anywhere_has_the_text_of_what_is_spoken_and_nothing_of_
         tasks.cancel_scope.cancel()
 
 
-async def test_who_comes_back_gets_exactly_what_is_behind_its_cursor(server: RealServer) -> None:
+async def test_who_reads_all_from_the_start_finds_each_piece_where_it_was_said(server: AnyServer) -> None:
+    async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        await session.publish(said("q"))
+        await session.preview(piece("a"), piece("b"), of("n", "x"), piece("c"))
+        await session.publish(told("p"), told("p"))
+        await session.preview(piece("d"))
+        await session.publish(told("p"))
+        await session.preview(piece("e"))
+        follower = Follower(other.session("s"), live=True).start(tasks)
+        await eventually(follower.has(9))
+        places = [envelope.cursor.id for envelope in follower.seen]
+        assert list(zip(places, follower.words, strict=True)) == [
+            *(("1-0", "q"), ("1-2", "ab"), ("1-3", "x"), ("1-4", "c"), ("2-0", "p"), ("3-0", "p")),
+            *(("3-1", "d"), ("4-0", "p"), ("4-1", "e")),
+        ]
+        tasks.cancel_scope.cancel()
+
+
+async def test_who_comes_back_gets_exactly_what_is_behind_its_cursor(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("q"))
@@ -397,7 +416,7 @@ async def test_who_comes_back_gets_exactly_what_is_behind_its_cursor(server: Rea
         tasks.cancel_scope.cancel()
 
 
-async def test_who_saw_a_message_begin_sees_it_cut_though_it_was_away(server: RealServer) -> None:
+async def test_who_saw_a_message_begin_sees_it_cut_though_it_was_away(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("q"))
@@ -416,10 +435,7 @@ async def test_who_saw_a_message_begin_sees_it_cut_though_it_was_away(server: Re
         tasks.cancel_scope.cancel()
 
 
-async def test_a_follower_that_fell_behind_has_every_piece_of_what_is_still_spoken(
-    server: RealServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bus.feed.BUFFER_LIMIT", 20)
+async def test_a_follower_that_fell_behind_has_every_piece_of_what_is_still_spoken(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("q"))
@@ -427,7 +443,7 @@ async def test_a_follower_that_fell_behind_has_every_piece_of_what_is_still_spok
         go = anyio.Event()
 
         async def follow() -> None:
-            async for envelope in session.follow(live=True):
+            async for envelope in session.follow(live=True, buffer_bytes=1_500):
                 seen.append(envelope)
                 if len(seen) > 3:
                     await go.wait()
@@ -449,7 +465,7 @@ async def test_a_follower_that_fell_behind_has_every_piece_of_what_is_still_spok
         tasks.cancel_scope.cancel()
 
 
-async def test_no_piece_is_shown_behind_the_end_of_its_message(server: RealServer) -> None:
+async def test_no_piece_is_shown_behind_the_end_of_its_message(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("q"))
@@ -478,7 +494,7 @@ async def test_no_piece_is_shown_behind_the_end_of_its_message(server: RealServe
 
 @pytest.mark.parametrize("limit", [32, 0])
 async def test_an_entry_is_not_lost_between_many_pieces(
-    server: RealServer, monkeypatch: pytest.MonkeyPatch, limit: int
+    server: AnyServer, monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
     monkeypatch.setattr("bus.hub.DIRECT_LIMIT", limit)
     async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
@@ -499,7 +515,7 @@ async def test_an_entry_is_not_lost_between_many_pieces(
 
 
 @pytest.mark.parametrize("lanes", [frozenset(Lane), LLM])
-async def test_a_piece_behind_many_entries_waits_for_them(server: RealServer, lanes: frozenset[Lane]) -> None:
+async def test_a_piece_behind_many_entries_waits_for_them(server: AnyServer, lanes: frozenset[Lane]) -> None:
     async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
         ours, theirs = bus.session("s"), other.session("s")
         follower = Follower(ours, live=True, lanes=lanes).start(tasks)
@@ -517,7 +533,7 @@ async def test_a_piece_behind_many_entries_waits_for_them(server: RealServer, la
 
 
 async def test_whoever_comes_and_goes_has_the_text_of_every_message(
-    server: RealServer, monkeypatch: pytest.MonkeyPatch
+    server: AnyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A viewer keeps its screen, leaves at any moment and comes back with the cursor of the last thing it saw."""
     monkeypatch.setattr("bus.live.TRIM_BYTES", 3_000)

@@ -27,19 +27,20 @@ from bus import (
     TrimRefused,
     Unavailable,
 )
-from bus.connection import Argument, LinkPool, Pool, Reply, Server, topology_at
+from bus.connection import Argument, LinkPool, Reply, Server
 from bus.errors import Refused
 from bus.keys import Keys
 from bus.log import Log, Script
 from bus.reader import read_pages
 from bus.retention import trim
+from bus.selection import Selection
 from handlers.context.build import WarmContext, build_context
 from handlers.projections.projection import project, rebuild
 from handlers.projections.usage import USAGE
 from tests.bus.resp import ResponseError
 from tests.contract.said import read, said, told, word
 from tests.contract.test_consumer import take
-from tests.servers import RealServer, eventually, shortly
+from tests.servers import AnyServer, RealServer, eventually, shortly
 
 
 async def fill(session: Session, count: int, *, wake: bool | None = False) -> None:
@@ -52,9 +53,9 @@ async def fill(session: Session, count: int, *, wake: bool | None = False) -> No
 
 
 @asynccontextmanager
-async def pool_of(server: RealServer) -> AsyncGenerator[Pool, None]:
+async def pool_of(server: AnyServer) -> AsyncGenerator[LinkPool, None]:
     """Links of its own, for a log that does what a test needs."""
-    pool = topology_at(server.url).pool()
+    pool = LinkPool(Server(server.url))
     try:
         yield pool
     finally:
@@ -66,7 +67,7 @@ async def rest(session: Session, after: Cursor) -> list[str]:
     return [word(envelope) async for envelope in session.read(after=after)]
 
 
-async def assert_sound(bus: Bus, server: RealServer, *names: str) -> None:
+async def assert_sound(bus: Bus, server: AnyServer, *names: str) -> None:
     """Head and streams agree; the bytes counted are those that are there."""
     total = 0
     keys = Keys()
@@ -86,7 +87,7 @@ async def assert_sound(bus: Bus, server: RealServer, *names: str) -> None:
     assert sum(int(str(count)) for count in counted) == total
 
 
-async def test_a_trim_takes_both_lanes_and_the_bytes_go_down_by_what_was_removed(server: RealServer) -> None:
+async def test_a_trim_takes_both_lanes_and_the_bytes_go_down_by_what_was_removed(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await fill(session, 10)
@@ -125,13 +126,13 @@ async def test_all_may_go_and_positions_go_on_also_after_a_restart(process: Real
         await assert_sound(bus, process, "s")
 
 
-async def test_an_empty_session_has_nothing_to_trim(server: RealServer) -> None:
+async def test_an_empty_session_has_nothing_to_trim(server: AnyServer) -> None:
     async with server.bus() as bus:
         assert await bus.session("s").trim(5) == Trimmed(0, 0, 1, {})
         assert await bus.sessions() == []
 
 
-async def test_a_long_trim_is_many_steps_each_complete(server: RealServer) -> None:
+async def test_a_long_trim_is_many_steps_each_complete(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await fill(session, 3_500)
@@ -168,7 +169,7 @@ async def test_a_step_is_bounded_by_bytes(valkey: RealServer) -> None:
         assert max(steps) < 8 * 1_048_576 + 25 * 900_100
 
 
-async def test_what_is_trimmed_was_published_all_the_same(server: RealServer) -> None:
+async def test_what_is_trimmed_was_published_all_the_same(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         first = await session.publish(said("a"), key="k")
@@ -181,7 +182,7 @@ async def test_what_is_trimmed_was_published_all_the_same(server: RealServer) ->
 # --- who holds it -------------------------------------------------------------------------------------------------
 
 
-async def test_nothing_is_trimmed_that_somebody_still_needs(server: RealServer) -> None:
+async def test_nothing_is_trimmed_that_somebody_still_needs(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await fill(session, 4)
@@ -211,7 +212,7 @@ async def test_nothing_is_trimmed_that_somebody_still_needs(server: RealServer) 
         await assert_sound(bus, server, "s")
 
 
-async def test_a_dry_run_tells_what_the_trim_then_does(server: RealServer) -> None:
+async def test_a_dry_run_tells_what_the_trim_then_does(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await fill(session, 2_300)
@@ -221,7 +222,7 @@ async def test_a_dry_run_tells_what_the_trim_then_does(server: RealServer) -> No
         assert look.entries == 2_199
 
 
-async def test_who_can_read_the_archive_holds_nothing_that_is_in_it(server: RealServer) -> None:
+async def test_who_can_read_the_archive_holds_nothing_that_is_in_it(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await fill(session, 8, wake=True)
@@ -239,7 +240,7 @@ async def test_who_can_read_the_archive_holds_nothing_that_is_in_it(server: Real
         assert caught.value.holders == {"g:g": 0}
 
 
-async def test_force_passes_all_and_says_so_in_the_same_step(server: RealServer) -> None:
+async def test_force_passes_all_and_says_so_in_the_same_step(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await fill(session, 1_001)
@@ -261,7 +262,7 @@ async def test_force_passes_all_and_says_so_in_the_same_step(server: RealServer)
         assert (await session.publish(said("x"))).position == 2_503
 
 
-async def test_force_where_nobody_needs_anything_is_a_plain_trim(server: RealServer) -> None:
+async def test_force_where_nobody_needs_anything_is_a_plain_trim(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await fill(session, 4)
@@ -269,7 +270,7 @@ async def test_force_where_nobody_needs_anything_is_a_plain_trim(server: RealSer
         assert (await session.head()).position == 4
 
 
-async def test_the_note_reaches_who_follows_and_begins_an_incarnation_if_it_must(server: RealServer) -> None:
+async def test_the_note_reaches_who_follows_and_begins_an_incarnation_if_it_must(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await fill(session, 4)
@@ -294,7 +295,7 @@ async def collect(envelopes: AsyncGenerator[Envelope, None], seen: list[Envelope
         seen.append(envelope)  # noqa: PERF401  seen while it grows
 
 
-async def test_a_foreign_entry_is_not_in_the_way_of_the_note(server: RealServer) -> None:
+async def test_a_foreign_entry_is_not_in_the_way_of_the_note(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await fill(session, 4)
@@ -309,7 +310,7 @@ async def test_a_foreign_entry_is_not_in_the_way_of_the_note(server: RealServer)
 # --- consumer groups ----------------------------------------------------------------------------------------------
 
 
-async def test_work_that_no_worker_has_handled_is_kept(server: RealServer) -> None:
+async def test_work_that_no_worker_has_handled_is_kept(server: AnyServer) -> None:
     index = Keys().index(Keys().bucket("s"))
     async with server.bus() as bus:
         session = bus.session("s")
@@ -339,7 +340,7 @@ async def test_work_that_no_worker_has_handled_is_kept(server: RealServer) -> No
         assert (await session.trim(10)).first_kept == 10
 
 
-async def test_a_pointer_whose_predecessor_is_not_known_holds_all(server: RealServer) -> None:
+async def test_a_pointer_whose_predecessor_is_not_known_holds_all(server: AnyServer) -> None:
     index = Keys().index(Keys().bucket("s"))
     async with server.bus() as bus:
         session = bus.session("s")
@@ -353,7 +354,7 @@ async def test_a_pointer_whose_predecessor_is_not_known_holds_all(server: RealSe
         assert caught.value.holders == {"g:agents": 0}
 
 
-async def test_pointers_that_fell_off_the_index_before_they_were_handled_hold_all(server: RealServer) -> None:
+async def test_pointers_that_fell_off_the_index_before_they_were_handled_hold_all(server: AnyServer) -> None:
     index = Keys().index(Keys().bucket("s"))
     async with server.bus() as bus:
         session = bus.session("s")
@@ -373,7 +374,7 @@ async def test_pointers_that_fell_off_the_index_before_they_were_handled_hold_al
         assert caught.value.holders == {"g:agents": 0}
 
 
-async def test_what_rings_nobody_and_other_sessions_hold_nothing(server: RealServer) -> None:
+async def test_what_rings_nobody_and_other_sessions_hold_nothing(server: AnyServer) -> None:
     keys = Keys()
     other = next(f"o{n}" for n in range(10_000) if keys.bucket(f"o{n}") == keys.bucket("s"))
     async with server.bus() as bus:
@@ -416,7 +417,7 @@ async def test_who_comes_to_need_it_meanwhile_stops_the_trim(valkey: RealServer)
 # --- what readers are told ------------------------------------------------------------------------------------------
 
 
-async def test_readers_behind_the_border_are_told_and_at_the_border_go_on(server: RealServer) -> None:
+async def test_readers_behind_the_border_are_told_and_at_the_border_go_on(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await fill(session, 10)
@@ -433,7 +434,7 @@ async def test_readers_behind_the_border_are_told_and_at_the_border_go_on(server
                 await envelopes.aclose()
 
 
-async def test_a_reader_of_one_lane_is_told_of_that_lane_alone(server: RealServer) -> None:
+async def test_a_reader_of_one_lane_is_told_of_that_lane_alone(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("1"), told("2"), told("3"), told("4"), said("5"), told("6"))
@@ -468,11 +469,11 @@ async def test_what_goes_between_the_head_and_the_entries_is_told(
         await fill(session, 40)
         pool = CutIn(Server(valkey.url))
         with pytest.raises(SessionErased if is_erased else CursorTrimmed):
-            await anext(read_pages(Log(pool, Keys()), "s", lanes, START, None))
+            await anext(read_pages(Log(pool, Keys()), "s", Selection.of(lanes), START, None))
         await pool.close()
 
 
-async def test_a_follower_that_has_all_of_it_notices_nothing(server: RealServer) -> None:
+async def test_a_follower_that_has_all_of_it_notices_nothing(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         seen: dict[str, list[Envelope]] = {"all": [], "llm": []}
@@ -497,7 +498,7 @@ def _has(seen: list[Envelope], position: int) -> bool:
     return seen[-1].position == position
 
 
-async def test_what_was_trimmed_of_a_lane_that_nobody_here_follows_disturbs_nobody(server: RealServer) -> None:
+async def test_what_was_trimmed_of_a_lane_that_nobody_here_follows_disturbs_nobody(server: AnyServer) -> None:
     async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("1"), told("2"), told("3"), told("4"))
@@ -546,7 +547,7 @@ async def test_a_hub_that_is_behind_tells_its_followers(process: RealServer) -> 
         tasks.cancel_scope.cancel()
 
 
-async def test_folds_tell_of_what_is_missing_and_go_on_from_what_they_have(server: RealServer) -> None:
+async def test_folds_tell_of_what_is_missing_and_go_on_from_what_they_have(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         warm = WarmContext(session)
@@ -562,7 +563,7 @@ async def test_folds_tell_of_what_is_missing_and_go_on_from_what_they_have(serve
                 await fold
 
 
-async def test_live_deltas_of_ended_messages_go_and_of_open_ones_stay(server: RealServer) -> None:
+async def test_live_deltas_of_ended_messages_go_and_of_open_ones_stay(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(told("1"))
@@ -625,22 +626,22 @@ async def test_a_server_killed_in_the_middle_has_trimmed_less(process: RealServe
         await assert_sound(bus, process, "s")
 
 
-async def test_a_full_server_can_be_trimmed(server: RealServer) -> None:
-    async with server.bus() as bus:
+async def test_a_full_server_can_be_trimmed(process: RealServer) -> None:
+    async with process.bus() as bus:
         session = bus.session("s")
         await fill(session, 1_200)
         await session.save_checkpoint("r", START)
-        server.do("CONFIG", "SET", "maxmemory", "1")
+        process.do("CONFIG", "SET", "maxmemory", "1")
         with pytest.raises(ResponseError):
-            server.do("SET", "x", "y")
+            process.do("SET", "x", "y")
         with pytest.raises(TrimRefused):
             await session.trim(1_100)
         assert (await session.trim(1_100, force=True)).first_kept == 1_100
-        server.do("CONFIG", "SET", "maxmemory", "0")
-        await assert_sound(bus, server, "s")
+        process.do("CONFIG", "SET", "maxmemory", "0")
+        await assert_sound(bus, process, "s")
 
 
-async def test_publishers_and_readers_go_on_while_it_is_trimmed(server: RealServer) -> None:
+async def test_publishers_and_readers_go_on_while_it_is_trimmed(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         seen: list[Envelope] = []
@@ -663,7 +664,7 @@ async def test_publishers_and_readers_go_on_while_it_is_trimmed(server: RealServ
         tasks.cancel_scope.cancel()
 
 
-async def test_an_erased_session_is_not_trimmed(server: RealServer) -> None:
+async def test_an_erased_session_is_not_trimmed(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         await fill(session, 3)

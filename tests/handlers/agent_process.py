@@ -1,6 +1,7 @@
 """A worker in a process of its own, for tests that kill it.
 
 python -m tests.handlers.agent_process DIR    runs the demo's agent, slowly, on the embedded server in DIR
+python -m tests.handlers.agent_process URL    the same on the server there
 """
 
 import sys
@@ -16,7 +17,8 @@ __all__ = ()
 
 
 async def main() -> None:
-    async with Bus.open(data_dir=Path(sys.argv[1])) as bus:
+    place = sys.argv[1]
+    async with Bus.open(place) if "://" in place else Bus.open(data_dir=Path(place)) as bus:
         await Worker(bus, demo_agent(delay=0.2), name="victim", lease_seconds=1).run()
 
 

@@ -104,3 +104,6 @@ class Gone:
 
     async def head(self, sha256: str) -> None:
         raise Unavailable(sha256)
+
+    async def delete(self, sha256: str) -> None:
+        raise Unavailable(sha256)

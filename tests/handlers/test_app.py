@@ -1,6 +1,7 @@
 """The guard and the API, mostly against a real server on a free port."""
 
 import json
+import re
 import signal
 import sys
 from collections.abc import AsyncGenerator
@@ -14,7 +15,7 @@ import pytest
 from anyio.abc import ByteStream
 from starlette.applications import Starlette
 
-from bus import Bus, Delta, ExtensionMessage, Session, UserMessage
+from bus import START, Bus, Delta, ExtensionMessage, Session, UserMessage
 from bus.errors import (
     BusError,
     Closed,
@@ -33,6 +34,7 @@ from handlers.ui.body import BODY_LIMIT
 from handlers.ui.errors import AddressRefused, PortInUse
 from handlers.ui.replies import status_of
 from handlers.ui.server import serve
+from handlers.ui.stream import session_frames
 from tests.bus.resp import Resp
 from tests.handlers.serving import TOKEN, client_of, serving, temporary_bus, temporary_dir
 
@@ -258,18 +260,27 @@ async def test_entries_are_given_between_two_cursors() -> None:
 # --- the stream ---------------------------------------------------------------------------------------------------
 
 
-class Reader:
-    """One subscriber's frames as (event, id, data)."""
+NOTICES = frozenset({"caughtup", "fellbehind", "closed", "reopened"})
 
-    def __init__(self, source: httpx2.EventSource) -> None:
-        self._events = aiter(source)
+
+def place(id: str) -> str:
+    """The id of a frame without the incarnation of its log."""
+    return id.partition(".")[0]
+
+
+class Reader:
+    """One subscriber's frames as (event, id, data); without notices, unless they are asked for."""
+
+    def __init__(self, source: httpx2.EventSource, *, notices: bool = False) -> None:
+        self._events, self._left_out = aiter(source), frozenset[str]() if notices else NOTICES
 
     async def take(self, count: int) -> list[tuple[str, str, dict[str, object]]]:
         found: list[tuple[str, str, dict[str, object]]] = []
         with anyio.fail_after(30):
             while len(found) < count:
                 event = await anext(self._events)
-                found.append((event.event, event.id, json.loads(event.data)))
+                if event.event not in self._left_out:
+                    found.append((event.event, event.id, json.loads(event.data)))
         return found
 
 
@@ -291,7 +302,7 @@ async def test_a_subscriber_gets_both_lanes_and_live_deltas_with_their_cursors()
             live = await reader.take(2)
             await session.publish(ExtensionMessage.of("done"))
             after = await reader.take(1)
-    assert [(name, id) for name, id, _ in history + live + after] == [
+    assert [(name, place(id)) for name, id, _ in history + live + after] == [
         *(("entry", "1-0"), ("entry", "2-0"), ("delta", "2-1"), ("delta", "2-2"), ("entry", "3-0")),
     ]
     assert set(history[0][2]) == {"position", "delta", "lane", "time", "producer", "message"}
@@ -336,9 +347,9 @@ async def test_a_stream_resumes_after_the_last_event_id_before_it_heeds_the_addr
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
         await bus.session("s1").publish(*(ExtensionMessage.of("tick", number) for number in range(1, 6)))
         async with client.sse("/api/sessions/s1/events?after=1") as source:
-            assert [id for _, id, _ in await Reader(source).take(4)] == ["2-0", "3-0", "4-0", "5-0"]
+            assert [place(id) for _, id, _ in await Reader(source).take(4)] == ["2-0", "3-0", "4-0", "5-0"]
         async with client.sse("/api/sessions/s1/events?after=1", headers={"Last-Event-ID": "3-0"}) as source:
-            assert [id for _, id, _ in await Reader(source).take(2)] == ["4-0", "5-0"]
+            assert [place(id) for _, id, _ in await Reader(source).take(2)] == ["4-0", "5-0"]
 
 
 async def test_a_trimmed_cursor_is_told_in_the_stream_and_the_rest_follows() -> None:
@@ -356,7 +367,7 @@ async def test_a_trimmed_cursor_is_told_in_the_stream_and_the_rest_follows() -> 
             assert source.response.status_code == 200
             gap, *rest = await Reader(source).take(3)
         assert gap == ("gap", "3-0", {"session": "s1", "after": "1-0", "firstKept": 4})
-        assert [(name, id) for name, id, _ in rest] == [("entry", "4-0"), ("entry", "5-0")]
+        assert [(name, place(id)) for name, id, _ in rest] == [("entry", "4-0"), ("entry", "5-0")]
 
 
 async def test_a_cursor_beyond_the_log_is_told_in_the_stream() -> None:
@@ -364,7 +375,58 @@ async def test_a_cursor_beyond_the_log_is_told_in_the_stream() -> None:
         await bus.session("s1").publish(ExtensionMessage.of("tick"))
         async with client.sse("/api/sessions/s1/events?after=7") as source:
             (frame,) = await Reader(source).take(1)
-        assert frame == ("rolledback", "", {"session": "s1", "seen": 7, "found": 1})
+        assert frame == ("rolledback", "1-0", {"session": "s1", "seen": 7, "found": 1})
+
+
+async def test_a_log_that_lost_its_end_is_told_and_the_id_of_that_frame_leads_on() -> None:
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        await bus.session("s1").publish(ExtensionMessage.of("tick", 1), ExtensionMessage.of("tick", 2))
+        path = "/api/sessions/s1/events"
+        async with client.sse(path, headers={"Last-Event-ID": "2-0.another"}) as source:
+            ((name, id, told),) = await Reader(source).take(1)
+        assert (name, id, told) == ("rolledback", "0-0", {"session": "s1", "seen": 2, "found": 0})
+        async with client.sse(path, headers={"Last-Event-ID": id}) as source:
+            assert [place(id) for _, id, _ in await Reader(source).take(2)] == ["1-0", "2-0"]
+
+
+async def test_a_stream_tells_when_it_has_caught_up_and_whether_the_session_is_closed() -> None:
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("a"))
+        async with client.sse("/api/sessions/s1/events") as source:
+            reader = Reader(source, notices=True)
+            begin = await reader.take(2)
+            await session.close()
+            closed = await reader.take(2)
+            await session.reopen()
+            opened = await reader.take(2)
+        assert [name for name, _, _ in begin + closed + opened] == [
+            *("entry", "caughtup", "entry", "closed", "reopened", "entry")
+        ]
+        assert all(frame == {"session": "s1"} for name, _, frame in begin + closed + opened if name in NOTICES)
+        ids = [id for _, id, _ in begin + closed + opened]
+        assert [place(id) for id in ids] == ["1-0", "1-0", "2-0", "2-0", "2-0", "3-0"]
+        assert {id.partition(".")[2] for id in ids} == {(await session.head()).cursor.incarnation}
+        async with client.sse("/api/sessions/s1/events", headers={"Last-Event-ID": ids[2]}) as source:
+            again = await Reader(source, notices=True).take(2)
+        assert [(name, id) for name, id, _ in again] == [("entry", ids[5]), ("caughtup", ids[5])]
+
+
+async def test_a_client_that_was_too_slow_is_told_so_and_lacks_nothing() -> None:
+    async with temporary_bus() as bus:
+        session = bus.session("s1")
+        await session.publish(ExtensionMessage.of("tick"))
+        async with aclosing(session_frames(session, START)) as frames:
+            said = [await anext(frames) for _ in range(3)]
+            for _ in range(4):
+                await session.publish(ExtensionMessage.of("big", "x" * 500_000))
+            head = (await session.head()).cursor
+            while f"id: {head}\n".encode() not in said[-1] or b"event: caughtup" not in said[-1]:
+                said.append(await anext(frames))
+    names = [re.search(rb"event: (\w+)", frame) for frame in said[1:]]
+    assert [name[1].decode() for name in names if name] == [
+        *("entry", "caughtup", "fellbehind", "entry", "entry", "entry", "entry", "caughtup")
+    ]
 
 
 async def test_open_streams_get_a_farewell_when_the_server_ends() -> None:
@@ -449,6 +511,7 @@ import sys, anyio
 from pathlib import Path
 from bus import Bus
 from handlers.ui.server import serve
+from handlers.ui.stream import session_frames
 
 async def main():
     async with Bus.open(data_dir=Path(sys.argv[1])) as bus:

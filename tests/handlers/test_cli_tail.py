@@ -46,6 +46,11 @@ def test_a_part_of_the_log_may_be_asked_for(lanebus: CommandLine) -> None:
         "-n 2 --lane extension": [3, 6],
         "-n 1 --lane llm": [5],
         "-n 2 --lane llm --after 4": [5],
+        "--kind k": [3, 6],
+        "--kind us* --after 3": [4, 5],
+        "--kind user --kind k": [1, 2, 3, 4, 5, 6],
+        "-n 1 --kind user": [5],
+        "--kind other": [],
     }.items():
         answer = lanebus("tail", "s", *words.split())
         assert (words, answer.code, positions(answer.out)) == (words, 0, shown)
@@ -74,6 +79,29 @@ def test_a_follower_waits_for_a_session_that_is_to_begin(lanebus: CommandLine) -
         assert "no entries yet" in process.stderr.readline()
         lanebus("publish", "s", "a")
         assert positions(process.stdout.readline()) == [1]
+
+
+async def test_a_follower_is_told_that_the_session_was_closed_and_may_end_then(lanebus: CommandLine) -> None:
+    lanebus("publish", "s", "--json", stdin=SIX)
+    with lanebus.running("tail", "s", "-f", "--kind", "k") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert [positions(process.stdout.readline()) for _ in range(2)] == [[3], [6]]
+        async with Bus.open(data_dir=lanebus.data_dir) as bus:
+            await bus.session("s").close()
+            assert "session 's' was closed" in process.stderr.readline()
+            await bus.session("s").reopen()
+            assert "session 's' was reopened" in process.stderr.readline()
+            with lanebus.running("tail", "s", "--until-closed", "--after", "8") as ending:
+                assert ending.stdout is not None
+                assert ending.stderr is not None
+                await bus.session("s").close()
+                assert positions(ending.stdout.readline()) == [9]
+                assert "session 's' was closed" in ending.stderr.readline()
+                assert ending.wait(30) == 0
+    late = lanebus("tail", "s", "--until-closed", "--kind", "session.closed")
+    assert (late.code, positions(late.out)) == (0, [7, 9])
+    assert "was closed" in late.err
 
 
 async def test_live_pieces_are_shown_to_who_asks_for_them(lanebus: CommandLine) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import aclosing
 from itertools import count
 
 import anyio
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bus import (
+    START,
     AssistantMessage,
     Compaction,
     Lane,
@@ -29,10 +31,11 @@ from handlers.agent.tool import tool
 from handlers.agent.worker import Worker
 from handlers.context import WarmContext, build_context
 from handlers.projections.projection import project, project_kept, rebuild
-from handlers.projections.sessions import SESSIONS
+from handlers.projections.sessions import SESSIONS, session_lines
 from handlers.projections.turns import TURNS
 from handlers.projections.usage import USAGE
 from handlers.providers import to_anthropic, to_gemini, to_openai_chat, to_openai_responses
+from handlers.ui.stream import session_frames
 from tests.handlers.agents import (
     Pause,
     ScriptedModel,
@@ -186,6 +189,23 @@ def test_a_loop_that_was_open_at_the_fork_is_not_compared_with_a_part_of_its_sum
         assert fold(USAGE, entries[cut:], USAGE.forked).mismatch_count == 0
     wrong = log_of(*history, end.model_copy(update={"usage": Usage(input=4)}).as_extension())
     assert fold(USAGE, wrong, USAGE.forked).mismatch_count == 1  # it began in the fork
+
+
+async def test_what_is_left_of_a_fork_whose_parent_was_erased_is_shown() -> None:
+    async with fresh_bus() as bus:
+        await bus.session("p").publish(says("x"), says("x"))
+        child = await bus.session("p").fork(id="c")
+        await child.publish(says("y"))
+        await bus.session("p").erase(force=True)
+        assert {name: line.state.turns for name, line in (await session_lines(bus)).items()} == {"c": 1}
+        assert (await project(child, USAGE)).state.total.calls == 1
+        frames: list[bytes] = []
+        async with aclosing(session_frames(child, START)) as found:
+            while len(frames) < 3:
+                frames.append(await anext(found))
+        assert b"event: gap" in frames[1]
+        assert b'"firstKept": 3' in frames[1]
+        assert b"event: entry" in frames[2]
 
 
 # --- agents -------------------------------------------------------------------------------------------------------

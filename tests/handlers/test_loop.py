@@ -541,9 +541,11 @@ async def test_what_others_are_saying_is_not_recorded() -> None:
         for id in ("mine", "s1.main.1#0.99", "s1.main.1#0.x", "s1.main.1#1.1"):
             await session.preview(Delta(kind="text", message_id=id, turn_id=turn, delta="x"))
         await session.preview(Delta(kind="text", message_id="s1.main.1#0.1", delta="x"))
+        await take_run(session)
+        await take_run(session)
         await AgentLoop(ScriptedModel(answer("Yes.")))(await take_run(session))
         assert [text for text in await said(session) if text.startswith("assistant")] == ["assistant stop: Yes."]
-        assert len(await session.open_messages()) == 4
+        assert len(await session.open_messages()) == 5
 
 
 async def test_a_turn_that_was_answered_meanwhile_ends_what_was_shown_of_it_by_a_cut() -> None:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import anyio
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from bus import (
     AssistantMessage,
+    Bus,
     Compaction,
     Delta,
     ExtensionMessage,
@@ -23,9 +24,11 @@ from bus import (
     UserMessage,
 )
 from bus.messages.content import ErrorBlock, UnknownBlock
+from bus.server import open_server
+from tests.bus.resp import Resp
 from tests.handlers.browsing import browsing, wire_to
 from tests.handlers.scripted_agent import ANSWER, ENTRIES, answer_all
-from tests.handlers.serving import TOKEN, Served, serving, temporary_bus
+from tests.handlers.serving import TOKEN, Served, serving, temporary_bus, temporary_dir
 from tests.handlers.xss import PAYLOADS
 
 expect.set_options(timeout=30_000)
@@ -253,7 +256,8 @@ async def test_a_cut_line_is_taken_up_again_with_nothing_lost_and_nothing_double
             await until_at(page, 40 * batch + 40)
         assert await positions(page) == list(range(1, 121))
         resumed = re.findall(rb"^last-event-id: (\S+)", wire.asked, re.IGNORECASE | re.MULTILINE)
-        assert resumed == [b"20-0", b"60-0", b"100-0"]
+        log = (await session.head()).cursor.incarnation.encode()
+        assert resumed == [b"20-0." + log, b"60-0." + log, b"100-0." + log]
 
 
 async def test_a_server_that_comes_back_is_followed_again_from_the_same_place(chromium: Path) -> None:
@@ -269,6 +273,84 @@ async def test_a_server_that_comes_back_is_followed_again_from_the_same_place(ch
             await until_at(page, 3)
             await expect(page.locator(".connection")).to_have_attribute("data-state", "live")
             assert await positions(page) == [1, 2, 3]
+
+
+async def test_a_page_that_connects_anew_names_the_log_that_it_saw(chromium: Path) -> None:
+    async with (
+        temporary_bus() as bus,
+        wire_to() as wire,
+        serving(bus, allowed_hosts=[f"127.0.0.1:{wire.port}"]) as served,
+        browsing(chromium) as (page, seen),
+    ):
+        wire.target = served.port
+        base = f"http://127.0.0.1:{wire.port}"
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("one"), ExtensionMessage.of("tick"))
+        await open_session(page, Served(bus, f"{base}/?token={TOKEN}", base, wire.port), "s1")
+        await until_at(page, 2)
+
+        async def refuse(route: Route) -> None:
+            await route.fulfill(status=503)
+
+        await page.route("**/events?*", refuse)  # after a refusal a browser gives up, and the page begins again
+        wire.cut()
+        cursor = (await session.head()).cursor
+        async with page.expect_request(f"**/events?after={cursor}"):
+            pass
+        await page.unroute("**/events?*")
+        await session.publish(UserMessage.text("three"))
+        await until_at(page, 3)
+        assert await positions(page) == [1, 2, 3]
+        assert seen.off_origin(base) == []
+
+
+async def test_a_closed_session_shows_as_closed_until_it_is_reopened(chromium: Path) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, seen):
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("one"))
+        await open_session(page, served, "s1")
+        box, badge = page.get_by_label("Message to the agent"), page.locator(".top .closed")
+        await until_at(page, 1)
+        await expect(badge).to_have_count(0)
+        await session.close(reason="done")
+        await until_at(page, 2)
+        await expect(badge).to_have_text("closed")
+        await expect(box).to_be_disabled()
+        await expect(box).to_have_attribute("placeholder", "This session is closed")
+        await page.reload()
+        await expect(badge).to_have_text("closed")
+        await expect(box).to_be_disabled()
+        await session.reopen()
+        await until_at(page, 3)
+        await expect(badge).to_have_count(0)
+        await expect(box).to_be_enabled()
+        assert seen.errors == []
+
+
+async def test_a_page_whose_log_lost_its_end_begins_anew(chromium: Path) -> None:
+    async with (
+        temporary_dir() as folder,
+        open_server(folder) as embedded,
+        Bus.open(data_dir=folder) as bus,
+        serving(bus) as served,
+        browsing(chromium) as (page, seen),
+    ):
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("one"), UserMessage.text("lost"))
+        await open_session(page, served, "s1")
+        await until_at(page, 2)
+        with Resp(embedded.socket) as server:
+            server("FLUSHALL")
+        async with Bus.open(data_dir=folder) as other:
+            theirs = other.session("s1")
+            await theirs.publish(UserMessage.text("uno"), UserMessage.text("due"), UserMessage.text("tre"))
+            await expect(page.get_by_text("tre")).to_be_visible()
+            assert await positions(page) == [1, 2, 3]
+            await expect(page.get_by_text("lost", exact=True)).to_have_count(0)
+            await expect(page.locator(".connection")).to_have_attribute("data-state", "live")
+            await theirs.publish(UserMessage.text("four"))
+            await until_at(page, 4)
+        assert seen.errors == []
 
 
 async def test_without_the_token_the_page_says_how_to_get_in(chromium: Path) -> None:

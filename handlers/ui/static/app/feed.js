@@ -14,7 +14,9 @@ export class Feed {
   /** `onChange` is called at most once a frame, when something is to be drawn anew. */
   constructor(session, onChange) {
     this.session = session;
-    this.state = "connecting"; // connecting, live, reconnecting, refused
+    this.state = "connecting"; // connecting, live, behind, reconnecting, refused
+    this.hasCaughtUp = false; // all that was there when we came is here
+    this.isClosed = null; // the session takes no more messages; null until that is known
     this.error = null;
     this.entries = []; // in order of position; a gap is an entry with `gap`
     this.first = 0; // position before the first loaded entry: more can be loaded while it is above the floor
@@ -29,19 +31,20 @@ export class Feed {
   }
 
   #onChange;
-  #cursor = null; // of the last thing seen; null until the session's head is known
+  #cursor = null; // place of the last thing seen; null until the session's head is known
+  #resumeAt = null; // the same as the server wrote it, which also names the log it was seen in
   #source = null;
   #timer = null;
   #hiddenTimer = null;
   #drawn = false;
-  #isClosed = false;
+  #isOver = false;
 
   get position() {
     return this.#cursor?.[0] ?? 0;
   }
 
   close() {
-    this.#isClosed = true;
+    this.#isOver = true;
     this.#disconnect();
     clearTimeout(this.#hiddenTimer);
     document.removeEventListener("visibilitychange", this.#onVisibility);
@@ -57,7 +60,7 @@ export class Feed {
       while (this.first > Math.max(this.floor, from)) {
         const start = Math.max(this.floor, from, this.first - PAGE);
         const found = await getEntries(this.session, start, this.first);
-        if (this.#isClosed) return;
+        if (this.#isOver) return;
         this.entries = [...found, ...this.entries];
         this.first = start;
       }
@@ -75,10 +78,11 @@ export class Feed {
   async #start() {
     try {
       const head = await getHead(this.session);
-      if (this.#isClosed) return;
+      if (this.#isOver) return;
       this.floor = head.trimmed;
       this.first = Math.max(this.floor, head.position - WINDOW);
       this.#cursor = [this.first, 0];
+      this.#resumeAt = this.#cursor.join("-");
       this.#connect();
     } catch (error) {
       this.#failed(error);
@@ -87,7 +91,7 @@ export class Feed {
 
   #connect() {
     this.#disconnect();
-    const source = new EventSource(eventsPath(this.session, this.#cursor.join("-")));
+    const source = new EventSource(eventsPath(this.session, this.#resumeAt));
     this.#source = source;
     source.onopen = () => this.#set("live");
     source.onerror = () => {
@@ -98,11 +102,20 @@ export class Feed {
     };
     const on = (name, act) =>
       source.addEventListener(name, (event) => {
-        if (source === this.#source) act(JSON.parse(event.data));
+        if (source !== this.#source) return;
+        act(JSON.parse(event.data));
+        if (this.#resumeAt !== null) this.#resumeAt = event.lastEventId || this.#resumeAt;
       });
     on("entry", (entry) => this.#addEntry(entry));
     on("delta", (entry) => this.#addDelta(entry));
     on("gap", (gap) => this.#addGap(gap));
+    on("caughtup", () => {
+      this.hasCaughtUp = true;
+      this.#set("live");
+    });
+    on("fellbehind", () => this.#set("behind"));
+    on("closed", () => this.#setClosed(true));
+    on("reopened", () => this.#setClosed(false));
     on("rolledback", () => this.#restart());
     on("failed", (failure) => this.#set("reconnecting", failure.message));
     on("bye", () => this.#set("reconnecting"));
@@ -123,7 +136,7 @@ export class Feed {
           return;
         }
         await getHead(this.session); // says why, which an EventSource does not
-        if (!this.#isClosed) this.#connect();
+        if (!this.#isOver) this.#connect();
       } catch (error) {
         this.#failed(error);
       }
@@ -131,7 +144,7 @@ export class Feed {
   }
 
   #failed(error) {
-    if (this.#isClosed) return;
+    if (this.#isOver) return;
     const isFinal = error.status === 401 || error.status === 403 || error.status === 400;
     this.#set(isFinal ? "refused" : "reconnecting", error.message);
     if (!isFinal) this.#retry();
@@ -143,6 +156,9 @@ export class Feed {
     this.entries = [];
     this.previews = new Previews();
     this.#cursor = null;
+    this.#resumeAt = null;
+    this.hasCaughtUp = false;
+    this.isClosed = null;
     this.#set("reconnecting", "The log was restored from an older copy; the session was loaded again.");
     this.#timer = setTimeout(() => this.#start(), RETRY_MS);
   }
@@ -170,8 +186,13 @@ export class Feed {
     this.#draw();
   }
 
+  #setClosed(isClosed) {
+    this.isClosed = isClosed;
+    this.#draw();
+  }
+
   #set(state, error = null) {
-    if (this.#isClosed) return;
+    if (this.#isOver) return;
     this.state = state;
     this.error = error;
     this.#draw();
@@ -187,11 +208,11 @@ export class Feed {
   };
 
   #draw() {
-    if (this.#drawn || this.#isClosed) return;
+    if (this.#drawn || this.#isOver) return;
     this.#drawn = true;
     const draw = () => {
       this.#drawn = false;
-      if (this.#isClosed) return;
+      if (this.#isOver) return;
       if (this.isFollowing && this.entries.length > MOST) {
         this.entries = this.entries.slice(-(MOST / 2));
         this.first = this.entries[0].position - 1;

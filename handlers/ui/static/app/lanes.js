@@ -101,7 +101,7 @@ export function Lanes({ feed, version }) {
 }
 
 function Nothing({ feed }) {
-  if (feed.state === "connecting") return html`<div class="empty"><p>Loading…</p></div>`;
+  if (feed.state === "connecting" || (feed.state === "live" && !feed.hasCaughtUp)) return html`<div class="empty"><p>Loading…</p></div>`;
   if (feed.state !== "live") return null;
   return html`<div class="empty">
     <h2>Nothing was said here yet</h2>

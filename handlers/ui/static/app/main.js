@@ -117,7 +117,7 @@ function useTurns(session, position) {
 
 function Connection({ feed, fault }) {
   const state = fault?.status === 401 ? "refused" : feed ? feed.state : fault ? "reconnecting" : "connecting";
-  return html`<span class=${`connection ${state}`} role="status" data-state=${state}><i></i>${state}</span>`;
+  return html`<span class=${`connection ${state}`} role="status" data-state=${state}><i></i>${state === "behind" ? "catching up" : state}</span>`;
 }
 
 function App() {
@@ -150,12 +150,15 @@ function App() {
   );
 
   const head = heads?.find((one) => one.id === selected);
+  // The feed knows it first; the heads are asked for now and then.
+  const isClosed = feed?.isClosed ?? head?.isClosed === true;
   const trouble = fault?.status === 401 ? fault.message : (feed?.error ?? (fault && !feed ? fault.message : null));
   return html`<div class="page">
     <header class="top">
       <h1><img src="/static/favicon.svg" alt="" width="22" height="22" />lanebus</h1>
       ${selected ? html`<span class="where">${selected}</span>` : null}
       ${feed && feed.position > 0 ? html`<span class="fact">position ${count(feed.position)}</span>` : null}
+      ${isClosed ? html`<span class="fact closed">closed</span>` : null}
       <span class="spring"></span>
       <${Connection} feed=${feed} fault=${fault} />
     </header>
@@ -165,7 +168,7 @@ function App() {
       ${selected === null
         ? html`<div class="empty"><h2>A session is one conversation with an agent</h2><p>Name one on the left, or press +. Its two lanes appear here, side by side, as they are written.</p></div>`
         : html`${feed ? html`<${Lanes} key=${selected} feed=${feed} version=${feed.version} />` : html`<div class="lanes"></div>`}
-            <${Composer} key=${`to-${selected}`} session=${selected} isClosed=${head?.isClosed === true} />`}
+            <${Composer} key=${`to-${selected}`} session=${selected} isClosed=${isClosed} />`}
     </main>
     <${Turns} count=${turnCount} turns=${turns} usage=${usage} onShow=${showTurn} />
   </div>`;

@@ -1,0 +1,74 @@
+"""Heads of sessions for many askers: those who wait at the same time share one round trip."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from bus.errors import BusError, Closed, Refused
+
+if TYPE_CHECKING:
+    from bus.head import SessionHead
+    from bus.log import Log
+
+__all__ = ("BATCH", "Heads")
+
+BATCH = 500
+"""Heads in one round trip, so that none of them holds up the others for long."""
+
+
+class Heads:
+    """Reads heads. `run` must be running while anybody asks."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._waiting: list[tuple[str, asyncio.Future[SessionHead]]] = []
+        self._asked = asyncio.Event()
+        self._is_closed = False
+
+    async def of(self, session: str) -> SessionHead:
+        """The head of a session, read after this was called.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+            Closed: the bus is closed.
+        """
+        if self._is_closed:
+            raise Closed("bus")
+        answer: asyncio.Future[SessionHead] = asyncio.get_running_loop().create_future()
+        self._waiting.append((session, answer))
+        self._asked.set()
+        return await answer
+
+    async def run(self) -> None:
+        """Answer, until cancelled."""
+        batch: list[tuple[str, asyncio.Future[SessionHead]]] = []
+        try:
+            while True:
+                if not self._waiting:
+                    self._asked.clear()
+                    await self._asked.wait()
+                batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
+                await self._answer([(session, answer) for session, answer in batch if not answer.done()])
+        finally:
+            self._is_closed = True
+            for _, answer in (*batch, *self._waiting):
+                if not answer.done():
+                    answer.set_exception(Closed("bus"))
+
+    async def _answer(self, batch: list[tuple[str, asyncio.Future[SessionHead]]]) -> None:
+        sessions = list(dict.fromkeys(session for session, _ in batch))
+        try:
+            heads = {head.session: head for head in await self._log.heads(sessions)}
+        except BusError as error:
+            if isinstance(error, Refused) and not error.is_transient and len(sessions) > 1:
+                for one in batch:  # one head is none: it is no reason against the others
+                    await self._answer([one])
+                return
+            for _, answer in batch:
+                if not answer.done():
+                    answer.set_exception(error)
+            return
+        for session, answer in batch:
+            if not answer.done():
+                answer.set_result(heads[session])

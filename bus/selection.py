@@ -1,0 +1,112 @@
+"""What a reader wants of a session: which lanes, and of them which kinds of messages."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple, Self, cast
+
+from bus.codec import VERSION
+from bus.envelope import Envelope, Unreadable
+from bus.errors import ForgedEntry, UnknownVersion
+from bus.messages.context_entry import ContextEntry
+from bus.messages.extension import ExtensionMessage
+from bus.messages.lanes import Lane
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from bus.codec import Entry
+    from bus.messages.context_entry import AnyContextEntry
+    from bus.messages.delta import Delta
+    from bus.messages.message import Message
+    from bus.messages.reading import Publishable
+
+__all__ = ("Selection", "kind_of")
+
+# How the bus begins the JSON of a message. Where it begins otherwise, its kind is known only once it is decoded.
+_KIND = {
+    Lane.LLM: re.compile(rb'\{"role":"(?:context","kind":"(\w+)|(system|developer|user|assistant|toolResult))"'),
+    Lane.EXTENSION: re.compile(rb'\{"role":"extension","kind":"([ !#-\[\]-~]*)"'),
+}
+_HEADER = re.compile(rb"%d [0-9]{1,18} [^ ]*" % VERSION)
+
+
+class Selection(NamedTuple):
+    """Lanes and kinds. An entry that nobody can read, or that was forged, is of every kind: it is never hidden."""
+
+    lanes: frozenset[Lane]
+    names: frozenset[str] | None = None
+    """kinds as they are; None is every kind"""
+    prefixes: tuple[str, ...] = ()
+    """what wanted kinds begin with"""
+
+    @classmethod
+    def of(cls, lanes: Collection[Lane], kinds: Collection[str] | None = None) -> Self:
+        """Of kinds as a caller writes them: exact, or `agent.*` for all that begin so; None is every kind."""
+        if kinds is None:
+            return cls(frozenset(lanes))
+        if isinstance(kinds, str):  # one kind, and not each of its letters
+            kinds = (kinds,)
+        prefixes = sorted({kind[:-1] for kind in kinds if kind.endswith("*")})
+        return cls(frozenset(lanes), frozenset(kind for kind in kinds if not kind.endswith("*")), tuple(prefixes))
+
+    @classmethod
+    def union(cls, selections: Iterable[Selection]) -> Self:
+        """What any of them wants, and perhaps more."""
+        lanes, names, prefixes, has_all = set[Lane](), set[str](), set[str](), False
+        for each in selections:
+            lanes |= each.lanes
+            has_all = has_all or each.names is None
+            names |= each.names or frozenset()
+            prefixes |= {*each.prefixes}
+        if has_all:
+            return cls(frozenset(lanes))
+        return cls(frozenset(lanes), frozenset(names), tuple(sorted(prefixes)))
+
+    @property
+    def in_order(self) -> tuple[Lane, ...]:
+        """Its lanes, always in the same order."""
+        return tuple(lane for lane in Lane if lane in self.lanes)
+
+    def takes(self, envelope: Envelope) -> bool:
+        """Whether an envelope of a lane is wanted."""
+        if envelope.lane not in self.lanes:
+            return False
+        if self.names is None:
+            return True
+        message = envelope.message
+        if not isinstance(message, Unreadable):
+            return self.takes_kind(kind_of(message))
+        if isinstance(message.error, ForgedEntry | UnknownVersion):
+            return True
+        kind = _kind_in(envelope.lane, message.raw)
+        return kind is None or self.takes_kind(kind)
+
+    def takes_kind(self, kind: str) -> bool:
+        """Whether messages of this kind are wanted."""
+        return self.names is None or kind in self.names or kind.startswith(self.prefixes)
+
+    def may_take(self, lane: Lane, entry: Entry) -> bool:
+        """Whether an entry may be wanted, told from its first bytes: `takes` has the last word once it is decoded.
+
+        A tenth of the work of decoding a short message, and as much for a long one.
+        """
+        entry_id, fields = entry
+        kind = _kind_in(lane, fields[-1])
+        if kind is None or self.takes_kind(kind):
+            return True
+        # It is passed over only if it is an entry as the bus writes them, as others are shown for what they are.
+        is_ours = len(fields) == 4 and fields[2] == b"m" and entry_id.endswith(b"-0") and _HEADER.fullmatch(fields[1])
+        return not is_ours
+
+
+def kind_of(message: Publishable | Delta) -> str:
+    """The one word for what a message is: an extension's or a context entry's kind, else the role of who speaks."""
+    if isinstance(message, ExtensionMessage | ContextEntry):
+        return cast("ExtensionMessage | AnyContextEntry", message).kind
+    return cast("Message | Delta", message).role
+
+
+def _kind_in(lane: Lane, body: bytes) -> str | None:
+    found = _KIND[lane].match(body)
+    return found[found.lastindex or 0].decode() if found else None

@@ -1,0 +1,141 @@
+"""One follower's place in the hub: what came since it joined, kept until it takes it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from bus.messages.lanes import Lane
+from bus.notice import Notice
+from bus.reader import SAFE_PAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from bus.envelope import Cursor, Envelope
+    from bus.errors import BusError
+    from bus.selection import Selection
+
+__all__ = ("BUFFER_BYTES", "SCANNED_LIMIT", "Interest", "Sized", "Subscription")
+
+BUFFER_BYTES = 1_048_576
+"""JSON that waits for a slow follower, unless it asks for another bound; what is more it reads from the log again."""
+
+SCANNED_LIMIT = 1_000
+"""A follower is told where it stands before so many entries were passed over as not wanted."""
+
+_MOST_AT_ONCE = len(Lane) * SAFE_PAGE
+
+Sized = tuple["Envelope", int]
+"""An envelope, and the bytes of its JSON."""
+
+
+class Interest(NamedTuple):
+    """What a follower wants to be told."""
+
+    selection: Selection
+    live: bool = False
+    """also the live deltas"""
+    state: bool = False
+    """also whether the session is closed, at once, whatever its lanes"""
+
+
+class Subscription:
+    """What came for one follower since it joined, until it is closed."""
+
+    def __init__(
+        self,
+        interest: Interest,
+        buffer_bytes: int,
+        goal: int,
+        *,
+        start: Cursor,
+        live_start: Cursor,
+        is_closed: bool,
+        leave: Callable[[Subscription], None],
+    ) -> None:
+        self.interest, self._leave = interest, leave
+        self.start = start
+        """everything after it comes here, everything up to it is in the log already"""
+        self.live_start = live_start
+        """live deltas after it come here"""
+        self.is_closed = is_closed
+        """whether the session was closed at the start"""
+        self.is_at_goal = goal <= start.position
+        """all that was there when it joined is up to the start; else a notice tells here when it has come"""
+        self.fell_behind = False
+        """the buffer was full and is empty now: nothing comes here any more"""
+        self._buffer: deque[tuple[Envelope | Notice, int]] = deque()
+        self._room = self._buffer_bytes = buffer_bytes
+        self._goal = None if self.is_at_goal else goal
+        self._told = start.position
+        self._error: BusError | None = None
+        self._news = asyncio.Event()
+
+    async def take(self) -> Envelope | Notice | None:
+        """What came next; waits until there is something. None if it fell behind.
+
+        Cancelled, it has taken nothing.
+
+        Raises:
+            LogRolledBack, CursorTrimmed, Closed: following cannot go on. What came before is told first.
+        """
+        while not self._buffer:
+            if self._error is not None:
+                raise self._error
+            if self.fell_behind:
+                return None
+            self._news.clear()
+            await self._news.wait()
+        item, size = self._buffer.popleft()
+        self._room += size
+        return item
+
+    def close(self) -> None:
+        """Leave the hub."""
+        self._leave(self)
+
+    def offer(self, sized: Sequence[Sized], end: Cursor) -> None:
+        """Hand over what this follower asked for of all that stands up to `end`.
+
+        What does not fit is dropped at once with all that waits, as the log has it. What comes alone always fits.
+        """
+        if self.fell_behind:
+            return
+        selection, live, is_any = self.interest.selection, self.interest.live, False
+        for envelope, size in sized:
+            if live if envelope.delta else selection.takes(envelope):
+                if size > self._room < self._buffer_bytes:
+                    self._drop()
+                    return
+                self._room -= size
+                self._buffer.append((envelope, size))
+                is_any = True
+        if is_any:
+            self._told = self._buffer[-1][0].cursor.position
+            self._news.set()
+        is_due = end.position - self._told > SCANNED_LIMIT - _MOST_AT_ONCE
+        is_caught_up = self._goal is not None and end.position >= self._goal
+        if is_due or (is_caught_up and end.position > self._told):
+            self.tell(Notice("scanned", end))
+        if is_caught_up:
+            self._goal = None
+            self.tell(Notice("caughtUp", end))
+
+    def tell(self, notice: Notice) -> None:
+        """Put a notice behind what waits."""
+        if not self.fell_behind:
+            self._buffer.append((notice, 0))
+            self._told = notice.cursor.position
+            self._news.set()
+
+    def fail(self, error: BusError) -> None:
+        """End the following with an error."""
+        self._error = error
+        self._news.set()
+
+    def _drop(self) -> None:
+        self.fell_behind = True
+        self._buffer.clear()
+        self._news.set()

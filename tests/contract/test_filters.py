@@ -1,0 +1,212 @@
+"""What followers choose: lanes and kinds, with nothing lost or doubled wherever they stop, on every server."""
+
+import random
+from collections.abc import Collection
+
+import anyio
+import pytest
+
+from bus import (
+    ALL_LANES,
+    START,
+    Compaction,
+    Cursor,
+    CursorTrimmed,
+    Delta,
+    Envelope,
+    ExtensionMessage,
+    Lane,
+    Notice,
+    Publishable,
+    Session,
+    Unreadable,
+)
+from bus.keys import Keys
+from bus.selection import Selection
+from tests.contract.following import Subscriber
+from tests.contract.said import said, told, word
+from tests.servers import AnyServer, eventually
+
+CHOICES: list[list[str] | None] = [
+    *(None, ["user"], ["told"], ["rare"], ["agent.*"], ["user", "agent.ended"], ["nothing"], ["*"], []),
+]
+LANES = (ALL_LANES, ALL_LANES, frozenset({Lane.LLM}), frozenset({Lane.EXTENSION}))
+
+
+@pytest.fixture(params=[32, 0], ids=["direct", "bells"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways of the hub to hear of a session."""
+    monkeypatch.setattr("bus.hub.DIRECT_LIMIT", request.param)
+
+
+def some_message(chance: random.Random) -> Publishable:
+    roll = chance.random()
+    if roll < 0.4:
+        return said("x")
+    if roll < 0.8:
+        return told("y")
+    if roll < 0.995:
+        return ExtensionMessage.of(chance.choice(("agent.ended", "agent.progress")), None)
+    return ExtensionMessage.of("rare", None)
+
+
+async def fill(session: Session, count: int, chance: random.Random) -> None:
+    for start in range(0, count, 500):
+        await session.publish(*(some_message(chance) for _ in range(min(500, count - start))))
+
+
+async def test_a_kind_is_chosen_exactly_or_by_how_it_begins(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await session.publish(
+            said("a"), told("b"), ExtensionMessage.of("agent.ended", "c"), ExtensionMessage.of("agents", "d")
+        )
+        await session.publish(Compaction(summary="e"))
+        for kinds, positions in (
+            (["user"], [1]),
+            ("user", [1]),
+            (["told", "compaction"], [2, 5]),
+            (["agent.*"], [3]),
+            (["agent*"], [3, 4]),
+            (["*"], [1, 2, 3, 4, 5]),
+            ([], []),
+        ):
+            assert [e.position async for e in session.read(kinds=kinds)] == positions
+        assert [e.position async for e in session.read(kinds=["*"], lanes={Lane.LLM})] == [1, 5]
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_who_stops_anywhere_and_resumes_there_reads_nothing_twice_and_skips_nothing(
+    server: AnyServer, way: None, seed: int
+) -> None:
+    chance = random.Random(seed)  # noqa: S311  a test's dice
+    async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
+        session, theirs = bus.session("s"), other.session("s")
+        await fill(theirs, 3_000, chance)
+        done = anyio.Event()
+
+        async def publish() -> None:
+            for _ in range(60):
+                await fill(theirs, chance.randint(1, 40), chance)
+            done.set()
+
+        seen: list[list[Envelope]] = []
+        choices = [(chance.choice(LANES), chance.choice(CHOICES)) for _ in range(8)]
+        finished = 0
+
+        async def follow(lanes: Collection[Lane], kinds: list[str] | None) -> None:
+            nonlocal finished
+            mine, after = list[Envelope](), START
+            seen.append(mine)
+            while not (done.is_set() and after.position >= (await session.head()).position):
+                stop = chance.choice((1, 3, 50, 1_000))
+                with anyio.move_on_after(0.2):
+                    async for item in session.subscribe(lanes=lanes, kinds=kinds, after=after, buffer_bytes=3_000):
+                        after = item.cursor
+                        if isinstance(item, Envelope):
+                            mine.append(item)
+                        stop -= 1
+                        if not stop:
+                            break
+            finished += 1
+
+        tasks.start_soon(publish)
+        for lanes, kinds in choices:
+            tasks.start_soon(follow, lanes, kinds)
+        await eventually(lambda: finished == len(choices))
+        for (lanes, kinds), mine in zip(choices, seen, strict=True):
+            selection = Selection.of(lanes, kinds)
+            assert mine == [envelope async for envelope in session.read() if selection.takes(envelope)]
+            assert mine == [envelope async for envelope in session.read(lanes=lanes, kinds=kinds)]
+
+
+@pytest.mark.parametrize("lanes", [ALL_LANES, frozenset({Lane.LLM})], ids=["both", "llm"])
+async def test_a_place_to_resume_at_is_told_at_least_every_thousand_entries(
+    server: AnyServer, way: None, lanes: Collection[Lane]
+) -> None:
+    async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
+        session, theirs = bus.session("s"), other.session("s")
+
+        async def publish(count: int) -> None:
+            for _ in range(count // 100):
+                await theirs.publish(*(said("x") for _ in range(100)))
+
+        await publish(5_000)
+        follower = Subscriber(session, lanes=lanes, kinds=["rare"]).start(tasks)
+        await eventually(follower.has_been_told("caughtUp"))
+        assert follower.cursor.position == 5_000
+        assert follower.story[-2:] == ["[scanned]", "[caughtUp]"]
+        await publish(5_000)
+        await eventually(lambda: follower.cursor.position > 9_000)
+        assert follower.envelopes == []
+        steps = [item.cursor.position for item in follower.items]
+        assert max(b - a for a, b in zip([0, *steps], steps, strict=False)) <= 1_000
+        tasks.cancel_scope.cancel()
+
+
+async def test_what_cannot_be_read_is_shown_whatever_was_chosen(server: AnyServer, way: None) -> None:
+    async with server.bus() as bus, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        follower = Subscriber(session, kinds=["rare"]).start(tasks)
+        await eventually(follower.has("[caughtUp]"))
+        await session.publish(said("a"), told("b"))
+        stream = Keys().lane("s", Lane.LLM)
+        server.do("XADD", stream, "1-5", "x", "forged")
+        await session.publish(ExtensionMessage.of("rare", "c"))
+        late = Subscriber(session, kinds=["rare"]).start(tasks)
+        await eventually(late.has_been_told("caughtUp"))
+        shown = [each for each in late.envelopes if isinstance(each.message, Unreadable)]
+        assert [each.position for each in shown] == [1]
+        assert len(late.envelopes) == 2
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_hole_is_told_to_who_left_out_what_is_missing(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await session.publish(*(told(str(number)) for number in range(1, 6)), ExtensionMessage.of("rare", "x"))
+        server.do("XDEL", Keys().lane("s", Lane.EXTENSION), "3-0")
+        with pytest.raises(CursorTrimmed) as caught:
+            _ = [envelope async for envelope in session.read(kinds=["rare"])]
+        assert (caught.value.cursor, caught.value.first_kept) == ("2-0", 4)
+        assert [word(e) async for e in session.read(kinds=["told"], after=Cursor(3))] == ["4", "5"]
+
+
+async def test_a_trimmed_lane_that_is_not_followed_is_no_loss(
+    server: AnyServer, monkeypatch: pytest.MonkeyPatch, way: None
+) -> None:
+    monkeypatch.setattr("bus.hub.BLOCK_MS", 100)
+    async with server.bus() as bus, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        await session.publish(told("a"))
+        follower = Subscriber(session, lanes={Lane.EXTENSION}).start(tasks)
+        await eventually(follower.has("a", "[caughtUp]"))
+        await session.publish(*(said("x") for _ in range(1_500)))
+        await eventually(lambda: follower.cursor.position == 1_501)
+        assert follower.story == ["a", "[caughtUp]", "[scanned]"]
+        server.do("XTRIM", Keys().lane("s", Lane.LLM), "MINID", "1502-0")
+        server.do("HSET", Keys().head("s"), "trimmed", "1501")
+        await session.publish(told("b"))
+        await eventually(follower.has("a", "[caughtUp]", "[scanned]", "b"))
+        assert follower.error is None
+        tasks.cancel_scope.cancel()
+
+
+async def test_live_deltas_come_whatever_kinds_were_chosen_to_who_asked_for_them(server: AnyServer, way: None) -> None:
+    async with server.bus() as bus, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        await session.publish(said("a"))
+        items: list[Envelope | Notice] = []
+
+        async def follow() -> None:
+            async for item in session.subscribe(kinds=["rare"], live=True):
+                items.append(item)  # noqa: PERF401  it never ends
+
+        tasks.start_soon(follow)
+        await eventually(lambda: len(items) == 2)
+        for number in range(3):
+            await session.preview(Delta(kind="text", message_id="m", delta=str(number)))
+            await session.publish(told("b"))
+        await eventually(lambda: len(items) == 5)
+        assert [item.cursor[:2] for item in items] == [(1, 0), (1, 0), (1, 1), (2, 1), (3, 1)]
+        tasks.cancel_scope.cancel()

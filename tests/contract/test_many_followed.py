@@ -1,0 +1,132 @@
+"""Many followed sessions: heard of by bells, read and looked at in slices, with nothing lost."""
+
+import anyio
+import pytest
+
+from bus import Delta, Envelope, LogRolledBack, Notice
+from tests.contract.following import Subscriber
+from tests.contract.said import assert_gap_free, said, told
+from tests.servers import AnyServer, RealServer, eventually
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slices so small that a few sessions need many of them."""
+    for name, value in (("DIRECT_LIMIT", 0), ("FETCH_AT_ONCE", 3), ("LOOK_AT", 2), ("BELL_PAGE", 4)):
+        monkeypatch.setattr(f"bus.hub.{name}", value)
+    monkeypatch.setattr("bus.heads.BATCH", 5)
+    monkeypatch.setattr("bus.hub.BATCH", 5)
+
+
+async def test_sessions_in_many_slices_are_followed_without_a_gap(server: AnyServer) -> None:
+    async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
+        names = [f"s{number}" for number in range(40)]
+        for name in names[::2]:
+            await other.session(name).publish(said("0"))
+        subscribers = [Subscriber(bus.session(name)).start(tasks) for name in names]
+
+        async def publish(name: str) -> None:
+            for _ in range(15):
+                await other.session(name).publish(said("x"), told("y"))
+
+        async with anyio.create_task_group() as publishing:
+            for name in names:
+                publishing.start_soon(publish, name)
+        for number, subscriber in enumerate(subscribers):
+            count = 30 + (number % 2 == 0)
+            await eventually(subscriber.has_taken(count))
+            assert len(subscriber.envelopes) == count
+            assert_gap_free(subscriber.envelopes)
+            assert subscriber.story.count("[caughtUp]") == 1
+            assert subscriber.error is None
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_bell_that_rings_more_often_than_one_page_holds_hides_nothing(valkey: RealServer) -> None:
+    async with valkey.bus() as bus, valkey.bus() as other, anyio.create_task_group() as tasks:
+        subscriber = Subscriber(bus.session("s")).start(tasks)
+        await eventually(subscriber.has("[caughtUp]"))
+        for _ in range(5):
+            count = len(subscriber.envelopes)
+            bells = [str(name) for name in _list(valkey.do("KEYS", "*:index"))]
+            with valkey.talk() as say:
+                # In one step for the reader: more pointers than it takes at once.
+                say("MULTI")
+                for _ in range(6):
+                    for bell in bells:
+                        say("XADD", bell, "*", "s", "nobody", "z", "1", "w", "")
+                say("EXEC")
+            await other.session("s").publish(*(told("x") for _ in range(20)))
+            await eventually(subscriber.has_taken(count + 20))
+        assert_gap_free(subscriber.envelopes)
+        tasks.cancel_scope.cancel()
+
+
+def _list(reply: object) -> list[object]:
+    assert isinstance(reply, list)
+    return [item.decode() if isinstance(item, bytes) else item for item in reply]  # pyright: ignore[reportUnknownVariableType]  # of a foreign client
+
+
+async def test_quiet_sessions_whose_log_was_emptied_are_all_told_in_turn(
+    valkey: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bus.hub.BLOCK_MS", 50)
+    async with valkey.bus() as bus, anyio.create_task_group() as tasks:
+        sessions = [bus.session(f"s{number}") for number in range(7)]
+        for session in sessions:
+            await session.publish(said("0"))
+        subscribers = [Subscriber(session).start(tasks) for session in sessions]
+        for subscriber in subscribers:
+            await eventually(subscriber.has("0", "[caughtUp]"))
+        valkey.do("FLUSHALL")
+        for subscriber in subscribers:
+            await eventually(subscriber.has_failed)
+            assert isinstance(subscriber.error, LogRolledBack)
+        tasks.cancel_scope.cancel()
+
+
+async def test_live_deltas_of_many_sessions_ring_a_bell(server: AnyServer) -> None:
+    async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
+        names = [f"s{number}" for number in range(12)]
+        seen: dict[str, list[str]] = {name: [] for name in names}
+
+        async def follow(name: str) -> None:
+            async for item in bus.session(name).subscribe(live=True):
+                match item:
+                    case Notice(kind=kind):
+                        seen[name].append(kind)
+                    case Envelope(message=Delta(delta=text)):
+                        seen[name].append(text)
+                    case _:
+                        seen[name].append("entry")
+
+        for name in names:
+            tasks.start_soon(follow, name)
+        await eventually(lambda: all(story == ["caughtUp"] for story in seen.values()))
+        for number in range(3):
+            for name in names:
+                await other.session(name).preview(Delta(kind="text", message_id="m", delta=str(number)))
+        await eventually(lambda: all(story == ["caughtUp", "0", "1", "2"] for story in seen.values()))
+        for name in names:
+            await other.session(name).publish(said("whole"))
+        await eventually(lambda: all(story[-1] == "entry" for story in seen.values()))
+        tasks.cancel_scope.cancel()
+
+
+async def test_who_joins_for_another_lane_gets_what_was_there_before_the_reader_read_it(server: AnyServer) -> None:
+    async with server.bus() as bus, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        await session.publish(said("a"))
+        llm: list[int] = []
+
+        async def follow() -> None:
+            async for envelope in session.follow(lanes=[said("").lane]):
+                llm.append(envelope.position)  # noqa: PERF401  it never ends
+
+        tasks.start_soon(follow)
+        await eventually(lambda: llm == [1])
+        await session.publish(told("b"))
+        both = Subscriber(session).start(tasks)
+        await eventually(both.has("a", "b", "[caughtUp]"))
+        assert both.error is None
+        tasks.cancel_scope.cancel()

@@ -1,0 +1,336 @@
+"""What a subscriber is told between the envelopes, on every server."""
+
+import shutil
+from collections.abc import Collection
+from contextlib import aclosing
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+
+from bus import ALL_LANES, Cursor, Envelope, ExtensionMessage, Lane, LogRolledBack, Notice, Session, UserMessage
+from bus.session import CLOSED
+from tests.contract.following import Subscriber
+from tests.contract.said import assert_gap_free, read, said, told
+from tests.contract.test_read import fill
+from tests.servers import AnyServer, RealServer, eventually
+
+LLM, EXTENSION = frozenset({Lane.LLM}), frozenset({Lane.EXTENSION})
+
+
+@pytest.fixture(params=[32, 0], ids=["direct", "bells"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways of the hub to hear of a session."""
+    monkeypatch.setattr("bus.hub.DIRECT_LIMIT", request.param)
+
+
+# --- caught up, fallen behind -------------------------------------------------------------------------------------
+
+
+async def test_a_subscriber_is_told_once_that_it_has_all_there_was(server: AnyServer) -> None:
+    async with server.bus() as bus, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        empty = Subscriber(session).start(tasks)
+        await eventually(empty.has("[caughtUp]"))
+        assert empty.cursor == Cursor(0)
+        await session.publish(said("a"), told("b"))
+        late = Subscriber(session).start(tasks)
+        await eventually(late.has("a", "b", "[caughtUp]"))
+        assert late.cursor == (await session.head()).cursor
+        await session.publish(said("c"))
+        await eventually(late.has("a", "b", "[caughtUp]", "c"))
+        await eventually(empty.has("[caughtUp]", "a", "b", "c"))
+        resumed = Subscriber(session, after=late.cursor).start(tasks)
+        await eventually(resumed.has("[caughtUp]"))
+        tasks.cancel_scope.cancel()
+
+
+async def test_who_is_too_slow_is_told_so_reads_on_from_the_log_and_is_told_when_it_has_caught_up(
+    server: AnyServer,
+) -> None:
+    async with server.bus() as bus, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        await session.publish(said("0"))
+        slow = session.subscribe(buffer_bytes=2_000)
+        first = [await anext(slow), await anext(slow)]
+        fast = Subscriber(session).start(tasks)
+        await fill(session, 300)
+        await eventually(lambda: len(fast.envelopes) == 301)
+        rest: list[Envelope | Notice] = []
+        while len([item for item in rest if isinstance(item, Envelope)]) < 300 or isinstance(rest[-1], Envelope):
+            rest.append(await anext(slow))
+        told_of = [item.kind for item in [*first, *rest] if isinstance(item, Notice)]
+        assert told_of == ["caughtUp", "fellBehind", "caughtUp"]
+        assert_gap_free([item for item in [*first, *rest] if isinstance(item, Envelope)])
+        behind = next(item for item in rest if isinstance(item, Notice))
+        assert behind.cursor.position == rest.index(behind) + 1
+        await session.publish(said("x"))
+        assert isinstance(await anext(slow), Envelope)
+        await slow.aclose()
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_buffer_is_counted_in_bytes(server: AnyServer) -> None:
+    async with server.bus() as bus, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        fast = Subscriber(session).start(tasks)
+        small, large = session.subscribe(buffer_bytes=100_000), session.subscribe(buffer_bytes=100_000)
+        for each in (small, large):
+            assert await anext(each) == Notice("caughtUp", Cursor(0))
+        await session.publish(*(told("x") for _ in range(1_000)))
+        await eventually(lambda: len(fast.envelopes) == 1_000)
+        taken = [await anext(small) for _ in range(1_000)]
+        assert all(isinstance(item, Envelope) for item in taken)
+        await session.publish(told("x" * 60_000))
+        await eventually(lambda: len(fast.envelopes) == 1_001)
+        assert await anext(large) == Notice("fellBehind", Cursor(0))
+        for each in (small, large):
+            await each.aclose()
+        tasks.cancel_scope.cancel()
+
+
+async def test_one_entry_larger_than_the_buffer_gets_through(server: AnyServer) -> None:
+    async with server.bus() as bus, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        await session.publish(said("0"))
+        alone, behind = (session.subscribe(buffer_bytes=10) for _ in range(2))
+        fast = Subscriber(session).start(tasks)
+        for each in (alone, behind):
+            _ = [await anext(each), await anext(each)]
+        await session.publish(said("x" * 5_000))
+        await eventually(lambda: len(fast.envelopes) == 2)
+        found = await anext(alone)
+        assert isinstance(found, Envelope)
+        assert found.position == 2
+        await session.publish(said("y" * 5_000))
+        await eventually(lambda: len(fast.envelopes) == 3)
+        kinds = [type(await anext(behind)) for _ in range(4)]
+        assert kinds == [Notice, Envelope, Envelope, Notice]
+        for each in (alone, behind):
+            await each.aclose()
+        tasks.cancel_scope.cancel()
+
+
+# --- closed and open ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lanes", [ALL_LANES, LLM, EXTENSION], ids=["both", "llm", "extension"])
+@pytest.mark.parametrize("kinds", [None, ["user", "told"], ["nothing"]], ids=["all", "some", "none"])
+async def test_the_state_of_the_session_is_told_whatever_was_selected(
+    server: AnyServer, lanes: Collection[Lane], kinds: Collection[str] | None
+) -> None:
+    async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
+        session, theirs = bus.session("s"), other.session("s")
+        await session.publish(said("a"), told("b"))
+        follower = Subscriber(session, lanes=lanes, kinds=kinds).start(tasks)
+        plain = Subscriber(session).start(tasks)
+        await eventually(follower.has_been_told("caughtUp"))
+        end = await theirs.close(said("last"))
+        await eventually(follower.has_been_told("closed"))
+        assert follower.cursor == end.cursor
+        late = Subscriber(session, lanes=lanes, kinds=kinds).start(tasks)
+        await eventually(late.has_been_told("closed"))
+        assert late.story[-2:] == ["[caughtUp]", "[closed]"]
+        resumed = Subscriber(session, lanes=lanes, kinds=kinds, after=end.cursor).start(tasks)
+        await eventually(resumed.has("[caughtUp]", "[closed]"))
+        await theirs.reopen(said("again"))
+        for each in (follower, late, resumed):
+            await eventually(each.has_been_told("reopened"))
+        await theirs.close()
+        for each in (follower, late, resumed):
+            await eventually(each.has_been_told("closed", 2))
+            assert each.error is None
+        told_of = [item.kind for item in plain.items if isinstance(item, Notice)]
+        assert told_of == ["caughtUp", "closed", "reopened", "closed"]
+        wanted = [e async for e in session.read(lanes=lanes, kinds=kinds)]
+        assert follower.envelopes == late.envelopes == wanted
+        tasks.cancel_scope.cancel()
+
+
+async def test_who_follows_one_lane_is_told_at_once_what_the_other_one_would_tell(
+    server: AnyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bus.hub.BLOCK_MS", 3_600_000)  # nothing is found out by looking now and then
+    async with server.bus() as bus, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        await session.publish(said("a"), told("b"))
+        alone = Subscriber(session, lanes=LLM).start(tasks)
+        await eventually(alone.has("a", "[scanned]", "[caughtUp]"))
+        await session.close()
+        await eventually(alone.has("a", "[scanned]", "[caughtUp]", "[closed]"))
+        other = bus.session("other")
+        await other.publish(told("a"))
+        first = Subscriber(other, lanes=EXTENSION).start(tasks)
+        await eventually(first.has("a", "[caughtUp]"))
+        await other.publish(said("b"))
+        second = Subscriber(other, lanes=EXTENSION).start(tasks)
+        await eventually(second.has("a", "[scanned]", "[caughtUp]"))
+        assert (alone.error, second.error) == (None, None)
+        tasks.cancel_scope.cancel()
+
+
+async def test_who_keeps_up_never_falls_behind_however_much_comes(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        async with aclosing(session.subscribe(buffer_bytes=2_000)) as items:
+            assert await anext(items) == Notice("caughtUp", Cursor(0))
+            for _ in range(20):
+                await session.publish(told("x" * 900))
+                assert isinstance(await anext(items), Envelope)
+
+
+async def test_closing_is_told_behind_the_last_message_and_reopening_before_the_first(server: AnyServer) -> None:
+    async with server.bus() as bus, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        follower = Subscriber(session, kinds=["user"]).start(tasks)
+        await eventually(follower.has("[caughtUp]"))
+        await session.close(said("a"))
+        await eventually(follower.has("[caughtUp]", "a", "[closed]"))
+        await session.reopen(said("b"))
+        await eventually(follower.has("[caughtUp]", "a", "[closed]", "[reopened]", "b"))
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_note_that_anybody_may_write_does_not_close_a_session(server: AnyServer) -> None:
+    async with server.bus() as bus, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        follower = Subscriber(session).start(tasks)
+        await session.publish(ExtensionMessage.of(CLOSED, "x"))
+        await session.publish(said("b"))
+        await eventually(lambda: len(follower.envelopes) == 2)
+        late = Subscriber(session).start(tasks)
+        await eventually(late.has_been_told("caughtUp"))
+        assert not any("[closed]" in each.story for each in (follower, late))
+        tasks.cancel_scope.cancel()
+
+
+async def test_following_until_closed_ends_by_itself_at_the_end(server: AnyServer) -> None:
+    async with server.bus() as bus, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        await session.publish(said("a"))
+        found: dict[str, list[Envelope]] = {}
+
+        async def follow(name: str, lanes: Collection[Lane]) -> None:
+            found[name] = [envelope async for envelope in session.follow(lanes=lanes, until_closed=True)]
+
+        tasks.start_soon(follow, "both", ALL_LANES)
+        tasks.start_soon(follow, "llm", LLM)
+        await session.publish(said("b"))
+        assert found == {}
+        await session.close(said("c"))
+        await eventually(lambda: len(found) == 2)
+        await follow("late", ALL_LANES)
+        assert found["both"] == found["late"] == await read(session)
+        assert found["llm"] == [envelope for envelope in found["both"] if envelope.lane is Lane.LLM]
+        await session.reopen()
+        tasks.start_soon(follow, "reopened", ALL_LANES)
+        await session.publish(said("d"))
+        assert "reopened" not in found
+        await session.close()
+        await eventually(lambda: "reopened" in found)
+
+
+# --- a log that lost its end --------------------------------------------------------------------------------------
+
+
+async def test_followers_of_a_log_that_lost_its_end_are_told_once_and_go_on_from_where_it_is_the_same(
+    process: RealServer,
+) -> None:
+    async with process.bus() as bus, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        await session.publish(said("a"), told("b"))
+        shutil.copytree(process.directory / "appendonlydir", process.directory / "copy")
+        await session.publish(said("c"), told("d"))
+        held: dict[str, list[str]] = {"both": [], "llm": []}
+        losses = list[LogRolledBack]()
+
+        async def follow(name: str, lanes: Collection[Lane]) -> None:
+            """The recipe: drop what is held behind `found`, and follow from there."""
+            after = Cursor(0)
+            kept: list[Envelope] = []
+            while True:
+                try:
+                    async for envelope in session.follow(lanes=lanes, after=after):
+                        kept.append(envelope)
+                        held[name] = [str(envelope.message) for envelope in kept]
+                except LogRolledBack as lost:
+                    losses.append(lost)
+                    after = Cursor(lost.found)
+                    kept = [each for each in kept if not each.cursor.is_after(after)]
+
+        tasks.start_soon(follow, "both", ALL_LANES)
+        tasks.start_soon(follow, "llm", LLM)
+        await eventually(lambda: (len(held["both"]), len(held["llm"])) == (4, 2))
+        process.kill()
+        shutil.rmtree(process.directory / "appendonlydir")
+        (process.directory / "copy").rename(process.directory / "appendonlydir")
+        process.start()
+        async with process.bus() as other:
+            await other.session("s").publish(said("C"))
+        now = await read(session)
+        assert [envelope.position for envelope in now] == [1, 2, 3]
+        await eventually(lambda: held["both"] == [str(each.message) for each in now])
+        await eventually(lambda: held["llm"] == [str(each.message) for each in now if each.lane is Lane.LLM])
+        assert [(loss.seen, loss.found) for loss in losses] == [(4, 2)] * 2
+        tasks.cancel_scope.cancel()
+
+
+# --- cancelled ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_subscriber_that_is_cancelled_anywhere_leaves_nothing_and_resumes_without_loss(
+    server: AnyServer,
+) -> None:
+    async with server.bus() as bus, anyio.create_task_group() as tasks:
+        hub = bus._shards.of("s").hub  # pyright: ignore[reportPrivateUsage]  # whether it forgets shows nowhere else
+        session = bus.session("s")
+        stop = anyio.Event()
+
+        async def publish() -> None:
+            while not stop.is_set():
+                await session.publish(said("x"), told("y"))
+                await anyio.sleep(0.002)
+
+        tasks.start_soon(publish)
+        seen: list[Envelope] = []
+        after = Cursor(0)
+        for round_ in range(150):
+            with anyio.move_on_after((round_ % 25) * 0.0004):
+                async for item in session.subscribe(after=after, buffer_bytes=300):
+                    after = item.cursor
+                    if isinstance(item, Envelope):
+                        seen.append(item)
+        stop.set()
+        end = (await session.head()).position
+        async for item in session.subscribe(after=after):
+            if isinstance(item, Envelope):
+                seen.append(item)
+            if item.cursor.position >= end:
+                break
+        assert_gap_free(seen)
+        assert len(seen) >= end
+        await eventually(lambda: hub.followed == {})
+
+
+async def test_who_is_cancelled_while_its_head_is_asked_for_is_not_in_the_way_of_others(server: AnyServer) -> None:
+    async with server.bus() as bus, anyio.create_task_group() as tasks:
+        sessions: list[Session] = [bus.session(f"s{number}") for number in range(300)]
+        for session in sessions[:3]:
+            await session.publish(said(session.id))
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await anext(sessions[0].subscribe())
+        leaving = [Subscriber(session) for session in sessions]
+        async with anyio.create_task_group() as gone:
+            for each in leaving:
+                each.start(gone)
+            await checkpoint()
+            gone.cancel_scope.cancel()
+        assert not any(each.items for each in leaving)
+        kept = [Subscriber(session).start(tasks) for session in sessions]
+        for each in kept:
+            await eventually(each.has_been_told("caughtUp"))
+        assert [each.story for each in kept[:4]] == [*([f"s{n}", "[caughtUp]"] for n in range(3)), ["[caughtUp]"]]
+        await sessions[299].publish(UserMessage.text("x"))
+        await eventually(kept[299].has("[caughtUp]", "x"))
+        tasks.cancel_scope.cancel()

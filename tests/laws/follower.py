@@ -1,0 +1,45 @@
+"""A reader that follows a session on and on, and notes what it was given."""
+
+import asyncio
+from collections.abc import Collection
+from contextlib import aclosing, suppress
+
+from bus import Cursor, Envelope, Lane, Session, Unavailable
+
+__all__ = ("Follower",)
+
+
+class Follower:
+    """Follows in a task of its own from a cursor; made within a running loop."""
+
+    def __init__(self, session: Session, lanes: Collection[Lane], after: Cursor) -> None:
+        self.lanes, self.after = lanes, after
+        self.found: list[Envelope] = []
+        self._news = asyncio.Event()
+        self._task = asyncio.create_task(self._follow(session))
+
+    async def _follow(self, session: Session) -> None:
+        try:
+            while not self.found:  # only who has begun is promised that a lost server is waited for
+                with suppress(Unavailable):
+                    async with aclosing(session.follow(lanes=self.lanes, after=self.after)) as entries:
+                        async for envelope in entries:
+                            self.found.append(envelope)
+                            self._news.set()
+        finally:
+            self._news.set()
+
+    async def wait_count(self, count: int) -> None:
+        """Wait until it was given so many entries; its error ends the waiting."""
+        while len(self.found) < count:
+            self._news.clear()
+            if self._task.done():
+                await self._task
+                raise AssertionError("following has an end")
+            await self._news.wait()
+
+    async def leave(self) -> None:
+        self._task.cancel()
+        await asyncio.wait({self._task})
+        if not self._task.cancelled():
+            await self._task

@@ -1,0 +1,88 @@
+"""Readers that come, fall behind, go and come back in an order that a seed gives: none misses or repeats anything."""
+
+import asyncio
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from random import Random
+
+import anyio
+import pytest
+
+from bus import ALL_LANES, START, Bus, Cursor, Envelope, Lane, Session
+from tests.contract.said import assert_gap_free, read, said, told
+from tests.laws.tally import Tally
+from tests.servers import RealServer
+
+SEEDS = range(6)
+
+READERS, VISITS, ENTRIES = 12, 6, 600
+
+BUFFER_BYTES = 300
+"""a few entries: who is slow falls behind all the time"""
+
+LANES = [ALL_LANES, frozenset({Lane.LLM}), frozenset({Lane.EXTENSION})]
+
+
+@dataclass
+class Visitor:
+    """A reader that follows for a while, leaves, and comes back with the text of its cursor."""
+
+    lanes: frozenset[Lane]
+    text: str = str(START)
+    found: list[Envelope] = field(default_factory=list[Envelope])
+
+    async def visit(self, session: Session, random: Random, count: int | None) -> None:
+        """Follow until `count` entries came, or for ever; now and then so slowly that much comes meanwhile."""
+        following = session.follow(lanes=self.lanes, after=Cursor.parse(self.text), buffer_bytes=BUFFER_BYTES)
+        async with aclosing(following) as entries:
+            async for envelope in entries:
+                self.found.append(envelope)
+                self.text = str(envelope.cursor)
+                if count is not None:
+                    count -= 1
+                    if count == 0:
+                        return
+                if random.random() < 0.02:
+                    for _ in range(random.randrange(200)):
+                        await asyncio.sleep(0)
+
+
+async def _come_and_go(visitor: Visitor, buses: list[Bus], random: Random, last: int) -> None:
+    for _ in range(VISITS):
+        with anyio.move_on_after(None) as scope:
+            if random.random() < 0.3:  # cut off anywhere, rather than leaving between two entries
+                asyncio.get_running_loop().call_later(random.random() / 20, scope.cancel)
+            await visitor.visit(random.choice(buses).session("s"), random, random.randrange(1, 40))
+    async with aclosing(buses[0].session("s").follow(lanes=visitor.lanes, after=Cursor.parse(visitor.text))) as rest:
+        async for envelope in rest:
+            visitor.found.append(envelope)
+            if envelope.position >= last:
+                return
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_whoever_comes_and_goes_reads_all_once_and_in_order(valkey: RealServer, seed: int) -> None:
+    random = Random(seed)  # noqa: S311  not for secrets
+    tally = Tally()
+
+    async def speak(session: Session) -> None:
+        while tally.count < ENTRIES:
+            batch = [random.choice((said, told))(f"{tally.count}.{index}") for index in range(random.randrange(1, 9))]
+            await session.publish(*batch)
+            tally.add(len(batch))
+
+    async with valkey.bus() as bus, valkey.bus() as other:
+        visitors = [Visitor(LANES[number % len(LANES)]) for number in range(READERS)]
+        async with anyio.create_task_group() as tasks:
+            for visitor in visitors:
+                tasks.start_soon(_come_and_go, visitor, [bus, other], Random(random.random()), ENTRIES)  # noqa: S311
+            tasks.start_soon(speak, bus.session("s"))
+            await tally.wait(ENTRIES)
+            # A last word in each lane, so that every reader has one at which it is done.
+            await bus.session("s").publish(said("last"), told("last"), told("last"), said("last"))
+        entries = await read(bus.session("s"))
+        assert_gap_free(entries)
+        for visitor in visitors:
+            end = visitor.found[-1].position
+            assert visitor.found == [e for e in entries if e.lane in visitor.lanes and e.position <= end]
+            assert end >= ENTRIES

@@ -1,0 +1,122 @@
+"""A server that is killed again and again: its readers see every acknowledged entry once and in order."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+from anyio.to_thread import run_sync
+
+from bus import ALL_LANES, START, Bus, Cursor, Envelope, Lane, Session, Unavailable
+from tests.contract.said import assert_gap_free, read, said, told, word
+from tests.laws.follower import Follower
+from tests.laws.tally import Tally
+from tests.servers import RealServer
+
+KILLS = 20
+
+BETWEEN = 15
+"""acknowledged publishes, at least, from one death of the server to the next"""
+
+PUBLISHERS = 3
+
+
+class Speaker:
+    """Publishes on and on, and notes each word with the place that was acknowledged for it."""
+
+    def __init__(self, name: str, tally: Tally) -> None:
+        self.name, self._tally = name, tally
+        self.places: dict[str, int] = {}
+
+    async def speak(self, session: Session) -> None:
+        """Never ends; one publish is a message in each lane."""
+        while True:
+            count = len(self.places)
+            words = [f"{self.name}.{count}", f"{self.name}.{count + 1}"]
+            receipt = await session.publish(said(words[0]), told(words[1]), seconds=60)
+            self.places.update(zip(words, receipt.positions, strict=True))
+            self._tally.add()
+
+
+def _check(entries: Sequence[Envelope], speakers: Sequence[Speaker], lanes: frozenset[Lane]) -> None:
+    """What was acknowledged stands where it was, once; what each said is in its order."""
+    words = [word(entry) for entry in entries]
+    assert len(set(words)) == len(words), "doubled"
+    places = {word(entry): entry.position for entry in entries}
+    assert [entry.position for entry in entries] == sorted(places.values()), "out of order"
+    for speaker in speakers:
+        for text, position in speaker.places.items():
+            is_wanted = (Lane.LLM if int(text.split(".")[1]) % 2 == 0 else Lane.EXTENSION) in lanes
+            assert places.get(text) == (position if is_wanted else None), text
+        own = [int(text.split(".")[1]) for text in words if text.startswith(speaker.name + ".")]
+        assert own == sorted(own)
+
+
+@asynccontextmanager
+async def _dying(server: RealServer, buses: Sequence[Bus]) -> AsyncGenerator[list[Speaker], None]:
+    """Publishers on a server that is killed `KILLS` times before the block begins; they are done by then."""
+    tally = Tally()
+    speakers = [Speaker(f"p{number}", tally) for number in range(PUBLISHERS)]
+    async with anyio.create_task_group() as tasks:
+        for number, speaker in enumerate(speakers):
+            tasks.start_soon(speaker.speak, buses[number % len(buses)].session("s"))
+        for _ in range(KILLS):
+            await tally.wait(tally.count + BETWEEN)
+            server.kill()
+            await run_sync(server.start)  # meanwhile everybody here finds the server gone
+        await tally.wait(tally.count + BETWEEN)
+        tasks.cancel_scope.cancel()
+    for bus in buses:  # what a bus sent before for those who do not wait any more is in the log by then
+        await bus.session("s").publish(told(f"end{id(bus)}"))
+    yield speakers
+
+
+@pytest.mark.parametrize("lanes", [ALL_LANES, frozenset({Lane.EXTENSION})], ids=["both lanes", "one lane"])
+async def test_a_follower_sees_all_of_a_server_that_is_killed_twenty_times(
+    valkey: RealServer, lanes: frozenset[Lane]
+) -> None:
+    async with valkey.bus() as bus, valkey.bus() as other:
+        followers = [Follower(each.session("s"), lanes, START) for each in (bus, other)]
+        async with _dying(valkey, (bus, other)) as speakers:
+            entries = await read(bus.session("s"))
+            assert_gap_free(entries)
+            _check(entries, speakers, ALL_LANES)
+            wanted = [entry for entry in entries if entry.lane in lanes]
+            for follower in followers:
+                with anyio.fail_after(60):
+                    await follower.wait_count(len(wanted))
+                assert follower.found == wanted
+                _check(follower.found, speakers, lanes)
+                await follower.leave()
+            head = await bus.session("s").head()
+        assert len(head.incarnations) == KILLS + 1
+        assert len({entry.cursor.incarnation for entry in entries}) >= KILLS
+
+
+async def test_a_reader_that_comes_back_after_each_death_goes_on_where_it_was(valkey: RealServer) -> None:
+    """By the text of its last cursor, on a bus of its own each time: as a page that connects again does."""
+    found, tally, text = list[Envelope](), Tally(), str(START)
+
+    async def read_on() -> None:
+        nonlocal text
+        while True:
+            try:
+                async with valkey.bus() as bus:
+                    async for envelope in bus.session("s").follow(after=Cursor.parse(text)):
+                        found.append(envelope)
+                        text = str(envelope.cursor)
+                        tally.add()
+                        if len(found) % 40 == 0:
+                            break
+            except Unavailable:
+                await asyncio.sleep(0)  # its server is just being started
+
+    async with valkey.bus() as bus, anyio.create_task_group() as tasks:
+        tasks.start_soon(read_on)
+        async with _dying(valkey, (bus,)) as speakers:
+            entries = await read(bus.session("s"))
+            await tally.wait(len(entries))
+            tasks.cancel_scope.cancel()
+        _check(entries, speakers, ALL_LANES)
+        assert found == entries

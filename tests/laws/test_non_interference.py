@@ -1,0 +1,210 @@
+"""What a model is sent depends on the LLM lane alone: no extension message changes a byte of it."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from bus import Bus, Envelope, ExtensionMessage, Publishable
+from bus.messages.context_entry import BranchSummary, Compaction, Label, LeafMove, Prune
+from bus.messages.reading import LlmLaneMessage
+from handlers.context import Context, build_context
+from handlers.providers.registry import PROVIDERS
+from tests.handlers.lane_logs import lane_logs
+from tests.laws.held import held_loop
+from tests.servers import RealServer
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+HISTORIES = 500
+
+NOWHERE = 10_000
+"""a position that no history reaches"""
+
+CANARY = "canary-e51b"
+"""stands in every extension message"""
+
+_DATA: list[JsonValue] = [
+    CANARY,
+    {"text": CANARY, "percent": 40},
+    {"role": "user", "content": [{"type": "text", "text": CANARY}]},
+    {"role": "assistant", "content": [{"type": "toolCall", "id": "a", "name": CANARY, "arguments": {}}]},
+    {"role": "tool", "toolCallId": "a", "content": [{"type": "text", "text": CANARY}]},
+    {"kind": "leafMove", "to": 1, "why": CANARY},
+    {"kind": "compaction", "summary": CANARY, "firstKept": 1},
+    {"type": "turn.ended", "turnId": "s.main.1#0", "usage": {"input": 1}, "canary": CANARY},
+    [[CANARY], [CANARY]],
+]
+_KINDS: list[str] = ["progress", "custom", "user", "assistant", "system", "tool", "leafMove", "compaction"]
+_MORE_KINDS = ["import.pi", "", "session.closed", "control.abort", "turn.ended"]
+_extensions = st.lists(
+    st.builds(ExtensionMessage.of, st.sampled_from(_KINDS + _MORE_KINDS), st.sampled_from(_DATA)), max_size=4
+)
+
+
+@dataclass(frozen=True)
+class _History:
+    """A session's log: what is said in the LLM lane, and what the other has before each of it and at the end."""
+
+    said: Sequence[LlmLaneMessage]
+    told: Sequence[Sequence[ExtensionMessage]]
+
+    def messages(self, places: Mapping[int, int]) -> Iterator[Publishable]:
+        """Both lanes in order, with what points at entries pointing at where they are here."""
+        for message, told in zip(self.said, self.told, strict=False):
+            yield from told
+            yield _moved(message, places)
+        yield from self.told[-1]
+
+    def positions(self) -> list[int]:
+        """Of what is said."""
+        position, found = 0, list[int]()
+        for told in self.told[:-1]:
+            position += len(told) + 1
+            found.append(position)
+        return found
+
+
+def _moved(message: LlmLaneMessage, places: Mapping[int, int]) -> LlmLaneMessage:
+    def at(position: int | None) -> int | None:
+        return None if position is None else places.get(position, NOWHERE)
+
+    match message:
+        case LeafMove(to=to):
+            return message.model_copy(update={"to": at(to)})
+        case Compaction(first_kept=first):
+            return message.model_copy(update={"first_kept": at(first)})
+        case BranchSummary(branch=last):
+            return message.model_copy(update={"branch": at(last)})
+        case Label(target=target):
+            return message.model_copy(update={"target": at(target)})
+        case Prune(pruned=pruned):
+            return message.model_copy(update={"pruned": tuple(places.get(position, NOWHERE) for position in pruned)})
+        case _:
+            return message
+
+
+@st.composite
+def _histories(draw: st.DrawFn) -> tuple[list[int], list[_History]]:
+    """The positions that what is said was written for, then the same history with, without and with other messages."""
+    entries: list[Envelope] = draw(lane_logs())
+    said = [entry.message for entry in entries if isinstance(entry.message, LlmLaneMessage)]
+    count = len(said) + 1
+    one = draw(st.lists(_extensions, min_size=count, max_size=count))
+    other = draw(st.lists(_extensions, min_size=count, max_size=count))
+    none: list[list[ExtensionMessage]] = [[] for _ in range(count)]
+    return [entry.position for entry in entries], [_History(said, told) for told in (one, none, other)]
+
+
+def _requests(context: Context) -> dict[str, bytes]:
+    """What each provider is sent."""
+    return {
+        f"{name} {thinking}": json.dumps(
+            provider.to_request(context, model="m", foreign_thinking=thinking).body
+        ).encode()
+        for name, provider in PROVIDERS.items()
+        for thinking in ("drop", "text")
+    }
+
+
+async def _sent(bus: Bus, name: str, history: _History, written_for: Sequence[int]) -> dict[str, bytes]:
+    places = dict(zip(written_for, history.positions(), strict=True))
+    session = bus.session(name)
+    if messages := list(history.messages(places)):
+        await session.publish(*messages)
+    return _requests(replace(await build_context(session), session="s"))
+
+
+def test_extension_messages_change_no_byte_of_what_a_model_is_sent(valkey: RealServer) -> None:
+    count = spoke = 0
+    with held_loop() as held:
+        bus = held.open(valkey.bus)
+
+        @settings(max_examples=HISTORIES, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+        @given(_histories())
+        def check(drawn: tuple[list[int], list[_History]]) -> None:
+            nonlocal count, spoke
+            count += 1
+            written_for, histories = drawn
+            sent = [
+                held.run(_sent(bus, f"h{count}-{variant}", history, written_for))
+                for variant, history in enumerate(histories)
+            ]
+            assert sent[0] == sent[1] == sent[2]
+            assert not any(CANARY.encode() in body for body in sent[0].values())
+            spoke += any(told for told in histories[0].told)
+
+        check()
+    assert count >= HISTORIES
+    assert spoke >= HISTORIES // 2  # most had something to leave out
+
+
+# --- the same, as types -------------------------------------------------------------------------------------------
+
+_HEADER = """
+from bus import AssistantMessage, ExtensionMessage, LlmMessage, UserMessage, resolve_media
+from bus.messages.compaction_block import CompactedSection, TurnRange
+from bus.messages.reading import LlmLaneMessage
+from handlers.context import BY_BYTES, Context
+from handlers.context.chunked import Chunked
+from handlers.context.pairing import Pairing
+from handlers.providers import to_anthropic, to_gemini, to_openai_chat, to_openai_responses
+from handlers.providers.target import Target
+
+extension = ExtensionMessage.of("progress")
+user, assistant, context = UserMessage.text("a"), AssistantMessage(), Context("s")
+"""
+
+_TAKES = {
+    "said: LlmMessage = {}": "user",
+    "in_lane: LlmLaneMessage = {}": "user",
+    "as_llm: LlmMessage = {}.as_llm()": "user",
+    "Pairing().joined_by({})": "user",
+    "Chunked[LlmMessage]().appended({})": "user",
+    "BY_BYTES.message({})": "user",
+    "CompactedSection(range=TurnRange(start_turn=0, end_turn=1), messages=({},))": "user",
+    "resolve_media([{}], None).close()": "user",
+    "Target(provider='p', model='m').wrote({})": "assistant",
+    "to_anthropic({})": "context",
+    "to_openai_chat({})": "context",
+    "to_openai_responses({})": "context",
+    "to_gemini({})": "context",
+}
+"""What leads to a model → what it takes."""
+
+
+def _complaints(path: Path, cache: Path) -> set[int]:
+    """The lines of a program that mypy finds a fault with."""
+    run = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--cache-dir", str(cache), str(path)],
+        cwd=ROOT,
+        env={**os.environ, "MYPYPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode in {0, 1}, run.stderr
+    lines = [line.split(":", 3) for line in run.stdout.splitlines() if ": error:" in line]
+    assert {name for name, *_ in lines} <= {str(path)}, run.stdout
+    return {int(number) for _, number, *_ in lines}
+
+
+@pytest.mark.skipif(
+    find_spec("mypy") is None and os.environ.get("CI") != "true", reason="needs mypy: pip install 'lanebus[check]'"
+)
+def test_an_extension_message_does_not_type_check_where_a_model_is_spoken_to(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.py", tmp_path / "bad.py"
+    good.write_text(_HEADER + "\n".join(take.format(value) for take, value in _TAKES.items()) + "\n")
+    bad.write_text(_HEADER + "\n".join(take.format("extension") for take in _TAKES) + "\n")
+    first = _HEADER.count("\n") + 1
+    assert _complaints(good, tmp_path / "cache") == set()
+    assert _complaints(bad, tmp_path / "cache") == set(range(first, first + len(_TAKES)))

@@ -1,0 +1,680 @@
+"""Whatever is done, in whatever order, while servers die: the log is what the model says, at every step."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import TypeVar, Unpack, cast
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+from pydantic import TypeAdapter
+
+from bus import (
+    ALL_LANES,
+    START,
+    Bus,
+    Cursor,
+    CursorTrimmed,
+    DirectoryArchive,
+    Envelope,
+    ExtensionMessage,
+    Lane,
+    Lease,
+    Limits,
+    LogRolledBack,
+    NoSuchPosition,
+    Receipt,
+    Session,
+    SessionErased,
+    SessionExists,
+    TrimRefused,
+    UserMessage,
+)
+from bus.messages.reading import Publishable
+from bus.receipt import REFUSALS
+from bus.session import CLOSED, REOPENED
+from handlers.projections.projection import Projection, project, rebuild
+from tests.laws.follower import Follower
+from tests.laws.held import Held, held_loop
+from tests.laws.model import ModelSession, Outcomes, Said, Shown, Terms, Writer, outcome_of, shown
+from tests.servers import RealServer
+
+STEPS = 2_000
+"""How many are done at least."""
+
+EXAMPLES, STEPS_EACH = 80, 50
+
+LIMIT, RESERVE = 1_000, 400
+
+NAMES = "abcdef"
+
+ERASED = "d"
+"""the only one that is erased, so that there always are others"""
+
+FORKS = "ef"
+"""those that may become forks"""
+
+STORED = "p:listed@1"
+"""the checkpoint of `LISTED`"""
+
+EITHER = -1
+"""in place of a server process: it was killed meanwhile, and nobody can say whether it or the next one wrote"""
+
+OFTEN = {
+    "appended",
+    "duplicate",
+    "conflict",
+    "fenced",
+    "closed",
+    "over limit",
+    "erased",
+    "trim",
+    "trim by force",
+    "forked",
+}
+"""what came of steps, that all of them together must have met; there is more"""
+
+FOLLOWERS = 4
+"""at a time"""
+
+names = st.sampled_from(NAMES)
+parents = names.filter(lambda name: name != ERASED)
+buses = st.sampled_from([0, 1])
+lanes = st.sampled_from([frozenset({Lane.LLM}), frozenset({Lane.EXTENSION}), ALL_LANES, ALL_LANES])
+Step = TypeVar("Step", bound=Callable[..., None])
+
+kinds = st.lists(st.sampled_from(["said", "told", "control", "long"]), min_size=1, max_size=4)
+keys = st.sampled_from([None, None, "k1", "k2", "k3"])
+offsets = st.sampled_from([None, None, None, 0, 0, 0, -1, 1])
+"""from the session's true position or epoch; None where none is named"""
+epochs = st.sampled_from([None, None, 0, -1, 1])
+fractions = st.floats(0, 1)
+
+_texts: TypeAdapter[tuple[Shown, ...]] = TypeAdapter(tuple[Shown, ...])
+LISTED = Projection(
+    name="listed", version=1, state=_texts, initial=(), evolve=lambda state, entry: (*state, *shown([entry]))
+)
+"""all that was said, in order: as plain a fold as there is"""
+
+
+@dataclass
+class Counted:
+    """What all examples did together."""
+
+    steps: int = 0
+    examples: int = 0
+    outcomes: dict[str, int] = field(default_factory=dict[str, int])
+    rules: dict[str, int] = field(default_factory=dict[str, int])
+
+    def note_step(self, name: str) -> None:
+        self.steps += 1
+        self.rules[name] = self.rules.get(name, 0) + 1
+
+    def note_outcome(self, outcome: Outcomes) -> None:
+        word = str(outcome[0])
+        self.outcomes[word] = self.outcomes.get(word, 0) + 1
+
+
+def step(*, every: int = 1, **drawn: st.SearchStrategy[object]) -> Callable[[Step], Step]:
+    """A rule that is taken at most every so many steps: by itself Hypothesis takes each as often as all others."""
+
+    def wrapped(do: Step) -> Step:
+        name = do.__name__
+
+        def is_time(machine: "Machine") -> bool:
+            return machine.steps - machine.taken.get(name, 0) >= every
+
+        @wraps(do)
+        def take(machine: "Machine", **values: object) -> None:
+            machine.begin(name)
+            do(machine, **values)
+            machine.is_sound = True
+
+        return cast("Step", precondition(is_time)(rule(**drawn)(take)))  # type: ignore[call-overload]
+
+    return wrapped
+
+
+class Machine(RuleBasedStateMachine):
+    """Two buses on one server, three sessions, and the model beside them."""
+
+    make_session: type[ModelSession] = ModelSession
+
+    def __init__(self, server: RealServer, held: Held, counted: Counted) -> None:
+        super().__init__()
+        self._server, self._held, self._counted = server, held, counted
+        counted.examples += 1
+        self._namespace = f"n{counted.examples}"
+        self._run = 0
+        """which server process this is, in the life of this example"""
+        self._model = {name: self.make_session(name) for name in NAMES}
+        self._tokens: dict[str, dict[Writer, str]] = {name: {} for name in NAMES}
+        """session → who wrote → the incarnation that was begun"""
+        self._cursors: dict[str, list[Cursor]] = {name: [Cursor(0)] for name in NAMES}
+        """those that readers had, by position"""
+        self._followers: list[tuple[str, Follower]] = []
+        self._word = 0
+        self.steps = 0
+        self.taken: dict[str, int] = {}
+        """kind of step → number of the last one"""
+        self.is_sound = True
+        """the last step came to its end"""
+        self._buses = [self._open(0), self._open(1)]
+        self.publish_together(index=0, batches=[(name, ["said", "told", "said", "told"], None) for name in "abcd"])
+
+    def begin(self, name: str) -> None:
+        self.is_sound = False
+        self.steps += 1
+        self.taken[name] = self.steps
+        self._counted.note_step(name)
+
+    # --- how a step is done ---------------------------------------------------------------------------------------
+
+    def _open(self, index: int) -> Bus:
+        limits = Limits(session_bytes=LIMIT, reserve_bytes=RESERVE) if index else None
+        archive = DirectoryArchive(self._server.directory / "archive")
+        return self._held.open(
+            lambda: Bus.open(self._server.url, namespace=self._namespace, limits=limits, archive=archive)
+        )
+
+    def _limits(self, index: int) -> tuple[int, int] | None:
+        return (LIMIT, RESERVE) if index else None
+
+    def _session(self, index: int, name: str) -> Session:
+        return self._buses[index].session(name)
+
+    def _messages(self, kinds: Sequence[str]) -> list[Publishable]:
+        made: list[Publishable] = []
+        for kind in kinds:
+            self._word += 1
+            match kind:
+                case "said":
+                    made.append(UserMessage.text(f"w{self._word}"))
+                case "long":
+                    made.append(UserMessage.text(f"w{self._word}" + "x" * 300))
+                case "control":
+                    made.append(ExtensionMessage.of("control.abort", self._word))
+                case _:
+                    made.append(ExtensionMessage.of("told", f"w{self._word}"))
+        return made
+
+    def _check(self, name: str, found: Outcomes, wanted: Outcomes) -> None:
+        assert found == wanted
+        self._counted.note_outcome(wanted)
+        self._held.run(self._compare(name))
+
+    async def _compare(self, name: str) -> None:
+        """The whole log, as another bus reads it, and its head."""
+        model, session = self._model[name], self._session(self._word % 2, name)
+        head = await session.head()
+        assert head.is_erased == model.is_erased
+        if model.is_erased:
+            with pytest.raises(SessionErased):
+                await _read(session, ALL_LANES, START, None)
+            return
+        start = next(after for after in range(model.position + 1) if not model.lacks(ALL_LANES, after))
+        if start < model.trimmed:
+            self._counted.note_outcome(("read from the archive",))
+        entries = await _read(session, ALL_LANES, Cursor(start), None)
+        assert shown(entries) == model.read(ALL_LANES, start)
+        self._note(name, entries)
+        found = (head.position, head.trimmed, head.size_bytes, head.is_closed, head.epoch)
+        assert found == (model.position, model.trimmed, model.size_bytes, model.is_closed, model.epoch)
+        assert {
+            holder: cursor.position for holder, cursor in (await session.checkpoints()).items()
+        } == model.checkpoints
+
+    def _note(self, name: str, entries: Sequence[Envelope]) -> None:
+        """Each server process that wrote began one incarnation, and no cursor ever changes."""
+        seen, tokens = self._cursors[name], self._tokens[name]
+        for entry in entries:
+            token = entry.cursor.incarnation
+            writer = self._model[name].writers[entry.position - 1]
+            assert writer.run == EITHER or tokens.setdefault(writer, token) == token
+            if entry.position == len(seen):
+                seen.append(entry.cursor)
+            assert seen[entry.position] == entry.cursor
+        assert len(set(tokens.values())) == len(tokens)
+
+    def _cursor(self, name: str, fraction: float) -> Cursor:
+        """One that a reader had, as it would have kept it."""
+        seen = self._cursors[name]
+        return Cursor.parse(str(seen[round(fraction * (len(seen) - 1))]))
+
+    # --- writing --------------------------------------------------------------------------------------------------
+
+    @step(index=buses, name=names, kinds=kinds, key=keys, expected=offsets, epoch=epochs)
+    def publish(  # noqa: PLR0917  Hypothesis passes them by name
+        self, index: int, name: str, kinds: list[str], key: str | None, expected: int | None, epoch: int | None
+    ) -> None:
+        model, messages = self._model[name], self._messages(kinds)
+        at = None if expected is None else max(0, model.position + expected)
+        under = None if epoch is None else max(0, model.epoch + epoch)
+        outcome = self._held.run(self._session(index, name).try_publish(*messages, key=key, expected=at, epoch=under))
+        wanted = model.publish(
+            *map(Said.of, messages), run=self._run, key=key, expected=at, epoch=under, limits=self._limits(index)
+        )
+        self._check(name, outcome_of(outcome), wanted)
+
+    @step(index=buses, batches=st.lists(st.tuples(names, kinds, keys), min_size=2, max_size=8))
+    def publish_together(self, index: int, batches: list[tuple[str, list[str], str | None]]) -> None:
+        """Callers that wait at the same time, over several sessions: in the order in which they called."""
+        made = [(name, self._messages(kinds), key) for name, kinds, key in batches]
+
+        async def together() -> list[Outcomes]:
+            calls = [self._session(index, name).try_publish(*said, key=key) for name, said, key in made]
+            return [outcome_of(outcome) for outcome in await asyncio.gather(*calls)]
+
+        found = self._held.run(together())
+        for outcome, (name, said, key) in zip(found, made, strict=True):
+            wanted = self._model[name].publish(*map(Said.of, said), run=self._run, key=key, limits=self._limits(index))
+            assert outcome == wanted
+            self._counted.note_outcome(wanted)
+        for name in {name for name, _, _ in made}:
+            self._held.run(self._compare(name))
+
+    @step(every=8, index=buses, name=names, kinds=kinds, turns=st.integers(0, 4), is_killed=st.booleans())
+    def publish_while_the_server_restarts(
+        self, index: int, name: str, kinds: list[str], turns: int, is_killed: bool
+    ) -> None:
+        """It is sent once or twice, before or behind the server's death, and appended once."""
+        messages = self._messages(kinds)
+
+        async def across() -> Outcomes:
+            call = asyncio.create_task(self._session(index, name).try_publish(*messages, seconds=20))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            self._restart(is_killed=is_killed)
+            return outcome_of(await call)
+
+        found = self._held.run(across())
+        wanted = self._model[name].publish(*map(Said.of, messages), run=EITHER, limits=self._limits(index))
+        self._check(name, found, wanted)
+
+    @step(every=10, is_killed=st.booleans())
+    def restart(self, is_killed: bool) -> None:
+        self._restart(is_killed=is_killed)
+
+    def _restart(self, *, is_killed: bool) -> None:
+        if is_killed:
+            self._server.kill()
+        else:
+            self._server.stop()
+        self._server.start()
+        self._run += 1
+        for model in self._model.values():
+            model.restart()
+
+    @step(every=15, index=buses)
+    def reopen_a_bus(self, index: int) -> None:
+        """Another producer takes its place, as after a restart of a program."""
+        if index == 0:
+            self._leave_all()
+        self._held.close(self._buses[index])
+        self._buses[index] = self._open(index)
+
+    # --- ends and beginnings of sessions --------------------------------------------------------------------------
+
+    @step(every=12, index=buses, name=names, kinds=kinds, key=keys, expected=offsets)
+    def close(self, index: int, name: str, kinds: list[str], key: str | None, expected: int | None) -> None:
+        model, messages = self._model[name], self._messages(kinds)
+        at = None if expected is None else max(0, model.position + expected)
+        found = self._held.run(_outcome(self._session(index, name).close(*messages, reason="r", key=key, expected=at)))
+        note = ExtensionMessage.of(CLOSED, {"reason": "r"})
+        wanted = model.publish(
+            *map(Said.of, (*messages, note)),
+            run=self._run,
+            key=key,
+            expected=at,
+            limits=self._limits(index),
+            becomes="closed",
+        )
+        self._check(name, found, wanted)
+
+    @precondition(lambda self: any(model.is_closed for model in self._model.values()))
+    @step(every=3, index=buses, name=names, kinds=st.lists(st.sampled_from(["said", "told"]), max_size=2), key=keys)
+    def reopen(self, index: int, name: str, kinds: list[str], key: str | None) -> None:
+        messages = self._messages(kinds)
+        found = self._held.run(_outcome(self._session(index, name).reopen(*messages, reason="r", key=key)))
+        note = ExtensionMessage.of(REOPENED, {"reason": "r"})
+        wanted = self._model[name].publish(
+            *map(Said.of, (note, *messages)), run=self._run, key=key, limits=self._limits(index), becomes="open"
+        )
+        self._check(name, found, wanted)
+
+    # --- leases ---------------------------------------------------------------------------------------------------
+
+    @step(every=6, index=buses, name=names, owner=st.sampled_from(["me", "you"]))
+    def acquire_a_lease(self, index: int, name: str, owner: str) -> None:
+        if self._model[name].is_erased:
+            return
+        lease = self._held.run(self._session(index, name).acquire_lease(owner, 10_000))
+        assert (lease and lease.epoch) == self._model[name].acquire(owner)
+
+    @step(every=10, index=buses, name=names, owner=st.sampled_from(["me", "you"]), back=st.sampled_from([0, 0, 1]))
+    def renew_and_release_a_lease(self, index: int, name: str, owner: str, back: int) -> None:
+        model, session = self._model[name], self._session(index, name)
+        if model.is_erased:
+            return
+        lease = Lease(name, owner, max(0, model.epoch - back))
+        assert self._held.run(session.renew_lease(lease, 10_000)) == model.holds(owner, lease.epoch)
+        self._held.run(session.release_lease(lease))
+        model.release(owner, lease.epoch)
+
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    @step(every=3, index=buses, name=names, lanes=lanes, start=fractions, end=st.none() | fractions)
+    def read(self, index: int, name: str, lanes: frozenset[Lane], start: float, end: float | None) -> None:
+        model, cursor = self._model[name], self._cursor(name, start)
+        until = None if end is None else round(end * model.position)
+        reading = _read(self._session(index, name), lanes, cursor, until)
+        if until is not None and until <= cursor.position:
+            assert self._held.run(reading) == []
+        elif self._is_there(name, lanes, cursor, reading, until):
+            found = self._held.run(reading)
+            assert shown(found) == model.read(lanes, cursor.position, until)
+            self._note(name, found)
+
+    def _is_there(
+        self,
+        name: str,
+        lanes: Collection[Lane],
+        cursor: Cursor,
+        reading: Coroutine[object, None, object],
+        until: int | None = None,
+    ) -> bool:
+        """Whether nothing behind a cursor is gone; if it is, reading there must say so."""
+        model = self._model[name]
+        if model.is_erased:
+            with pytest.raises(SessionErased):
+                self._held.run(reading)
+            return False
+        if model.lacks(lanes, cursor.position, until):
+            with pytest.raises(CursorTrimmed):
+                self._held.run(reading)
+            return False
+        return True
+
+    @step(every=15, index=buses, name=names, beyond=st.integers(1, 3), lanes=lanes)
+    def read_beyond_the_end(self, index: int, name: str, beyond: int, lanes: frozenset[Lane]) -> None:
+        wanted = SessionErased if self._model[name].is_erased else LogRolledBack
+        cursor = Cursor(self._model[name].position + beyond)
+        for call in (self._session(index, name).read, self._session(index, name).follow):
+            with pytest.raises(wanted) as caught:
+                self._held.run(_first(call(lanes=lanes, after=cursor)))
+            if isinstance(caught.value, LogRolledBack):
+                assert (caught.value.seen, caught.value.found) == (cursor.position, self._model[name].position)
+
+    @precondition(lambda self: len(self._followers) < FOLLOWERS)
+    @step(every=4, name=names, lanes=lanes, start=fractions)
+    def begin_to_follow(self, name: str, lanes: frozenset[Lane], start: float) -> None:
+        cursor = self._cursor(name, start)
+        reading = _read(self._session(0, name), lanes, cursor, None)
+        if self._is_there(name, lanes, cursor, reading):
+            reading.close()
+            follower = self._held.run(self._follower(name, lanes, cursor))
+            self._followers.append((name, follower))
+            self._catch_up(name, follower)
+
+    async def _follower(self, name: str, lanes: Collection[Lane], after: Cursor) -> Follower:
+        return Follower(self._session(0, name), lanes, after)
+
+    @precondition(lambda self: bool(self._followers))
+    @step(every=2, pick=st.integers(0, FOLLOWERS - 1))
+    def go_on_following(self, pick: int) -> None:
+        """What has come meanwhile, over however many deaths of the server, is all there once and in order."""
+        self._catch_up(*self._followers[pick % len(self._followers)])
+
+    def _catch_up(self, name: str, follower: Follower) -> None:
+        wanted = self._model[name].read(follower.lanes, follower.after.position)
+        self._held.run(follower.wait_count(len(wanted)))
+        assert shown(follower.found) == wanted
+        self._note(name, follower.found)
+
+    @precondition(lambda self: bool(self._followers))
+    @step(every=2, pick=st.integers(0, FOLLOWERS - 1))
+    def stop_following(self, pick: int) -> None:
+        name, follower = self._followers[pick % len(self._followers)]
+        self._catch_up(name, follower)
+        self._followers.remove((name, follower))
+        self._held.run(follower.leave())
+
+    # --- projections ----------------------------------------------------------------------------------------------
+
+    @step(every=6, index=buses, name=names, is_rebuilt=st.booleans())
+    def fold(self, index: int, name: str, is_rebuilt: bool) -> None:
+        model = self._model[name]
+        folding = (rebuild if is_rebuilt else project)(self._session(index, name), LISTED)
+        start = 0 if is_rebuilt else model.checkpoints.get(STORED, 0)
+        if self._is_there(name, ALL_LANES, Cursor(start), folding):
+            folded = self._held.run(folding)
+            assert (list(folded.state), folded.position) == (model.read(ALL_LANES), model.position)
+            if model.position:
+                model.checkpoints[STORED] = model.position
+        self._held.run(self._compare(name))
+
+    # --- how long entries are kept --------------------------------------------------------------------------------
+
+    @step(every=4, index=buses, name=names, reader=st.sampled_from(["mirror", "index"]), start=fractions)
+    def save_a_checkpoint(self, index: int, name: str, reader: str, start: float) -> None:
+        model, session, cursor = self._model[name], self._session(index, name), self._cursor(name, start)
+        if model.is_erased:
+            return
+        is_later = cursor.position >= model.checkpoints.get(f"r:{reader}", 0)
+        assert self._held.run(session.save_checkpoint(reader, cursor)) == is_later
+        if is_later:
+            model.checkpoints[f"r:{reader}"] = cursor.position
+
+    @step(every=8, index=buses, name=names, reader=st.sampled_from(["mirror", "index"]))
+    def drop_a_checkpoint(self, index: int, name: str, reader: str) -> None:
+        was_there = self._held.run(self._session(index, name).drop_checkpoint(reader))
+        assert was_there == (self._model[name].checkpoints.pop(f"r:{reader}", None) is not None)
+
+    @step(every=3, index=buses, name=names, start=fractions, mode=st.sampled_from(["", "", "", "force", "look"]))
+    def trim(self, index: int, name: str, start: float, mode: str) -> None:
+        model = self._model[name]
+        if model.is_erased or model.parent is not None:  # what a fork trims of its own is told in test_fork.py
+            return
+        if mode == "force" and any(holder.startswith("f:") for holder in model.checkpoints):
+            mode = ""
+        self._catch_up_all(name)
+        before = round(start * (model.position + 2))
+        trimming = self._session(index, name).trim(before, force=mode == "force", dry_run=mode == "look")
+        wanted = model.trim(before, run=self._run, force=mode == "force", is_dry=mode == "look")
+        if wanted is None:
+            with pytest.raises(TrimRefused) as caught:
+                self._held.run(trimming)
+            assert dict(caught.value.holders).keys() <= model.checkpoints.keys()
+            self._counted.note_outcome(("trim refused",))
+        else:
+            found = self._held.run(trimming)
+            assert (found.entries, found.size_bytes, dict(found.holders)) == wanted
+            self._counted.note_outcome(("trim by force" if wanted[2] else "trim",))
+        self._held.run(self._compare(name))
+
+    @step(every=4, index=buses, name=names, end=st.none() | fractions)
+    def archive(self, index: int, name: str, end: float | None) -> None:
+        model = self._model[name]
+        before = None if end is None else round(end * (model.position + 1))
+        archiving = self._session(index, name).archive(before=before)
+        if model.is_erased:
+            with pytest.raises(SessionErased):
+                self._held.run(archiving)
+        else:
+            assert self._held.run(archiving).position == model.keep(before)
+            self._held.run(self._compare(name))
+
+    @step(every=5, index=buses, parent=parents, child=st.sampled_from(FORKS), start=st.none() | fractions)
+    def fork(self, index: int, parent: str, child: str, start: float | None) -> None:
+        if parent == child:
+            return
+        model = self._model[parent]
+        at = None if start is None else round(start * (model.position + 3))
+        for name in (parent, child):
+            self._catch_up_all(name)
+        found = self._held.run(_forked(self._session(index, parent), child, at))
+        was_there = self._model[child].parent
+        wanted = model.fork(self._model[child], at)
+        assert found == wanted
+        self._counted.note_outcome((wanted,))
+        if wanted == "forked" and was_there is None:
+            self._cursors[child] = self._cursors[parent][: self._model[child].position + 1]
+        for name in (parent, child):
+            self._held.run(self._compare(name))
+
+    @step(every=30, index=buses)
+    def erase(self, index: int) -> None:
+        name, model = ERASED, self._model[ERASED]
+        self._catch_up_all(name)
+        self._held.run(self._session(index, name).erase())
+        model.erase()
+        model.checkpoints.clear()
+        self._counted.note_outcome(("erased",))
+        for each in [each for each in self._followers if each[0] == name]:
+            self._followers.remove(each)
+            with pytest.raises(SessionErased):
+                self._held.run(each[1].wait_count(len(each[1].found) + 1))
+        self._held.run(self._compare(name))
+
+    def _catch_up_all(self, name: str) -> None:
+        for followed, follower in self._followers:
+            if followed == name:
+                self._catch_up(name, follower)
+
+    # --- the end --------------------------------------------------------------------------------------------------
+
+    def _leave_all(self) -> None:
+        while self._followers:
+            name, follower = self._followers[-1]
+            self._catch_up(name, follower)
+            self._followers.pop()
+            self._held.run(follower.leave())
+
+    def teardown(self) -> None:
+        try:
+            if self.is_sound:
+                self._leave_all()
+                for name in NAMES:
+                    self._held.run(self._compare(name))
+        finally:
+            for _, follower in self._followers:
+                self._held.run(follower.leave())
+            for bus in self._buses:
+                self._held.close(bus)
+
+
+async def _outcome(call: Coroutine[object, None, Receipt]) -> Outcomes:
+    try:
+        return outcome_of(await call)
+    except REFUSALS as refusal:
+        return outcome_of(refusal)
+
+
+async def _forked(session: Session, child: str, at: int | None) -> str:
+    try:
+        fork = await session.fork(at, id=child)
+    except NoSuchPosition:
+        return "no such position"
+    except CursorTrimmed:
+        return "trimmed"
+    except SessionExists:
+        return "exists"
+    assert fork.id == child
+    return "forked"
+
+
+async def _read(session: Session, lanes: Collection[Lane], after: Cursor, until: int | None) -> list[Envelope]:
+    return [entry async for entry in session.read(lanes=lanes, after=after, until=until)]
+
+
+async def _first(entries: AsyncGenerator[Envelope, None]) -> Envelope:
+    async with aclosing(entries):
+        return await anext(entries)
+
+
+def _run(server: RealServer, machine: type[Machine]) -> Counted:
+    counted = Counted()
+    with held_loop() as held:
+        run_state_machine_as_test(
+            cast("type[RuleBasedStateMachine]", lambda: machine(server, held, counted)),  # it takes any factory
+            settings=settings(
+                max_examples=EXAMPLES,
+                stateful_step_count=STEPS_EACH,
+                deadline=None,
+                derandomize=True,
+                database=None,
+                phases=[Phase.generate],  # to make a failing example shorter takes minutes, each step being real
+                suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+            ),
+        )
+    return counted
+
+
+def test_the_log_is_what_the_model_says_at_every_step(valkey: RealServer) -> None:
+    counted = _run(valkey, Machine)
+    assert counted.steps >= STEPS
+    assert counted.outcomes.keys() >= OFTEN, counted
+    assert min(counted.outcomes[outcome] for outcome in OFTEN) >= 5, counted
+    assert min(counted.rules.values()) >= 5, counted
+
+
+# --- a model that is wrong in one law: what the machine says of a log that breaks it --------------------------------
+
+
+class _ForgetsKeys(ModelSession):
+    def publish(self, *batch: Said, **terms: Unpack[Terms]) -> Outcomes:
+        self.keys.clear()
+        return super().publish(*batch, **terms)
+
+
+class _IgnoresTheFence(ModelSession):
+    def publish(self, *batch: Said, **terms: Unpack[Terms]) -> Outcomes:
+        terms["epoch"] = None
+        return super().publish(*batch, **terms)
+
+
+class _IgnoresTheEnd(ModelSession):
+    def publish(self, *batch: Said, **terms: Unpack[Terms]) -> Outcomes:
+        self.is_closed = False
+        return super().publish(*batch, **terms)
+
+
+class _ForgetsTheLimit(ModelSession):
+    def publish(self, *batch: Said, **terms: Unpack[Terms]) -> Outcomes:
+        terms["limits"] = None
+        return super().publish(*batch, **terms)
+
+
+class _Repeats(ModelSession):
+    """Shows a reader again what stands at its cursor."""
+
+    def read(self, lanes: Collection[Lane], after: int = 0, until: int | None = None) -> list[Shown]:
+        return super().read(lanes, max(0, after - 1), until)
+
+
+class _LosesTheLast(ModelSession):
+    """As a server that acknowledged before it wrote, and then died."""
+
+    def restart(self) -> None:
+        if self.entries:
+            del self.entries[-1], self.writers[-1]
+
+
+BROKEN = [_ForgetsKeys, _IgnoresTheFence, _IgnoresTheEnd, _ForgetsTheLimit, _Repeats, _LosesTheLast]
+
+
+@pytest.mark.parametrize("law", BROKEN)
+def test_a_log_that_breaks_a_law_is_found(
+    valkey: RealServer, law: type[ModelSession], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.laws.held.PATIENCE", 2.0)  # what never comes ends a step
+
+    class Wrong(Machine):
+        make_session = law
+
+    with pytest.raises((AssertionError, TimeoutError)):
+        _run(valkey, Wrong)
