@@ -487,13 +487,16 @@ class Session:
 
         Raises:
             EraseRefused: forks share its entries; nothing was removed.
-            NoArchive: some of it is in an archive, and the bus was opened without it; nothing was removed.
+            NoArchive: some of it is in an archive, or with `media` some of another session, and the bus was opened
+                without it; nothing was removed.
+            ArchiveDamaged: with `media`, an archive cannot tell which media are named in it. The session is gone, no
+                media are; call it again without.
             Unavailable: the server, or the media store, cannot be reached, or the server rewrites its file already:
                 call it again.
             SetupError: the media store does not let us in.
         """
-        if self._archive is None and (await self.head()).archived:
-            raise NoArchive(self.id)
+        if self._archive is None:
+            await erasure.require_unarchived(self._log, self.id, media=media)
         store = self.media if media else None
         return await erasure.erase(self._log, self.id, force=force, media=store, archive=self._archive, rewrite=rewrite)
 

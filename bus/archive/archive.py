@@ -102,10 +102,16 @@ class Archive:
         """The value of every field of every archived entry of a session, also of segments that are in no chain.
 
         Raises:
-            ArchiveDamaged: a segment is not what its name tells.
+            ArchiveDamaged: a segment is not what its name tells; or is not here, and the session is not erased.
             Unavailable, SetupError: as the store does.
         """
-        for file in await self.store.names(folder_of(self.namespace, session)):
+        noted = await self.log.archived_segments(session)
+        files = await self.store.names(folder_of(self.namespace, session))
+        there = {file.rpartition("/")[2].removesuffix(SUFFIX) for file in files}
+        missing = [name for name in noted if name not in there]
+        if missing and not (await self.log.head(session)).is_erased:
+            raise ArchiveDamaged(session, missing[0], "missing")
+        for file in files:
             text = file.rpartition("/")[2].removesuffix(SUFFIX)
             segment = await self.segment(session, _name(session, None, text))
             for _, (_, fields) in segment.entries:

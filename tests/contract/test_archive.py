@@ -37,6 +37,7 @@ from tests.contract.archived import (
     trim,
 )
 from tests.contract.said import assert_gap_free, read, said, told, word
+from tests.contract.test_erase import picture
 from tests.servers import AnyServer, RealServer
 
 
@@ -395,6 +396,43 @@ async def test_an_erasure_that_would_leave_an_archive_behind_is_refused(server: 
         assert len(await read(other.session("s"))) == 10
         await bus.session("s").erase()
         await other.session("s").erase()  # a repeat, of what is gone
+
+
+async def test_media_that_another_session_names_in_an_archive_are_kept(
+    server: AnyServer, files: Path, tmp_path: Path
+) -> None:
+    async with archiving(server, files) as bus, server.bus() as without, archiving(server, tmp_path / "b") as elsewhere:
+        shown, stored = picture(1)
+        for name in ("s", "t"):
+            await bus.session(name).publish(shown, said("x"), told("y"))
+        await bus.session("t").archive()
+        await bus.session("t").trim(before=4)
+        with pytest.raises(NoArchive) as refused:
+            await without.session("s").erase(media=True)
+        assert refused.value.session == "t"
+        assert len(await read(without.session("s"))) == 3
+        with pytest.raises(ArchiveDamaged):
+            await elsewhere.session("s").erase(media=True)
+        await bus.media.get(stored)
+        await elsewhere.session("s").erase()
+        assert (await bus.session("t").erase(media=True)).media == (stored,)
+
+
+async def test_an_erasure_that_was_cut_off_leaves_no_archive_behind_either(server: AnyServer, files: Path) -> None:
+    class Down(DirectoryArchive):
+        async def delete(self, name: str) -> None:
+            raise Unavailable(name)
+
+    async with archiving(server, files) as bus, server.bus() as without:
+        await fill(bus.session("s"), 10)
+        await bus.session("s").archive()
+        async with Bus.open(server.url, archive=Down(files)) as cut:
+            with pytest.raises(Unavailable):
+                await cut.session("s").erase()
+        with pytest.raises(NoArchive):
+            await without.session("s").erase()
+        await bus.session("s").erase()
+        assert names(files) == []
 
 
 async def test_erasing_takes_all_segments_of_one_session_and_of_no_other(server: AnyServer, files: Path) -> None:
