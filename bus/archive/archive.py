@@ -106,7 +106,8 @@ class Archive:
             Unavailable, SetupError: as the store does.
         """
         noted = await self.log.archived_segments(session)
-        files = await self.store.names(folder_of(self.namespace, session))
+        all_files = await self.store.names(folder_of(self.namespace, session))
+        files = [file for file in all_files if file.endswith(SUFFIX)]
         there = {file.rpartition("/")[2].removesuffix(SUFFIX) for file in files}
         missing = [name for name in noted if name not in there]
         if missing and not (await self.log.head(session)).is_erased:
@@ -119,7 +120,7 @@ class Archive:
                     yield value
 
     async def erase(self, session: str) -> None:
-        """Delete all segments of a session, also those that are in no chain.
+        """Delete all segments of a session, also those that are in no chain, and all else that is in its folder.
 
         Broken off in the middle it leaves some, and a repeat deletes them. The session has to be erased before, or an
         archiver could write others meanwhile.
@@ -127,8 +128,7 @@ class Archive:
         Raises:
             Unavailable, SetupError: as the store does.
         """
-        for name in await self.store.names(folder_of(self.namespace, session)):
-            await self.store.delete(name)
+        await self.store.clear(folder_of(self.namespace, session))
 
     async def _unless_erased(self, session: str, name: SegmentName) -> Segment:
         """The segment, where what is missing of an erased session is not damage."""

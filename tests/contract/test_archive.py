@@ -420,8 +420,8 @@ async def test_media_that_another_session_names_in_an_archive_are_kept(
 
 async def test_an_erasure_that_was_cut_off_leaves_no_archive_behind_either(server: AnyServer, files: Path) -> None:
     class Down(DirectoryArchive):
-        async def delete(self, name: str) -> None:
-            raise Unavailable(name)
+        async def clear(self, folder: str) -> None:
+            raise Unavailable(folder)
 
     async with archiving(server, files) as bus, server.bus() as without:
         await fill(bus.session("s"), 10)
@@ -449,6 +449,19 @@ async def test_erasing_takes_all_segments_of_one_session_and_of_no_other(server:
         assert len(names(files, "s2")) == 2
         trim(server, 10, "s2")
         assert_gap_free(await read(bus.session("s2")))
+
+
+async def test_erasing_takes_what_a_killed_archiver_left_and_files_of_others(valkey: RealServer, files: Path) -> None:
+    async with archiving(valkey, files) as bus:
+        session = bus.session("s")
+        await fill(session, 10)
+        await session.archive()
+        [segment] = [place(files, name) for name in names(files)]
+        segment.with_name(f"{segment.name[:100]}.0123456789abcdef.part").write_bytes(b"half of what was said")
+        segment.with_name(".DS_Store").write_bytes(b"a file manager's")
+        assert await problems(session) == []
+        await session.erase(media=True)
+        assert list(segment.parent.iterdir()) == []
 
 
 async def test_a_reader_of_a_session_that_is_erased_meanwhile_is_told(server: AnyServer, files: Path) -> None:
