@@ -450,7 +450,8 @@ class Session:
         after a trim that needs an archive which has the beginning; without one it is refused with `CursorTrimmed`.
 
         A worker of a group needs what it has not handled yet; readers, projections and forks need what is behind their
-        checkpoints, unless the archive has it. Stopped in between, it has trimmed less.
+        checkpoints, unless the archive has it. What a fork shares is its parent's: of a fork, only its own entries go.
+        Stopped in between, it has trimmed less.
 
         Args:
             before: the first position to keep; beyond the end, all that there is now is trimmed.
