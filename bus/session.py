@@ -482,7 +482,8 @@ class Session:
         Args:
             media: also the media that no other session names. Every log is read for that, which is right and slow;
                 what another session publishes with the same content at this very moment may lose it.
-            force: also if forks share its entries; they then cannot be read any more.
+            force: also if forks share its entries, which then cannot be read any more; or if nothing is here of what
+                was archived of it.
             rewrite: have the server begin to rewrite its file, without what was erased. It ends some time after this
                 returns.
 
@@ -490,14 +491,17 @@ class Session:
             EraseRefused: forks share its entries; nothing was removed.
             NoArchive: some of it is in an archive, or with `media` some of another session, and the bus was opened
                 without it; nothing was removed.
-            ArchiveDamaged: with `media`, an archive cannot tell which media are named in it. The session is gone, no
-                media are; call it again without.
+            ArchiveDamaged: nothing is here of what was archived of it, as where the bus was opened with another
+                archive; nothing was removed. Or with `media`, an archive cannot tell which media are named in it: the
+                session is gone, no media are; call it again without.
             Unavailable: the server, or the media store, cannot be reached, or the server rewrites its file already:
                 call it again.
             SetupError: the media store does not let us in.
         """
         if self._archive is None:
             await erasure.require_unarchived(self._log, self.id, media=media)
+        elif not force:
+            await self._archive.require_here(self.id)
         store = self.media if media else None
         return await erasure.erase(self._log, self.id, force=force, media=store, archive=self._archive, rewrite=rewrite)
 

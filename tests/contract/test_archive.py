@@ -398,6 +398,27 @@ async def test_an_erasure_that_would_leave_an_archive_behind_is_refused(server: 
         await other.session("s").erase()  # a repeat, of what is gone
 
 
+async def test_an_erasure_by_who_has_another_archive_is_refused_too(
+    server: AnyServer, files: Path, tmp_path: Path
+) -> None:
+    async with archiving(server, files) as bus, archiving(server, tmp_path / "b") as elsewhere:
+        session, other = bus.session("s"), elsewhere.session("s")
+        await fill(session, 10)
+        await session.archive(before=4)
+        await session.archive()
+        with pytest.raises(ArchiveDamaged, match="another archive"):
+            await other.erase()
+        assert len(await read(session)) == 10
+        place(files, names(files)[0]).unlink()
+        await session.erase()  # what is damaged can be erased
+        assert names(files) == []
+        lost = bus.session("lost")
+        await fill(lost, 10)
+        await lost.archive()
+        await elsewhere.session("lost").erase(force=True)
+        assert (await lost.head()).is_erased
+
+
 async def test_media_that_another_session_names_in_an_archive_are_kept(
     server: AnyServer, files: Path, tmp_path: Path
 ) -> None:
