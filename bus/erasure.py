@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
-from bus.errors import EraseRefused
+from bus.errors import EraseRefused, NoArchive
 from bus.log import INDEX_LENGTH, Script
 from bus.messages.lanes import Lane
 
@@ -20,12 +20,15 @@ if TYPE_CHECKING:
     from bus.log import Log
     from bus.media.store import MediaStore
 
-__all__ = ("Erased", "SessionArchive", "erase")
+__all__ = ("Erased", "SessionArchive", "erase", "require_unarchived")
 
 PAGE = 60
 """Entries in one reply: each may be as large as a message may be."""
 
 FORGET_PAGE = 1_000
+
+HEADS = 500
+"""Heads in one round trip."""
 
 _ERASE, _FORGET = Script("erase"), Script("forget")
 
@@ -80,6 +83,23 @@ async def erase(
     if rewrite:
         await log.call_each("BGREWRITEAOF")
     return Erased(gone)
+
+
+async def require_unarchived(log: Log, session: str, *, media: bool) -> None:
+    """Look whether a session can be erased by who has no archive.
+
+    Raises:
+        NoArchive: some of it is archived, also where an erasure was cut off before that went; or, with `media`, some of
+            another session, which may name the same media.
+        Unavailable: the server cannot be reached.
+    """
+    names = [session, *(await log.sessions() if media else ())]
+    for first in range(0, len(names), HEADS):
+        for head in await log.heads(names[first : first + HEADS]):
+            if head.archived:
+                raise NoArchive(head.session)
+    if await log.archived_segments(session, count=1):
+        raise NoArchive(session)
 
 
 async def _bury(log: Log, session: str, *, force: bool) -> None:

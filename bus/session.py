@@ -450,7 +450,8 @@ class Session:
         after a trim that needs an archive which has the beginning; without one it is refused with `CursorTrimmed`.
 
         A worker of a group needs what it has not handled yet; readers, projections and forks need what is behind their
-        checkpoints, unless the archive has it. Stopped in between, it has trimmed less.
+        checkpoints, unless the archive has it. What a fork shares is its parent's: of a fork, only its own entries go.
+        Stopped in between, it has trimmed less.
 
         Args:
             before: the first position to keep; beyond the end, all that there is now is trimmed.
@@ -481,19 +482,26 @@ class Session:
         Args:
             media: also the media that no other session names. Every log is read for that, which is right and slow;
                 what another session publishes with the same content at this very moment may lose it.
-            force: also if forks share its entries; they then cannot be read any more.
+            force: also if forks share its entries, which then cannot be read any more; or if nothing is here of what
+                was archived of it.
             rewrite: have the server begin to rewrite its file, without what was erased. It ends some time after this
                 returns.
 
         Raises:
             EraseRefused: forks share its entries; nothing was removed.
-            NoArchive: some of it is in an archive, and the bus was opened without it; nothing was removed.
+            NoArchive: some of it is in an archive, or with `media` some of another session, and the bus was opened
+                without it; nothing was removed.
+            ArchiveDamaged: nothing is here of what was archived of it, as where the bus was opened with another
+                archive; nothing was removed. Or with `media`, an archive cannot tell which media are named in it: the
+                session is gone, no media are; call it again without.
             Unavailable: the server, or the media store, cannot be reached, or the server rewrites its file already:
                 call it again.
             SetupError: the media store does not let us in.
         """
-        if self._archive is None and (await self.head()).archived:
-            raise NoArchive(self.id)
+        if self._archive is None:
+            await erasure.require_unarchived(self._log, self.id, media=media)
+        elif not force:
+            await self._archive.require_here(self.id)
         store = self.media if media else None
         return await erasure.erase(self._log, self.id, force=force, media=store, archive=self._archive, rewrite=rewrite)
 

@@ -102,18 +102,35 @@ class Archive:
         """The value of every field of every archived entry of a session, also of segments that are in no chain.
 
         Raises:
-            ArchiveDamaged: a segment is not what its name tells.
+            ArchiveDamaged: a segment is not what its name tells; or is not here, and the session is not erased.
             Unavailable, SetupError: as the store does.
         """
-        for file in await self.store.names(folder_of(self.namespace, session)):
-            text = file.rpartition("/")[2].removesuffix(SUFFIX)
+        noted = await self.log.archived_segments(session)
+        there = await self._stored(session)
+        missing = [name for name in noted if name not in there]
+        if missing and not (await self.log.head(session)).is_erased:
+            raise ArchiveDamaged(session, missing[0], "missing")
+        for text in there:
             segment = await self.segment(session, _name(session, None, text))
             for _, (_, fields) in segment.entries:
                 for value in fields[1::2]:
                     yield value
 
+    async def require_here(self, session: str) -> None:
+        """Look whether this is the archive that a session is in.
+
+        Raises:
+            ArchiveDamaged: some of it is archived, and none of that is here. Of an erased one it may be gone already.
+            Unavailable, SetupError: the server or the store cannot be reached.
+        """
+        noted = await self.log.archived_segments(session)
+        if not noted or (await self.log.head(session)).is_erased:
+            return
+        if set(noted).isdisjoint(await self._stored(session)):
+            raise ArchiveDamaged(session, noted[0], "missing, and so are all others: it may be in another archive")
+
     async def erase(self, session: str) -> None:
-        """Delete all segments of a session, also those that are in no chain.
+        """Delete all segments of a session, also those that are in no chain, and all else that is in its folder.
 
         Broken off in the middle it leaves some, and a repeat deletes them. The session has to be erased before, or an
         archiver could write others meanwhile.
@@ -121,8 +138,12 @@ class Archive:
         Raises:
             Unavailable, SetupError: as the store does.
         """
-        for name in await self.store.names(folder_of(self.namespace, session)):
-            await self.store.delete(name)
+        await self.store.clear(folder_of(self.namespace, session))
+
+    async def _stored(self, session: str) -> list[str]:
+        """What is in the folder of a session and is called as a segment is, without its suffix."""
+        files = await self.store.names(folder_of(self.namespace, session))
+        return [file.rpartition("/")[2].removesuffix(SUFFIX) for file in files if file.endswith(SUFFIX)]
 
     async def _unless_erased(self, session: str, name: SegmentName) -> Segment:
         """The segment, where what is missing of an erased session is not damage."""

@@ -29,3 +29,7 @@ class DirectoryArchive:
     async def delete(self, name: str) -> None:
         """See `ArchiveStore`."""
         await self._folder.delete(check_name(name))
+
+    async def clear(self, folder: str) -> None:
+        """See `ArchiveStore`. What was left half written goes too, and what others have put there."""
+        await self._folder.clear(check_name(folder))

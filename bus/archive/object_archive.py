@@ -49,3 +49,8 @@ class ObjectArchive:
     async def delete(self, name: str) -> None:
         """See `ArchiveStore`."""
         await self._objects.delete(check_name(name))
+
+    async def clear(self, folder: str) -> None:
+        """See `ArchiveStore`."""
+        for name in await self._objects.names(check_name(folder)):
+            await self._objects.delete(name)

@@ -58,6 +58,14 @@ class ArchiveStore(Protocol):
         """
         ...
 
+    async def clear(self, folder: str) -> None:
+        """Have nothing in this folder, whatever its name. Broken off it leaves some.
+
+        Raises:
+            InvalidArchiveName, Unavailable, SetupError: as for `put_if_absent`.
+        """
+        ...
+
 
 def check_name(name: str) -> str:
     """The name, if it is one.

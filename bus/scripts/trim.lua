@@ -20,13 +20,16 @@ local call, match, min, max = redis.call, string.match, math.min, math.max
 local session, keep, mode = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local now_trimmed, position, bytes, state, archived, lost, last_step
 do
-  local head = call('HMGET', KEYS[1], 'trimmed', 'position', 'bytes', 'state', 'archived', FIELDS[2], FIELDS[3], 'trim')
+  local names = { 'trimmed', 'position', 'bytes', 'state', 'archived', FIELDS[2], FIELDS[3], 'trim', 'fork' }
+  local head = call('HMGET', KEYS[1], unpack(names))
   now_trimmed, position, bytes = tonumber(head[1] or 0), tonumber(head[2] or 0), tonumber(head[3] or 0)
   state, archived, last_step = head[4], tonumber(head[5] or 0), head[8]
   lost = { [2] = tonumber(head[6] or now_trimmed), [3] = tonumber(head[7] or now_trimmed) }
+  keep = min(keep, position + 1)
+  -- What a fork shares is its parent's: nothing of it goes here, so the head must not say that it went.
+  if keep - 1 <= tonumber(match(head[9] or '', '^%d+') or 0) then keep = now_trimmed + 1 end
 end
 
-keep = min(keep, position + 1)
 do -- a repeat of the last step
   local token, numbers = match(last_step or '', '^(%S+) (.*)$')
   last_step = nil

@@ -5,7 +5,7 @@ files here, out of what they have checked.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from secrets import token_hex
@@ -91,24 +91,21 @@ class Folder:
         with suppress(FileNotFoundError):
             await self._run(lambda: _delete(self._path / name))
 
+    async def clear(self, folder: str) -> None:
+        """Have no file directly in a folder, also none that was left by who was killed while it wrote.
+
+        Raises:
+            Unavailable: one cannot be removed; others may be.
+        """
+        with suppress(FileNotFoundError):
+            await self._run(lambda: _clear(self._path / folder))
+
     def _write(self, place: Path, data: bytes) -> None:
-        if place.is_file() and place.stat().st_size == len(data):
-            return
         inner = place.relative_to(self._path).parents  # the innermost first, the directory itself last
         folders = [self._path / folder for folder in inner]
-        for folder in reversed(folders):
-            folder.mkdir(mode=0o700, exist_ok=True, parents=folder == self._path)
-        part = place.with_name(f"{place.name[:100]}.{token_hex(8)}{_PART}")
-        try:
-            with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(place)  # whoever else wrote it meanwhile wrote the same
-        except BaseException:
-            with suppress(OSError):
-                part.unlink()
-            raise
+        if not (place.is_file() and place.stat().st_size == len(data)):
+            _move_in(place, data, folders)
+        # Also where it was there: who put it there may have been killed before the name was on disk.
         for folder in folders:
             _sync(folder)
 
@@ -121,6 +118,22 @@ class Folder:
             raise Unavailable(f"{self._what} {self._path}: {error.strerror or type(error).__name__}") from None
 
 
+def _move_in(place: Path, data: bytes, folders: Sequence[Path]) -> None:
+    for folder in reversed(folders):
+        folder.mkdir(mode=0o700, exist_ok=True, parents=folder is folders[-1])
+    part = place.with_name(f"{place.name[:100]}.{token_hex(8)}{_PART}")
+    try:
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(place)  # whoever else wrote it meanwhile wrote the same
+    except BaseException:
+        with suppress(OSError):
+            part.unlink()
+        raise
+
+
 def _read(place: Path, limit_bytes: int | None) -> bytes:
     with place.open("rb") as file:
         if limit_bytes is not None and (size := os.fstat(file.fileno()).st_size) > limit_bytes:
@@ -131,6 +144,13 @@ def _read(place: Path, limit_bytes: int | None) -> bytes:
 def _delete(place: Path) -> None:
     place.unlink()
     _sync(place.parent)
+
+
+def _clear(folder: Path) -> None:
+    for entry in list(os.scandir(folder)):
+        if not entry.is_dir(follow_symlinks=False):
+            Path(entry).unlink(missing_ok=True)
+    _sync(folder)
 
 
 def _sync(folder: Path) -> None:

@@ -20,7 +20,11 @@ __all__ = ("command",)
 @click.argument("session")
 @click.option("--yes", is_flag=True, help="Do not ask; needed where there is no terminal to ask at.")
 @click.option("--with-media", is_flag=True, help="Also large media that no other session names; reads every session.")
-@click.option("--force", is_flag=True, help="Also if forks share its entries, which then cannot be read any more.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Also if forks share its entries, which then cannot be read, or its archive is not here.",
+)
 @click.option("--rewrite", is_flag=True, help="Have the server begin to rewrite its file without what was erased.")
 @click.pass_context
 def command(ctx: click.Context, session: str, *, yes: bool, with_media: bool, force: bool, rewrite: bool) -> int:

@@ -9,6 +9,8 @@ from typing import cast
 import click
 
 from bus.envelope import Cursor, Envelope
+from bus.errors import CursorTrimmed
+from bus.head import SessionHead
 from bus.messages.lanes import Lane
 from bus.messages.message import LlmMessage
 from bus.session import ALL_LANES, Session
@@ -43,7 +45,7 @@ def command(ctx: click.Context, session: str, *, file: Path | None, lane: str | 
     message. `lanebus import` puts it into another session, here or elsewhere.
 
     An entry that cannot be read is written with its error and its bytes. Media in the media store are written with the
-    messages that name them.
+    messages that name them. What was trimmed away is written if --archive has it.
 
     \b
     Example: lanebus export support-42 -o support-42.jsonl
@@ -61,14 +63,31 @@ async def _export(
     entries = 0
     async with open_session(settings, session_id) as session:
         head = await session.head()
-        write(header_line(head, lanes))
+        first = await _first(session, head)
+        if first > 1:
+            tell(f"{session_id}: entries 1 to {first - 1} were trimmed away, and are not written")
+        write(header_line(head, lanes, first))
         # What comes while this goes on is behind the end that the header names.
-        reading = session.read(lanes=lanes, after=Cursor(head.trimmed), until=head.position)
+        reading = session.read(lanes=lanes, after=Cursor(first - 1), until=head.position)
         async with aclosing(reading) as envelopes:
             async for envelope in envelopes:
                 write(entry_line(await _carried(envelope, session) if with_stored else envelope))
                 entries += 1
     return entries
+
+
+async def _first(session: Session, head: SessionHead) -> int:
+    """The first position that can be read: of the log, or of the archive, or of what a fork shares."""
+    first = 1
+    while first <= head.position:
+        try:
+            async with aclosing(session.read(after=Cursor(first - 1), until=first)) as envelopes:
+                await anext(envelopes, None)
+        except CursorTrimmed as gap:
+            first = gap.first_kept
+        else:
+            break
+    return first
 
 
 async def _carried(envelope: Envelope, session: Session) -> Envelope:

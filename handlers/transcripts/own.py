@@ -35,15 +35,15 @@ _DEEP = 60
 _READ = {Lane.LLM: read_llm, Lane.EXTENSION: read_extension}
 
 
-def header_line(head: SessionHead, lanes: Iterable[Lane]) -> str:
-    """The first line of an export: whose it is and how far it goes."""
+def header_line(head: SessionHead, lanes: Iterable[Lane], first: int | None = None) -> str:
+    """The first line of an export: whose it is and how far it goes; from the first that is kept, if not said."""
     header = {
         "type": TYPE,
         "version": VERSION,
         "session": head.session,
         "created": head.created,
         "lanes": [lane.value for lane in Lane if lane in set(lanes)],
-        "first": head.trimmed + 1,
+        "first": head.first_kept if first is None else first,
         "last": head.position,
     }
     return _compact(header)

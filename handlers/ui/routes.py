@@ -9,7 +9,7 @@ from starlette.routing import BaseRoute, Route
 
 from bus.bus import Bus
 from bus.envelope import START, Cursor
-from bus.errors import DecodeError, InvalidCursor
+from bus.errors import DecodeError, InvalidCursor, SessionErased
 from bus.head import SessionHead
 from bus.messages.message import UserMessage
 from bus.session import Session
@@ -76,8 +76,11 @@ class Api:
         return answer({"count": len(heads), "sessions": [_head_json(head) for head in heads[:SESSIONS_SHOWN]]})
 
     async def head(self, request: Request) -> Response:
-        """The head of one session; position 0 where nothing was said yet."""
-        return answer(_head_json(await self._session(request).head()))
+        """The head of one session; position 0 where nothing was said yet. 409 where it was erased."""
+        head = await self._session(request).head()
+        if head.is_erased:
+            raise SessionErased(head.session)
+        return answer(_head_json(head))
 
     async def entries(self, request: Request) -> Response:
         """`{"entries": [envelope, …]}`: what stands after `?after=` up to and with `?until=`, at most PAGE_LIMIT."""

@@ -4,7 +4,7 @@ from contextlib import aclosing
 
 from bus.bus import Bus
 from bus.envelope import Cursor
-from bus.errors import StreamError
+from bus.errors import CursorTrimmed, StreamError
 from handlers.verify.problem import Findings
 from handlers.verify.standing import Standing, look_at_head
 
@@ -18,8 +18,8 @@ async def check_lineage(bus: Bus, session: str, standing: Standing, findings: Fi
         Unavailable: the server cannot be reached.
     """
     name, shared = standing.parent, standing.fork.position
-    if not name:
-        return
+    if not name or not shared:
+        return  # of whom it shares nothing it needs nothing, not even that it is there
     inspector = bus.inspector
     parent = await look_at_head(inspector, name)
     if parent.is_erased or not parent.is_there:
@@ -36,7 +36,7 @@ async def check_lineage(bus: Bus, session: str, standing: Standing, findings: Fi
 
 async def _read_shared(bus: Bus, session: str, standing: Standing, findings: Findings) -> None:
     """What is shared is read as the fork's, without a hole."""
-    position = min(standing.trimmed, standing.fork.position)
+    position = await _gone_before(bus, session, min(standing.trimmed, standing.fork.position))
     if position:
         findings.note(f"of what it shares, entries up to {position} were trimmed away before the fork")
     try:
@@ -49,3 +49,19 @@ async def _read_shared(bus: Bus, session: str, standing: Standing, findings: Fin
         return
     if position < standing.fork.position:
         findings.add("fork", position + 1, f"what it shares ends before {standing.fork.position}")
+
+
+async def _gone_before(bus: Bus, session: str, trimmed: int) -> int:
+    """Up to where what is shared was gone when it was forked. The head says so too, until the fork is trimmed."""
+    gone = 0
+    while gone < trimmed:
+        try:
+            async with aclosing(bus.session(session).read(after=Cursor(gone), until=gone + 1)) as envelopes:
+                await anext(envelopes, None)
+        except CursorTrimmed as gap:
+            gone = min(gap.first_kept - 1, trimmed)
+        except StreamError:
+            break  # whoever reads on from here tells of it
+        else:
+            break
+    return gone

@@ -37,6 +37,7 @@ from tests.contract.archived import (
     trim,
 )
 from tests.contract.said import assert_gap_free, read, said, told, word
+from tests.contract.test_erase import picture
 from tests.servers import AnyServer, RealServer
 
 
@@ -397,6 +398,64 @@ async def test_an_erasure_that_would_leave_an_archive_behind_is_refused(server: 
         await other.session("s").erase()  # a repeat, of what is gone
 
 
+async def test_an_erasure_by_who_has_another_archive_is_refused_too(
+    server: AnyServer, files: Path, tmp_path: Path
+) -> None:
+    async with archiving(server, files) as bus, archiving(server, tmp_path / "b") as elsewhere:
+        session, other = bus.session("s"), elsewhere.session("s")
+        await fill(session, 10)
+        await session.archive(before=4)
+        await session.archive()
+        with pytest.raises(ArchiveDamaged, match="another archive"):
+            await other.erase()
+        assert len(await read(session)) == 10
+        place(files, names(files)[0]).unlink()
+        await session.erase()  # what is damaged can be erased
+        assert names(files) == []
+        lost = bus.session("lost")
+        await fill(lost, 10)
+        await lost.archive()
+        await elsewhere.session("lost").erase(force=True)
+        assert (await lost.head()).is_erased
+
+
+async def test_media_that_another_session_names_in_an_archive_are_kept(
+    server: AnyServer, files: Path, tmp_path: Path
+) -> None:
+    async with archiving(server, files) as bus, server.bus() as without, archiving(server, tmp_path / "b") as elsewhere:
+        shown, stored = picture(1)
+        for name in ("s", "t"):
+            await bus.session(name).publish(shown, said("x"), told("y"))
+        await bus.session("t").archive()
+        await bus.session("t").trim(before=4)
+        with pytest.raises(NoArchive) as refused:
+            await without.session("s").erase(media=True)
+        assert refused.value.session == "t"
+        assert len(await read(without.session("s"))) == 3
+        with pytest.raises(ArchiveDamaged):
+            await elsewhere.session("s").erase(media=True)
+        await bus.media.get(stored)
+        await elsewhere.session("s").erase()
+        assert (await bus.session("t").erase(media=True)).media == (stored,)
+
+
+async def test_an_erasure_that_was_cut_off_leaves_no_archive_behind_either(server: AnyServer, files: Path) -> None:
+    class Down(DirectoryArchive):
+        async def clear(self, folder: str) -> None:
+            raise Unavailable(folder)
+
+    async with archiving(server, files) as bus, server.bus() as without:
+        await fill(bus.session("s"), 10)
+        await bus.session("s").archive()
+        async with Bus.open(server.url, archive=Down(files)) as cut:
+            with pytest.raises(Unavailable):
+                await cut.session("s").erase()
+        with pytest.raises(NoArchive):
+            await without.session("s").erase()
+        await bus.session("s").erase()
+        assert names(files) == []
+
+
 async def test_erasing_takes_all_segments_of_one_session_and_of_no_other(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         for name in ("s", "s2"):
@@ -411,6 +470,19 @@ async def test_erasing_takes_all_segments_of_one_session_and_of_no_other(server:
         assert len(names(files, "s2")) == 2
         trim(server, 10, "s2")
         assert_gap_free(await read(bus.session("s2")))
+
+
+async def test_erasing_takes_what_a_killed_archiver_left_and_files_of_others(valkey: RealServer, files: Path) -> None:
+    async with archiving(valkey, files) as bus:
+        session = bus.session("s")
+        await fill(session, 10)
+        await session.archive()
+        [segment] = [place(files, name) for name in names(files)]
+        segment.with_name(f"{segment.name[:100]}.0123456789abcdef.part").write_bytes(b"half of what was said")
+        segment.with_name(".DS_Store").write_bytes(b"a file manager's")
+        assert await problems(session) == []
+        await session.erase(media=True)
+        assert list(segment.parent.iterdir()) == []
 
 
 async def test_a_reader_of_a_session_that_is_erased_meanwhile_is_told(server: AnyServer, files: Path) -> None:

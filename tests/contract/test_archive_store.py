@@ -49,6 +49,15 @@ async def test_the_names_of_a_folder_are_those_of_no_other(store: ArchiveStore) 
     assert await store.names("ns/s") == ["ns/s/a", "ns/s/b"]
 
 
+async def test_a_folder_is_cleared_and_no_other_one(store: ArchiveStore) -> None:
+    for name in ("ns/s/a", "ns/s/b", "ns/s2/a", "ns/t/a"):
+        await store.put_if_absent(name, b"x")
+    for _ in range(2):
+        await store.clear("ns/s")
+        assert await store.names("ns/s") == []
+    assert (await store.names("ns/s2"), await store.names("ns/t")) == (["ns/s2/a"], ["ns/t/a"])
+
+
 async def test_what_was_deleted_is_gone_and_deleting_again_is_fine(store: ArchiveStore) -> None:
     await store.put_if_absent("ns/s/a", b"x")
     for _ in range(2):

@@ -398,6 +398,35 @@ async def test_a_trim_of_a_fork_takes_its_own_entries_alone(server: AnyServer) -
         assert (await child.head()).size_bytes == sum(len(e) for e in (told("y").to_json(), said("z").to_json()))
 
 
+async def test_a_trim_of_a_fork_does_not_say_that_what_it_shares_is_gone(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        parent = bus.session("p")
+        await fill(parent, "abcd")
+        child = await parent.fork(3, id="c")
+        await fill(child, "wxyz")
+        assert await child.trim(3) == (0, 0, 1, {})
+        assert await child.trim(4, dry_run=True) == (0, 0, 1, {})
+        assert (await child.head()).first_kept == 1
+        await child.trim(6)
+        again = await child.fork(2, id="again")
+        assert (await text(again), (await again.head()).trimmed) == ("ab", 0)
+        with pytest.raises(CursorTrimmed):
+            await child.fork(4)
+
+
+async def test_what_was_gone_before_a_fork_is_gone_for_its_forks_whatever_it_archives(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        parent = bus.session("p")
+        await fill(parent, "abcd")
+        await parent.trim(3)
+        child = await parent.fork(4, id="c")
+        await fill(child, "wx")
+        server.do("HSET", KEYS.head("c"), "archived", "6")
+        with pytest.raises(CursorTrimmed):
+            await child.fork(1)
+        assert (await (await child.fork(5, id="g")).head()).trimmed == 2
+
+
 async def test_an_erased_fork_is_gone_and_its_parent_is_whole(server: AnyServer) -> None:
     async with server.bus() as bus:
         parent = bus.session("p")

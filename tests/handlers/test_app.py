@@ -546,3 +546,14 @@ async def test_a_server_that_ended_leaves_its_port_free_for_the_next() -> None:
             pass
         async with serving(bus, port=served.port) as again, client_of(again) as client:
             assert (await client.get("/api/sessions")).status_code == 200
+
+
+async def test_an_erased_session_is_told_of_and_not_shown_as_an_empty_one() -> None:
+    async with temporary_bus() as bus:
+        app = create_app(bus, token=TOKEN, allowed_hosts=local_hosts(8420))
+        await bus.session("s").publish(UserMessage.text("a"))
+        await bus.session("s").erase()
+        async with visitor(app, **BEARER) as client:
+            for path in ("", "/entries", "/turns", "/usage"):
+                told = await client.get(f"/api/sessions/s{path}")
+                assert (told.status_code, told.json()["error"]) == (409, "session_erased"), path

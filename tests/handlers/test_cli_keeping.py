@@ -47,6 +47,26 @@ def test_what_is_archived_and_trimmed_is_read_and_proven_as_before(lanebus: Comm
     assert shown.split()[:2] == ["s", "10"]
 
 
+def test_an_export_has_what_was_trimmed_if_the_archive_has_it(lanebus: CommandLine, tmp_path: Path) -> None:
+    make(lanebus)
+    place = ("--archive", tmp_path / "a")
+    whole = lanebus("export", "s").out
+    assert lanebus("trim", "s", "--before", "3").code == 0
+    assert lanebus("archive", "s", *place).code == 0
+    assert lanebus("fork", "s", "--at", "7", "--id", "f").code == 0
+    assert lanebus("trim", "s", "--before", "9").code == 0
+    told = lanebus("export", "s", *place)
+    assert (told.code, told.err) == (0, "s: entries 1 to 2 were trimmed away, and are not written\n")
+    header, *entries = objects(told.out)
+    assert (header["first"], header["last"]) == (3, 10)
+    assert entries == objects(whole)[3:]
+    forked = objects(lanebus("export", "f", *place).out)
+    assert (forked[0]["first"], [entry["position"] for entry in forked[1:]]) == (3, [3, 4, 5, 6, 7])
+    without = lanebus("export", "s")
+    assert (without.code, [entry["position"] for entry in objects(without.out)[1:]]) == (0, [9, 10])
+    assert without.err == "s: entries 1 to 8 were trimmed away, and are not written\n"
+
+
 def test_a_damaged_archive_is_told(lanebus: CommandLine, tmp_path: Path) -> None:
     make(lanebus)
     place = ("--archive", tmp_path / "a")

@@ -203,6 +203,26 @@ async def test_what_a_fork_has_lost_is_told_and_nothing_else(server: AnyServer, 
         assert kinds(await found(bus, session)) == wanted
 
 
+async def test_a_fork_that_shares_nothing_needs_no_parent(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        for parent in ("nothing", "s"):
+            await bus.session("s").publish(said("a"))
+            await (await bus.session(parent).fork(0, id=f"of-{parent}")).publish(said("b"))
+        await bus.session("s").erase(force=True)
+        assert [report.problems async for report in verify_all(bus)] == [()] * 3
+
+
+async def test_what_a_fork_shares_is_proven_also_once_the_fork_is_trimmed(server: AnyServer) -> None:
+    await make_fork(server)
+    async with server.bus() as bus:
+        await bus.session("f").trim(6, force=True)
+        report = await found(bus, "f")
+        assert (report.problems, report.notes[0]) == ((), "it begins at 6: what was before was trimmed away")
+        assert not [note for note in report.notes if "before the fork" in note]
+        server.do("XDEL", KEYS.lane("s", Lane.LLM), "3-0")
+        assert kinds(await found(bus, "f")) == [("fork", 3)]
+
+
 # --- erased sessions ----------------------------------------------------------------------------------------------
 
 
