@@ -133,10 +133,8 @@ class Append(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What a publish may rely on, and may not go beyond."""
+    """What a publish may not go beyond."""
 
-    run: str = ""
-    """the server process the link leads to: its own name of itself, which changes with every start"""
     session_bytes: int | None = None
     """the most JSON a session may hold; None is no limit"""
     reserve_bytes: int = 0
@@ -153,7 +151,7 @@ def publish_command(
     """
     names: list[str] = []
     limit = "" if terms.session_bytes is None else terms.session_bytes
-    arguments: list[Argument] = [producer, VERSION, INDEX_LENGTH, terms.run, fresh, limit, terms.reserve_bytes]
+    arguments: list[Argument] = [producer, VERSION, INDEX_LENGTH, fresh, limit, terms.reserve_bytes]
     for session, number, plans in appends:
         names += keys.appending(session)
         arguments += (session, number, len(plans))

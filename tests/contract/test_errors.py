@@ -239,6 +239,33 @@ async def test_a_primary_that_became_a_replica_is_left_though_its_links_live_on(
     assert port != other_port
 
 
+async def test_a_primary_that_lost_its_place_and_got_it_back_is_another_one(sentinel: RealSentinel) -> None:
+    """The process never ended, and nobody wrote while the other one had its place."""
+    (port, primary), (other_port, other) = sorted(
+        sentinel.servers.items(), key=lambda item: item[0] != sentinel.primary_port
+    )
+    lane = Keys().lane("s", Lane.LLM)
+    async with sentinel.bus() as bus:
+        await bus.session("s").publish(said("a"), said("b"))
+        await eventually(lambda: other.do("XLEN", lane) == 2)
+        other.do("REPLICAOF", "NO", "ONE")
+        await bus.session("s").publish(said("c"), said("d"))
+        lost = (await bus.session("s").head()).cursor
+    sentinel.ask("SENTINEL", "REMOVE", SERVICE)
+    primary.do("REPLICAOF", "127.0.0.1", str(other_port))
+    await eventually(lambda: primary.do("XLEN", lane) == 2)
+    primary.do("REPLICAOF", "NO", "ONE")
+    other.do("REPLICAOF", "127.0.0.1", str(port))
+    sentinel.ask("SENTINEL", "MONITOR", SERVICE, "127.0.0.1", str(port), "1")
+    async with sentinel.bus() as bus:
+        session = bus.session("s")
+        await session.publish(said("C"), said("D"), said("E"))
+        for ask in (session.read, session.follow):
+            with pytest.raises(LogRolledBack) as caught:
+                await anext(ask(after=lost))
+            assert (caught.value.seen, caught.value.found) == (4, 2)
+
+
 async def test_a_failover_under_load_loses_nothing_untold(sentinel: RealSentinel) -> None:
     async with sentinel.bus() as bus, traffic(bus, *NAMES) as running:
         before = sentinel.primary_port
