@@ -7,9 +7,10 @@ from functools import partial
 import anyio
 import pytest
 
-from bus import Bus, Consumer, Lane, LogRolledBack, SetupError, Unavailable
+from bus import Bus, Consumer, Lane, Limits, LogRolledBack, SetupError, Unavailable
 from bus.errors import Refused
 from bus.keys import Keys
+from bus.limits import FRESH_SECONDS
 from tests.clusters import SERVICE, RealCluster, RealSentinel
 from tests.contract.said import said, told, words
 from tests.contract.traffic import Traffic, traffic
@@ -154,6 +155,20 @@ async def test_a_server_of_a_cluster_that_dies_and_comes_back_is_waited_for(clus
         await anyio.sleep(0.1)
         node.start()
         await running.more(5)
+
+
+async def test_a_server_that_is_silent_does_not_hold_up_who_counts_the_bytes_of_all(cluster: RealCluster) -> None:
+    for node in cluster.nodes:
+        node.do("CONFIG", "SET", "cluster-require-full-coverage", "no")
+    silent = cluster.nodes[(cluster.owner(slots_of(cluster, "a")["a"]) + 1) % len(cluster.nodes)]
+    async with Bus.open(cluster.url, limits=Limits(namespace_bytes=1_000_000)) as bus:
+        await bus.session("a").publish(said("a"))
+        silent.pause()
+        try:
+            await anyio.sleep(FRESH_SECONDS)  # the count is old then
+            await bus.session("a").publish(said("b"), seconds=8)  # counting all would take longer than that
+        finally:
+            silent.resume()
 
 
 # --- a primary that changes ---------------------------------------------------------------------------------------
