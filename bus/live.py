@@ -143,7 +143,7 @@ class Live:
         for id, pieces in previews.items():
             cut = _cut_of(pieces)
             # One that was cut matters only to those who may have seen it begin, and must see it end.
-            if cut is None or cut.is_after(until) or (cut.is_after(after) and not pieces[0].cursor.is_after(after)):
+            if cut is None or (cut.is_after(after) and (cut.is_after(until) or not pieces[0].cursor.is_after(after))):
                 concerned[id] = pieces
         ended = previews.keys() - concerned.keys()
         for id in await self._whole(session, concerned, max(start.position, after.position)):
