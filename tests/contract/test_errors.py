@@ -7,7 +7,7 @@ from functools import partial
 import anyio
 import pytest
 
-from bus import Bus, Consumer, Lane, Limits, LogRolledBack, SetupError, Unavailable
+from bus import Bus, Consumer, Delta, Lane, Limits, LogRolledBack, SetupError, Unavailable
 from bus.errors import Refused
 from bus.keys import Keys
 from bus.limits import FRESH_SECONDS
@@ -252,6 +252,41 @@ async def test_a_primary_that_became_a_replica_is_left_though_its_links_live_on(
         assert await session.renew_lease(lease, 60)
         assert other.do("XLEN", Keys().lane("s", Lane.LLM)) == 3
     assert port != other_port
+
+
+async def test_pieces_that_a_failover_loses_are_told_and_those_that_come_are_shown(sentinel: RealSentinel) -> None:
+    primary = sentinel.primary
+    (replica,) = (server for server in sentinel.servers.values() if server is not primary)
+
+    def piece(text: str, id: str = "m") -> Delta:
+        return Delta(kind="text", message_id=id, delta=text)
+
+    async with sentinel.bus() as bus, anyio.create_task_group() as tasks:
+        session, seen = bus.session("s"), list[str]()
+
+        async def follow() -> None:
+            async for envelope in session.follow(live=True):
+                if isinstance(envelope.message, Delta):
+                    seen.append(envelope.message.delta)
+
+        tasks.start_soon(follow)
+        await session.publish(said("a"))
+        await session.preview(piece("1"))
+        await eventually(lambda: replica.do("XLEN", Keys().live("s")) == 1)
+        replica.pause()
+        primary.do("CLIENT", "KILL", "TYPE", "replica")
+        await session.preview(piece("2"), piece("3"))
+        await eventually(lambda: "".join(seen) == "123")
+        primary.kill()
+        replica.resume()
+        with pytest.raises(LogRolledBack):
+            await session.preview(piece("4"), seconds=60)
+        for text in "abc":
+            await session.preview(piece(text, "n"), seconds=60)
+        await eventually(lambda: "c" in "".join(seen))
+        assert "".join(seen) == "123abc"
+        assert {m.message_id: m.blocks[0].delta for m in await session.open_messages()} == {"m": "1", "n": "abc"}
+        tasks.cancel_scope.cancel()
 
 
 async def test_a_primary_that_lost_its_place_and_got_it_back_is_another_one(sentinel: RealSentinel) -> None:
