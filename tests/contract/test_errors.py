@@ -289,6 +289,17 @@ async def test_pieces_that_a_failover_loses_are_told_and_those_that_come_are_sho
         tasks.cancel_scope.cancel()
 
 
+async def test_a_service_that_the_sentinels_are_taught_anew_is_waited_for(sentinel: RealSentinel) -> None:
+    port = str(sentinel.primary_port)
+    async with sentinel.bus() as bus, traffic(bus, *NAMES) as running:
+        primary = sentinel.primary
+        sentinel.ask("SENTINEL", "REMOVE", SERVICE)
+        primary.do("CLIENT", "KILL", "TYPE", "normal")
+        await anyio.sleep(0.2)  # it is asked for meanwhile
+        sentinel.ask("SENTINEL", "MONITOR", SERVICE, "127.0.0.1", port, "1")
+        await running.more(5)
+
+
 async def test_a_primary_that_lost_its_place_and_got_it_back_is_another_one(sentinel: RealSentinel) -> None:
     """The process never ended, and nobody wrote while the other one had its place."""
     (port, primary), (other_port, other) = sorted(
