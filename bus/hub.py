@@ -226,8 +226,8 @@ class Hub:
         feed, lanes = asked.feed, asked.lanes
         if feed not in self._feeds:
             return  # all have left
-        if not {*feed.lanes} <= {*lanes}:
-            self._feeds.mark(feed)  # somebody joined for another lane: read again
+        if not {*feed.lanes} <= {*lanes} or (feed.live is not None and feed.live != asked.live):
+            self._feeds.mark(feed)  # somebody joined for another lane, or for live deltas: read again
             return
         if not feed.is_of(head):
             feed.fail(_gone(feed, head))
@@ -247,7 +247,7 @@ class Hub:
             elif len(page) == SAFE_PAGE:
                 bounds.append(position_of(page[-1]))
             pages.append(page)
-        live = found.get(feed.live_name, []) if feed.live == asked.live else []
+        live = found.get(feed.live_name, []) if feed.live is not None else []
         if bounds:  # a delta behind the end of a full page would come before the entries that stand before it
             live = [delta for delta in live if position_of(delta) <= min(bounds)]
         if len(live) == SAFE_PAGE:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
+
+import anyio
 
 from bus.errors import SetupError, Unavailable
 
@@ -61,7 +65,8 @@ class Quota:
         self._log, self._limit, self._reserve = log, limits.namespace_bytes, limits.reserve_bytes
         self.size_bytes = 0
         """of all sessions, as far as it is known"""
-        self._counted_at = -FRESH_SECONDS
+        self._counted_at = -math.inf
+        self._counting = asyncio.Lock()
         self._clock = asyncio.get_running_loop().time
 
     @property
@@ -70,14 +75,20 @@ class Quota:
         return self._limit or 0
 
     async def refresh(self) -> None:
-        """Count again if the last count is old. A server that does not answer leaves the old one."""
+        """Count again if the last count is old; once for all who ask meanwhile, who go on with the old one.
+
+        Servers that do not answer within `FRESH_SECONDS` leave the old one: in a cluster the others may take more.
+        """
         if self._limit is None or self._clock() - self._counted_at < FRESH_SECONDS:
             return
-        try:
-            self.size_bytes = await self._log.size_bytes()
-        except Unavailable:
-            return  # nothing can be published either
-        self._counted_at = self._clock()
+        if self._counting.locked() and self._counted_at > -math.inf:
+            return
+        async with self._counting:
+            if self._clock() - self._counted_at < FRESH_SECONDS:
+                return  # another one has, meanwhile
+            with anyio.move_on_after(FRESH_SECONDS), suppress(Unavailable):
+                self.size_bytes = await self._log.size_bytes()
+            self._counted_at = self._clock()
 
     def admit(self, publish: _Waiting) -> bool:
         """Whether there is room for it; it is counted if there is."""

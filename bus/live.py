@@ -43,6 +43,9 @@ LONGEST_PAUSE = 1.0
 ENDINGS_LIMIT = 1_000
 """Ended messages that a follower remembers."""
 
+SPOKEN_LIMIT = 1_000
+"""Sessions of which it is remembered what this process showed last."""
+
 _LLM = (Lane.LLM,)
 
 
@@ -75,6 +78,8 @@ class Live:
         self._log, self._producer = log, producer
         # One count for all sessions: a number only has to be higher than the one before it.
         self._numbers = count(1)
+        self._shown: dict[str, int] = {}
+        """the number of the last call that was answered, of the sessions that were spoken in last"""
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def preview(self, session: str, deltas: Sequence[Delta], *, epoch: int | None, seconds: float) -> None:
@@ -83,6 +88,7 @@ class Live:
         Raises:
             DecodeError, MessageTooLarge: a delta cannot be shown; nothing was.
             Fenced, SessionClosed, PreviewFull: refused; nothing was shown.
+            LogRolledBack: the server has lost what was shown last; nothing was shown, and the next call may be.
             Unavailable: no answer within `seconds`; it may have been shown.
         """
         bodies = [_body(delta) for delta in deltas]
@@ -100,9 +106,16 @@ class Live:
 
     async def _show(self, session: str, bodies: Sequence[bytes], *, epoch: int | None, is_end: bool) -> Previewed:
         number, pause, may_be_full = next(self._numbers), 0.05, True
+        before = self._shown.pop(session, 0)
         while True:
             try:
-                return await self._log.preview(session, self._producer, number, bodies, epoch=epoch, is_end=is_end)
+                shown = await self._log.preview(
+                    session, self._producer, number, bodies, epoch=epoch, is_end=is_end, shown=before
+                )
+                self._shown[session] = number
+                if len(self._shown) > SPOKEN_LIMIT:
+                    del self._shown[next(iter(self._shown))]
+                return shown
             except PreviewFull:
                 if not may_be_full:
                     raise
@@ -143,7 +156,7 @@ class Live:
         for id, pieces in previews.items():
             cut = _cut_of(pieces)
             # One that was cut matters only to those who may have seen it begin, and must see it end.
-            if cut is None or cut.is_after(until) or (cut.is_after(after) and not pieces[0].cursor.is_after(after)):
+            if cut is None or (cut.is_after(after) and (cut.is_after(until) or not pieces[0].cursor.is_after(after))):
                 concerned[id] = pieces
         ended = previews.keys() - concerned.keys()
         for id in await self._whole(session, concerned, max(start.position, after.position)):

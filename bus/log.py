@@ -15,6 +15,7 @@ from bus.envelope import Cursor
 from bus.errors import (
     CursorTrimmed,
     Fenced,
+    LogRolledBack,
     NoSuchPosition,
     PreviewFull,
     Refused,
@@ -133,10 +134,8 @@ class Append(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What a publish may rely on, and may not go beyond."""
+    """What a publish may not go beyond."""
 
-    run: str = ""
-    """the server process the link leads to: its own name of itself, which changes with every start"""
     session_bytes: int | None = None
     """the most JSON a session may hold; None is no limit"""
     reserve_bytes: int = 0
@@ -153,7 +152,7 @@ def publish_command(
     """
     names: list[str] = []
     limit = "" if terms.session_bytes is None else terms.session_bytes
-    arguments: list[Argument] = [producer, VERSION, INDEX_LENGTH, terms.run, fresh, limit, terms.reserve_bytes]
+    arguments: list[Argument] = [producer, VERSION, INDEX_LENGTH, fresh, limit, terms.reserve_bytes]
     for session, number, plans in appends:
         names += keys.appending(session)
         arguments += (session, number, len(plans))
@@ -247,17 +246,37 @@ class Log:
             after = f"({page[-1][0].decode()}"
 
     async def preview(
-        self, session: str, producer: str, number: int, bodies: Sequence[bytes], *, epoch: int | None, is_end: bool
+        self,
+        session: str,
+        producer: str,
+        number: int,
+        bodies: Sequence[bytes],
+        *,
+        epoch: int | None,
+        is_end: bool,
+        shown: int = 0,
     ) -> Previewed:
         """Append live deltas below the newest position; a repeat with the same number adds nothing.
 
+        Args:
+            shown: number of the producer's last call in this session that was answered; 0 is none.
+
         Raises:
+            LogRolledBack: the server has lost what was shown then; nothing was added.
             Fenced, SessionClosed, SessionErased, PreviewFull: refused; nothing was added.
         """
         bell = self._keys.live_bell(self._keys.bucket(session))
         names = (self._keys.head(session), self._keys.live(session), bell)
         arguments: list[Argument] = [producer, VERSION, number, "" if epoch is None else epoch]
-        arguments += (LIVE_LIMIT_BYTES, int(LIVE_SECONDS * 1000), int(is_end), session, LIVE_BELL_LENGTH, *bodies)
+        arguments += (
+            LIVE_LIMIT_BYTES,
+            int(LIVE_SECONDS * 1000),
+            int(is_end),
+            session,
+            LIVE_BELL_LENGTH,
+            shown,
+            *bodies,
+        )
         word, *rest = cast("bytes", await self._run(PREVIEW, names, arguments)).decode().split(" ")
         match word:
             case "fenced":
@@ -266,6 +285,8 @@ class Log:
                 raise SessionClosed(session)
             case "erased":
                 raise SessionErased(session)
+            case "lost":
+                raise LogRolledBack(session, int(rest[0]), int(rest[0]))
             case "full":
                 raise PreviewFull(session, int(rest[0]), LIVE_LIMIT_BYTES)
             case _:

@@ -63,7 +63,7 @@ class Publisher:
     ) -> None:
         self.producer = producer
         self._limits, self._quota = limits, quota
-        self._terms = Terms()
+        self._terms = Terms(limits.session_bytes, limits.reserve_bytes)
         self._route, self._keys, self._log, self._offload = route, keys, log, offload
         self._queue = PublishQueue()
         self._deadlines = Deadlines(self._pending)
@@ -249,8 +249,6 @@ class Publisher:
                 await self._link.close()
             self._link = await self._route.connect()
             await self._link.call("SCRIPT", "LOAD", PUBLISH.text)
-            limits, run = self._limits, await self._link.call("INFO", "server")
-            self._terms = Terms(run_id(cast("bytes", run)), limits.session_bytes, limits.reserve_bytes)
         return self._link
 
     def _command(self, flight: Flight) -> tuple[Argument, ...]:
@@ -389,12 +387,6 @@ async def _within(receive: Callable[[], Awaitable[Reply | Refused]]) -> Reply | 
             return await receive()
     except TimeoutError:
         raise Unavailable(f"server: no answer within {ANSWER_SECONDS:g} s") from None
-
-
-def run_id(info: bytes) -> str:
-    """The name that a server process has for itself, from its INFO; another one after each start."""
-    _, _, rest = info.partition(b"run_id:")
-    return rest[:12].decode()
 
 
 def _replies(reply: Reply | Refused) -> Sequence[bytes]:

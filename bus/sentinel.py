@@ -28,7 +28,7 @@ class SentinelRoute:
         """See `Route`.
 
         Raises:
-            SetupError: also where no Sentinel knows the service.
+            SetupError: also where no Sentinel knows the service, and none ever did.
         """
         address = await self._find()
         if address != self._address or self._trace.is_over:
@@ -65,7 +65,7 @@ class SentinelRoute:
                 self._sentinels.insert(0, sentinel)
                 host, port = answer
                 return host.decode() or sentinel.host, int(port)
-        if silent:
+        if silent or self._address is not None:  # they knew it before: somebody is teaching them anew
             raise Unavailable(f"no Sentinel of {len(self._sentinels)} tells where {self._service!r} is")
         raise SetupError(f"the Sentinels know no service {self._service!r}")
 

@@ -163,6 +163,8 @@ class Session:
         Raises:
             DecodeError, MessageTooLarge: a delta cannot be shown; nothing was.
             Fenced, SessionErased, SessionClosed, PreviewFull: refused; nothing was shown. The last two refuse no cut.
+            LogRolledBack: the server came back without what was shown last; nothing was shown. It should not be
+                previewed any further either, and the next message may be.
             Unavailable: no answer in time; it may have been shown. The message should not be previewed any further, so
                 that what is shown of it has no hole.
         """

@@ -4,37 +4,45 @@
 --       the streams of each
 -- ARGV  1 producer · 2 entry version · 3 number of this call, growing · 4 epoch of the lease, or "" · 5 most bytes in
 --       the stream · 6 milliseconds to live · 7 "1" if all it does is to end messages · 8 session id · 9 length of the
---       bell · then one JSON text a delta
+--       bell · 10 number of this producer's last call here that was answered, or 0 · then one JSON text a delta
 --
--- Gives "ok <id of the last delta> <bytes before> <bytes after>", or "fenced <epoch>", "erased", "closed", "full <bytes>".
+-- Gives "ok <id of the last delta> <bytes before> <bytes after>", or "fenced <epoch>", "erased", "closed", "full <bytes>",
+-- or "lost <position>" where a server that took over has not what the producer showed last: what comes would leave a hole.
 --
 -- Two fields of the head are this script's and trim_live.lua's:
---   live     "<highest id ever> <bytes of what is in the stream>"; it outlives the stream, so no id comes twice
+--   live     "<highest id ever> <bytes of what is in the stream>"; it outlives the stream, so no id comes twice; and
+--            behind that the replication id it was written under, where it is not the one of the last publish
 --   live_by  "<producer> <number>" of the two who spoke last
 -- Both are kept below 64 bytes, beyond which a server keeps the whole head in a larger form.
 
 local call, match = redis.call, string.match
+local AHEAD = 1048576 -- more deltas than ever stand below one position
 local ENTRY_BYTES = 64 -- about what the server needs for an entry besides its JSON
 local producer, number, most = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[5])
-local head = call('HMGET', KEYS[1], 'position', 'epoch', 'state', 'live', 'live_by')
+local head = call('HMGET', KEYS[1], 'position', 'epoch', 'state', 'live', 'live_by', 'run')
 local position, epoch = head[1] or '0', head[2] or '0'
-local last, bytes = match(head[4] or '0-0 0', '^(%S+) (%d+)$')
+local last, bytes, written_under = match(head[4] or '0-0 0', '^(%S+) (%d+) ?(%x*)$')
 if call('EXISTS', KEYS[2]) == 0 then bytes = 0 end
 bytes = tonumber(bytes)
 
 if head[3] == 'erased' then return 'erased' end
 if ARGV[4] ~= '' and ARGV[4] ~= epoch then return 'fenced ' .. epoch end
-local others = ''
+local run = match(call('INFO', 'replication'), 'master_replid:(%x%x%x%x%x%x%x%x%x%x%x%x)') or ''
+local is_another = head[6] and head[6] ~= run -- than the one that the last entry was appended to
+local others, known = '', is_another and written_under ~= run and 0 or tonumber(ARGV[10])
 for who, spoken in string.gmatch(head[5] or '', '(%S+) (%d+)') do
   if who ~= producer then
     if others == '' then others = ' ' .. who .. ' ' .. spoken end
   elseif number <= tonumber(spoken) then
     return 'ok ' .. last .. ' ' .. bytes .. ' ' .. bytes
+  else
+    known = tonumber(spoken)
   end
 end
 local after = bytes
-for i = 10, #ARGV do after = after + #ARGV[i] + ENTRY_BYTES end
+for i = 11, #ARGV do after = after + #ARGV[i] + ENTRY_BYTES end
 if ARGV[7] ~= '1' then
+  if known < tonumber(ARGV[10]) then return 'lost ' .. position end
   if head[3] == 'closed' then return 'closed' end
   if after > most then return 'full ' .. bytes end
 end
@@ -44,12 +52,18 @@ local header = ARGV[2] .. ' ' .. clock[1] .. string.format('%03d', math.floor(cl
 -- Numbered here, as the server's own numbers would begin at 0, which is the position itself.
 local at, k = match(last, '^(%d+)%-(%d+)$')
 k = at == position and tonumber(k) or 0
-for i = 10, #ARGV do
+-- A server that took over may not have the last ones, which somebody has seen: those that come now must be behind them.
+local tag = ''
+if is_another then
+  tag = ' ' .. run
+  if written_under ~= run then k = k + AHEAD end
+end
+for i = 11, #ARGV do
   k = k + 1
   call('XADD', KEYS[2], position .. '-' .. k, 'h', header, 'm', ARGV[i])
 end
 last = position .. '-' .. k
-call('HSET', KEYS[1], 'live', last .. ' ' .. after, 'live_by', producer .. ' ' .. ARGV[3] .. others)
+call('HSET', KEYS[1], 'live', last .. ' ' .. after .. tag, 'live_by', producer .. ' ' .. ARGV[3] .. others)
 call('PEXPIRE', KEYS[2], ARGV[6])
 call('XADD', KEYS[3], 'MAXLEN', '~', ARGV[9], '*', 's', ARGV[8])
 call('PEXPIRE', KEYS[3], ARGV[6])

@@ -2,8 +2,8 @@
 --
 -- KEYS  for each session
 --       index stream, sessions hash, head hash, caller keys hash, LLM stream, extension stream
--- ARGV  1 producer · 2 entry version · 3 index length · 4 the server process the producer is linked to · 5 a token
---       never used before · 6 bytes a session may hold, or "" · 7 bytes more that control may use · then for each session
+-- ARGV  1 producer · 2 entry version · 3 index length · 4 a token never used before · 5 bytes a session may hold, or "" ·
+--       6 bytes more that control may use · then for each session
 --       session id · number of this append · count of publishes · then for each publish
 --         its plan · then one JSON text for each message
 --       A plan is the lanes of its messages, "l" or "e" each, with a "w" before them if it wakes a worker, and a "c"
@@ -18,7 +18,9 @@
 -- · o<bytes> over the limit, with what the session holds · z erased.
 --
 -- The first append after another server process took over begins an incarnation: whoever saw entries that this one
--- never had, as it came back from an older copy, is told by it. The last 64 are kept.
+-- never had, as it came back from an older copy, is told by it. The last 64 are kept. The replication id tells such times
+-- apart, and is asked for here: it changes with every start, and each time a replica takes over, where a process that
+-- lost its place and got it back, with less, is still the same process.
 --
 -- An append is refused before its first write, or applied whole. The last two answers of a producer are kept, as it may
 -- have two appends to a session on their way and lose both answers. Each entry has two fields, as few as can be: what
@@ -27,13 +29,14 @@
 -- Names are local because a look-up of a global one costs as much as the work of a line.
 local KEYS, ARGV, type, tonumber = KEYS, ARGV, type, tonumber
 local call, pcall_, concat, byte, sub, match = redis.call, redis.pcall, table.concat, string.byte, string.sub, string.match
-local producer, index_length, run, fresh = ARGV[1], ARGV[3], ARGV[4], ARGV[5]
-local limit, reserve = tonumber(ARGV[6]), tonumber(ARGV[7])
+local producer, index_length, fresh = ARGV[1], ARGV[3], ARGV[4]
+local limit, reserve = tonumber(ARGV[5]), tonumber(ARGV[6])
+local run = match(call('INFO', 'replication'), 'master_replid:(%x%x%x%x%x%x%x%x%x%x%x%x)') or ''
 local clock = call('TIME')
 local now = clock[1] .. string.format('%03d', math.floor(clock[2] / 1000))
 local header = ARGV[2] .. ' ' .. now .. ' ' .. producer
 local field = 'p:' .. producer
-local replies, arg, key = {}, 8, 1
+local replies, arg, key = {}, 7, 1
 local LANE = { [108] = 4, [101] = 5 } -- "l", "e": offset of the lane's stream from the session's first key
 
 -- A repeat first: it was appended, whatever has become of the session since.

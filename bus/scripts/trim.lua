@@ -189,7 +189,7 @@ if must_note then
   local data = cjson.encode({ before = keep, forced = true, passed = untold })
   local note = '{"role":"extension","kind":"session.trimmed","data":' .. data .. '}'
   -- As in publish.lua: the first append after another server process took over begins an incarnation.
-  local run = string.sub(match(call('INFO', 'server'), 'run_id:(%x+)'), 1, 12)
+  local run = match(call('INFO', 'replication'), 'master_replid:(%x%x%x%x%x%x%x%x%x%x%x%x)') or ''
   local past = call('HMGET', KEYS[1], 'run', 'incarnations')
   if past[1] ~= run then
     local all = (past[2] and past[2] .. ' ' or '') .. ARGV[8] .. ':' .. position

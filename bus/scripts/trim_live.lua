@@ -7,7 +7,7 @@
 
 local call = redis.call
 local ENTRY_BYTES = 64
-local last, bytes = string.match(call('HGET', KEYS[1], 'live') or '', '^(%S+) (%d+)$')
+local last, bytes, tag = string.match(call('HGET', KEYS[1], 'live') or '', '^(%S+) (%d+)(.*)$')
 if not last then return 0 end
 bytes = tonumber(bytes)
 for _, id in ipairs(ARGV) do
@@ -18,5 +18,5 @@ for _, id in ipairs(ARGV) do
   end
 end
 if bytes < 0 then bytes = 0 end
-call('HSET', KEYS[1], 'live', last .. ' ' .. string.format('%d', bytes))
+call('HSET', KEYS[1], 'live', last .. ' ' .. string.format('%d', bytes) .. tag)
 return bytes

@@ -7,9 +7,10 @@ from functools import partial
 import anyio
 import pytest
 
-from bus import Bus, Consumer, Lane, LogRolledBack, SetupError, Unavailable
+from bus import Bus, Consumer, Delta, Lane, Limits, LogRolledBack, SetupError, Unavailable
 from bus.errors import Refused
 from bus.keys import Keys
+from bus.limits import FRESH_SECONDS
 from tests.clusters import SERVICE, RealCluster, RealSentinel
 from tests.contract.said import said, told, words
 from tests.contract.traffic import Traffic, traffic
@@ -156,6 +157,20 @@ async def test_a_server_of_a_cluster_that_dies_and_comes_back_is_waited_for(clus
         await running.more(5)
 
 
+async def test_a_server_that_is_silent_does_not_hold_up_who_counts_the_bytes_of_all(cluster: RealCluster) -> None:
+    for node in cluster.nodes:
+        node.do("CONFIG", "SET", "cluster-require-full-coverage", "no")
+    silent = cluster.nodes[(cluster.owner(slots_of(cluster, "a")["a"]) + 1) % len(cluster.nodes)]
+    async with Bus.open(cluster.url, limits=Limits(namespace_bytes=1_000_000)) as bus:
+        await bus.session("a").publish(said("a"))
+        silent.pause()
+        try:
+            await anyio.sleep(FRESH_SECONDS)  # the count is old then
+            await bus.session("a").publish(said("b"), seconds=8)  # counting all would take longer than that
+        finally:
+            silent.resume()
+
+
 # --- a primary that changes ---------------------------------------------------------------------------------------
 
 
@@ -237,6 +252,79 @@ async def test_a_primary_that_became_a_replica_is_left_though_its_links_live_on(
         assert await session.renew_lease(lease, 60)
         assert other.do("XLEN", Keys().lane("s", Lane.LLM)) == 3
     assert port != other_port
+
+
+async def test_pieces_that_a_failover_loses_are_told_and_those_that_come_are_shown(sentinel: RealSentinel) -> None:
+    primary = sentinel.primary
+    (replica,) = (server for server in sentinel.servers.values() if server is not primary)
+
+    def piece(text: str, id: str = "m") -> Delta:
+        return Delta(kind="text", message_id=id, delta=text)
+
+    async with sentinel.bus() as bus, anyio.create_task_group() as tasks:
+        session, seen = bus.session("s"), list[str]()
+
+        async def follow() -> None:
+            async for envelope in session.follow(live=True):
+                if isinstance(envelope.message, Delta):
+                    seen.append(envelope.message.delta)
+
+        tasks.start_soon(follow)
+        await session.publish(said("a"))
+        await session.preview(piece("1"))
+        await eventually(lambda: replica.do("XLEN", Keys().live("s")) == 1)
+        replica.pause()
+        primary.do("CLIENT", "KILL", "TYPE", "replica")
+        await session.preview(piece("2"), piece("3"))
+        await eventually(lambda: "".join(seen) == "123")
+        primary.kill()
+        replica.resume()
+        with pytest.raises(LogRolledBack):
+            await session.preview(piece("4"), seconds=60)
+        for text in "abc":
+            await session.preview(piece(text, "n"), seconds=60)
+        await eventually(lambda: "c" in "".join(seen))
+        assert "".join(seen) == "123abc"
+        assert {m.message_id: m.blocks[0].delta for m in await session.open_messages()} == {"m": "1", "n": "abc"}
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_service_that_the_sentinels_are_taught_anew_is_waited_for(sentinel: RealSentinel) -> None:
+    port = str(sentinel.primary_port)
+    async with sentinel.bus() as bus, traffic(bus, *NAMES) as running:
+        primary = sentinel.primary
+        sentinel.ask("SENTINEL", "REMOVE", SERVICE)
+        primary.do("CLIENT", "KILL", "TYPE", "normal")
+        await anyio.sleep(0.2)  # it is asked for meanwhile
+        sentinel.ask("SENTINEL", "MONITOR", SERVICE, "127.0.0.1", port, "1")
+        await running.more(5)
+
+
+async def test_a_primary_that_lost_its_place_and_got_it_back_is_another_one(sentinel: RealSentinel) -> None:
+    """The process never ended, and nobody wrote while the other one had its place."""
+    (port, primary), (other_port, other) = sorted(
+        sentinel.servers.items(), key=lambda item: item[0] != sentinel.primary_port
+    )
+    lane = Keys().lane("s", Lane.LLM)
+    async with sentinel.bus() as bus:
+        await bus.session("s").publish(said("a"), said("b"))
+        await eventually(lambda: other.do("XLEN", lane) == 2)
+        other.do("REPLICAOF", "NO", "ONE")
+        await bus.session("s").publish(said("c"), said("d"))
+        lost = (await bus.session("s").head()).cursor
+    sentinel.ask("SENTINEL", "REMOVE", SERVICE)
+    primary.do("REPLICAOF", "127.0.0.1", str(other_port))
+    await eventually(lambda: primary.do("XLEN", lane) == 2)
+    primary.do("REPLICAOF", "NO", "ONE")
+    other.do("REPLICAOF", "127.0.0.1", str(port))
+    sentinel.ask("SENTINEL", "MONITOR", SERVICE, "127.0.0.1", str(port), "1")
+    async with sentinel.bus() as bus:
+        session = bus.session("s")
+        await session.publish(said("C"), said("D"), said("E"))
+        for ask in (session.read, session.follow):
+            with pytest.raises(LogRolledBack) as caught:
+                await anext(ask(after=lost))
+            assert (caught.value.seen, caught.value.found) == (4, 2)
 
 
 async def test_a_failover_under_load_loses_nothing_untold(sentinel: RealSentinel) -> None:

@@ -26,6 +26,7 @@ from bus import (
     TextBlock,
     Unavailable,
 )
+from bus.errors import Refused
 from bus.keys import Keys
 from bus.log import Log
 from tests.contract.said import assert_gap_free, said, told
@@ -46,6 +47,11 @@ def of(id: str, text: str, *, block: int = 0) -> Delta:
 
 def cut(id: str = "m", reason: str = "stopped") -> Delta:
     return Delta(kind="cut", message_id=id, delta=reason)
+
+
+async def deaf(*_: object) -> None:
+    """In the place of what wakes the reader, as for a user who may not; it then comes back by itself."""
+    raise Refused("NOPERM")
 
 
 class Screen:
@@ -371,6 +377,48 @@ async def test_who_joins_anywhere_has_the_text_of_what_is_spoken_and_nothing_of_
                     return Screen().show(follower.seen).texts == {"m": "0 1 2 3 4 5 ", "n": "-0 -1 -2 -3 -4 -5 "}
 
                 await eventually(is_there)
+        tasks.cancel_scope.cancel()
+
+
+async def test_who_joins_while_the_reader_waits_lacks_no_piece(
+    server: AnyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader does not hear of who joins before it has something for the others."""
+    monkeypatch.setattr(Log, "unblock", deaf)
+    async with server.bus() as bus, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        await session.publish(said("q"))
+        first = Follower(session).start(tasks)
+        await eventually(first.has(1))
+        await session.publish(told("o"))
+        await eventually(first.has(2))
+        late = Follower(session, live=True, after=first.seen[-1].cursor).start(tasks)
+        await eventually(lambda: bus.session("s")._hub.followed == {"s": 2})  # pyright: ignore[reportPrivateUsage]
+        await session.preview(piece("1"))
+        await session.publish(told("p"))
+        await eventually(late.has(2))
+        assert [envelope.cursor.id for envelope in late.seen] == ["2-1", "3-0"]
+        tasks.cancel_scope.cancel()
+
+
+async def test_who_is_ahead_of_the_reader_is_shown_nothing_of_what_was_cut(
+    server: AnyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Log, "unblock", deaf)
+    async with server.bus() as bus, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        await session.publish(said("q"))
+        other_lane = Follower(session, lanes=LLM).start(tasks)
+        await eventually(other_lane.has(1))
+        await session.publish(told("p"))
+        await session.preview(piece("1"))
+        await session.preview(cut())
+        await session.publish(told("r"))
+        late = Follower(session, live=True, after=(await session.head()).cursor).start(tasks)
+        await eventually(lambda: bus.session("s")._hub.followed == {"s": 2})  # pyright: ignore[reportPrivateUsage]
+        await session.publish(said("z"))
+        await eventually(late.has(1))
+        assert late.words == ["z"]
         tasks.cancel_scope.cancel()
 
 
