@@ -193,12 +193,12 @@ async def test_what_a_failover_loses_is_told_and_the_rest_is_whole(sentinel: Rea
     (replica,) = (server for server in sentinel.servers.values() if server is not primary)
     lane = Keys().lane("s", Lane.LLM)
     async with sentinel.bus() as bus, anyio.create_task_group() as tasks:
-        session, outcomes = bus.session("s"), list[Exception]()
+        session, seen, outcomes = bus.session("s"), list[int](), list[Exception]()
 
         async def follow() -> None:
             try:
-                async for _ in session.follow():
-                    pass
+                async for envelope in session.follow():
+                    seen.append(envelope.position)
             except LogRolledBack as error:
                 outcomes.append(error)
 
@@ -209,6 +209,7 @@ async def test_what_a_failover_loses_is_told_and_the_rest_is_whole(sentinel: Rea
         primary.do("CLIENT", "KILL", "TYPE", "replica")
         await session.publish(said("c"), said("d"))
         lost = (await session.head()).cursor
+        await eventually(lambda: seen == [1, 2, 3, 4])  # else it has nothing to be told of
         primary.kill()
         replica.resume()
         with pytest.raises(LogRolledBack) as caught:
