@@ -28,6 +28,7 @@ def draw(rows: Sequence[CostAt], path: Path) -> None:
             logarithmic=True,
             xrange=(rows[0].size, rows[-1].size),
             range=(10, 10_000),
+            y_labels=[10, 100, 1_000, 10_000],
             x_labels=[row.size for row in rows],
             x_value_formatter="{:,.0f}".format,
             value_formatter="{:,.0f} µs".format,

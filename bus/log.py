@@ -6,6 +6,7 @@ A script is sent by its digest and loaded again when the server has forgotten it
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from hashlib import sha1
 from importlib.resources import files
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -65,8 +66,17 @@ class Script:
     """A Lua script of this package: its text and the digest the server knows it by."""
 
     def __init__(self, name: str) -> None:
-        self.text = files("bus").joinpath("scripts", f"{name}.lua").read_text(encoding="utf-8")
-        self.digest = sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+        self._name = name
+
+    @cached_property  # read when it is first needed: importing the bus does not wait for the files
+    def text(self) -> str:
+        """In Lua."""
+        return files("bus").joinpath("scripts", f"{self._name}.lua").read_text(encoding="utf-8")
+
+    @cached_property
+    def digest(self) -> str:
+        """What the server knows it by."""
+        return sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
     def command(self, keys: Sequence[str], arguments: Iterable[Argument]) -> tuple[Argument, ...]:
         """The command that runs it, all keys declared."""
