@@ -57,6 +57,7 @@ class WarmContext:
     def __init__(self, session: LaneReader) -> None:
         self._session = session
         self._context = Context(session.id)
+        self._cursor = START  # of the last entry in it; it names the log that was read, where a position is in any
         # Two refreshes at a time would each read and fold the same entries.
         self._one_at_a_time = anyio.Lock()
 
@@ -73,6 +74,6 @@ class WarmContext:
             StreamError, Unavailable: as reading the session does.
         """
         async with self._one_at_a_time:
-            async for envelope in self._session.read(lanes=_LLM, after=Cursor(self._context.position)):
-                self._context = evolve(self._context, envelope)
+            async for envelope in self._session.read(lanes=_LLM, after=self._cursor):
+                self._context, self._cursor = evolve(self._context, envelope), envelope.cursor
             return self._context

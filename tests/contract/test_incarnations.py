@@ -7,6 +7,7 @@ import pytest
 from bus import Bus, Cursor, LogRolledBack
 from bus.head import Incarnation, SessionHead
 from bus.keys import Keys
+from handlers.context import WarmContext
 from handlers.projections.projection import project
 from handlers.projections.usage import USAGE
 from tests.contract.said import read, said, words
@@ -121,3 +122,15 @@ async def test_a_session_that_vanished_and_came_again_is_another_one(server: Any
         await bus.session("s").publish(said("b"), said("c"))
         with pytest.raises(LogRolledBack):
             _ = [e async for e in bus.session("s").read(after=cursor)]
+
+
+async def test_a_warm_context_of_a_log_that_is_not_there_any_more_is_told(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        await bus.session("s").publish(said("a"))
+        warm = WarmContext(bus.session("s"))
+        assert len((await warm.refresh()).messages) == 1
+        server.do("FLUSHALL")
+        async with server.bus() as other:
+            await other.session("s").publish(said("b"), said("c"))
+        with pytest.raises(LogRolledBack):
+            await warm.refresh()
