@@ -103,6 +103,7 @@ from bus.messages.usage import Cost, Rates, Usage
 from bus.notice import Notice
 from bus.receipt import Outcome, Receipt
 from bus.retention import Trimmed
+from bus.retry_policy import GiveUp, Retry, RetryPolicy
 from bus.session import ALL_LANES, Session, new_session_id
 
 __all__ = (
@@ -115,6 +116,7 @@ __all__ = (
     "DirectoryMedia",
     "DurabilityWarning",
     "Erased",
+    "GiveUp",
     "Lease",
     "Limits",
     "MediaStore",
@@ -122,6 +124,8 @@ __all__ = (
     "ObjectMedia",
     "Outcome",
     "Receipt",
+    "Retry",
+    "RetryPolicy",
     "Session",
     "SigningStore",
     "Trimmed",

@@ -17,7 +17,7 @@ from bus.errors import Refused, SetupError, UnsafeServer
 from bus.head import SessionHead
 from bus.hub import Hub
 from bus.inspection import Inspector
-from bus.keys import BUCKETS, Keys, check_session_id
+from bus.keys import BUCKETS, Keys, check_consumer, check_group, check_session_id
 from bus.limits import Limits, Quota
 from bus.live import Live
 from bus.log import Log
@@ -40,6 +40,9 @@ CLOSE_SECONDS = 5.0
 
 LOADING_SECONDS = 0.1
 """How often opening looks whether a server has read its file."""
+
+HEARTBEAT_SECONDS = 15.0
+"""How long a silent consumer counts as alive."""
 
 MEDIA_LINKS = 4
 """How many media are on their way to or from the bus's own server at a time."""
@@ -181,14 +184,27 @@ class Bus:
         heads = await self._log.heads(await self._log.sessions())
         return sorted(heads, key=lambda head: head.updated, reverse=True)
 
-    def consumer(self, group: str, name: str, *, idle: float = 60.0) -> Consumer:
+    def consumer(
+        self, group: str, name: str, *, heartbeat: float = HEARTBEAT_SECONDS, idle: float | None = None
+    ) -> Consumer:
         """A worker's place in a consumer group; no I/O.
 
         Args:
-            name: of this consumer; the same name after a restart gets its unfinished work again.
-            idle: seconds after which another consumer's unfinished work is taken over.
+            group: whose consumers share the work; it matches `[A-Za-z0-9_.-]{1,64}`.
+            name: of this consumer, and of no other at a time; the same name after a restart gets its unfinished work
+                again. 1 to 128 printable ASCII characters, no space.
+            heartbeat: seconds without a sign of life after which its unfinished work is given to others.
+            idle: the old name of `heartbeat`.
+
+        Raises:
+            InvalidName: a name is none.
         """
-        return Consumer(self._topology, self._pool, self._keys, group=group, name=name, idle=idle)
+        if idle is not None:
+            warn("consumer(idle=) is now heartbeat=", DeprecationWarning, stacklevel=2)
+            heartbeat = idle
+        check_group(group)
+        check_consumer(name)
+        return Consumer(self._topology, self._pool, self._keys, group=group, name=name, heartbeat=heartbeat)
 
 
 async def _prepare(topology: Topology, pool: Pool, namespace: str) -> int:

@@ -189,11 +189,11 @@ class InvalidSessionId(MessageError):
 
 
 class InvalidName(MessageError):
-    """A name of a reader or a projection that does not match `[A-Za-z0-9_.-]{1,64}`."""
+    """A name of a reader, a projection, a consumer or its group does not match `pattern`."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"name {name[:80]!r} does not match [A-Za-z0-9_.-]{{1,64}}")
-        self.name = name
+    def __init__(self, name: str, pattern: str = "[A-Za-z0-9_.-]{1,64}") -> None:
+        super().__init__(f"name {name[:80]!r} does not match {pattern}")
+        self.name, self.pattern = name, pattern
 
 
 class InvalidCursor(MessageError):
