@@ -13,7 +13,10 @@ import anyio
 
 from bus.archive import Archive, ArchiveStore
 from bus.consumer import Consumer
+from bus.dead_letters import DeadLetters
 from bus.errors import Refused, SetupError, UnsafeServer
+from bus.group_names import all_group_names
+from bus.groups import GroupStatus, read_group
 from bus.head import SessionHead
 from bus.hub import Hub
 from bus.inspection import Inspector
@@ -205,6 +208,31 @@ class Bus:
         check_group(group)
         check_consumer(name)
         return Consumer(self._topology, self._pool, self._keys, group=group, name=name, heartbeat=heartbeat)
+
+    def dead_letters(self, group: str) -> DeadLetters:
+        """What a group of workers has set aside; no I/O.
+
+        Raises:
+            InvalidName: that is no group's name.
+        """
+        return DeadLetters(self._log, check_group(group))
+
+    async def groups(self) -> tuple[str, ...]:
+        """The names of all groups that have ever taken work, sorted.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
+        return await all_group_names(self._log)
+
+    async def group_status(self, group: str) -> GroupStatus:
+        """Who works in a group, on what, and what waits; of one that does not exist all zeros.
+
+        Raises:
+            InvalidName: that is no group's name.
+            Unavailable: the server cannot be reached.
+        """
+        return await read_group(self._pool, self._keys, check_group(group))
 
 
 async def _prepare(topology: Topology, pool: Pool, namespace: str) -> int:

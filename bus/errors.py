@@ -28,6 +28,7 @@ __all__ = (
     "InvalidArchiveName",
     "InvalidContent",
     "InvalidCursor",
+    "InvalidLetterId",
     "InvalidMediaKey",
     "InvalidName",
     "InvalidSessionId",
@@ -201,6 +202,14 @@ class InvalidCursor(MessageError):
 
     def __init__(self, text: str) -> None:
         super().__init__(f"{text[:80]!r} is not a cursor: want <position> or <position>-<k>")
+        self.text = text
+
+
+class InvalidLetterId(MessageError):
+    """A text that is not the id of a dead letter: `<bucket>:<milliseconds>-<number>`."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(f"{text[:80]!r} is not the id of a dead letter: want <bucket>:<milliseconds>-<number>")
         self.text = text
 
 

@@ -30,6 +30,7 @@ if state ~= 'erased' then
   local now = string.format('%d', clock[1] * 1000 + math.floor(clock[2] / 1000))
   id = call('XADD', KEYS[4], '*', 's', ARGV[4], 'z', ARGV[5], 'p', pointer, 'n', ARGV[6], 'r', ARGV[7], 't', now,
     'w', consumer, 'l', ARGV[9], 'b', ARGV[8])
+  call('HSETNX', KEYS[5], group, '0-0 0') -- who looks for letters of all groups finds this one
   local dropped = call('XTRIM', KEYS[4], 'MAXLEN', '=', ARGV[11])
   if dropped > 0 then call('HINCRBY', KEYS[5], group .. ':dropped', dropped) end
 end
