@@ -36,6 +36,7 @@ __all__ = (
     "ToolUpdated",
     "TurnEnded",
     "TurnStarted",
+    "UsageSettled",
     "parse_event",
 )
 
@@ -111,6 +112,17 @@ class TurnEnded(AgentEvent):
     message: Position | None = None
     """the assistant's message"""
     tool_results: Positions = ()
+
+
+class UsageSettled(AgentEvent):
+    """What a model call really took, learnt after its message was recorded with an estimate; it takes the place of that
+    estimate, once."""
+
+    KIND = "agent.usage.settled"
+    turn_id: TurnId
+    message: Position
+    """the assistant's message"""
+    usage: Usage
 
 
 class MessageStarted(AgentEvent):
@@ -235,6 +247,7 @@ _EVENTS: dict[str, type[AgentEvent]] = {
         AgentEnded,
         TurnStarted,
         TurnEnded,
+        UsageSettled,
         MessageStarted,
         MessageEnded,
         ToolStarted,
