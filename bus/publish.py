@@ -46,7 +46,7 @@ class Conditions(NamedTuple):
     epoch: int | None = None
     """of the lease that the publish belongs to"""
     wake: bool | None = None
-    """wake a worker; None wakes one if a user speaks"""
+    """wake a worker; None wakes one if a user speaks, or steers a loop"""
     state: Literal["closed", "open"] | None = None
     """what the session becomes with it; None leaves it as it is"""
 
@@ -209,9 +209,10 @@ def plan(
         size_bytes += len(body)
         lanes += _LETTER[message.lane]
         bodies.append(body)
-        if rings is None and isinstance(message, UserMessage):
+        is_command = type(message) is ExtensionMessage and message.is_control
+        if rings is None and (is_command or isinstance(message, UserMessage)):
             rings = True
-        if is_control and not (type(message) is ExtensionMessage and message.is_control):
+        if not is_command:
             is_control = False
     if rings:
         lanes = "w" + lanes

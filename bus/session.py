@@ -80,7 +80,7 @@ class Session:
             key: your own name for this publish; remembered for the life of the session, a repeat adds nothing.
             expected: the session's last position; if it has moved on, nothing is added.
             epoch: of the lease this publish belongs to; once the lease is lost, nothing is added.
-            wake: ring the workers; by itself a publish rings if a user speaks in it.
+            wake: ring the workers; by itself a publish rings if a user speaks in it, or a command is.
             seconds: how long to wait for a server that does not answer.
 
         Returns:

@@ -23,6 +23,7 @@ __all__ = (
     "AgentStarted",
     "CompactionEnded",
     "CompactionStarted",
+    "ControlAnswered",
     "InputRejected",
     "MessageEnded",
     "MessageStarted",
@@ -31,9 +32,11 @@ __all__ = (
     "Progress",
     "PruneApplied",
     "RevertApplied",
+    "SessionLinked",
     "ToolEnded",
     "ToolStarted",
     "ToolUpdated",
+    "ToolWaiting",
     "TurnEnded",
     "TurnStarted",
     "UsageSettled",
@@ -147,6 +150,17 @@ class ToolStarted(AgentEvent):
     tool_name: str
 
 
+class ToolWaiting(AgentEvent):
+    """A call waits for a person, who answers with `Approve` or `Deny`."""
+
+    KIND = "agent.tool.waiting"
+    turn_id: TurnId
+    tool_call_id: str
+    tool_name: str
+    why: Literal["approval", "unknown"] = "approval"
+    """approval: the tool asks before it runs. unknown: it was started, and nobody knows what came of it"""
+
+
 class ToolUpdated(AgentEvent):
     """A tool's result so far changed; what it is stands in the live deltas, not here."""
 
@@ -240,6 +254,30 @@ class RevertApplied(AgentEvent):
     reason: str | None = None
 
 
+class ControlAnswered(AgentEvent):
+    """What became of a command."""
+
+    KIND = "agent.control.answered"
+    control: Position
+    """of the command"""
+    outcome: Literal["applied", "late", "repeated", "refused"]
+    """late: what it was about is over. repeated: it is so already. refused: it cannot be read"""
+    reason: str | None = None
+
+
+class SessionLinked(AgentEvent):
+    """A session was begun for a tool call of another one. Both logs hold it."""
+
+    KIND = "agent.session.linked"
+    parent: str
+    child: str
+    turn_id: TurnId
+    """of the parent's turn"""
+    tool_call_id: str
+    agent: str
+    """the name of the agent that works the child"""
+
+
 _EVENTS: dict[str, type[AgentEvent]] = {
     event.KIND: event
     for event in (
@@ -261,6 +299,9 @@ _EVENTS: dict[str, type[AgentEvent]] = {
         CompactionEnded,
         PruneApplied,
         RevertApplied,
+        ToolWaiting,
+        ControlAnswered,
+        SessionLinked,
     )
 }
 

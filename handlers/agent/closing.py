@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from bus.messages.content import TextBlock
 from bus.messages.message import AssistantMessage, ToolResultMessage, now_ms
-from handlers.agent.standing import SEEN, Answer
+from handlers.agent.marks import SEEN
+from handlers.agent.standing import Answer
 
 __all__ = ("closing_message",)
 

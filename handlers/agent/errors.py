@@ -1,8 +1,8 @@
-"""What can be wrong with an agent before it runs."""
+"""What can be wrong with an agent before it runs, and what it tells its worker."""
 
-from bus.errors import MissingExtra, SetupError
+from bus.errors import BusError, MissingExtra, SetupError
 
-__all__ = ("AgentNotFound", "DuplicateTool", "MissingExtra")
+__all__ = ("AgentNotFound", "DuplicateTool", "MissingExtra", "TryAgain")
 
 
 class AgentNotFound(SetupError):
@@ -22,3 +22,14 @@ class DuplicateTool(SetupError):
     def __init__(self, name: str) -> None:
         super().__init__(f"two tools are called {name!r}")
         self.name = name
+
+
+class TryAgain(BusError):
+    """An agent tells its worker to come back to the session later, and to take others meanwhile.
+
+    All that is needed to go on is in the log. Fields: `delay`, seconds; `reason`, for those who watch.
+    """
+
+    def __init__(self, delay: float, reason: str) -> None:
+        super().__init__(f"again in {delay:.1f} s: {reason}")
+        self.delay, self.reason = delay, reason

@@ -8,8 +8,9 @@ from bus.messages.reading import Publishable
 from bus.messages.turn import TurnId
 from bus.messages.usage import Usage
 from bus.receipt import Receipt
+from handlers.agent.marks import CUT, SEEN
 from handlers.agent.run import Run
-from handlers.agent.standing import CUT, SEEN, loop_usage, wanted_calls
+from handlers.agent.standing import loop_usage, wanted_calls
 from handlers.context.fold import Context
 
 __all__ = ("answer_id", "is_of_earlier_lease", "record_answer")

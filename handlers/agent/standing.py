@@ -3,8 +3,8 @@
 What a loop appends in one step is chosen so that this is enough: an answer that ends the loop and the loop's end are in
 the log together or not at all, and so are the last result of a turn and the end of that turn.
 
-`seen` in an answer's metadata is the position up to which its model had read. A user who speaks while the model thinks
-stands before the answer in the log and was not answered by it; only `seen` tells.
+A user who speaks while the model thinks stands before the answer in the log and was not answered by it; only the mark
+`SEEN` tells.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,13 +16,10 @@ from bus.messages.content import ToolCallBlock
 from bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage, UserMessage
 from bus.messages.turn import TurnId
 from bus.messages.usage import Usage
+from handlers.agent.marks import CUT, SEEN
 from handlers.context.fold import Context
 
-__all__ = ("CUT", "SEEN", "Answer", "Standing", "last_loop", "loop_usage", "read_standing", "wanted_calls")
-
-SEEN = "seen"
-CUT = "cut"
-"""in the metadata of an answer whose worker was stopped: the loop is not over, its next turn answers the same"""
+__all__ = ("Answer", "Standing", "last_loop", "loop_usage", "read_standing", "wanted_calls")
 
 _TOOL_STOPS = frozenset({"toolUse", "stop", "length"})
 

@@ -36,8 +36,9 @@ from bus.messages.extension import ExtensionMessage
 from bus.messages.message import AssistantMessage, now_ms
 from bus.session import Session
 from handlers.agent.load import load_agent
+from handlers.agent.marks import SEEN
 from handlers.agent.run import Agent, Run
-from handlers.agent.standing import SEEN, read_standing
+from handlers.agent.standing import read_standing
 from handlers.context.build import WarmContext
 
 __all__ = ("Worker", "run_worker")

@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from pydantic import JsonValue
 
 from bus.messages.context_entry import BranchSummary, Compaction, Label, LeafMove, Prune
+from bus.messages.control import Steer
 from bus.messages.events import (
     CompactionEnded,
+    ControlAnswered,
     MessageEnded,
     PruneApplied,
     RevertApplied,
@@ -18,7 +20,7 @@ from bus.messages.events import (
 from bus.messages.extension import ExtensionMessage
 from bus.messages.message import AssistantMessage
 from bus.messages.reading import Publishable
-from handlers.agent.standing import SEEN
+from handlers.agent.marks import SEEN
 from handlers.transcripts.fields import Object
 from handlers.transcripts.format import Moved
 from handlers.transcripts.moves import Moves
@@ -34,8 +36,10 @@ POSITIONS: Mapping[str, tuple[str, ...]] = {
     CompactionEnded.KIND: ("position",),
     PruneApplied.KIND: ("pruned",),
     RevertApplied.KIND: ("target", "summary"),
+    ControlAnswered.KIND: ("control",),
+    Steer.KIND: ("position",),
 }
-"""agent event → its fields that are positions, or lists of them"""
+"""agent event or command → its fields that are positions, or lists of them"""
 
 
 def moved(message: Publishable) -> Publishable | Moved:

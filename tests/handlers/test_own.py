@@ -27,14 +27,15 @@ from bus import (
     UserMessage,
 )
 from bus.errors import ForgedEntry, UnknownVersion
-from bus.messages import context_entry, events
+from bus.messages import context_entry, control, events
+from bus.messages.control import Control
 from bus.messages.events import AgentEnded, AgentEvent, MessageEnded, TurnEnded, TurnStarted
 from bus.messages.message import AssistantMessage
 from bus.messages.reading import parse_json
 from bus.messages.turn import TurnId
 from bus.messages.usage import Usage
 from handlers.agent.demo import demo_agent
-from handlers.agent.standing import SEEN
+from handlers.agent.marks import SEEN
 from handlers.agent.worker import Worker
 from handlers.context.build import build_context
 from handlers.transcripts.importer import OwnLog, import_transcript
@@ -135,7 +136,8 @@ async def asked(bus: Bus, session: Session) -> None:
 
 
 def test_every_event_that_names_positions_is_known() -> None:
-    kinds = [each for each in vars(events).values() if isinstance(each, type) and issubclass(each, AgentEvent)]
+    both = (*vars(events).values(), *vars(control).values())
+    kinds = [each for each in both if isinstance(each, type) and issubclass(each, AgentEvent | Control)]
     found = {
         kind.KIND: tuple(
             field.serialization_alias or name
@@ -143,7 +145,7 @@ def test_every_event_that_names_positions_is_known() -> None:
             if _is_position(field.annotation) or any(map(_is_position, field.metadata))
         )
         for kind in kinds
-        if kind is not AgentEvent
+        if kind not in {AgentEvent, Control}
     }
     assert {kind: names for kind, names in found.items() if names} == dict(POSITIONS)
 

@@ -1,0 +1,165 @@
+"""What the extension lane says about a session's loop: what was begun, what was commanded, and what became of it. Pure.
+
+With the LLM lane's `Standing` it is all a worker has to know. Facts change it; a command alone only waits to be
+answered.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import TypeAdapter
+
+from bus.envelope import Envelope
+from bus.errors import MessageError
+from bus.messages.base import Frozen
+from bus.messages.control import parse_control
+from bus.messages.events import (
+    AgentEnded,
+    AgentEvent,
+    AgentStarted,
+    ControlAnswered,
+    SessionLinked,
+    ToolEnded,
+    ToolStarted,
+    ToolWaiting,
+    TurnStarted,
+    parse_event,
+)
+from bus.messages.extension import ExtensionMessage
+from bus.messages.message import StopReason
+from bus.messages.turn import TurnId
+from handlers.projections.projection import Projection
+
+__all__ = ("STATUS", "STATUS_KINDS", "Command", "LoopStatus", "Status")
+
+STATUS_KINDS = frozenset(
+    {
+        "control.*",
+        AgentStarted.KIND,
+        AgentEnded.KIND,
+        TurnStarted.KIND,
+        ToolStarted.KIND,
+        ToolWaiting.KIND,
+        ToolEnded.KIND,
+        ControlAnswered.KIND,
+        SessionLinked.KIND,
+    }
+)
+"""the messages that the fold looks at; others change nothing"""
+
+_HALTS = {"control.pause": "paused", "control.handoff": "handoff"}
+
+
+class Command(Frozen):
+    """A `control.…` message in its place."""
+
+    position: int
+    message: ExtensionMessage
+
+
+class LoopStatus(Frozen):
+    """The newest loop."""
+
+    loop_id: str
+    started: float
+    """seconds UTC by the server's clock"""
+    ended: StopReason | None = None
+    """None while it is open"""
+    turn: TurnId | None = None
+    """the newest one"""
+    calls_started: Mapping[str, int] = {}
+    """of that turn: tool call id → position of its newest `ToolStarted`"""
+    calls_waiting: Mapping[str, ToolWaiting] = {}
+    """of that turn: calls that were put to a person, answered or not"""
+    calls_answered: Mapping[str, Command] = {}
+    """of that turn: what the person said, once the worker has taken it"""
+
+
+class Status(Frozen):
+    """Where a session's work stands as of the last entry folded in."""
+
+    loop: LoopStatus | None = None
+    halted: Literal["paused", "handoff"] | None = None
+    """nothing is answered until it is resumed"""
+    commands: tuple[Command, ...] = ()
+    """not answered yet, in the order of the log"""
+    link: SessionLinked | None = None
+    """what the session was begun for, if another one began it"""
+    session: str | None = None
+
+    def is_over(self, loop_id: str) -> bool:
+        """Whether the newest loop is this one, and has ended."""
+        return self.loop is not None and self.loop.loop_id == loop_id and self.loop.ended is not None
+
+
+def _evolve(status: Status, envelope: Envelope) -> Status:
+    message = envelope.message
+    if not isinstance(message, ExtensionMessage):
+        return status
+    if message.is_control:
+        return status.model_copy(
+            update={"commands": (*status.commands, Command(position=envelope.position, message=message))}
+        )
+    try:
+        event = parse_event(message)
+    except MessageError:
+        return status
+    return status if event is None else _on_event(status, event, envelope)
+
+
+def _on_event(status: Status, event: AgentEvent, envelope: Envelope) -> Status:
+    match event:
+        case AgentStarted(loop_id=loop_id):
+            if status.loop is not None and status.loop.loop_id == loop_id:
+                return status
+            return status.model_copy(update={"loop": LoopStatus(loop_id=loop_id, started=envelope.time)})
+        case ControlAnswered():
+            return _on_answered(status, event)
+        case SessionLinked(child=child):
+            return status.model_copy(update={"link": event}) if child == envelope.session else status
+        case _ if status.loop is not None:
+            loop = _in_loop(status.loop, event, envelope.position)
+            return status if loop is status.loop else status.model_copy(update={"loop": loop})
+        case _:
+            return status
+
+
+def _in_loop(loop: LoopStatus, event: AgentEvent, position: int) -> LoopStatus:
+    match event:
+        case AgentEnded(loop_id=loop.loop_id, stop_reason=stop_reason):
+            return loop.model_copy(update={"ended": stop_reason})
+        case TurnStarted(turn_id=turn_id) if turn_id.loop_id == loop.loop_id:
+            if turn_id == loop.turn:
+                return loop
+            return LoopStatus(loop_id=loop.loop_id, started=loop.started, turn=turn_id)
+        case ToolStarted(turn_id=loop.turn, tool_call_id=call):
+            return loop.model_copy(update={"calls_started": {**loop.calls_started, call: position}})
+        case ToolWaiting(turn_id=loop.turn, tool_call_id=call):
+            return loop.model_copy(update={"calls_waiting": {**loop.calls_waiting, call: event}})
+        case _:
+            return loop
+
+
+def _on_answered(status: Status, event: ControlAnswered) -> Status:
+    command = next((each for each in status.commands if each.position == event.control), None)
+    if command is None:
+        return status
+    status = status.model_copy(update={"commands": tuple(each for each in status.commands if each is not command)})
+    if event.outcome != "applied":
+        return status
+    kind = command.message.kind
+    if kind in _HALTS:
+        return status.model_copy(update={"halted": _HALTS[kind]})
+    if kind == "control.resume":
+        return status.model_copy(update={"halted": None})
+    if kind in {"control.approve", "control.deny"} and status.loop is not None:
+        call = getattr(parse_control(command.message), "tool_call_id", "")
+        loop = status.loop
+        answered = loop.model_copy(update={"calls_answered": {**loop.calls_answered, call: command}})
+        return status.model_copy(update={"loop": answered})
+    return status
+
+
+STATUS = Projection[Status](
+    name="status", version=1, state=TypeAdapter(Status), initial=Status(), evolve=_evolve, forked=Status()
+)
