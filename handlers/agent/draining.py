@@ -5,14 +5,14 @@ the same. So an abort lets the answer run on for a moment. A worker that has to 
 """
 
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 
 import anyio
 
 from handlers.agent.draft import Draft
 from handlers.providers.answer import ModelEvent
 
-__all__ = ("DRAIN_SECONDS", "DRAIN_TOKENS", "drain", "listen")
+__all__ = ("DRAIN_SECONDS", "DRAIN_TOKENS", "Listening", "drain", "listening")
 
 DRAIN_SECONDS = 2.0
 """how long an answer may run on"""
@@ -32,7 +32,7 @@ async def drain(
     them. Nothing that is said goes into the draft. Cancelled, it closes them at once.
 
     The events must be at rest: a generator whose next event somebody waited for and was cancelled is over, and has hung
-    up on its provider. `listen` takes care of that.
+    up on its provider. `listening` takes care of that.
 
     Args:
         draft: of the answer; `draft.cut` then has the usage, or an estimate.
@@ -50,62 +50,78 @@ async def drain(
     return draft.is_ended
 
 
-async def listen(
-    events: AsyncGenerator[ModelEvent, None],
-    draft: Draft,
-    hear: Callable[[ModelEvent], None],
-    stop: anyio.Event,
-    *,
-    seconds: float = DRAIN_SECONDS,
-    tokens: int = DRAIN_TOKENS,
-) -> bool:
-    """Take in a model's answer until its end, or until `stop` is set: then what follows is drained, see `drain`.
+class Listening:
+    """A model that is listened to by a task of its own: whoever waits for it may be cancelled, and it speaks on."""
+
+    def __init__(
+        self, events: AsyncGenerator[ModelEvent, None], draft: Draft, hear: Callable[[ModelEvent], None]
+    ) -> None:
+        """See `listening`."""
+        self._events, self._draft, self._hear = events, draft, hear
+        self._is_over = anyio.Event()
+        self._failure: Exception | None = None
+        self._limit: int | None = None
+        """tokens in all up to which it may run on unseen; None as long as it is wanted"""
+
+    async def wait(self) -> None:
+        """Wait until the model has come to its end. May be cancelled, and be called again.
+
+        Raises:
+            Exception: what the model raised, or `hear` did.
+        """
+        await self._is_over.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    async def drain(self, *, seconds: float = DRAIN_SECONDS, tokens: int = DRAIN_TOKENS) -> bool:
+        """See `drain`. What the model says from now on nobody hears, and what it raises nobody is told."""
+        self._limit = self._draft.spoken_tokens + tokens
+        with anyio.move_on_after(seconds):
+            await self._is_over.wait()
+        return self._draft.is_ended
+
+    async def run(self) -> None:
+        """Listen, for as long as the model speaks."""
+        try:
+            async with aclosing(self._events) as events:
+                async for event in events:
+                    if self._limit is None:
+                        self._draft.add(event)
+                        self._hear(event)
+                        continue
+                    self._draft.overhear(event)
+                    if self._draft.spoken_tokens > self._limit:
+                        break
+        except Exception as error:  # noqa: BLE001  # told to whoever waits
+            self._failure = error
+        finally:
+            self._is_over.set()
+
+
+@asynccontextmanager
+async def listening(
+    events: AsyncGenerator[ModelEvent, None], draft: Draft, hear: Callable[[ModelEvent], None]
+) -> AsyncGenerator[Listening, None]:
+    """Listen to a model for the length of the block, at whose end its events are closed.
+
+    So what waits for the answer can be cancelled by a command, and the answer be drained after that:
+
+        async with listening(model.stream(request), draft, show) as speech:
+            if await until_interrupted(run, speech.wait):
+                await speech.drain()
 
     Args:
-        hear: told of each event that comes before `stop`, after the draft. It must not wait.
-
-    Returns:
-        Whether it was stopped before the answer was whole.
-
-    Raises:
-        Exception: what the model or `hear` raises, as it is.
+        draft: takes every event in.
+        hear: told of each event that is wanted, after the draft. It must not wait.
     """
-    fault: Exception | None = None
-
-    async def pump() -> None:
-        nonlocal fault
-        try:
-            await _pump(events, draft, hear, stop, tokens)
-        except Exception as error:  # noqa: BLE001  # else it would come out in a group
-            fault = error
-        tasks.cancel_scope.cancel()
-
+    failure: Exception | None = None
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(pump)
-        await stop.wait()
-        tasks.cancel_scope.deadline = anyio.current_time() + seconds
-        await anyio.sleep_forever()
-    if fault is not None:
-        raise fault
-    return draft.whole is None and stop.is_set()
-
-
-async def _pump(
-    events: AsyncGenerator[ModelEvent, None],
-    draft: Draft,
-    hear: Callable[[ModelEvent], None],
-    stop: anyio.Event,
-    tokens: int,
-) -> None:
-    limit: int | None = None
-    async with aclosing(events):
-        async for event in events:
-            if not stop.is_set():
-                draft.add(event)
-                hear(event)
-                continue
-            if limit is None:
-                limit = draft.spoken_tokens + tokens
-            draft.overhear(event)
-            if draft.spoken_tokens > limit:
-                break
+        speech = Listening(events, draft, hear)
+        tasks.start_soon(speech.run)
+        try:
+            yield speech
+        except Exception as error:  # noqa: BLE001  # raised below: out of the group it would come in another
+            failure = error
+        tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
