@@ -39,6 +39,7 @@ __all__ = (
     "ToolWaiting",
     "TurnEnded",
     "TurnStarted",
+    "UsageSettled",
     "parse_event",
 )
 
@@ -114,6 +115,17 @@ class TurnEnded(AgentEvent):
     message: Position | None = None
     """the assistant's message"""
     tool_results: Positions = ()
+
+
+class UsageSettled(AgentEvent):
+    """What a model call really took, learnt after its message was recorded with an estimate; it takes the place of that
+    estimate, once."""
+
+    KIND = "agent.usage.settled"
+    turn_id: TurnId
+    message: Position
+    """the assistant's message"""
+    usage: Usage
 
 
 class MessageStarted(AgentEvent):
@@ -273,6 +285,7 @@ _EVENTS: dict[str, type[AgentEvent]] = {
         AgentEnded,
         TurnStarted,
         TurnEnded,
+        UsageSettled,
         MessageStarted,
         MessageEnded,
         ToolStarted,

@@ -3,7 +3,7 @@
 from decimal import Decimal
 from typing import Annotated, Self
 
-from pydantic import Field, JsonValue
+from pydantic import BeforeValidator, Field, JsonValue
 
 from bus.messages.base import Frozen
 
@@ -18,6 +18,10 @@ _BOUND = Decimal(10) ** 15
 fills a gigabyte where somebody prints it; a bound on the digits would say the same and take six times as long."""
 
 Amount = Annotated[Decimal, Field(ge=-_BOUND, le=_BOUND)]
+
+
+def _only_true(value: object) -> object:
+    return None if value is False else value
 
 
 class Rates(Frozen):
@@ -77,13 +81,16 @@ class Usage(Frozen):
     audio_tokens: int | None = None
     cost: Cost | None = None
     """None is unknown, which is not the same as 0"""
+    estimated: Annotated[bool | None, BeforeValidator(_only_true)] = None
+    """True: the call was cut before its provider told what it took, so some of it is a guess; None: as reported"""
     raw: JsonValue = None
-    """the provider's own object"""
+    """the provider's own object; beside an estimate as far as it was told"""
 
     def combine(self, other: Self) -> Self:
         """The sum of every field, the total too. A zero `Usage()` changes nothing; provider objects are not kept.
 
-        An unknown cost counts as nothing in the sum: the sum says what is known to have been paid.
+        An unknown cost counts as nothing in the sum: the sum says what is known to have been paid. With an estimate in
+        it the sum is an estimate.
         """
         return type(self)(
             input=self.input + other.input,
@@ -95,6 +102,7 @@ class Usage(Frozen):
             image_tokens=_add(self.image_tokens, other.image_tokens),
             audio_tokens=_add(self.audio_tokens, other.audio_tokens),
             cost=self.cost.combine(other.cost) if self.cost and other.cost else self.cost or other.cost,
+            estimated=self.estimated or other.estimated,
         )
 
     def cost_at(self, rates: Rates, *, source: str | None = None) -> Cost:

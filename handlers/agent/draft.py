@@ -5,8 +5,9 @@ from collections.abc import Iterable
 from bus.messages.content import Block, TextBlock, ThinkingBlock
 from bus.messages.message import AssistantMessage, StopReason, now_ms
 from bus.messages.usage import Usage
-from handlers.agent.model import Model
-from handlers.providers.answer import ModelEvent, Piece
+from handlers.agent.model import Model, ModelRequest, Pricing
+from handlers.agent.tally import Tally
+from handlers.providers.answer import Begun, ModelEvent, Piece
 
 __all__ = ("Draft", "cut_content")
 
@@ -14,29 +15,58 @@ __all__ = ("Draft", "cut_content")
 class Draft:
     """Collects what a model streams. `whole` is the answer, once there is one."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, request: ModelRequest | None = None) -> None:
+        """
+        Args:
+            request: what was asked; without it an answer that is cut has an estimate of its output alone.
+        """
         self._model = model
+        self._tally = Tally(request)
         self._texts: dict[int, tuple[Piece, list[str]]] = {}
-        self._usage: Usage | None = None
+        self._last: AssistantMessage | None = None
+        """the answer as its provider ended it, also where nobody wanted it any more"""
+        self._response_id: str | None = None
         self.whole: AssistantMessage | None = None
 
     @property
     def is_empty(self) -> bool:
         """Nothing was said and nothing is known to have been paid for."""
-        return self.whole is None and not self._texts and self._usage is None
+        return self._last is None and not self._tally.has_begun
+
+    @property
+    def is_ended(self) -> bool:
+        """The model has come to its end: nothing more will be told of what the call took."""
+        return self._last is not None
+
+    @property
+    def spoken_tokens(self) -> int:
+        """A guess at the tokens that the model has spoken, what was overheard too."""
+        return self._tally.spoken_tokens
 
     def add(self, event: ModelEvent) -> None:
         """Take the next event of the stream."""
+        self.overhear(event)
         match event:
             case Piece():
                 self._texts.setdefault(event.block, (event, []))[1].append(event.text)
-            case Usage():
-                self._usage = event
             case AssistantMessage():
                 self.whole = event
+            case _:
+                pass
+
+    def overhear(self, event: ModelEvent) -> None:
+        """Take from the next event what it tells of the call's usage, and nothing of what is said in it."""
+        self._tally.hear(event)
+        match event:
+            case Begun(response_id=response_id):
+                self._response_id = response_id
+            case AssistantMessage():
+                self._last = event
+            case _:
+                pass
 
     def cut(self, stop_reason: StopReason, reason: str) -> AssistantMessage:
-        """The text so far as a message that failed."""
+        """The text so far as a message that failed. What it took is an estimate, unless the provider has told it."""
         spoken = ((first.kind, "".join(parts)) for _, (first, parts) in sorted(self._texts.items()))
         return self._failed(stop_reason, reason, cut_content(spoken))
 
@@ -51,9 +81,16 @@ class Draft:
             error_message=reason,
             provider=self._model.provider,
             model=self._model.name,
-            usage=(self.whole and self.whole.usage) or self._usage,
+            usage=self._usage(),
+            response_id=self._last.response_id if self._last else self._response_id,
             timestamp=now_ms(),
         )
+
+    def _usage(self) -> Usage | None:
+        if self._last is not None:
+            return self._last.usage
+        usage = self._tally.estimate()
+        return self._model.price(usage) if usage is not None and isinstance(self._model, Pricing) else usage
 
 
 def cut_content(spoken: Iterable[tuple[str, str]]) -> tuple[Block, ...]:

@@ -32,11 +32,13 @@ class OfflineModel:
     """Understands arithmetic, questions for the time, and dice; else it says what it can do."""
 
     provider = "offline"
+    context_window: int | None = None
+    """none: it reads no further back than the last question"""
 
     def __init__(self, *, name: str = "offline-1", delay: float = 0.03) -> None:
         """
         Args:
-            delay: seconds between two words.
+            delay: seconds between two words; with 0 it answers without once letting go of the processor.
         """
         self.name, self._delay = name, delay
 
@@ -54,7 +56,7 @@ class OfflineModel:
                     async for piece in self._spoken("text", text, index):
                         yield piece
                 case ToolCallBlock(name=name, arguments=arguments):
-                    await anyio.sleep(self._delay)
+                    await self._pause()
                     yield Piece("toolCall", json.dumps(arguments, ensure_ascii=False), index, name)
                 case _:
                     pass
@@ -70,14 +72,22 @@ class OfflineModel:
             timestamp=now_ms(),
         )
 
+    def price(self, usage: Usage) -> Usage:
+        """See `Pricing.price`."""
+        return usage.model_copy(update={"cost": usage.cost_at(OFFLINE_RATES, source=PRICE_SOURCE)})
+
     async def _spoken(self, kind: str, text: str, index: int) -> AsyncGenerator[Piece, None]:
         for word in _WORD.findall(text):
-            await anyio.sleep(self._delay)
+            await self._pause()
             yield Piece("thinking" if kind == "thinking" else "text", word, index)
 
     def _usage(self, input_tokens: int, output: int, reasoning: int) -> Usage:
         usage = Usage(input=input_tokens, output=output, reasoning=reasoning, total_tokens=input_tokens + output)
-        return usage.model_copy(update={"cost": usage.cost_at(OFFLINE_RATES, source=PRICE_SOURCE)})
+        return self.price(usage)
+
+    async def _pause(self) -> None:
+        if self._delay > 0:  # a sleep of 0 is a turn of the event loop all the same, a word
+            await anyio.sleep(self._delay)
 
 
 def _answer(request: ModelRequest) -> tuple[Block, ...]:

@@ -9,13 +9,14 @@ from bus.bus import Bus
 from bus.envelope import Envelope, Unreadable
 from bus.errors import ArchiveDamaged, CursorTrimmed, MessageError, SessionErased
 from bus.messages.base import Frozen
-from bus.messages.events import AgentEnded, TurnStarted, parse_event
+from bus.messages.events import AgentEnded, TurnStarted, UsageSettled, parse_event
 from bus.messages.extension import ExtensionMessage
 from bus.messages.lanes import Lane
 from bus.messages.message import AssistantMessage, UserMessage
 from bus.messages.turn import TurnId
 from bus.messages.usage import Usage
 from bus.session import Session
+from handlers.projections.estimates import Pending, added, settled, take_early, with_early
 from handlers.projections.projection import Projected, Projection, project, project_kept
 
 __all__ = ("SESSIONS", "SessionLine", "session_lines")
@@ -33,6 +34,10 @@ class SessionLine(Frozen):
     turns: int = 0
     usage: Usage = Usage()
     """the sum over all model calls; its cost is None as long as no call's cost is known"""
+    pending: Pending | None = None
+    """what of the usage is estimated; None where nothing is"""
+    early: Mapping[str, Usage] = {}
+    """settlements of usage whose messages have not come"""
     title: str | None = None
     """the beginning of the first text a user said, on one line, at most 80 characters"""
     first_activity: float | None = None
@@ -76,26 +81,36 @@ def _evolve(line: SessionLine, envelope: Envelope) -> SessionLine:
         case UserMessage() as message if line.title is None:
             changed["title"] = _title(message.text_content())
         case AssistantMessage() as message:
-            if message.usage is not None:
-                changed["usage"] = line.usage.combine(message.usage)
+            usage, changed["early"] = take_early(line.early, envelope.position, message.usage)
+            if usage is not None:
+                changed["usage"], changed["pending"] = added(line.usage, line.pending, envelope.position, usage)
             changed |= {"turns": line.turns + 1} if message.turn_id is None else _turn(line, message.turn_id)
-        case ExtensionMessage(kind=TurnStarted.KIND | AgentEnded.KIND) as message:
-            changed |= _event(line, message)
+        case ExtensionMessage(kind=TurnStarted.KIND | AgentEnded.KIND | UsageSettled.KIND) as message:
+            changed |= _event(line, envelope.position, message)
         case _:
             pass
     return line.model_copy(update=changed)
 
 
-def _event(line: SessionLine, message: ExtensionMessage) -> dict[str, object]:
+def _event(line: SessionLine, position: int, message: ExtensionMessage) -> dict[str, object]:
     try:
         event = parse_event(message)
     except MessageError:
         return {}
     if isinstance(event, TurnStarted):
         return _turn(line, event.turn_id)
+    if isinstance(event, UsageSettled):
+        return _settle(line, position, event)
     if isinstance(event, AgentEnded):
         return {"open_loops": {loop: turns for loop, turns in line.open_loops.items() if loop != event.loop_id}}
     return {}
+
+
+def _settle(line: SessionLine, position: int, event: UsageSettled) -> dict[str, object]:
+    if line.pending is None or str(event.message) not in line.pending.estimates:
+        return {"early": with_early(line.early, position, event)}
+    usage, pending = settled(line.pending, event)
+    return {"usage": usage, "pending": pending}
 
 
 def _turn(line: SessionLine, turn_id: TurnId) -> dict[str, object]:
@@ -118,7 +133,7 @@ def _title(text: str) -> str | None:
 
 SESSIONS = Projection(
     name="sessions",
-    version=1,
+    version=2,
     state=TypeAdapter(SessionLine),
     initial=SessionLine(),
     evolve=_evolve,

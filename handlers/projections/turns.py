@@ -21,12 +21,14 @@ from bus.messages.events import (
     ToolStarted,
     TurnEnded,
     TurnStarted,
+    UsageSettled,
     parse_event,
 )
 from bus.messages.extension import ExtensionMessage
 from bus.messages.message import AssistantMessage, StopReason, ToolResultMessage, UserMessage
 from bus.messages.turn import TurnId
 from bus.messages.usage import Usage
+from handlers.projections.estimates import added, settled, take_early, with_early
 from handlers.projections.projection import Projection
 from handlers.projections.turns_state import (
     Loop,
@@ -53,6 +55,8 @@ def _evolve(state: TurnsState, envelope: Envelope) -> TurnsState:
                 event = parse_event(message)
             except MessageError:
                 return changed(state, problems=state.problems + 1)
+            if isinstance(event, UsageSettled):
+                return _settle(state, event, envelope.position)
             return state if event is None else _on_event(state, event, envelope.time)
         case UserMessage(turn_id=None):
             return changed(state, waiting=(*state.waiting, envelope.position))
@@ -198,6 +202,15 @@ def _end_turn(state: TurnsState, event: TurnEnded, time: float) -> TurnsState:
     )
 
 
+def _settle(state: TurnsState, event: UsageSettled, position: int) -> TurnsState:
+    index = find_turn(state, event.turn_id)
+    pending = None if index is None else at(state.turn_chunks, index).pending
+    if index is None or pending is None or str(event.message) not in pending.estimates:
+        return changed(state, early=with_early(state.early, position, event))
+    usage, pending = settled(pending, event)
+    return change_turn(state, index, usage=usage, pending=pending)
+
+
 def _on_tool(
     state: TurnsState, event: ToolStarted | ToolEnded, change: Callable[[ToolRun], ToolRun], time: float
 ) -> TurnsState:
@@ -221,9 +234,11 @@ def _on_answer(state: TurnsState, message: AssistantMessage, envelope: Envelope)
         turn = at(state.turn_chunks, index)
     known = {run.id for run in turn.tools}
     called = (ToolRun(id=call.id, name=call.name) for call in message.tool_calls() if call.id not in known)
-    usage = message.usage
+    usage, early = take_early(state.early, envelope.position, message.usage)
+    total, pending = turn.usage, turn.pending
     if usage is not None:
-        usage = (turn.usage or Usage()).combine(usage)  # which leaves the provider's own object out
+        total, pending = added(total or Usage(), pending, envelope.position, usage)
+    state = changed(state, early=early)
     state = change_turn(
         state,
         index,
@@ -231,7 +246,8 @@ def _on_answer(state: TurnsState, message: AssistantMessage, envelope: Envelope)
         provider=message.provider,
         model=message.model,
         tools=(*turn.tools, *called),
-        usage=usage or turn.usage,
+        usage=total,
+        pending=pending,
         stop_reason=message.stop_reason,
     )
     if turn.has_events:
@@ -287,7 +303,7 @@ def _united(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
 
 TURNS = Projection(
     name="turns",
-    version=2,
+    version=3,
     state=TypeAdapter(TurnsState),
     initial=TurnsState(),
     evolve=_evolve,

@@ -7,6 +7,7 @@ from bus.messages.base import Frozen
 from bus.messages.message import StopReason
 from bus.messages.turn import TurnId
 from bus.messages.usage import Cost, Usage
+from handlers.projections.estimates import Pending
 from handlers.projections.vector import Vector, at, items, pushed, replaced, size
 
 __all__ = (
@@ -63,6 +64,8 @@ class Turn(Frozen):
     tools: tuple[ToolRun, ...] = ()
     usage: Usage | None = None
     """None: no call has reported any"""
+    pending: Pending | None = None
+    """what of the usage is estimated; None where nothing is"""
     started: float
     ended: float | None = None
 
@@ -126,6 +129,8 @@ class TurnsState(Frozen):
     """positions of user messages that no turn has taken up"""
     parallel: tuple[str, ...] = ()
     """loops that were last announced to run side by side"""
+    early: Mapping[str, Usage] = {}
+    """settlements of usage whose messages have not come"""
     problems: int = 0
     """agent events and other entries that could not be read"""
 

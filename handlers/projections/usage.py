@@ -1,7 +1,8 @@
 """What a session's model calls took: tokens and money, in total and for each model.
 
-Each assistant message of the LLM lane is one call, failed, aborted and imported ones too. The sums that agent events
-repeat are compared with the fold and never added to it.
+Each assistant message of the LLM lane is one call, failed, aborted and imported ones too. Where its usage is an
+estimate, what is settled later takes its place, once. The sums that agent events repeat are compared with the fold and
+never added to it; they repeat what the messages said, so what is settled later makes none of them wrong.
 """
 
 from collections.abc import Mapping
@@ -13,16 +14,18 @@ from pydantic import TypeAdapter
 from bus.envelope import Envelope, Unreadable
 from bus.errors import MessageError
 from bus.messages.base import Frozen
-from bus.messages.events import AgentEnded, AgentEvent, TurnEnded, parse_event
+from bus.messages.events import AgentEnded, AgentEvent, TurnEnded, UsageSettled, parse_event
 from bus.messages.extension import ExtensionMessage
 from bus.messages.message import AssistantMessage
 from bus.messages.usage import Usage
+from handlers.projections.estimates import Pending, added, settled, take_early, with_early
 from handlers.projections.projection import Projection
 
 __all__ = ("USAGE", "Mismatch", "ModelTotals", "Totals", "UsageState", "UsageSummary", "summary")
 
 _MISMATCHES_KEPT = 100
 _OPEN_KEPT = 256
+_KINDS = frozenset({TurnEnded.KIND, AgentEnded.KIND, UsageSettled.KIND})
 _MICRO_DOLLAR = Decimal("0.000001")
 
 
@@ -33,14 +36,35 @@ class Totals(Frozen):
     """its cost is None as long as no call's cost is known"""
     calls: int = 0
     calls_of_unknown_cost: int = 0
+    pending: Pending | None = None
+    """what of the usage is estimated; None where nothing is"""
 
-    def count(self, usage: Usage | None) -> "Totals":
-        """The sum with one more call; None is a call that reported nothing."""
+    def count(self, position: int, usage: Usage | None) -> "Totals":
+        """The sum with one more call; None is a call that reported nothing.
+
+        Args:
+            position: of its message.
+        """
+        total, pending = (self.usage, self.pending) if usage is None else added(*self._sum, position, usage)
         return Totals(
-            usage=self.usage if usage is None else self.usage.combine(usage),
+            usage=total,
             calls=self.calls + 1,
             calls_of_unknown_cost=self.calls_of_unknown_cost + (usage is None or usage.cost is None),
+            pending=pending,
         )
+
+    def settle(self, event: UsageSettled) -> "Totals":
+        """The sum with what a call really took in place of its estimate; the same where none of it is one."""
+        estimate = self.pending and self.pending.estimates.get(str(event.message))
+        if self.pending is None or estimate is None:
+            return self
+        total, pending = settled(self.pending, event)
+        unknown = self.calls_of_unknown_cost + (event.usage.cost is None) - (estimate.cost is None)
+        return Totals(usage=total, calls=self.calls, calls_of_unknown_cost=unknown, pending=pending)
+
+    @property
+    def _sum(self) -> tuple[Usage, Pending | None]:
+        return self.usage, self.pending
 
 
 class ModelTotals(Frozen):
@@ -75,6 +99,8 @@ class UsageState(Frozen):
     """what is summed up for turns that have not ended, by turn id"""
     open_loops: Mapping[str, Usage] = {}
     """the same for loops, by loop id"""
+    early: Mapping[str, Usage] = {}
+    """settlements whose messages have not come"""
     has_forgotten: bool = False
     """more than 256 were open at once, or some were when the session was forked, so the sum of one that ends late may
     be gone or lack its beginning, and is not compared"""
@@ -110,12 +136,14 @@ def summary(usage: Usage) -> UsageSummary:
 def _evolve(state: UsageState, envelope: Envelope) -> UsageState:
     match envelope.message:
         case AssistantMessage() as message:
-            return _count(state, message)
-        case ExtensionMessage() as message if message.kind in {TurnEnded.KIND, AgentEnded.KIND}:
+            return _count(state, envelope.position, message)
+        case ExtensionMessage() as message if message.kind in _KINDS:
             try:
                 event = parse_event(message)
             except MessageError:
                 return state.model_copy(update={"problems": state.problems + 1})
+            if isinstance(event, UsageSettled):
+                return _settle(state, envelope.position, event)
             return _compare(state, envelope.position, event)
         case Unreadable():
             return state.model_copy(update={"problems": state.problems + 1})
@@ -123,10 +151,19 @@ def _evolve(state: UsageState, envelope: Envelope) -> UsageState:
             return state
 
 
-def _count(state: UsageState, message: AssistantMessage) -> UsageState:
+def _settle(state: UsageState, position: int, event: UsageSettled) -> UsageState:
+    """Only totals change: the sums of open turns and loops are compared with what was said of the messages."""
+    models = tuple(row.model_copy(update={"totals": row.totals.settle(event)}) for row in state.models)
+    early = with_early(state.early, position, event)
+    return state.model_copy(update={"total": state.total.settle(event), "models": models, "early": early})
+
+
+def _count(state: UsageState, position: int, message: AssistantMessage) -> UsageState:
+    usage, early = take_early(state.early, position, message.usage)
     changed: dict[str, object] = {
-        "total": state.total.count(message.usage),
-        "models": _count_model(state.models, message),
+        "total": state.total.count(position, usage),
+        "models": _count_model(state.models, position, message, usage),
+        "early": early,
     }
     if message.turn_id is not None and message.usage is not None:
         loop = message.turn_id.loop_id
@@ -139,12 +176,14 @@ def _count(state: UsageState, message: AssistantMessage) -> UsageState:
     return state.model_copy(update=changed)
 
 
-def _count_model(rows: tuple[ModelTotals, ...], message: AssistantMessage) -> tuple[ModelTotals, ...]:
+def _count_model(
+    rows: tuple[ModelTotals, ...], position: int, message: AssistantMessage, usage: Usage | None
+) -> tuple[ModelTotals, ...]:
     for index, row in enumerate(rows):
         if (row.provider, row.model) == (message.provider, message.model):
-            counted = row.model_copy(update={"totals": row.totals.count(message.usage)})
+            counted = row.model_copy(update={"totals": row.totals.count(position, usage)})
             return (*rows[:index], counted, *rows[index + 1 :])
-    totals = Totals().count(message.usage)
+    totals = Totals().count(position, usage)
     return (*rows, ModelTotals(provider=message.provider, model=message.model, totals=totals))
 
 
@@ -193,7 +232,7 @@ def _agree(said: Usage, folded: Usage) -> bool:
 
 USAGE = Projection(
     name="usage",
-    version=2,
+    version=3,
     state=TypeAdapter(UsageState),
     initial=UsageState(),
     evolve=_evolve,

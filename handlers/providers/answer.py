@@ -17,6 +17,7 @@ from handlers.providers.request import Json
 
 __all__ = (
     "Answer",
+    "Begun",
     "ModelEvent",
     "Piece",
     "answered",
@@ -44,8 +45,17 @@ class Piece:
     """of a tool call, on its first piece"""
 
 
-ModelEvent = Piece | Usage | AssistantMessage
-"""A piece; the usage so far, each replacing the one before; at the very end the whole message."""
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The provider has taken the request and begins to answer: from here on the call costs something."""
+
+    response_id: str | None = None
+    """its id for the answer, by which it may be asked later what it took"""
+
+
+ModelEvent = Begun | Piece | Usage | AssistantMessage
+"""That it begins, once, where a model tells it; a piece; the usage so far, each replacing the one before; at the very
+end the whole message."""
 
 
 class Answer(Protocol):
@@ -54,6 +64,21 @@ class Answer(Protocol):
     @property
     def is_complete(self) -> bool:
         """The provider has said its last word."""
+        ...
+
+    @property
+    def is_counted(self) -> bool:
+        """The provider has told what all of the answer took, not only what it took so far."""
+        ...
+
+    @property
+    def response_id(self) -> str | None:
+        """The provider's id for the answer, as soon as it has told it."""
+        ...
+
+    @property
+    def error_code(self) -> str | None:
+        """The provider's word for a failure that it told of in the stream; None where it told of none."""
         ...
 
     def take(self, event: Json) -> list[ModelEvent]:

@@ -12,7 +12,7 @@ from bus.errors import SetupError
 from bus.messages.message import AssistantMessage
 from bus.messages.usage import Cost, Usage
 
-__all__ = ("PricesMissing", "list_price", "with_list_price")
+__all__ = ("PricesMissing", "are_prices_there", "list_price", "listed_window", "with_list_price")
 
 _PROVIDERS = {"gemini": "google"}
 
@@ -22,6 +22,32 @@ class PricesMissing(SetupError):
 
     def __init__(self) -> None:
         super().__init__("the price lists are not installed: pip install 'lanebus[cost]'")
+
+
+def are_prices_there() -> bool:
+    """Whether the price lists are installed. It imports them, which takes a while the first time."""
+    try:
+        import genai_prices  # noqa: PLC0415  # an extra, and slow to import
+    except ModuleNotFoundError:
+        return False
+    return bool(genai_prices)
+
+
+def listed_window(*, provider: str, model: str) -> int | None:
+    """How many tokens fit into the model's context window, by the list; None where the list does not know it.
+
+    Raises:
+        PricesMissing: the extra `cost` is not installed.
+    """
+    try:
+        import genai_prices  # noqa: PLC0415
+    except ModuleNotFoundError:
+        raise PricesMissing from None
+    try:
+        found = genai_prices.calc_price(genai_prices.Usage(), model, provider_id=_PROVIDERS.get(provider, provider))
+    except LookupError:
+        return None
+    return found.model.context_window
 
 
 def list_price(usage: Usage, *, provider: str, model: str, timestamp: int | None = None) -> Cost | None:

@@ -10,7 +10,7 @@ from handlers.context.fold import Context
 from handlers.providers.errors import NoModel
 from handlers.providers.tools import ToolChoice, ToolSpec
 
-__all__ = ("ERROR_PREFIX", "ForeignThinking", "RequestOptions", "Target")
+__all__ = ("ERROR_PREFIX", "ForeignThinking", "FormOptions", "RequestOptions", "Target")
 
 ForeignThinking = Literal["drop", "text"]
 
@@ -18,15 +18,9 @@ ERROR_PREFIX = "[TOOL ERROR] "
 """before a failed tool's result, where the wire has no field that says so"""
 
 
-class RequestOptions(TypedDict, total=False):
-    """What may be asked of a request, by keyword. What is not given has the default named here."""
+class FormOptions(TypedDict, total=False):
+    """What holds for all requests to a model, by keyword. What is not given has the default named here."""
 
-    model: str | None
-    """whom to ask; the context's own model"""
-    max_tokens: int | None
-    """most tokens of the answer; what the API takes by itself, and 4096 where it wants to be told"""
-    tools: Sequence[ToolSpec]
-    """none"""
     tool_choice: ToolChoice | None
     """not said: the model chooses"""
     strict: bool
@@ -35,16 +29,27 @@ class RequestOptions(TypedDict, total=False):
     """what becomes of thinking that another model wrote, or that has no signature; "drop\""""
     error_prefix: str
     """`ERROR_PREFIX`"""
-    media: Mapping[str, MediaRef]
-    """stored media that was looked up before, by `resolve_media`: address → the same inline or at a URL; none"""
-    stream: bool
-    """ask for server-sent events; False"""
     cache: bool
     """mark what the provider is to keep for the next request, where its API wants to be told; False"""
     merge_developer: bool
     """tell a developer's instructions as the system's, also where the wire has a role for them; False"""
     store: bool | None
     """whether OpenAI may keep the exchange; not said"""
+
+
+class RequestOptions(FormOptions, total=False):
+    """What may be asked of a single request, too."""
+
+    model: str | None
+    """whom to ask; the context's own model"""
+    max_tokens: int | None
+    """most tokens of the answer; what the API takes by itself, and 4096 where it wants to be told"""
+    tools: Sequence[ToolSpec]
+    """none"""
+    media: Mapping[str, MediaRef]
+    """stored media that was looked up before, by `resolve_media`: address → the same inline or at a URL; none"""
+    stream: bool
+    """ask for server-sent events; False"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

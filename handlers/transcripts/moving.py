@@ -15,6 +15,7 @@ from bus.messages.events import (
     ToolEnded,
     TurnEnded,
     TurnStarted,
+    UsageSettled,
 )
 from bus.messages.extension import ExtensionMessage
 from bus.messages.message import AssistantMessage
@@ -29,6 +30,7 @@ __all__ = ("POSITIONS", "moved")
 POSITIONS: Mapping[str, tuple[str, ...]] = {
     TurnStarted.KIND: ("prompts",),
     TurnEnded.KIND: ("message", "toolResults"),
+    UsageSettled.KIND: ("message",),
     MessageEnded.KIND: ("position",),
     ToolEnded.KIND: ("position",),
     CompactionEnded.KIND: ("position",),

@@ -62,6 +62,7 @@ from bus.messages.events import (
     ToolUpdated,
     TurnEnded,
     TurnStarted,
+    UsageSettled,
 )
 from bus.messages.node import NodeTag
 
@@ -69,6 +70,7 @@ __all__ = ("DELTAS", "SAID", "STEERED")
 
 _LOOP = "golden.main.1"
 _TURN, _NEXT = TurnId(loop_id=_LOOP, turn_index=0), TurnId(loop_id=_LOOP, turn_index=1)
+_CUT = TurnId(loop_id="golden.main.2", turn_index=0)
 _DOT = MediaRef(
     kind="data",
     data="iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==",
@@ -214,6 +216,15 @@ STEERED: Sequence[Publishable] = (
     UserMessage(content=(TextBlock(text="Last question."),)),
     Compaction(summary="The weather was looked up.", first_kept=40, tokens_before=900),
     AssistantMessage(content=(TextBlock(text="Last answer."),), provider="google", model="golden-4"),
+    AssistantMessage(
+        content=(TextBlock(text="Cut sh"),),
+        turn_id=_CUT,
+        stop_reason="aborted",
+        provider="openai",
+        model="golden-2",
+        usage=_SECOND.model_copy(update={"output": 1, "estimated": True}),
+    ),
+    *_told(UsageSettled(turn_id=_CUT, message=43, usage=_SECOND)),
     ExtensionMessage.of("session.closed", {"reason": "done"}),
 )
 """What steers the context: branches, summaries, things left out."""

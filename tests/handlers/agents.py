@@ -82,6 +82,7 @@ class ScriptedModel:
 
     provider = "scripted"
     name = "scripted-1"
+    context_window: int | None = None
 
     def __init__(self, *answers: Sequence[Step]) -> None:
         self._answers = list(answers)

@@ -170,7 +170,7 @@ async def test_an_error_in_mid_stream_keeps_what_was_said_and_paid() -> None:
     assert message.content == (TextBlock(text="Hello"),)
     assert "Overloaded" in (message.error_message or "")
     assert message.usage is not None
-    assert (message.usage.input, message.usage.output) == (25, 1)
+    assert (message.usage.input, message.usage.output, message.usage.estimated) == (25, 2, True)
 
 
 async def test_a_stream_that_breaks_off_keeps_what_was_said_without_half_a_call() -> None:

@@ -273,7 +273,7 @@ async def test_a_model_that_fails_leaves_what_it_said_and_the_next_question_is_a
         told = (await messages(session))[-1]
         assert isinstance(told, AssistantMessage)
         assert told.error_message == "ValueError: cut off"
-        assert told.usage == Usage(input=7)
+        assert told.usage == Usage(input=7, output=2, total_tokens=9, estimated=True)
         await loop(await take_run(session))
         assert len(await messages(session)) == 2, "a failed answer is not tried again by itself"
         await ask(session, "and now?")
@@ -406,7 +406,7 @@ async def test_a_cancelled_loop_records_what_was_said_and_whoever_runs_it_next_a
         assert (await said(session))[-3:] == ["assistant aborted: As I was ", "agent.message.ended", "agent.turn.ended"]
         cut = (await messages(session))[-1]
         assert isinstance(cut, AssistantMessage)
-        assert cut.usage == Usage(input=3)
+        assert cut.usage == Usage(input=3, output=3, total_tokens=6, estimated=True)
         await loop(await take_run(session))
         assert (await said(session))[-6:] == [
             "agent.turn.started",
@@ -419,7 +419,7 @@ async def test_a_cancelled_loop_records_what_was_said_and_whoever_runs_it_next_a
         started = [event for event in await events(session) if isinstance(event, TurnStarted)]
         assert [(str(turn.turn_id), turn.prompts) for turn in started] == [("s1.main.1#0", (1,)), ("s1.main.1#1", (1,))]
         (end,) = [event for event in await events(session) if isinstance(event, AgentEnded)]
-        assert end.usage == Usage(input=13, output=2, total_tokens=12)
+        assert end.usage == Usage(input=13, output=5, total_tokens=18, estimated=True)
 
 
 async def test_a_turn_cut_before_its_first_word_is_begun_again_as_it_is() -> None:

@@ -87,6 +87,7 @@ class Talkative:
 
     provider = "scripted"
     name = "talkative-1"
+    context_window: int | None = None
 
     def __init__(self, words: int) -> None:
         self._words = [f"{number} " for number in range(words)]

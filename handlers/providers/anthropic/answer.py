@@ -80,17 +80,19 @@ class AnthropicAnswer:
         self._fragments: dict[int, list[str]] = {}
         self._open: set[int] = set()
         self._usage: Json = {}
-        self._id: str | None = None
+        self.response_id: str | None = None
         self._model: str | None = None
         self._stop: str | None = None
-        self.is_complete = False
+        self.is_complete = self.is_counted = False
+        self.error_code: str | None = None
+        """never: its SDK raises what the stream tells of a failure"""
 
     def take(self, event: Json) -> list[ModelEvent]:
         """See `Answer.take`."""
         require_json(event)
         match event:
             case {"type": "message_start", "message": dict(message)} if isinstance(message.get("usage"), dict):
-                self._id, self._model = text_of(message, "id") or None, text_of(message, "model") or None
+                self.response_id, self._model = text_of(message, "id") or None, text_of(message, "model") or None
                 return self._counted(message)
             case {"type": "content_block_start", "index": int(index), "content_block": dict(block)} if _is_typed(block):
                 return self._start(index, block)
@@ -102,6 +104,7 @@ class AnthropicAnswer:
                 self._open.discard(index)
             case {"type": "message_delta", "delta": dict(delta)}:
                 self._stop = text_of(delta, "stop_reason") or self._stop
+                self.is_counted = isinstance(event.get("usage"), dict)
                 return self._counted(event)
             case {"type": "message_stop"}:
                 self.is_complete = True
@@ -126,7 +129,7 @@ class AnthropicAnswer:
             raw_stop_reason=self._stop,
             error=fault,
             usage=self._normalised() if self._usage else None,
-            response_id=self._id,
+            response_id=self.response_id,
         )
 
     def _start(self, index: int, block: Json) -> list[ModelEvent]:

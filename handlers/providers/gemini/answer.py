@@ -69,11 +69,16 @@ class GeminiAnswer:
         self._blocks: list[Block] = []
         self._refs: list[AnnotationRef] = []
         self._usage: Json = {}
-        self._id: str | None = None
+        self.response_id: str | None = None
         self._model: str | None = None
         self._stop: str | None = None
         self._reason: str | None = None
-        self.is_complete = False
+        self.is_complete = self.is_counted = False
+
+    @property
+    def error_code(self) -> str | None:
+        """See `Answer.error_code`."""
+        return self._stop if self._stop_reason() == "error" else None
 
     def take(self, event: Json) -> list[ModelEvent]:
         """See `Answer.take`. Usage counts from the beginning each time: it replaces what was told before."""
@@ -82,7 +87,7 @@ class GeminiAnswer:
             raise DecodeError("error", text_at(error, "message", "error.") or "the API failed")
         if all(field_at(event, name) is None for name in _KNOWN):
             raise DecodeError("", "no response of generateContent")
-        self._id = text_at(event, "responseId") or self._id
+        self.response_id = text_at(event, "responseId") or self.response_id
         self._model = text_at(event, "modelVersion") or self._model
         told: list[ModelEvent] = []
         for index, candidate in enumerate(list_at(event, "candidates") or []):
@@ -92,6 +97,7 @@ class GeminiAnswer:
         if (usage := object_at(event, "usageMetadata")) is not None:
             known = {**self._usage, **{name: value for name, value in usage.items() if value is not None}}
             told.append(self._used(known))
+            self.is_counted = self.is_complete
             self._usage = known  # only what could be read: the message has to be told whatever one event says
         return told
 
@@ -107,7 +113,7 @@ class GeminiAnswer:
             raw_stop_reason=self._stop,
             error=fault or self._reason or (self._stop if stop == "error" else None),
             usage=self._used(self._usage) if self._usage else None,
-            response_id=self._id,
+            response_id=self.response_id,
         )
 
     def _candidate(self, candidate: JsonValue, path: str) -> list[ModelEvent]:

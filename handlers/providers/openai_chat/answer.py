@@ -89,11 +89,17 @@ class OpenAIChatAnswer:
         self._parts: dict[str | int, _Part] = {}
         """by the name of the text or the number of the call, in the order of their beginnings"""
         self._usage: Usage | None = None
-        self._id: str | None = None
+        self.response_id: str | None = None
         self._model: str | None = None
         self._stop: str | None = None
         self._error: str | None = None
+        self.error_code: str | None = None
         self.is_complete = False
+
+    @property
+    def is_counted(self) -> bool:
+        """See `Answer.is_counted`. Some servers of this API tell their counts with each chunk."""
+        return self._usage is not None and self._stop is not None
 
     def take(self, event: Json, *, said: Literal["delta", "message"] = "delta") -> list[ModelEvent]:
         """See `Answer.take`.
@@ -104,12 +110,16 @@ class OpenAIChatAnswer:
         require_json(event)
         if isinstance(error := event.get("error"), dict):
             self._error, self.is_complete = text_of(error, "message") or "the provider failed", True
+            self.error_code = text_of(error, "code") or text_of(error, "type") or None
             return []
         if "choices" not in event and event.get("object") not in (None, _CHUNK):
             return []
         if not isinstance(choices := event.get("choices"), list):
             raise DecodeError("choices", "a chunk of Chat Completions has a list of choices")
-        self._id, self._model = self._id or text_of(event, "id") or None, self._model or text_of(event, "model") or None
+        self.response_id, self._model = (
+            self.response_id or text_of(event, "id") or None,
+            self._model or text_of(event, "model") or None,
+        )
         told: list[ModelEvent] = []
         for at, value in enumerate(choices):
             choice = object_at(value, f"choices.{at}")
@@ -133,7 +143,7 @@ class OpenAIChatAnswer:
             raw_stop_reason=raw,
             error=fault,
             usage=self._usage,
-            response_id=self._id,
+            response_id=self.response_id,
         )
 
     def _choose(self, choice: Json, place: str, said: str) -> list[ModelEvent]:

@@ -63,13 +63,19 @@ class OpenAIResponsesAnswer:
         self._numbers: dict[tuple[int, int], int] = {}
         """number of an item and of a part of it → which block of the message it is"""
         self._usage: Usage | None = None
-        self._id: str | None = None
+        self.response_id: str | None = None
         self._model: str | None = None
         self._status: str | None = None
         self._reason: str | None = None
         self._error: str | None = None
+        self.error_code: str | None = None
         self._is_refusal = False
         self.is_complete = False
+
+    @property
+    def is_counted(self) -> bool:
+        """See `Answer.is_counted`."""
+        return self._usage is not None
 
     def take(self, event: Json) -> list[ModelEvent]:
         """See `Answer.take`."""
@@ -82,6 +88,7 @@ class OpenAIResponsesAnswer:
                 return self.end(object_at(event.get("response"), "response"), "response")
             case "error":
                 self._error, self.is_complete = text_at(event, "message", "") or _FAILED, True
+                self.error_code = text_of(event, "code") or None
             case "response.output_item.added":
                 index, item = index_at(event, "output_index", ""), object_at(event.get("item"), "item")
                 self._growing[index] = GrowingItem(index, item, self._names, self._numbers)
@@ -113,7 +120,8 @@ class OpenAIResponsesAnswer:
         details, error = response.get("incomplete_details"), response.get("error")
         self._reason = text_of(details, "reason") or None if isinstance(details, dict) else None
         if self._status == "failed":
-            self._error = (text_of(error, "message") if isinstance(error, dict) else "") or _FAILED
+            told = error if isinstance(error, dict) else {}
+            self._error, self.error_code = text_of(told, "message") or _FAILED, text_of(told, "code") or None
         for index, item in enumerate(list_at(response, "output", path)):
             place = f"{path}.output.{index}" if path else f"output.{index}"
             self._take_whole(index, object_at(item, place), place)
@@ -135,11 +143,14 @@ class OpenAIResponsesAnswer:
             raw_stop_reason=raw,
             error=fault,
             usage=self._usage,
-            response_id=self._id,
+            response_id=self.response_id,
         )
 
     def _named(self, response: Json) -> None:
-        self._id, self._model = text_of(response, "id") or self._id, text_of(response, "model") or self._model
+        self.response_id, self._model = (
+            text_of(response, "id") or self.response_id,
+            text_of(response, "model") or self._model,
+        )
 
     def _take_whole(self, index: int, item: Json, path: str) -> None:
         blocks = output_blocks(item, path, self._names)

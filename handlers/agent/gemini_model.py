@@ -1,0 +1,61 @@
+"""Models of Google's Gemini API, through its own SDK: the extra `gemini`.
+
+The SDK tries nothing again unless its client is told to, and neither it nor the API takes a key for a call.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Unpack, cast
+
+from handlers.agent.errors import MissingExtra
+from handlers.agent.provider_model import ModelOptions, ProviderModel
+from handlers.providers.request import Json
+
+if TYPE_CHECKING:
+    from google.genai import Client
+    from google.genai.types import GenerateContentResponse
+
+__all__ = ("GeminiModel",)
+
+_ADDED = {"sdk_http_response", "automatic_function_calling_history", "parsed"}
+"""what the SDK adds to a response"""
+
+
+class GeminiModel(ProviderModel):
+    """A model of Gemini's. Nothing connects before the first request."""
+
+    API, provider = "gemini", "google"
+
+    def __init__(self, name: str, *, client: "Client | None" = None, **options: Unpack[ModelOptions]) -> None:
+        """
+        Args:
+            name: such as "gemini-2.5-pro".
+            client: with the key, address, time-outs and retries that you want; None makes one, which reads
+                GEMINI_API_KEY from the environment.
+            options: see `ModelOptions`.
+
+        Raises:
+            MissingExtra: the SDK is not installed.
+        """
+        try:
+            from google.genai import Client  # noqa: PLC0415  # an extra, and slow to import
+        except ModuleNotFoundError:
+            raise MissingExtra("google-genai", "gemini") from None
+        self._client = client or Client()
+        super().__init__(name, options)
+
+    async def _send(self, body: Json, key: str | None) -> AsyncGenerator[Json, None]:
+        from google.genai import types  # noqa: PLC0415  # an extra, and slow to import
+
+        del key
+        config = types.GenerateContentConfig(
+            # The body as it is takes the place of the contents below. As parameters of the SDK it would be coerced.
+            http_options=types.HttpOptions(extra_body={**body}),
+            # By itself the SDK would call tools, and ask again where an answer is long: neither would be in the log.
+            automatic_function_calling=types.AutomaticFunctionCallingConfig(disable=True),
+            automatic_continuation=False,
+        )
+        chunks = await self._client.aio.models.generate_content_stream(model=self.name, contents="…", config=config)
+        async with aclosing(cast("AsyncGenerator[GenerateContentResponse, None]", chunks)) as responses:
+            async for response in responses:
+                yield cast("Json", response.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=_ADDED))

@@ -1,0 +1,29 @@
+"""That a usage is an estimate: the native form keeps it, and no codec loses it in silence."""
+
+import pytest
+
+from bus.codec import encode
+from bus.messages.message import AssistantMessage
+from bus.messages.reading import read_message
+from bus.messages.usage import Usage
+from handlers.codecs.registry import CODECS
+
+__all__ = ()
+
+GUESSED = AssistantMessage(usage=Usage(input=1, output=2, total_tokens=3, estimated=True))
+
+
+def test_the_native_form_keeps_it() -> None:
+    assert read_message(encode(GUESSED).decode()) == GUESSED
+
+
+@pytest.mark.parametrize("name", list(CODECS))
+def test_a_codec_that_has_no_word_for_it_says_so(name: str) -> None:
+    losses = CODECS[name].write([GUESSED], True).losses
+    assert [loss for loss in losses if "estimated" in loss] == ["0.usage.estimated"]
+
+
+@pytest.mark.parametrize("name", list(CODECS))
+def test_what_was_reported_loses_nothing_of_the_kind(name: str) -> None:
+    losses = CODECS[name].write([GUESSED.model_copy(update={"usage": Usage(input=1)})], True).losses
+    assert [loss for loss in losses if "estimated" in loss] == []
