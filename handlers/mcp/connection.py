@@ -1,0 +1,255 @@
+"""A connection to an MCP server that is made anew where it was lost. Imports the SDK, an extra and slow to import.
+
+It is held by a task of its own: its scopes must be left by who entered them, and those who call on it come and go.
+"""
+
+import logging
+import random
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
+from mcp import Client, ClientSession, MCPError, types
+from mcp.client.subscriptions import SubscriptionLost
+from pydantic import ValidationError
+
+from handlers.mcp.errors import McpUnavailable
+
+if TYPE_CHECKING:
+    from mcp.client.session import MessageHandlerFnT
+
+__all__ = ("Connection", "list_tools", "reason_of")
+
+ATTEMPTS = 3
+"""to connect, before a call is told that there is no server"""
+
+PAUSE_SECONDS = 0.25
+"""before the second attempt; four times as long before each further one"""
+
+QUIET_SECONDS = 5.0
+"""After all attempts failed, calls are told so without trying again for so long."""
+
+LISTEN_PAUSE_SECONDS = 5.0
+"""before a lost stream of changes is asked for again; twice as long each time, up to twelve times that"""
+
+CLOSE_SECONDS = 5.0
+"""how long a server may take to be told goodbye"""
+
+PAGES = 1_000
+"""of a list of tools; a server that has more never comes to an end"""
+
+_log = logging.getLogger(__name__)
+
+
+class _Held(NamedTuple):
+    client: Client
+    let_go: anyio.Event
+    gone: anyio.Event
+
+
+class Connection:
+    """The way to one server. Calls on it may be made side by side."""
+
+    def __init__(
+        self,
+        make: Callable[[], Client],
+        tasks: TaskGroup,
+        take: Callable[[Sequence[types.Tool]], None],
+        *,
+        label: str,
+        seconds: float,
+    ) -> None:
+        """
+        Args:
+            make: gives a client that is not connected yet.
+            tasks: where connections live; before its end `close` must have been awaited.
+            take: told the server's tools whenever they were listed.
+            seconds: that an attempt to connect may take, and a list.
+        """
+        self._make, self._tasks, self._take = make, tasks, take
+        self._label, self._seconds = label, seconds
+        self._held: _Held | None = None
+        self._lock = anyio.Lock()
+        self._is_doubted = False
+        self._calls = 0
+        self._quiet: tuple[float, str] = (0.0, "")
+        """until when nothing is tried, and why"""
+        self._changed = anyio.Event()
+
+    @property
+    def client(self) -> Client | None:
+        """The present one, if there is one."""
+        return self._held.client if self._held else None
+
+    def doubt(self) -> None:
+        """Have the next call see first whether the server still answers."""
+        self._is_doubted = True
+
+    @contextmanager
+    def calling(self) -> Generator[None, None, None]:
+        """For the length of a call: as long as there are some, a server that is silent may be at work on them."""
+        self._calls += 1
+        try:
+            yield
+        finally:
+            self._calls -= 1
+
+    async def get(self) -> Client:
+        """A connected client, the present one or a new one.
+
+        Raises:
+            McpUnavailable: there is none to be had.
+        """
+        async with self._lock:
+            if self._held is not None and self._is_doubted and not await self._still_answers(self._held.client):
+                _log.info("the MCP server %s does not answer: it is connected to anew", self._label)
+                await self._drop()
+            held = self._held or await self._connect()
+            return held.client
+
+    async def close(self) -> None:
+        """Let go of the server. One that was started for this is ended."""
+        with anyio.move_on_after(CLOSE_SECONDS, shield=True):
+            await self._drop()
+
+    async def _still_answers(self, client: Client) -> bool:
+        """Whether a connection on which a call failed is good. Every version of the protocol knows this question."""
+        try:
+            with anyio.fail_after(self._seconds):
+                listed = await list_tools(client.session)
+        except TimeoutError:
+            return self._calls > 0
+        except Exception:  # noqa: BLE001  # of the SDK and its HTTP client
+            return False
+        self._is_doubted = False
+        self._take(listed)
+        return True
+
+    async def _connect(self) -> _Held:
+        until, reason = self._quiet
+        if anyio.current_time() < until:
+            raise McpUnavailable(self._label, reason)
+        cause: Exception | None = None
+        pause = PAUSE_SECONDS
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                await anyio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311  # jitter keeps no secret
+                pause *= 4
+            try:
+                with anyio.fail_after(self._seconds):
+                    held, listed = cast(
+                        "tuple[_Held, Sequence[types.Tool]]", await self._tasks.start(self._hold, name="mcp")
+                    )
+            except Exception as error:  # noqa: BLE001  # of the system, the SDK and its HTTP client
+                cause = error
+                _log.debug("the MCP server %s: no connection", self._label, exc_info=True)
+                continue
+            self._is_doubted = False
+            self._take(listed)
+            return held
+        reason = reason_of(cause) if cause else ""
+        self._quiet = anyio.current_time() + QUIET_SECONDS, reason
+        raise McpUnavailable(self._label, reason) from cause
+
+    async def _hold(self, *, task_status: TaskStatus[tuple[_Held, Sequence[types.Tool]]]) -> None:
+        """Open a connection, and hold it until it breaks or is let go."""
+        held: _Held | None = None
+        client = self._make()
+        client.message_handler = self._heard(client.message_handler)
+        try:
+            async with client:
+                listed = await list_tools(client.session)
+                held = self._held = _Held(client, anyio.Event(), anyio.Event())
+                task_status.started((held, listed))
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._follow_list, client)
+                    tasks.start_soon(self._listen, client)
+                    await held.let_go.wait()
+                    tasks.cancel_scope.cancel()
+        except Exception as error:
+            if held is None:
+                raise  # to who connects
+            _log.info("the MCP server %s: the connection broke: %s", self._label, reason_of(error))
+        finally:
+            if held is not None:
+                held.gone.set()
+                if self._held is held:
+                    self._held = None
+
+    async def _drop(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            held.let_go.set()
+            await held.gone.wait()
+
+    # --- changes of the list --------------------------------------------------------------------------------------
+
+    def _heard(self, then: "MessageHandlerFnT | None") -> "MessageHandlerFnT":
+        async def hear(message: types.ServerNotification | Exception) -> None:
+            if isinstance(message, types.ToolListChangedNotification):
+                self._changed.set()
+            if then is not None:
+                await then(message)
+
+        return hear
+
+    async def _follow_list(self, client: Client) -> None:
+        """Ask for the tools whenever the server says that they changed."""
+        while True:
+            await self._changed.wait()
+            self._changed = anyio.Event()
+            try:
+                with anyio.fail_after(self._seconds):
+                    listed = await list_tools(client.session)
+            except Exception:  # noqa: BLE001  # the next call finds out whether the server is there
+                _log.warning("the MCP server %s did not say which tools it has now", self._label, exc_info=True)
+                self._is_doubted = True
+            else:
+                self._take(listed)
+
+    async def _listen(self, client: Client) -> None:
+        """Ask a server of the newer protocol to tell of changes, and again where the stream of them ends."""
+        pause = LISTEN_PAUSE_SECONDS
+        tools = client.server_capabilities.tools
+        while tools is not None and tools.list_changed:
+            try:
+                with suppress(SubscriptionLost, TimeoutError):
+                    async with client.listen(tools_list_changed=True) as events:
+                        async for _ in events:
+                            self._changed.set()
+            except (RuntimeError, MCPError) as error:  # an older one, which tells unasked; or it will not
+                _log.debug("the MCP server %s tells of no changes: %s", self._label, error)
+                return
+            await anyio.sleep(pause)
+            pause = min(pause * 2, LISTEN_PAUSE_SECONDS * 12)
+            self._changed.set()  # what changed meanwhile was told to nobody
+
+
+async def list_tools(session: ClientSession) -> list[types.Tool]:
+    """All pages of a server's list.
+
+    Raises:
+        MCPError: the server refuses, or the connection is lost.
+        ValueError: the list has no end.
+        pydantic.ValidationError: it is malformed.
+    """
+    tools: list[types.Tool] = []
+    cursor: str | None = None
+    for _ in range(PAGES):
+        page = await session.list_tools(params=types.PaginatedRequestParams(cursor=cursor) if cursor else None)
+        tools += page.tools
+        if not (cursor := page.next_cursor):
+            return tools
+    raise ValueError(f"the list of its tools has over {PAGES} pages")
+
+
+def reason_of(error: BaseException) -> str:
+    """The error in short; of a group, the first one in it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    if isinstance(error, ValidationError):
+        faults = error.errors(include_url=False, include_context=False, include_input=False)
+        return "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults[:3])
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
