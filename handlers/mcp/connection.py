@@ -31,6 +31,9 @@ PAUSE_SECONDS = 0.25
 QUIET_SECONDS = 5.0
 """After all attempts failed, calls are told so without trying again for so long."""
 
+IDLE_SECONDS = 60.0
+"""A connection that was not used for so long is tried before a call is risked on it: nothing tells that it was lost."""
+
 LISTEN_PAUSE_SECONDS = 5.0
 """before a lost stream of changes is asked for again; twice as long each time, up to twelve times that"""
 
@@ -73,6 +76,8 @@ class Connection:
         self._held: _Held | None = None
         self._lock = anyio.Lock()
         self._is_doubted = False
+        self._answered = 0.0
+        """when the server was heard last"""
         self._calls = 0
         self._quiet: tuple[float, str] = (0.0, "")
         """until when nothing is tried, and why"""
@@ -95,6 +100,7 @@ class Connection:
             yield
         finally:
             self._calls -= 1
+            self._answered = anyio.current_time()
 
     async def get(self) -> Client:
         """A connected client, the present one or a new one.
@@ -103,7 +109,8 @@ class Connection:
             McpUnavailable: there is none to be had.
         """
         async with self._lock:
-            if self._held is not None and self._is_doubted and not await self._still_answers(self._held.client):
+            is_idle = anyio.current_time() - self._answered > IDLE_SECONDS and not self._calls
+            if self._held and (self._is_doubted or is_idle) and not await self._still_answers(self._held.client):
                 _log.info("the MCP server %s does not answer: it is connected to anew", self._label)
                 await self._drop()
             held = self._held or await self._connect()
@@ -123,7 +130,7 @@ class Connection:
             return self._calls > 0
         except Exception:  # noqa: BLE001  # of the SDK and its HTTP client
             return False
-        self._is_doubted = False
+        self._is_doubted, self._answered = False, anyio.current_time()
         self._take(listed)
         return True
 
@@ -146,7 +153,7 @@ class Connection:
                 cause = error
                 _log.debug("the MCP server %s: no connection", self._label, exc_info=True)
                 continue
-            self._is_doubted = False
+            self._is_doubted, self._answered = False, anyio.current_time()
             self._take(listed)
             return held
         reason = reason_of(cause) if cause else ""

@@ -1,6 +1,6 @@
 """An MCP server of the SDK, for tests: a program that speaks over stdio, or HTTP where it is told `--http`.
 
-    python mcp_server.py NOTES [--http]
+    python mcp_server.py NOTES [--http PORT]
 
 It writes a line into the file NOTES for whatever a test wants to know of it, also its address.
 """
@@ -9,7 +9,7 @@ import base64
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import anyio
 import uvicorn
@@ -21,9 +21,7 @@ from pydantic import BaseModel, Field
 __all__ = ("PNG",)
 
 # The smallest picture: one point.
-PNG = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYAAAAAYAAjCB0C8AAAAASUVORK5CYII="
-)
+PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYAAAAAYAAjCB0C8AAAAASUVORK5CYII=")
 
 NOTES = Path(sys.argv[1]) if len(sys.argv) > 1 else None
 
@@ -147,19 +145,19 @@ async def lie() -> Annotated[types.CallToolResult, Choice]:
     return types.CallToolResult.model_construct(content=[], structured_content={"colour": 5})
 
 
-async def main(transport: Literal["stdio", "http"]) -> None:
-    if transport == "stdio":
+async def main(port: int | None) -> None:
+    if port is None:
         note(f"pid {os.getpid()}")
         await server.run_stdio_async()
         return
-    config = uvicorn.Config(server.streamable_http_app(), host="127.0.0.1", port=0, log_level="critical")
+    config = uvicorn.Config(server.streamable_http_app(), host="127.0.0.1", port=port, log_level="critical")
     http = uvicorn.Server(config)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(http.serve)
-        while not http.started:
+        while not http.started:  # noqa: ASYNC110  # no event tells
             await anyio.sleep(0.01)
         note(f"at http://127.0.0.1:{http.servers[0].sockets[0].getsockname()[1]}/mcp")
 
 
 if __name__ == "__main__":
-    anyio.run(main, "http" if "--http" in sys.argv else "stdio")
+    anyio.run(main, int(sys.argv[3]) if "--http" in sys.argv else None)
