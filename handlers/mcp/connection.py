@@ -52,6 +52,15 @@ class _Held(NamedTuple):
     gone: anyio.Event
 
 
+class _Renewal:
+    """What is being done for a good connection; those who need one wait for it together."""
+
+    def __init__(self) -> None:
+        self.done = anyio.Event()
+        self.client: Client | None = None
+        self.failure: Exception | None = None
+
+
 class Connection:
     """The way to one server. Calls on it may be made side by side."""
 
@@ -74,7 +83,7 @@ class Connection:
         self._make, self._tasks, self._take = make, tasks, take
         self._label, self._seconds = label, seconds
         self._held: _Held | None = None
-        self._lock = anyio.Lock()
+        self._renewal: _Renewal | None = None
         self._is_doubted = False
         self._answered = 0.0
         """when the server was heard last"""
@@ -103,18 +112,37 @@ class Connection:
             self._answered = anyio.current_time()
 
     async def get(self) -> Client:
-        """A connected client, the present one or a new one.
+        """A connected client, the present one or a new one. Cancelled, what it waits for goes on for the next one.
 
         Raises:
+            DuplicateTool: the server's first list has two tools of one name.
             McpUnavailable: there is none to be had.
         """
-        async with self._lock:
-            is_idle = anyio.current_time() - self._answered > IDLE_SECONDS and not self._calls
-            if self._held and (self._is_doubted or is_idle) and not await self._still_answers(self._held.client):
+        is_idle = anyio.current_time() - self._answered > IDLE_SECONDS and not self._calls
+        if self._held is not None and not self._is_doubted and not is_idle and self._renewal is None:
+            return self._held.client
+        renewal = self._renewal
+        if renewal is None:
+            # A task of its own: whoever has less patience than a server that hangs would never find out that it does.
+            renewal = self._renewal = _Renewal()
+            self._tasks.start_soon(self._renew, renewal)
+        await renewal.done.wait()
+        if renewal.client is None:
+            raise renewal.failure or McpUnavailable(self._label, "it was closed")
+        return renewal.client
+
+    async def _renew(self, renewal: _Renewal) -> None:
+        """See to it that there is a good connection."""
+        try:
+            if self._held is not None and not await self._still_answers(self._held.client):
                 _log.info("the MCP server %s does not answer: it is connected to anew", self._label)
                 await self._drop()
-            held = self._held or await self._connect()
-            return held.client
+            renewal.client = (self._held or await self._connect()).client
+        except Exception as error:  # noqa: BLE001  # raised where it is waited for
+            renewal.failure = error
+        finally:
+            self._renewal = None
+            renewal.done.set()
 
     async def close(self) -> None:
         """Let go of the server. One that was started for this is ended."""

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ("CallFailed", "Link")
 
+NOT_RUN = "the tool did not run"
+
 _log = logging.getLogger(__name__)
 
 
@@ -76,10 +78,21 @@ class Link:
                 raise McpUnavailable(self.label, reason_of(error)) from error
             self._take(listed)
 
+    async def wait_ready(self) -> CallFailed | None:
+        """Wait until there is a good connection; gives why there is none."""
+        if self._connection is None:
+            return None
+        try:
+            await self._connection.get()
+        except McpUnavailable as error:
+            _log.warning("%s", error)
+            return CallFailed(f"The MCP server is not available; {NOT_RUN}.")
+        return None
+
     async def call(
         self, name: str, arguments: dict[str, JsonValue], meta: dict[str, JsonValue], on_progress: Teller
     ) -> types.CallToolResult | CallFailed:
-        """Call a tool once. Cancelled, it tells the server so.
+        """Call a tool once, where `wait_ready` found nothing against it. Cancelled, it tells the server so.
 
         Args:
             name: the server's.
@@ -88,11 +101,9 @@ class Link:
         connection = self._connection
         if connection is None:
             return await self._call(name, arguments, meta, on_progress, None)
-        try:
-            client = await connection.get()
-        except McpUnavailable as error:
-            _log.warning("%s", error)
-            return CallFailed("The MCP server is not available; the tool did not run.")
+        client = connection.client
+        if client is None:
+            return CallFailed(f"The connection to the MCP server was lost; {NOT_RUN}.")
         is_answered = False
         try:
             with connection.calling():

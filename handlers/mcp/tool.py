@@ -32,7 +32,9 @@ class Trust(NamedTuple):
     on_unknown: Literal["tell", "ask"] = "tell"
 
 
-class _Caller(Protocol):
+class _Link(Protocol):
+    async def wait_ready(self) -> "CallFailed | None": ...
+
     async def call(
         self, name: str, arguments: dict[str, JsonValue], meta: dict[str, JsonValue], on_progress: Teller
     ) -> "types.CallToolResult | CallFailed": ...
@@ -43,9 +45,7 @@ class McpTool:
 
     is_sequential = False
 
-    def __init__(
-        self, server_name: str, catalog: Catalog, link: _Caller, *, trust: Trust, timeout: float | None
-    ) -> None:
+    def __init__(self, server_name: str, catalog: Catalog, link: _Link, *, trust: Trust, timeout: float | None) -> None:
         """Made by `mcp_tools`."""
         self._server_name, self._catalog, self._link = server_name, catalog, link
         self._trust, self.timeout = trust, timeout
@@ -96,12 +96,16 @@ class McpTool:
         if not isinstance(arguments, dict):
             return failed(call, "Invalid arguments: not an object")
         outcome: types.CallToolResult | CallFailed | None = None
+        is_sent = False
         with anyio.move_on_after(self.timeout):
-            async with telling(context.progress) as teller:
-                outcome = await self._link.call(self._server_name, arguments, {KEY: _key(context)}, teller)
+            outcome = await self._link.wait_ready()
+            if outcome is None:
+                is_sent = True
+                async with telling(context.progress) as teller:
+                    outcome = await self._link.call(self._server_name, arguments, {KEY: _key(context)}, teller)
         if outcome is None:
-            text = f"No answer within {self.timeout:g} s. It is unknown whether the tool took effect."
-            return failed(call, text)
+            effect = "It is unknown whether the tool took effect" if is_sent else "The tool did not run"
+            return failed(call, f"No answer from the MCP server within {self.timeout:g} s. {effect}.")
         if isinstance(outcome, tuple):
             return failed(call, outcome.text)
         try:
