@@ -66,6 +66,7 @@ HTTP = {
     "httpcore2",
     "h11",
     "anthropic",
+    "mcp",
     "obstore",
 }
 

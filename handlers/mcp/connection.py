@@ -6,21 +6,17 @@ It is held by a task of its own: its scopes must be left by who entered them, an
 import logging
 import random
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple, cast
+from contextlib import contextmanager
+from typing import NamedTuple, cast
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
-from mcp import Client, ClientSession, MCPError, types
-from mcp.client.subscriptions import SubscriptionLost
-from pydantic import ValidationError
+from mcp import Client, types
 
 from handlers.mcp.errors import McpUnavailable
+from handlers.mcp.listing import ListFollower, Take, list_tools, reason_of
 
-if TYPE_CHECKING:
-    from mcp.client.session import MessageHandlerFnT
-
-__all__ = ("Connection", "list_tools", "reason_of")
+__all__ = ("Connection",)
 
 ATTEMPTS = 3
 """to connect, before a call is told that there is no server"""
@@ -34,14 +30,8 @@ QUIET_SECONDS = 5.0
 IDLE_SECONDS = 60.0
 """A connection that was not used for so long is tried before a call is risked on it: nothing tells that it was lost."""
 
-LISTEN_PAUSE_SECONDS = 5.0
-"""before a lost stream of changes is asked for again; twice as long each time, up to twelve times that"""
-
 CLOSE_SECONDS = 5.0
 """how long a server may take to be told goodbye"""
-
-PAGES = 1_000
-"""of a list of tools; a server that has more never comes to an end"""
 
 _log = logging.getLogger(__name__)
 
@@ -68,7 +58,7 @@ class Connection:
         self,
         make: Callable[[], Client],
         tasks: TaskGroup,
-        take: Callable[[Sequence[types.Tool]], None],
+        take: Take,
         *,
         label: str,
         seconds: float,
@@ -77,7 +67,6 @@ class Connection:
         Args:
             make: gives a client that is not connected yet.
             tasks: where connections live; before its end `close` must have been awaited.
-            take: told the server's tools whenever they were listed.
             seconds: that an attempt to connect may take, and a list.
         """
         self._make, self._tasks, self._take = make, tasks, take
@@ -90,7 +79,8 @@ class Connection:
         self._calls = 0
         self._quiet: tuple[float, str] = (0.0, "")
         """until when nothing is tried, and why"""
-        self._changed = anyio.Event()
+        self._list = ListFollower(take, label=label, seconds=seconds)
+        self._is_closed = False
 
     @property
     def client(self) -> Client | None:
@@ -122,14 +112,17 @@ class Connection:
         if self._held is not None and not self._is_doubted and not is_idle and self._renewal is None:
             return self._held.client
         renewal = self._renewal
-        if renewal is None:
+        if renewal is None and not self._is_closed:
             # A task of its own: whoever has less patience than a server that hangs would never find out that it does.
             renewal = self._renewal = _Renewal()
             self._tasks.start_soon(self._renew, renewal)
-        await renewal.done.wait()
-        if renewal.client is None:
-            raise renewal.failure or McpUnavailable(self._label, "it was closed")
-        return renewal.client
+        if renewal is not None:
+            await renewal.done.wait()
+            if renewal.client is not None:
+                return renewal.client
+            if renewal.failure is not None:
+                raise renewal.failure
+        raise McpUnavailable(self._label, "it was closed")
 
     async def _renew(self, renewal: _Renewal) -> None:
         """See to it that there is a good connection."""
@@ -145,7 +138,8 @@ class Connection:
             renewal.done.set()
 
     async def close(self) -> None:
-        """Let go of the server. One that was started for this is ended."""
+        """Let go of the server, for good. One that was started for this is ended."""
+        self._is_closed = True
         with anyio.move_on_after(CLOSE_SECONDS, shield=True):
             await self._drop()
 
@@ -192,15 +186,14 @@ class Connection:
         """Open a connection, and hold it until it breaks or is let go."""
         held: _Held | None = None
         client = self._make()
-        client.message_handler = self._heard(client.message_handler)
+        client.message_handler = self._list.heard(client.message_handler)
         try:
             async with client:
                 listed = await list_tools(client.session)
                 held = self._held = _Held(client, anyio.Event(), anyio.Event())
                 task_status.started((held, listed))
                 async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(self._follow_list, client)
-                    tasks.start_soon(self._listen, client)
+                    tasks.start_soon(self._list.run, client, self.doubt)
                     await held.let_go.wait()
                     tasks.cancel_scope.cancel()
         except Exception as error:
@@ -218,73 +211,3 @@ class Connection:
         if held is not None:
             held.let_go.set()
             await held.gone.wait()
-
-    # --- changes of the list --------------------------------------------------------------------------------------
-
-    def _heard(self, then: "MessageHandlerFnT | None") -> "MessageHandlerFnT":
-        async def hear(message: types.ServerNotification | Exception) -> None:
-            if isinstance(message, types.ToolListChangedNotification):
-                self._changed.set()
-            if then is not None:
-                await then(message)
-
-        return hear
-
-    async def _follow_list(self, client: Client) -> None:
-        """Ask for the tools whenever the server says that they changed."""
-        while True:
-            await self._changed.wait()
-            self._changed = anyio.Event()
-            try:
-                with anyio.fail_after(self._seconds):
-                    listed = await list_tools(client.session)
-            except Exception:  # noqa: BLE001  # the next call finds out whether the server is there
-                _log.warning("the MCP server %s did not say which tools it has now", self._label, exc_info=True)
-                self._is_doubted = True
-            else:
-                self._take(listed)
-
-    async def _listen(self, client: Client) -> None:
-        """Ask a server of the newer protocol to tell of changes, and again where the stream of them ends."""
-        pause = LISTEN_PAUSE_SECONDS
-        tools = client.server_capabilities.tools
-        while tools is not None and tools.list_changed:
-            try:
-                with suppress(SubscriptionLost, TimeoutError):
-                    async with client.listen(tools_list_changed=True) as events:
-                        async for _ in events:
-                            self._changed.set()
-            except (RuntimeError, MCPError) as error:  # an older one, which tells unasked; or it will not
-                _log.debug("the MCP server %s tells of no changes: %s", self._label, error)
-                return
-            await anyio.sleep(pause)
-            pause = min(pause * 2, LISTEN_PAUSE_SECONDS * 12)
-            self._changed.set()  # what changed meanwhile was told to nobody
-
-
-async def list_tools(session: ClientSession) -> list[types.Tool]:
-    """All pages of a server's list.
-
-    Raises:
-        MCPError: the server refuses, or the connection is lost.
-        ValueError: the list has no end.
-        pydantic.ValidationError: it is malformed.
-    """
-    tools: list[types.Tool] = []
-    cursor: str | None = None
-    for _ in range(PAGES):
-        page = await session.list_tools(params=types.PaginatedRequestParams(cursor=cursor) if cursor else None)
-        tools += page.tools
-        if not (cursor := page.next_cursor):
-            return tools
-    raise ValueError(f"the list of its tools has over {PAGES} pages")
-
-
-def reason_of(error: BaseException) -> str:
-    """The error in short; of a group, the first one in it."""
-    while isinstance(error, BaseExceptionGroup):
-        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
-    if isinstance(error, ValidationError):
-        faults = error.errors(include_url=False, include_context=False, include_input=False)
-        return "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults[:3])
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

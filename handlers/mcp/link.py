@@ -15,9 +15,10 @@ from mcp import Client, ClientSession, MCPError, StdioServerParameters, types
 from pydantic import JsonValue
 
 from handlers.agent.errors import DuplicateTool
-from handlers.mcp.connection import Connection, list_tools, reason_of
+from handlers.mcp.connection import Connection
 from handlers.mcp.definition import Catalog
 from handlers.mcp.errors import McpUnavailable
+from handlers.mcp.listing import list_tools, reason_of
 from handlers.mcp.progress import Teller
 
 if TYPE_CHECKING:

@@ -23,6 +23,9 @@ __all__ = ("KEY", "McpTool", "Trust")
 KEY = "lanebus/key"
 """In a call's `_meta`: the same for every attempt of it. The protocol has no key of its own for that."""
 
+GRACE_SECONDS = 6.0
+"""The SDK takes up to five to tell a server that does not read that its call is cancelled."""
+
 
 class Trust(NamedTuple):
     """What is made of what a server says, see `mcp_tools`."""
@@ -45,10 +48,10 @@ class McpTool:
 
     is_sequential = False
 
-    def __init__(self, server_name: str, catalog: Catalog, link: _Link, *, trust: Trust, timeout: float | None) -> None:
+    def __init__(self, server_name: str, catalog: Catalog, link: _Link, *, trust: Trust, seconds: float | None) -> None:
         """Made by `mcp_tools`."""
         self._server_name, self._catalog, self._link = server_name, catalog, link
-        self._trust, self.timeout = trust, timeout
+        self._trust, self._seconds = trust, seconds
 
     @property
     def definition(self) -> Definition:
@@ -80,6 +83,11 @@ class McpTool:
     def on_unknown(self) -> Literal["tell", "ask"]:
         return self._trust.on_unknown
 
+    @property
+    def timeout(self) -> float | None:
+        """Seconds after which a call may be given up by who runs it. It ends before that by itself, and says more."""
+        return None if self._seconds is None else self._seconds + GRACE_SECONDS
+
     def approval(self, call: ToolCallBlock) -> bool:
         """Whether a person has to agree first. That a tool is harmless is believed only of a trusted server."""
         del call
@@ -97,7 +105,7 @@ class McpTool:
             return failed(call, "Invalid arguments: not an object")
         outcome: types.CallToolResult | CallFailed | None = None
         is_sent = False
-        with anyio.move_on_after(self.timeout):
+        with anyio.move_on_after(self._seconds):
             outcome = await self._link.wait_ready()
             if outcome is None:
                 is_sent = True
@@ -105,7 +113,7 @@ class McpTool:
                     outcome = await self._link.call(self._server_name, arguments, {KEY: _key(context)}, teller)
         if outcome is None:
             effect = "It is unknown whether the tool took effect" if is_sent else "The tool did not run"
-            return failed(call, f"No answer from the MCP server within {self.timeout:g} s. {effect}.")
+            return failed(call, f"No answer from the MCP server within {self._seconds:g} s. {effect}.")
         if isinstance(outcome, tuple):
             return failed(call, outcome.text)
         try:

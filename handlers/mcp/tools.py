@@ -27,9 +27,9 @@ client of the SDK with your own headers, authentication or callbacks:
 class McpTools(Sequence[McpTool]):
     """The tools that a server has now, in its order. It follows what the server lists."""
 
-    def __init__(self, link: "Link", catalog: Catalog, *, trust: Trust, timeout: float | None) -> None:
+    def __init__(self, link: "Link", catalog: Catalog, *, trust: Trust, seconds: float | None) -> None:
         """Made by `mcp_tools`."""
-        self._link, self._catalog, self._trust, self._timeout = link, catalog, trust, timeout
+        self._link, self._catalog, self._trust, self._seconds = link, catalog, trust, seconds
         self._made: dict[str, McpTool] = {}
 
     @property
@@ -63,7 +63,7 @@ class McpTools(Sequence[McpTool]):
 
     def _tool(self, name: str) -> McpTool:
         if name not in self._made:
-            self._made[name] = McpTool(name, self._catalog, self._link, trust=self._trust, timeout=self._timeout)
+            self._made[name] = McpTool(name, self._catalog, self._link, trust=self._trust, seconds=self._seconds)
         return self._made[name]
 
 
@@ -117,7 +117,7 @@ async def mcp_tools(
             if catalog.missing:
                 raise McpToolMissing(link.label, catalog.missing)
             trust = Trust(trust_hints, approve_destructive, on_unknown)
-            yield McpTools(link, catalog, trust=trust, timeout=call_seconds)
+            yield McpTools(link, catalog, trust=trust, seconds=call_seconds)
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001  # raised again below, outside of
             failure = error  # the group: it stays what it is, not wrapped in an ExceptionGroup
         finally:

@@ -370,6 +370,12 @@ async def test_errors_of_the_block_come_out_as_they_are_and_the_server_ends(kind
                 os.kill(await notes.pid(), 0)
 
 
+async def test_after_the_block_a_call_is_told_that_there_is_no_server() -> None:
+    async with mcp_tools(raw("malformed")) as tools:
+        pass
+    assert (await call(tools, "good")).text_content() == "The MCP server is not available; the tool did not run."
+
+
 # --- a session of the user's own --------------------------------------------------------------------------------------
 
 
@@ -419,7 +425,7 @@ async def test_a_client_of_one_s_own_may_answer_what_the_server_asks() -> None:
 
 
 async def test_without_the_sdk_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("handlers.mcp.link", "handlers.mcp.connection"):
+    for name in ("handlers.mcp.link", "handlers.mcp.connection", "handlers.mcp.listing"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "mcp", None)
     with pytest.raises(MissingExtra, match=r"pip install 'lanebus\[mcp\]'"):
