@@ -74,6 +74,7 @@ HTTP = {
     "httpcore2",
     "h11",
     "anthropic",
+    "mcp",
     "obstore",
 }
 

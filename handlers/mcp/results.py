@@ -1,0 +1,130 @@
+"""A tool's result as an MCP server gave it → our message. Pure: nothing opens a path or fetches a URL.
+
+What has no place in our blocks is told in words, so that the model knows that there was something; what is for programs
+(`_meta`, annotations) is kept in the private metadata.
+"""
+
+import base64
+import binascii
+import json
+from typing import TYPE_CHECKING, cast
+from urllib.parse import unquote, urlsplit
+
+from pydantic import JsonValue
+
+from bus.messages.construct import media_block
+from bus.messages.content import AnnotationRef, Block, DataBlock, TextBlock, ToolCallBlock
+from bus.messages.media import MediaRef, sniff
+from bus.messages.message import ToolResultMessage, now_ms
+from bus.messages.safety import check_url, is_what_it_claims, sanitize_filename
+
+if TYPE_CHECKING:
+    from mcp import types
+
+__all__ = ("METADATA", "result_message")
+
+METADATA = "mcp"
+"""the key in a result's private metadata"""
+
+_SERVER = "io.modelcontextprotocol/"
+"""of keys of the protocol itself in `_meta`"""
+
+
+def result_message(call: ToolCallBlock, result: "types.CallToolResult") -> ToolResultMessage:
+    """The result of a call.
+
+    Raises:
+        pydantic.ValidationError: its JSON holds what ours cannot, such as an infinite number.
+    """
+    structured = cast("JsonValue", result.structured_content)
+    content = [block for part in result.content for block in _blocks(part)]
+    # A result without any content is shown as its JSON by itself.
+    if content and structured is not None and not any(isinstance(block, TextBlock) for block in content):
+        content.append(TextBlock(text=json.dumps(structured, ensure_ascii=False)))
+    return ToolResultMessage(
+        tool_call_id=call.id,
+        tool_name=call.name,
+        content=tuple(content),
+        structured=structured,
+        is_error=result.is_error,
+        metadata=_metadata(result),
+        timestamp=now_ms(),
+    )
+
+
+def _blocks(part: "types.ContentBlock") -> list[Block]:
+    match part.type:
+        case "text":
+            return [TextBlock(text=part.text)]
+        case "image" | "audio":
+            return _media(part.data, part.mime_type, part.type)
+        case "resource_link":
+            return [_link(part)]
+        case "resource":
+            return _resource(part.resource)
+
+
+def _media(data: str, mime_type: str | None, what: str, filename: str | None = None) -> list[Block]:
+    """Inline media as the block of the type that they are, whatever is claimed."""
+    claimed = (mime_type or "").partition(";")[0].strip().lower()
+    told = f"{what} of type {claimed or 'unknown'}"
+    try:
+        content = base64.b64decode("".join(data.split()), validate=True)
+    except (binascii.Error, ValueError):
+        return [TextBlock(text=f"[{told}, left out: it is not base64]")]
+    if not content:
+        return [TextBlock(text=f"[{told}, left out: it is empty]")]
+    media = MediaRef.from_bytes(content, mime_type=claimed or None, filename=filename)
+    if sniff(content) is None and not is_what_it_claims(content, claimed):
+        # A provider would refuse each request of the session that shows it.
+        note = TextBlock(text=f"[{told}, not shown: its {len(content)} bytes are of no such type]")
+        return [note, DataBlock(mime_type=claimed or "application/octet-stream", media=media)]
+    return [media_block(media)]
+
+
+def _link(link: "types.ResourceLink") -> Block:
+    """A link stays a link. Only one to a host is a reference that a user may be led to."""
+    name = link.title or link.name
+    details = ", ".join(filter(None, (link.mime_type, "" if link.size is None else f"{link.size} bytes")))
+    said = f": {link.description}" if link.description else ""
+    text = f"[resource {name} at {link.uri}{details and f' ({details})'}{said}]"
+    try:
+        reference = AnnotationRef(url=check_url(link.uri), title=name)
+    except ValueError:
+        return TextBlock(text=text)
+    return TextBlock(text=text, annotations=(reference,))
+
+
+def _resource(resource: "types.TextResourceContents | types.BlobResourceContents") -> list[Block]:
+    """What is embedded, behind a line that says where it is from."""
+    kind = f" ({resource.mime_type})" if resource.mime_type else ""
+    place = f"[resource {resource.uri}{kind}]"
+    text, blob = getattr(resource, "text", None), getattr(resource, "blob", None)
+    if isinstance(text, str):
+        return [TextBlock(text=f"{place}\n{text}")]
+    last = unquote(urlsplit(resource.uri).path.rpartition("/")[2]) if _is_uri(resource.uri) else ""
+    filename = sanitize_filename(last) if last else None
+    return [TextBlock(text=place), *_media(str(blob), resource.mime_type, "resource", filename)]
+
+
+def _is_uri(text: str) -> bool:
+    try:
+        return bool(urlsplit(text).scheme)
+    except ValueError:
+        return False
+
+
+def _metadata(result: "types.CallToolResult") -> dict[str, JsonValue] | None:
+    """What is said beside the content: `meta` of the result, `blocks` → annotations and `_meta` of each part."""
+    found: dict[str, JsonValue] = {}
+    meta = {key: value for key, value in (result.meta or {}).items() if not key.startswith(_SERVER)}
+    if meta:
+        found["meta"] = cast("JsonValue", meta)
+    blocks: dict[str, JsonValue] = {}
+    for number, part in enumerate(result.content):
+        said = part.model_dump(mode="json", by_alias=True, exclude_none=True, include={"annotations", "meta"})
+        if said:
+            blocks[str(number)] = cast("JsonValue", said)
+    if blocks:
+        found["blocks"] = blocks
+    return {METADATA: found} if found else None
