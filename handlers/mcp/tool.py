@@ -47,6 +47,7 @@ class McpTool:
     """A tool of an MCP server. What it is told to be follows what the server lists."""
 
     is_sequential = False
+    """Calls run side by side; a server that cannot do that has them wait."""
 
     def __init__(self, server_name: str, catalog: Catalog, link: _Link, *, trust: Trust, seconds: float | None) -> None:
         """Made by `mcp_tools`."""
@@ -60,18 +61,22 @@ class McpTool:
 
     @property
     def spec(self) -> ToolSpec:
+        """What the model is told of it."""
         return self.definition.spec
 
     @property
     def name(self) -> str:
+        """What the model calls it."""
         return self.definition.spec.name
 
     @property
     def title(self) -> str | None:
+        """For people; None if the server gives none."""
         return self.definition.title
 
     @property
     def hints(self) -> Hints:
+        """What the server says of its effects, trusted or not."""
         return self.definition.hints
 
     @property
@@ -81,6 +86,7 @@ class McpTool:
 
     @property
     def on_unknown(self) -> Literal["tell", "ask"]:
+        """Who is told of a call that may or may not have run: the model, or a person."""
         return self._trust.on_unknown
 
     @property

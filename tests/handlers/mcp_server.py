@@ -17,6 +17,7 @@ from mcp import types
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, Field
+from starlette.types import Receive, Scope, Send
 
 __all__ = ("PNG",)
 
@@ -150,7 +151,14 @@ async def main(port: int | None) -> None:
         note(f"pid {os.getpid()}")
         await server.run_stdio_async()
         return
-    config = uvicorn.Config(server.streamable_http_app(), host="127.0.0.1", port=port, log_level="critical")
+    app = server.streamable_http_app()
+
+    async def noting(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope.get("method") == "DELETE":
+            note("goodbye")
+        await app(scope, receive, send)
+
+    config = uvicorn.Config(noting, host="127.0.0.1", port=port, log_level="critical")
     http = uvicorn.Server(config)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(http.serve)

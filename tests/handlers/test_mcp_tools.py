@@ -1,5 +1,6 @@
 """Tools of MCP servers, against real ones: as processes over stdio and over HTTP, of the newest protocol and before."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -190,7 +191,7 @@ async def test_the_call_s_key_goes_along(kind: Kind) -> None:
 
 
 async def test_progress_is_told_in_the_log() -> None:
-    async with served("stdio") as (server, notes), fresh_bus() as bus, mcp_tools(server, call_seconds=1) as tools:
+    async with served("stdio") as (server, notes), fresh_bus() as bus, mcp_tools(server, call_seconds=3) as tools:
         session = bus.session("s1")
         await session.publish(UserMessage.text("wait"))
         model = ScriptedModel(calls(ToolCallBlock(id="c1", name="wait")), answer("No."))
@@ -211,13 +212,24 @@ async def test_a_cancelled_call_is_cancelled_at_the_server(kind: Kind) -> None:
 
 
 @both_ways
+async def test_a_call_whose_task_is_cancelled_is_cancelled_at_the_server(kind: Kind) -> None:
+    async with served(kind) as (server, notes), mcp_tools(server) as tools:
+        task = asyncio.create_task(call(tools, "wait"))  # who runs tools may not use scopes
+        await notes.wait_for("waiting")
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await notes.wait_for("cancelled")
+
+
+@both_ways
 async def test_a_call_without_an_answer_ends_and_is_cancelled_at_the_server(kind: Kind) -> None:
-    async with served(kind) as (server, notes), mcp_tools(server, call_seconds=0.5) as tools:
+    async with served(kind) as (server, notes), mcp_tools(server, call_seconds=2) as tools:
         result = await call(tools, "wait")
         assert result.is_error
         assert (
             result.text_content()
-            == "No answer from the MCP server within 0.5 s. It is unknown whether the tool took effect."
+            == "No answer from the MCP server within 2 s. It is unknown whether the tool took effect."
         )
         await notes.wait_for("cancelled")
 
@@ -269,7 +281,7 @@ async def test_a_server_that_asks_the_user_is_told_that_this_is_not_offered(kind
     ],
 )
 async def test_a_malformed_answer_is_an_error_and_the_next_call_is_none(tool: str, words: str) -> None:
-    async with mcp_tools(raw("malformed"), call_seconds=1) as tools:
+    async with mcp_tools(raw("malformed"), call_seconds=2) as tools:
         result = await call(tools, tool)
         assert result.is_error
         assert words in result.text_content()
@@ -368,6 +380,13 @@ async def test_errors_of_the_block_come_out_as_they_are_and_the_server_ends(kind
         if kind.startswith("stdio"):
             with pytest.raises(ProcessLookupError):
                 os.kill(await notes.pid(), 0)
+
+
+async def test_a_server_behind_an_address_is_told_that_its_session_is_over() -> None:
+    async with served("http legacy") as (server, notes):
+        async with mcp_tools(server):
+            pass
+        await notes.wait_for("goodbye")
 
 
 async def test_after_the_block_a_call_is_told_that_there_is_no_server() -> None:
