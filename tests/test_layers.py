@@ -66,6 +66,8 @@ HTTP = {
     "httpcore2",
     "h11",
     "anthropic",
+    "openai",
+    "google.genai",
     "obstore",
 }
 
