@@ -1,5 +1,6 @@
 """What every model adapter promises, with the real SDKs against a local server that speaks their APIs."""
 
+import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from decimal import Decimal
@@ -20,7 +21,7 @@ from handlers.providers.answer import Begun, ModelEvent, Piece
 from handlers.providers.tools import ToolSpec
 from tests.handlers.agents import SECONDS, Pause
 from tests.handlers.entries import context_of
-from tests.handlers.model_api import Cut, ModelApi, Step, serve_api
+from tests.handlers.model_api import Cut, Json, ModelApi, Step, serve_api
 from tests.handlers.model_dialects import DIALECTS, Call, Dialect, Said, Text
 from tests.handlers.providers.forms import FORMS
 
@@ -491,6 +492,64 @@ async def test_one_who_waits_to_the_end_has_the_whole_answer(dialect: Dialect) -
         async with listening(model.stream(ASKED), draft, shown.append) as speech:
             await speech.wait()
     assert draft.whole is shown[-1]
+
+
+# --- what only one of them does ---------------------------------------------------------------------------------------
+
+CHAT, RESPONSES, GEMINI = DIALECTS["openai-chat"], DIALECTS["openai-responses"], DIALECTS["gemini"]
+
+
+async def test_a_chat_that_breaks_before_its_usage_is_whole_with_an_estimate() -> None:
+    message, _, _ = await run(CHAT, [*CHAT.stream(Said())[:-1], Cut()])
+    assert (message.stop_reason, said(message)) == ("stop", ["Hello"])
+    assert message.usage is not None
+    assert (message.usage.output, message.usage.estimated) == (2, True)
+
+
+async def test_a_chat_that_never_tells_its_usage_leaves_it_unknown() -> None:
+    message, _, _ = await run(CHAT, CHAT.stream(Said())[:-1])
+    assert (message.stop_reason, message.usage) == ("stop", None)
+
+
+async def test_usage_that_a_server_tells_with_every_chunk_is_none_of_the_whole_answer() -> None:
+    usage = CHAT.stream(Said())[-1]["usage"]
+    script = [{**event, "usage": usage} for event in until(CHAT, "wide") if isinstance(event, dict)]
+    message, _, _ = await run(CHAT, [*script, Cut()])
+    assert message.usage is not None
+    assert (message.usage.input, message.usage.output, message.usage.estimated) == (100, 7, True)
+
+
+async def test_a_response_that_failed_tells_why_and_what_it_took() -> None:
+    whole = RESPONSES.stream(Said())[-1]["response"]
+    assert isinstance(whole, dict)
+    error: Json = {"code": "rate_limit_exceeded", "message": "Slow down."}
+    ended: Json = {"type": "response.failed", "response": {**whole, "status": "failed", "error": error}}
+    message, _, _ = await run(RESPONSES, [*until(RESPONSES, "lo"), ended])
+    assert (message.stop_reason, message.error_message) == ("error", "Slow down.")
+    assert failed(message) == ModelFailure(status=429, code="rate_limit_exceeded", is_transient=True)
+    assert bare(message.usage) == REPORTED
+
+
+async def test_a_response_that_fails_before_its_first_word_is_not_said_to_have_cost_anything() -> None:
+    message, _, _ = await run(RESPONSES, [RESPONSES.stream(Said())[0], RESPONSES.fault])
+    assert (message.stop_reason, message.usage) == ("error", None)
+
+
+async def test_a_call_that_gemini_got_wrong_is_worth_another_try() -> None:
+    *events, last = GEMINI.stream(Said())
+    wrong = json.loads(json.dumps(last).replace("STOP", "MALFORMED_FUNCTION_CALL"))
+    message, _, _ = await run(GEMINI, [*events, wrong])
+    assert message.stop_reason == "error"
+    assert failed(message) == ModelFailure(code="MALFORMED_FUNCTION_CALL", is_transient=True)
+
+
+async def test_gemini_s_sdk_asks_nothing_by_itself() -> None:
+    called: list[Json] = GEMINI.stream(Said((Call("c_1", "add", ("{}",)),)))
+    more = json.loads(json.dumps(GEMINI.stream(Said())[-1]).replace("STOP", "CONTINUATION"))
+    more["candidates"][0]["continuationToken"] = "dG9rZW4="
+    for script in (called, [*GEMINI.stream(Said())[:-1], more]):
+        _, _, api = await run(GEMINI, [*script])
+        assert len(api.asked) == 1
 
 
 # --- what it costs ----------------------------------------------------------------------------------------------------
