@@ -75,6 +75,8 @@ HTTP = {
     "h11",
     "anthropic",
     "mcp",
+    "openai",
+    "google.genai",
     "obstore",
 }
 

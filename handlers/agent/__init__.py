@@ -1,25 +1,30 @@
 """Agents: a model and its tools in a loop, and the workers that run them. Adapters are imported from their modules."""
 
-from handlers.agent.errors import AgentNotFound, DuplicateTool, MissingExtra
+from handlers.agent.errors import AgentNotFound, DuplicateTool, MissingExtra, ModelNotFound
+from handlers.agent.failure import ModelFailure, failure_of
 from handlers.agent.load import load_agent
+from handlers.agent.load_model import load_model
 from handlers.agent.loop import AgentLoop
 from handlers.agent.model import Model, ModelRequest
 from handlers.agent.offline import OfflineModel
 from handlers.agent.run import Agent, Run
 from handlers.agent.tool import FunctionTool, Tool, ToolContext, ToolReply, tool
 from handlers.agent.worker import Worker, run_worker
-from handlers.providers.answer import ModelEvent, Piece
+from handlers.providers.answer import Begun, ModelEvent, Piece
 from handlers.providers.tools import ToolSpec
 
 __all__ = (
     "Agent",
     "AgentLoop",
     "AgentNotFound",
+    "Begun",
     "DuplicateTool",
     "FunctionTool",
     "MissingExtra",
     "Model",
     "ModelEvent",
+    "ModelFailure",
+    "ModelNotFound",
     "ModelRequest",
     "OfflineModel",
     "Piece",
@@ -29,7 +34,9 @@ __all__ = (
     "ToolReply",
     "ToolSpec",
     "Worker",
+    "failure_of",
     "load_agent",
+    "load_model",
     "run_worker",
     "tool",
 )

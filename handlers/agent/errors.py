@@ -2,7 +2,7 @@
 
 from bus.errors import BusError, MissingExtra, SetupError
 
-__all__ = ("AgentNotFound", "DuplicateTool", "MissingExtra", "TryAgain")
+__all__ = ("AgentNotFound", "DuplicateTool", "MissingExtra", "ModelNotFound", "TryAgain")
 
 
 class AgentNotFound(SetupError):
@@ -22,6 +22,17 @@ class DuplicateTool(SetupError):
     def __init__(self, name: str) -> None:
         super().__init__(f"two tools are called {name!r}")
         self.name = name
+
+
+class ModelNotFound(SetupError):
+    """The text `api/name` leads to no model.
+
+    Fields: `target`, the text; `known`, the names that may stand before the stroke.
+    """
+
+    def __init__(self, target: str, known: tuple[str, ...]) -> None:
+        super().__init__(f"no model at {target!r}: want one of {', '.join(known)}, a stroke and the model's name")
+        self.target, self.known = target, known
 
 
 class TryAgain(BusError):

@@ -94,11 +94,12 @@ def failure_of_error(error: Exception) -> ModelFailure:
     names = {base.__name__ for base in type(error).__mro__}
     is_unlucky = bool(names & (_CONNECTION | _GARBAGE)) or isinstance(error, MessageError)
     headers = _field(_field(error, "response"), "headers")
+    wait = _retry_after(headers)
     return _failure(
         status,
         code,
         _text(_item(inner, "message")) or str(error),
-        retry_after=_retry_after(headers) or _retry_delay(inner),
+        retry_after=_retry_delay(inner) if wait is None else wait,
         is_unlucky=is_unlucky,
         wish=_header(headers, "x-should-retry"),
     )

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Unpack, cast
 
 from handlers.agent.errors import MissingExtra
 from handlers.agent.provider_model import ModelOptions, ProviderModel
+from handlers.agent.pumping import pumped
 from handlers.providers.request import Json
 
 if TYPE_CHECKING:
     from google.genai import Client
-    from google.genai.types import GenerateContentResponse
 
 __all__ = ("GeminiModel",)
 
@@ -56,6 +56,7 @@ class GeminiModel(ProviderModel):
             automatic_continuation=False,
         )
         chunks = await self._client.aio.models.generate_content_stream(model=self.name, contents="…", config=config)
-        async with aclosing(cast("AsyncGenerator[GenerateContentResponse, None]", chunks)) as responses:
+        # Closed by itself, the SDK's iterator leaves its connection open.
+        async with aclosing(pumped(chunks)) as responses:
             async for response in responses:
                 yield cast("Json", response.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=_ADDED))

@@ -10,13 +10,12 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from functools import cached_property
 from hashlib import sha256
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from pydantic import JsonValue
 
-from bus.errors import MessageError
+from bus.errors import DecodeError, MessageError
 from bus.messages.message import AssistantMessage
 from bus.messages.usage import Rates, Usage
 from handlers.agent.failure import ModelFailure, failure_of_code, failure_of_error, with_failure
@@ -69,7 +68,7 @@ class ProviderModel(ABC):
         # Now, as it takes a tenth of a second the first time, which must not stand in the way of an answer.
         self._has_lists = are_prices_there()
 
-    @cached_property
+    @property
     def context_window(self) -> int | None:
         """See `Model.context_window`."""
         window = self._options.get("context_window")
@@ -105,7 +104,7 @@ class ProviderModel(ABC):
         try:
             async with aclosing(self._send(form.body, request.key)) as events:
                 async for event in events:
-                    heard = answer.take(event)
+                    heard = answer.take(_object(event))
                     if not tally.has_begun:
                         heard.insert(0, Begun(answer.response_id))
                     for each in heard:
@@ -120,11 +119,13 @@ class ProviderModel(ABC):
 
     def _whole(self, answer: Answer, tally: Tally, fault: str | None, failure: ModelFailure | None) -> AssistantMessage:
         """The message as it is to be recorded."""
-        is_cut = fault is not None and not answer.is_counted
+        is_cut = fault is not None
         if answer.is_complete:  # it was the rest of the stream that failed, and nobody needs it
             fault = None
         message = answer.message(fault)
-        usage = tally.estimate() if is_cut else message.usage
+        # One that the provider gave up says by itself that it is over; whether it cost something only its words tell.
+        is_given_up = message.stop_reason == "error" and tally.spoken_tokens > 0
+        usage = tally.estimate() if not answer.is_counted and (is_cut or is_given_up) else message.usage
         if usage is not None:
             message = message.model_copy(update={"usage": self.price(usage)})
         if message.stop_reason != "error":
@@ -170,6 +171,13 @@ def _join(body: Json, more: Mapping[str, JsonValue]) -> None:
             _join(known, value)
         else:
             body[name] = copied(value)
+
+
+def _object(event: object) -> Json:
+    """An event as the JSON object that it has to be: SDKs give what they got."""
+    if not isinstance(event, dict):
+        raise DecodeError("", "an event of a stream is a JSON object")
+    return cast("Json", event)
 
 
 def _told(error: Exception) -> str:

@@ -1,95 +1,43 @@
-"""A local server that speaks the streaming Messages API as a test tells it to."""
+"""The streaming Messages API, as a test tells it to speak."""
 
-import asyncio
 import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
-import anyio
 from anthropic import AsyncAnthropic
 from pydantic import JsonValue
 
-from tests.handlers.agents import Pause
+from tests.handlers.model_api import Cut, Json, ModelApi, Status, Step, serve_api
 
-__all__ = ("Cut", "MessagesApi", "Status", "block", "delta", "error", "finish", "serve", "start", "stop")
-
-Json = dict[str, JsonValue]
-
-
-class Cut:
-    """The connection breaks in the middle of the body."""
-
-
-class Status:
-    """An answer that is no stream."""
-
-    def __init__(self, code: int, body: Json) -> None:
-        self.code, self.body = code, body
-
-
-Step = Json | Pause | Cut | Status
+__all__ = (
+    "Cut",
+    "ModelApi",
+    "Status",
+    "Step",
+    "block",
+    "delta",
+    "error",
+    "finish",
+    "frame",
+    "serve",
+    "start",
+    "stop",
+)
 
 
-class MessagesApi:
-    """Answers each request with the next script; keeps the requests' bodies and tells when a client went away."""
-
-    def __init__(self, *scripts: Sequence[Step]) -> None:
-        self._scripts = list(scripts)
-        self.requests: list[Json] = []
-        self.gone = anyio.Event()
-
-    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, one request."""
-        try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode()
-            length = next(int(line[15:]) for line in head.splitlines() if line.lower().startswith("content-length:"))
-            self.requests.append(json.loads(await reader.readexactly(length)))
-            await self._play(reader, writer)
-        except (ConnectionError, asyncio.IncompleteReadError):
-            self.gone.set()
-        finally:
-            writer.close()
-
-    async def _play(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        script = self._scripts.pop(0)
-        if script and isinstance(refusal := script[0], Status):
-            body = json.dumps(refusal.body).encode()
-            head = f"HTTP/1.1 {refusal.code} No\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n"
-            writer.write(head.encode() + b"connection: close\r\n\r\n" + body)
-            await writer.drain()
-            return
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
-        for step in script:
-            if isinstance(step, Pause):
-                await writer.drain()
-                step.reached.set()
-                # A client that lets go of its stream closes the connection, which ends the read.
-                if not await reader.read(1):
-                    self.gone.set()
-                    return
-            elif isinstance(step, Cut):
-                await writer.drain()
-                return
-            elif not isinstance(step, Status):
-                text = f"event: {step['type']}\ndata: {json.dumps(step)}\n\n".encode()
-                writer.write(f"{len(text):x}\r\n".encode() + text + b"\r\n")
-        writer.write(b"0\r\n\r\n")
-        await writer.drain()
+def frame(event: Json) -> bytes:
+    """An event as it stands in the stream."""
+    return f"event: {event['type']}\ndata: {json.dumps(event, ensure_ascii=False)}\n\n".encode()
 
 
 @asynccontextmanager
-async def serve(*scripts: Sequence[Step]) -> AsyncGenerator[tuple[MessagesApi, AsyncAnthropic], None]:
+async def serve(*scripts: Sequence[Step]) -> AsyncGenerator[tuple[ModelApi, AsyncAnthropic], None]:
     """The server, and a real client of the SDK that talks to it and never tries again."""
-    api = MessagesApi(*scripts)
-    server = await asyncio.start_server(api.answer, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    client = AsyncAnthropic(api_key="none", base_url=f"http://127.0.0.1:{port}", max_retries=0)
-    try:
+    async with (
+        serve_api(frame, *scripts) as (api, url),
+        AsyncAnthropic(api_key="none", base_url=url, max_retries=0) as client,
+    ):
         yield api, client
-    finally:
-        await client.close()
-        server.close()
-        await server.wait_closed()
 
 
 def start(**usage: JsonValue) -> Json:

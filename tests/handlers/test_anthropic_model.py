@@ -18,7 +18,7 @@ from handlers.providers.answer import ModelEvent, Piece
 from handlers.providers.tools import ToolSpec
 from tests.handlers.agents import Pause
 from tests.handlers.entries import context_of
-from tests.handlers.messages_api import Cut, MessagesApi, Status, Step, block, delta, error, finish, serve, start
+from tests.handlers.messages_api import Cut, ModelApi, Status, Step, block, delta, error, finish, serve, start
 
 __all__ = ()
 
@@ -33,7 +33,7 @@ TOOL = ToolSpec("add", "Add numbers.", {"type": "object", "properties": {}})
 
 async def run(
     *script: Step, rates: Rates | None = None, asked: ModelRequest | None = None
-) -> tuple[AssistantMessage, list[ModelEvent], MessagesApi]:
+) -> tuple[AssistantMessage, list[ModelEvent], ModelApi]:
     """The answer to a script, all events before it, and the server."""
     async with serve(script) as (api, client):
         model = AnthropicModel("claude-test", client=client, rates=rates)

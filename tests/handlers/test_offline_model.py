@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from decimal import Decimal
 
+import anyio
 import pytest
 
 from bus import AssistantMessage, ToolCallBlock, ToolResultMessage, Usage, UserMessage
@@ -126,6 +127,19 @@ async def test_tokens_are_counted_and_priced_with_a_source() -> None:
     assert usage.cost is not None
     assert usage.cost.total == Decimal(usage.input + 5 * usage.output) / 1_000_000
     assert [(each.input, each.output) for each in reported] == [(2, 0)]
+
+
+async def test_without_a_delay_it_answers_at_once() -> None:
+    answers = OfflineModel(delay=0).stream(ModelRequest(context_of(UserMessage.text("What is 17 × 23?"))))
+    others_had_a_turn = anyio.Event()
+
+    async def other() -> None:
+        others_had_a_turn.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(other)
+        assert [event async for event in answers]
+        assert not others_had_a_turn.is_set()
 
 
 async def test_the_demo_answers_with_two_tools_at_once() -> None:

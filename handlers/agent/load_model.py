@@ -1,0 +1,61 @@
+"""Find a model by its name, for settings and the command line."""
+
+from collections.abc import Callable
+from typing import Unpack
+
+from handlers.agent.errors import ModelNotFound
+from handlers.agent.model import Model
+from handlers.agent.offline import OfflineModel
+from handlers.agent.provider_model import ModelOptions
+
+__all__ = ("load_model",)
+
+
+def load_model(target: str, **options: Unpack[ModelOptions]) -> Model:
+    """The model at `api/name`, such as "anthropic/claude-sonnet-4-5", "openai/gpt-5", "openai-chat/gpt-5" or
+    "gemini/gemini-2.5-pro"; "offline/offline-1" needs no provider. Keys are read from the environment.
+
+    Args:
+        options: see `ModelOptions`; the offline model has none.
+
+    Raises:
+        ModelNotFound: the text has another form, or there is no such API here.
+        MissingExtra: the API's SDK is not installed.
+    """
+    api, _, name = target.partition("/")
+    if api not in _MAKERS or not name:
+        raise ModelNotFound(target, tuple(_MAKERS))
+    return _MAKERS[api](name, options)
+
+
+def _anthropic(name: str, options: ModelOptions) -> Model:
+    from handlers.agent.anthropic_model import AnthropicModel  # noqa: PLC0415  # only what is wanted is imported
+
+    return AnthropicModel(name, **options)
+
+
+def _responses(name: str, options: ModelOptions) -> Model:
+    from handlers.agent.openai_model import OpenAIResponsesModel  # noqa: PLC0415
+
+    return OpenAIResponsesModel(name, **options)
+
+
+def _chat(name: str, options: ModelOptions) -> Model:
+    from handlers.agent.openai_model import OpenAIChatModel  # noqa: PLC0415
+
+    return OpenAIChatModel(name, **options)
+
+
+def _gemini(name: str, options: ModelOptions) -> Model:
+    from handlers.agent.gemini_model import GeminiModel  # noqa: PLC0415
+
+    return GeminiModel(name, **options)
+
+
+_MAKERS: dict[str, Callable[[str, ModelOptions], Model]] = {
+    "anthropic": _anthropic,
+    "openai": _responses,
+    "openai-chat": _chat,
+    "gemini": _gemini,
+    "offline": lambda name, _: OfflineModel(name=name),
+}

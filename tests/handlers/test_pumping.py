@@ -1,0 +1,76 @@
+"""What is pumped is ended with whoever takes it, down to the innermost generator."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import anyio
+import pytest
+
+from handlers.agent.pumping import pumped
+
+__all__ = ()
+
+
+class Source:
+    """A generator inside of another, which holds itself alive."""
+
+    def __init__(self, *items: int, fault: Exception | None = None, waits: bool = True) -> None:
+        self._items, self._fault, self._waits = items, fault, waits
+        self.is_closed = False
+        self._inner = self._numbers()
+
+    async def numbers(self) -> AsyncGenerator[int, None]:
+        async for number in self._inner:
+            yield number
+
+    async def _numbers(self) -> AsyncGenerator[int, None]:
+        try:
+            for item in self._items:
+                yield item
+            if self._fault is not None:
+                raise self._fault
+            if self._waits:
+                await anyio.sleep_forever()
+        finally:
+            self.is_closed = True
+
+
+async def test_all_items_come_in_their_order() -> None:
+    source = Source(1, 2, 3, waits=False)
+    assert [number async for number in pumped(source.numbers())] == [1, 2, 3]
+    assert source.is_closed
+
+
+async def test_a_fault_comes_behind_the_items_before_it() -> None:
+    numbers = pumped(Source(1, 2, fault=ValueError("broken")).numbers())
+    assert [await anext(numbers), await anext(numbers)] == [1, 2]
+    with pytest.raises(ValueError, match="broken"):
+        await anext(numbers)
+
+
+@pytest.mark.parametrize("taken", [1, 2, 3])
+async def test_closed_at_any_item_the_source_is_closed_too(taken: int) -> None:
+    source = Source(1, 2, 3)
+    async with aclosing(pumped(source.numbers())) as numbers:
+        assert [await anext(numbers) for _ in range(taken)] == [1, 2, 3][:taken]
+    assert source.is_closed
+
+
+async def test_cancelled_while_it_waits_the_source_is_closed_too() -> None:
+    source = Source(1)
+
+    async def listen() -> None:
+        async for _ in pumped(source.numbers()):
+            pass
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(listen)
+        await anyio.wait_all_tasks_blocked()
+        tasks.cancel_scope.cancel()
+    assert source.is_closed
+
+
+async def test_one_that_is_closed_before_it_is_asked_reads_nothing() -> None:
+    source = Source(1)
+    await pumped(source.numbers()).aclose()
+    assert not source.is_closed
