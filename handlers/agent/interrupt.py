@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 import anyio
 
-from bus.errors import MessageError
-from bus.messages.control import Abort, Steer, parse_control
+from bus.messages.control import Abort, Steer
 from handlers.agent.run import Run
-from handlers.agent.status import Command, Status
+from handlers.agent.standing import Standing, read_standing
+from handlers.agent.status import Command
 
-__all__ = ("Interrupt", "until_interrupted")
+__all__ = ("Interrupt", "find_interrupt", "until_interrupted")
 
 
 class Interrupt(NamedTuple):
@@ -24,36 +24,42 @@ async def until_interrupted(run: Run, work: Callable[[], Awaitable[None]]) -> In
     """Do some work until it is done, or until a command ends it: `work` is cancelled then, and has cleaned up when this
     returns. None if it came to its end.
 
-    Whatever `work` raises is raised here, and not in a group.
+    Whatever `work` raises is raised here, and not in a group. So is what keeps the log from being watched.
     """
-    failure: Exception | None = None
+    # Raised at the end: out of the task group they would come in a group.
+    failures: list[Exception] = []
     found: Interrupt | None = None
 
     async def watch(scope: anyio.CancelScope) -> None:
         nonlocal found
-        while found is None:
-            await run.wait_rung()
-            found = _interrupt((await run.refresh()).status)
+        try:
+            while found is None:
+                await run.wait_rung()
+                found = find_interrupt(read_standing(*await run.refresh()))
+        except Exception as error:  # noqa: BLE001
+            failures.append(error)
         scope.cancel()
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(watch, tasks.cancel_scope)
         try:
             await work()
-        except Exception as error:  # noqa: BLE001  # raised below: out of the group it would come in another
-            failure = error
+        except Exception as error:  # noqa: BLE001
+            failures.insert(0, error)
         tasks.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
+    if failures:
+        raise failures[0]
     return found
 
 
-def _interrupt(status: Status) -> Interrupt | None:
-    for command in status.commands:
-        try:
-            control = parse_control(command.message)
-        except MessageError:
-            continue
-        if isinstance(control, Abort | Steer) and control.when == "now":
-            return Interrupt(command, control)
+def find_interrupt(standing: Standing) -> Interrupt | None:
+    """The first command that cannot wait, of those that are meant for what goes on now."""
+    for command in standing.commands:
+        match command.control:
+            case Abort(when="now", loop_id=loop_id) as abort if loop_id in {None, standing.loop_id}:
+                return Interrupt(command, abort)
+            case Steer(when="now", position=position) as steer if position in standing.prompts:
+                return Interrupt(command, steer)
+            case _:
+                pass
     return None
