@@ -17,6 +17,7 @@ from bus.messages.turn import TurnId
 from bus.messages.usage import Usage
 from bus.session import Session
 from handlers.projections.projection import Projected, Projection, project, project_kept
+from handlers.projections.summary_calls import summary_call
 
 __all__ = ("SESSIONS", "SessionLine", "session_lines")
 
@@ -81,6 +82,8 @@ def _evolve(line: SessionLine, envelope: Envelope) -> SessionLine:
             changed |= {"turns": line.turns + 1} if message.turn_id is None else _turn(line, message.turn_id)
         case ExtensionMessage(kind=TurnStarted.KIND | AgentEnded.KIND) as message:
             changed |= _event(line, message)
+        case message if call := summary_call(message):
+            changed["usage"] = line.usage.combine(call.usage or Usage())
         case _:
             pass
     return line.model_copy(update=changed)
@@ -118,7 +121,7 @@ def _title(text: str) -> str | None:
 
 SESSIONS = Projection(
     name="sessions",
-    version=1,
+    version=2,
     state=TypeAdapter(SessionLine),
     initial=SessionLine(),
     evolve=_evolve,

@@ -2,6 +2,8 @@
 
 Each assistant message of the LLM lane is one call, failed, aborted and imported ones too. The sums that agent events
 repeat are compared with the fold and never added to it.
+
+What a model took to write a summary for a compaction, or failed to, is in the totals and in no turn's or loop's sum.
 """
 
 from collections.abc import Mapping
@@ -18,6 +20,7 @@ from bus.messages.extension import ExtensionMessage
 from bus.messages.message import AssistantMessage
 from bus.messages.usage import Usage
 from handlers.projections.projection import Projection
+from handlers.projections.summary_calls import summary_call
 
 __all__ = ("USAGE", "Mismatch", "ModelTotals", "Totals", "UsageState", "UsageSummary", "summary")
 
@@ -108,7 +111,7 @@ def summary(usage: Usage) -> UsageSummary:
 
 
 def _evolve(state: UsageState, envelope: Envelope) -> UsageState:
-    match envelope.message:
+    match summary_call(envelope.message) or envelope.message:
         case AssistantMessage() as message:
             return _count(state, message)
         case ExtensionMessage() as message if message.kind in {TurnEnded.KIND, AgentEnded.KIND}:
@@ -193,7 +196,7 @@ def _agree(said: Usage, folded: Usage) -> bool:
 
 USAGE = Projection(
     name="usage",
-    version=2,
+    version=3,
     state=TypeAdapter(UsageState),
     initial=UsageState(),
     evolve=_evolve,

@@ -1,0 +1,267 @@
+"""A context that has grown too large is told shorter, between two turns: a step of a session's worker.
+
+A model writes a summary of what came before a cut, and one append ends all that the compaction is about: the entry
+with the summary and what it took, the event, the end of the loop that was open, the answer to the command. So a worker
+that dies in between has changed nothing, and the step is taken again. Nothing is shown of a summary while it is
+written, as a part of one is of no use to anybody.
+"""
+
+import logging
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from typing import Literal
+
+import anyio
+
+from bus.envelope import Envelope
+from bus.errors import BusError, Conflict
+from bus.messages.context_entry import Compaction, LeafMove, LoopCompaction, Prune
+from bus.messages.control import Abort, Compact, parse_control
+from bus.messages.events import (
+    AgentEnded,
+    AgentEvent,
+    CompactionEnded,
+    CompactionFailed,
+    CompactionStarted,
+    ControlAnswered,
+)
+from bus.messages.lanes import Lane
+from bus.messages.message import AssistantMessage, now_ms
+from bus.messages.reading import Publishable
+from handlers.agent.compaction_policy import CompactionPolicy, find_cut, window_of
+from handlers.agent.draft import Draft
+from handlers.agent.errors import TryAgain
+from handlers.agent.interrupt import until_interrupted
+from handlers.agent.model import Model
+from handlers.agent.run import PUBLISH_SECONDS, Run, View
+from handlers.agent.standing import loop_usage, read_standing
+from handlers.agent.status import Command
+from handlers.agent.summary_request import summary_request
+from handlers.context.fold import Context, evolve
+from handlers.context.tokens import context_tokens
+
+__all__ = ("compact",)
+
+LAST_WORDS_SECONDS = 5.0
+"""how long a cancelled step takes to record what its model call took"""
+
+_TRIES = 1_000
+
+_log = logging.getLogger(__name__)
+
+
+async def compact(
+    run: Run, view: View, policy: CompactionPolicy, model: Model, *, command: Command | None = None
+) -> None:
+    """Tell the session's context shorter, once. An open loop ends as contextCompacted, and the next goes on with it.
+
+    A command to abort or to steer ends it at once, with nothing changed. Cancelled, or run again after a crash, it is
+    begun anew. What its model calls took is recorded where there is a worker left to do it.
+
+    Args:
+        view: in which no tool call is open.
+        model: the agent's, which writes the summary if the policy names none.
+        command: the `control.compact` that asks for it, and is answered in the same step.
+
+    Raises:
+        TryAgain: no summary came, and there is another try.
+        Fenced: the lease is lost.
+        BusError: the log cannot be read or refuses.
+    """
+    policy = policy.of(model)
+    writer = policy.model or model
+    kept = find_cut(view.context, read_standing(view.context), policy)
+    if kept is None:
+        if command is not None:
+            answer = _answered(command, "repeated", "nothing is left to compact")
+            await run.publish(answer.as_extension(), key=f"control.{command.position}")
+        return
+    step = _Step(run, view, policy, writer, kept, command)
+    await run.publish(step.started().as_extension(), key=f"{step.name}.started")
+    draft = Draft(writer)
+    faults: list[str] = []
+    try:
+        interrupt = await until_interrupted(run, lambda: step.listen(draft, faults))
+    except anyio.get_cancelled_exc_class():
+        with anyio.move_on_after(LAST_WORDS_SECONDS, shield=True):
+            await step.last_words(draft)
+        raise
+    summary = draft.whole
+    if interrupt is not None and isinstance(interrupt.control, Abort):
+        await step.interrupted(draft, "the loop was aborted")
+    elif summary is not None and not summary.is_failed and summary.text_content().strip():
+        await step.record(draft, summary)
+    elif interrupt is not None:
+        await step.interrupted(draft, "a user spoke")
+    else:
+        await step.give_up(draft, faults[0] if faults else _fault(summary))
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One compaction."""
+
+    run: Run
+    view: View
+    policy: CompactionPolicy
+    writer: Model
+    first_kept: int
+    command: Command | None
+
+    @property
+    def name(self) -> str:
+        """The step's, for good: once it has landed, the next one has another."""
+        if self.command is not None:
+            return f"control.{self.command.position}"
+        done = sum(isinstance(stood.message, Compaction) for stood in self.view.context.entries)
+        return f"compaction.{done + 1}"
+
+    @property
+    def _loop_id(self) -> str:
+        """The newest loop's; the session's own id where no loop ever ran."""
+        loop = self.view.status.loop
+        return self.run.session.id if loop is None else loop.loop_id
+
+    def started(self) -> CompactionStarted:
+        context = self.view.context
+        tokens = context_tokens(context, self.policy.estimator)
+        return CompactionStarted(loop_id=self._loop_id, estimated_tokens=tokens, message_count=len(context.messages))
+
+    async def listen(self, draft: Draft, faults: list[str]) -> None:
+        """Have the summary written; what an adapter raises is added to the faults."""
+        request = summary_request(
+            self.view.context,
+            self.first_kept,
+            window=window_of(self.writer) or self.policy.window,
+            max_tokens=self.policy.max_tokens,
+            instructions=self._wishes(),
+        )
+        try:
+            async with aclosing(self.writer.stream(request)) as events:
+                async for event in events:
+                    draft.add(event)
+        except Exception as error:  # noqa: BLE001  # whatever an adapter raises is recorded as a failure
+            _log.warning("the model %s failed to write a summary", self.writer.name, exc_info=True)
+            faults.append(f"{type(error).__name__}: {error}")
+
+    def _wishes(self) -> list[str]:
+        control = None if self.command is None else parse_control(self.command.message)
+        asked = control.instructions if isinstance(control, Compact) else None
+        return [wish for wish in (self.policy.instructions, asked) if wish]
+
+    # --- appends ------------------------------------------------------------------------------------------------------
+
+    async def record(self, draft: Draft, summary: AssistantMessage) -> None:
+        """Append the compaction and all that it ends. Whoever spoke meanwhile stands behind the cut, and is kept."""
+        for _ in range(_TRIES):
+            last = (await self.run.session.head()).position
+            view = await self.run.refresh()
+            if any(command.message.kind == Abort.KIND for command in view.status.commands):
+                return await self.interrupted(draft, "the loop was aborted")
+            if _is_led_elsewhere(view.context, self.view.context.position):
+                return await self.interrupted(draft, "the session was branched meanwhile")
+            with suppress(Conflict):
+                await self.run.session.publish(
+                    *self._batch(view, summary, last + 1),
+                    key=self.name,
+                    expected=last,
+                    epoch=self.run.lease.epoch,
+                    wake=False,
+                    seconds=PUBLISH_SECONDS,
+                )
+                return None
+        return await self.interrupted(draft, "others were faster all the time")
+
+    def _batch(self, view: View, summary: AssistantMessage, position: int) -> list[Publishable]:
+        before, estimator, loop = view.context, self.policy.estimator, view.status.loop
+        tokens = context_tokens(before, estimator)
+        entry = Compaction(
+            summary=summary.text_content().strip(),
+            first_kept=self.first_kept,
+            tokens_before=tokens,
+            provider=summary.provider or self.writer.provider,
+            model=summary.model or self.writer.name,
+            usage=summary.usage,
+            timestamp=now_ms(),
+        )
+        after = evolve(before, Envelope(self.run.session.id, position, Lane.LLM, entry, 0.0, ""))
+        ended = CompactionEnded(
+            loop_id=self._loop_id,
+            messages_before=len(before.messages),
+            messages_after=len(after.messages),
+            estimated_tokens_before=tokens,
+            estimated_tokens_after=context_tokens(after, estimator),
+            position=position,
+        )
+        events: list[AgentEvent] = [ended]
+        if loop is not None and loop.ended is None:
+            turns = 0 if loop.turn is None else loop.turn.turn_index + 1
+            usage = loop_usage(before, loop.loop_id)
+            events.append(AgentEnded(loop_id=loop.loop_id, stop_reason="contextCompacted", turns=turns, usage=usage))
+        if self.command is not None:
+            events.append(_answered(self.command, "applied"))
+        return [entry, *(event.as_extension() for event in events)]
+
+    async def give_up(self, draft: Draft, reason: str) -> None:
+        """Say that no summary came; the last try answers the command.
+
+        Raises:
+            TryAgain: there is another one.
+        """
+        failed = self._failed(draft, reason)
+        failures, policy = self.view.status.compactions_failed + 1, self.policy
+        if failures < policy.attempts:
+            await self.run.publish(failed.as_extension())
+            raise TryAgain(policy.pause * 2 ** (failures - 1), f"no summary: {reason}")
+        if self.command is None:
+            await self.run.publish(failed.as_extension())
+            return
+        answer = _answered(self.command, "refused", f"no summary: {reason}")
+        await self.run.publish(failed.as_extension(), answer.as_extension(), key=self.name)
+
+    async def interrupted(self, draft: Draft, reason: str) -> None:
+        """Say what the model call took that came to nothing."""
+        await self.run.publish(self._failed(draft, reason, is_interrupted=True).as_extension())
+
+    async def last_words(self, draft: Draft) -> None:
+        """The same when the worker is stopped."""
+        if draft.is_empty:
+            return
+        try:
+            await self.interrupted(draft, "the worker was stopped")
+        except BusError as error:
+            _log.info("session %s: what a summary took is lost: %s", self.run.session.id, error)
+
+    def _failed(self, draft: Draft, reason: str, *, is_interrupted: bool = False) -> CompactionFailed:
+        spent = draft.whole or draft.cut("aborted", reason)
+        return CompactionFailed(
+            loop_id=self._loop_id,
+            reason=reason,
+            is_interrupted=is_interrupted,
+            provider=spent.provider or self.writer.provider,
+            model=spent.model or self.writer.name,
+            usage=spent.usage,
+        )
+
+
+def _answered(
+    command: Command, outcome: Literal["applied", "repeated", "refused"], reason: str | None = None
+) -> ControlAnswered:
+    return ControlAnswered(control=command.position, outcome=outcome, reason=reason)
+
+
+def _fault(summary: AssistantMessage | None) -> str:
+    if summary is None:
+        return "the model ended without an answer"
+    return summary.error_message or "the model said nothing"
+
+
+def _is_led_elsewhere(context: Context, since: int) -> bool:
+    """Something was appended after `since` that changes what stands, and with it what the summary is about."""
+    for at in range(len(context.entries) - 1, -1, -1):
+        entry = context.entries[at]
+        if entry.position <= since:
+            return False
+        if isinstance(entry.message, Compaction | LeafMove | LoopCompaction | Prune):
+            return True
+    return False
