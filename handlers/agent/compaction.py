@@ -9,12 +9,13 @@ written, as a part of one is of no use to anybody.
 import logging
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import anyio
 
 from bus.envelope import Envelope
-from bus.errors import BusError, Conflict
+from bus.errors import BusError
 from bus.messages.context_entry import Compaction, LeafMove, LoopCompaction, Prune
 from bus.messages.control import Abort, Compact, parse_control
 from bus.messages.events import (
@@ -33,7 +34,7 @@ from handlers.agent.draft import Draft
 from handlers.agent.errors import TryAgain
 from handlers.agent.interrupt import until_interrupted
 from handlers.agent.model import Model
-from handlers.agent.run import PUBLISH_SECONDS, Run, View
+from handlers.agent.run import Run, View
 from handlers.agent.standing import loop_usage, read_standing
 from handlers.agent.status import Command
 from handlers.agent.summary_request import summary_request
@@ -95,6 +96,10 @@ async def compact(
         await step.interrupted(draft, "a user spoke")
     else:
         await step.give_up(draft, faults[0] if faults else _fault(summary))
+
+
+class _MovedOn(Exception):
+    """Somebody has appended since the log was looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,19 +165,14 @@ class _Step:
                 return await self.interrupted(draft, "the loop was aborted")
             if _is_led_elsewhere(view.context, self.view.context.position):
                 return await self.interrupted(draft, "the session was branched meanwhile")
-            with suppress(Conflict):
-                await self.run.session.publish(
-                    *self._batch(view, summary, last + 1),
-                    key=self.name,
-                    expected=last,
-                    epoch=self.run.lease.epoch,
-                    wake=False,
-                    seconds=PUBLISH_SECONDS,
-                )
+            with suppress(_MovedOn):
+                await self.run.publish_at(partial(self._batch, view, summary, last), key=self.name)
                 return None
         return await self.interrupted(draft, "others were faster all the time")
 
-    def _batch(self, view: View, summary: AssistantMessage, position: int) -> list[Publishable]:
+    def _batch(self, view: View, summary: AssistantMessage, last: int, position: int) -> list[Publishable]:
+        if position != last + 1:
+            raise _MovedOn  # what came is looked at first
         before, estimator, loop = view.context, self.policy.estimator, view.status.loop
         tokens = context_tokens(before, estimator)
         entry = Compaction(

@@ -27,7 +27,8 @@ class CompactionPolicy:
     reserve: int = 8_192
     """tokens that are left for the answer. Source: seed 000, pi"""
     keep_recent: int = 16_384
-    """about so many tokens at the end stay as they are; never more than half of what there is"""
+    """no more than about so many tokens at the end stay as they are, and never more than half of what there is; but
+    always what no model has answered"""
     model: Model | None = None
     """who writes the summary; None: the one that the agent asks"""
     max_tokens: int = 4_096
@@ -87,13 +88,14 @@ def find_cut(context: Context, standing: Standing, policy: CompactionPolicy) -> 
 
     What no model has answered stays, and so does an answer that is gone on with.
     """
-    tokens = min(policy.keep_recent, sum(map(policy.estimator.message, context.messages)) // 2)
+    said = context.messages[1:] if _is_compacted(context) else context.messages
+    tokens = min(policy.keep_recent, sum(map(policy.estimator.message, said)) // 2)
     if policy.window is not None:
         tokens = min(tokens, (policy.window - policy.reserve) // 2)
     held = [*standing.prompts, *_follow_ups(context, standing)]
     if standing.answer is not None and not standing.answer.message.is_failed:
         held.append(standing.answer.position)
-    kept = first_to_keep(context, max(tokens, 1), policy.estimator, up_to=min(held, default=None))
+    kept = first_to_keep(context, max(tokens, 1), policy.estimator, is_most=True, up_to=min(held, default=None))
     for stood in context.path:
         if kept is None or stood.position == kept:
             return None
@@ -122,10 +124,14 @@ def _is_refused(context: Context, policy: CompactionPolicy) -> bool:
 
 def _is_fresh(context: Context) -> bool:
     """The context was compacted, and no model has answered since: once more would not make it shorter."""
-    if not context.path or not isinstance(context.path[0].message, Compaction):
+    if not _is_compacted(context):
         return False
     last = next((position for position, answer in _answers(context) if not answer.is_failed), 0)
     return last < context.path[0].position
+
+
+def _is_compacted(context: Context) -> bool:
+    return bool(context.path) and isinstance(context.path[0].message, Compaction)
 
 
 def _is_undone(context: Context) -> bool:

@@ -52,6 +52,7 @@ def first_to_keep(
     tokens: int = 16_384,
     estimator: TokenEstimator = BY_BYTES,
     *,
+    is_most: bool = False,
     up_to: int | None = None,
 ) -> int | None:
     """Position of the first entry to keep, so that about the last `tokens` of the context stay as they are.
@@ -60,6 +61,7 @@ def first_to_keep(
     that parts none, or back to the last one where none follows. None: there is nothing that a cut could come before.
 
     Args:
+        is_most: keep no more than `tokens`, as far as places to cut allow; else no less.
         up_to: the entry at this position, and all behind it, stays.
     """
     said = [(stood.position, message) for stood in context.path if isinstance(message := stood.message, Said)]
@@ -67,6 +69,8 @@ def first_to_keep(
     while cut and kept < tokens:
         cut -= 1
         kept += _size(said[cut][1], estimator)
+    if is_most and kept > tokens:
+        cut += 1
     places = _places([message for _, message in said])
     if up_to is not None:
         places = [at for at in places if said[at][0] <= up_to]
