@@ -165,14 +165,14 @@ class _Step:
                 return await self.interrupted(draft, "the loop was aborted")
             if _is_led_elsewhere(view.context, self.view.context.position):
                 return await self.interrupted(draft, "the session was branched meanwhile")
-            with suppress(_MovedOn):
-                await self.run.publish_at(partial(self._batch, view, summary, last), key=self.name)
+            with suppress(_MovedOn):  # what has come since is looked at first
+                await self.run.publish_at(partial(self._batch, view, summary, last + 1), key=self.name)
                 return None
         return await self.interrupted(draft, "others were faster all the time")
 
-    def _batch(self, view: View, summary: AssistantMessage, last: int, position: int) -> list[Publishable]:
-        if position != last + 1:
-            raise _MovedOn  # what came is looked at first
+    def _batch(self, view: View, summary: AssistantMessage, position: int, told: int) -> list[Publishable]:
+        if told > position:  # a smaller one is out of date, and will be refused
+            raise _MovedOn
         before, estimator, loop = view.context, self.policy.estimator, view.status.loop
         tokens = context_tokens(before, estimator)
         entry = Compaction(
