@@ -278,7 +278,7 @@ class SessionLinked(AgentEvent):
     tool_call_id: str
     agent: str
     """the name of the agent that works the child"""
-    depth: Annotated[int, Field(ge=1)] = 1
+    depth: int = 1
     """how many sessions stand above the child"""
 
 
