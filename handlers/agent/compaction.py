@@ -17,7 +17,7 @@ import anyio
 from bus.envelope import Envelope
 from bus.errors import BusError
 from bus.messages.context_entry import Compaction, LeafMove, LoopCompaction, Prune
-from bus.messages.control import Abort, Compact, parse_control
+from bus.messages.control import Abort, Compact
 from bus.messages.events import (
     AgentEnded,
     AgentEvent,
@@ -29,7 +29,7 @@ from bus.messages.events import (
 from bus.messages.lanes import Lane
 from bus.messages.message import AssistantMessage, now_ms
 from bus.messages.reading import Publishable
-from handlers.agent.compaction_policy import CompactionPolicy, find_cut, window_of
+from handlers.agent.compaction_policy import CompactionPolicy, find_cut, wants_compaction, window_of
 from handlers.agent.draft import Draft
 from handlers.agent.errors import TryAgain
 from handlers.agent.interrupt import until_interrupted
@@ -37,11 +37,12 @@ from handlers.agent.model import Model
 from handlers.agent.run import Run, View
 from handlers.agent.standing import loop_usage, read_standing
 from handlers.agent.status import Command
+from handlers.agent.steps import CompactContext
 from handlers.agent.summary_request import summary_request
 from handlers.context.fold import Context, evolve
 from handlers.context.tokens import context_tokens
 
-__all__ = ("compact",)
+__all__ = ("Compactor", "compact")
 
 LAST_WORDS_SECONDS = 5.0
 """how long a cancelled step takes to record what its model call took"""
@@ -51,9 +52,31 @@ _TRIES = 1_000
 _log = logging.getLogger(__name__)
 
 
-async def compact(
-    run: Run, view: View, policy: CompactionPolicy, model: Model, *, command: Command | None = None
-) -> None:
+class Compactor:
+    """Compacts for an agent's loop: `AgentLoop(model, compaction=Compactor(model))`."""
+
+    def __init__(self, model: Model, policy: CompactionPolicy | None = None) -> None:
+        """
+        Args:
+            model: the agent's; it writes the summaries too, if the policy names no other.
+        """
+        self.policy = (policy or CompactionPolicy()).of(model)
+        self._model = model
+
+    def wants(self, view: View) -> bool:
+        """See `wants_compaction`."""
+        return wants_compaction(view, self.policy)
+
+    async def compact(self, run: Run, view: View, step: CompactContext) -> None:
+        """See `compact`.
+
+        Raises:
+            TryAgain, Fenced, BusError: as it does.
+        """
+        await compact(run, view, step, policy=self.policy, model=self._model)
+
+
+async def compact(run: Run, view: View, step: CompactContext, *, policy: CompactionPolicy, model: Model) -> None:
     """Tell the session's context shorter, once. An open loop ends as contextCompacted, and the next goes on with it.
 
     A command to abort or to steer ends it at once, with nothing changed. Cancelled, or run again after a crash, it is
@@ -61,8 +84,8 @@ async def compact(
 
     Args:
         view: in which no tool call is open.
+        step: a command that asks for it is answered in the same append.
         model: the agent's, which writes the summary if the policy names none.
-        command: the `control.compact` that asks for it, and is answered in the same step.
 
     Raises:
         TryAgain: no summary came, and there is another try.
@@ -71,31 +94,31 @@ async def compact(
     """
     policy = policy.of(model)
     writer = policy.model or model
-    kept = find_cut(view.context, read_standing(view.context), policy)
+    kept = find_cut(view.context, read_standing(*view), policy)
     if kept is None:
-        if command is not None:
-            answer = _answered(command, "repeated", "nothing is left to compact")
-            await run.publish(answer.as_extension(), key=f"control.{command.position}")
+        if step.command is not None:
+            answer = _answered(step.command, "repeated", "nothing is left to compact")
+            await run.publish(answer.as_extension(), key=f"control.{step.command.position}")
         return
-    step = _Step(run, view, policy, writer, kept, command)
-    await run.publish(step.started().as_extension(), key=f"{step.name}.started")
+    doing = _Doing(run, view, policy, writer, kept, step)
+    await run.publish(doing.started().as_extension(), key=f"{doing.name}.started")
     draft = Draft(writer)
     faults: list[str] = []
     try:
-        interrupt = await until_interrupted(run, lambda: step.listen(draft, faults))
+        interrupt = await until_interrupted(run, partial(doing.listen, draft, faults))
     except anyio.get_cancelled_exc_class():
         with anyio.move_on_after(LAST_WORDS_SECONDS, shield=True):
-            await step.last_words(draft)
+            await doing.last_words(draft)
         raise
     summary = draft.whole
     if interrupt is not None and isinstance(interrupt.control, Abort):
-        await step.interrupted(draft, "the loop was aborted")
+        await doing.interrupted(draft, "the loop was aborted")
     elif summary is not None and not summary.is_failed and summary.text_content().strip():
-        await step.record(draft, summary)
+        await doing.record(draft, summary)
     elif interrupt is not None:
-        await step.interrupted(draft, "a user spoke")
+        await doing.interrupted(draft, "a user spoke")
     else:
-        await step.give_up(draft, faults[0] if faults else _fault(summary))
+        await doing.give_up(draft, faults[0] if faults else _fault(summary))
 
 
 class _MovedOn(Exception):
@@ -103,7 +126,7 @@ class _MovedOn(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
+class _Doing:
     """One compaction."""
 
     run: Run
@@ -111,21 +134,20 @@ class _Step:
     policy: CompactionPolicy
     writer: Model
     first_kept: int
-    command: Command | None
+    step: CompactContext
 
     @property
     def name(self) -> str:
         """The step's, for good: once it has landed, the next one has another."""
-        if self.command is not None:
-            return f"control.{self.command.position}"
+        if self.step.command is not None:
+            return f"control.{self.step.command.position}"
         done = sum(isinstance(stood.message, Compaction) for stood in self.view.context.entries)
         return f"compaction.{done + 1}"
 
     @property
     def _loop_id(self) -> str:
-        """The newest loop's; the session's own id where no loop ever ran."""
-        loop = self.view.status.loop
-        return self.run.session.id if loop is None else loop.loop_id
+        """Of the loop that ends here, or of the one that is to begin."""
+        return self.step.turn_id.loop_id
 
     def started(self) -> CompactionStarted:
         context = self.view.context
@@ -134,12 +156,14 @@ class _Step:
 
     async def listen(self, draft: Draft, faults: list[str]) -> None:
         """Have the summary written; what an adapter raises is added to the faults."""
+        context = self.view.context
         request = summary_request(
-            self.view.context,
+            context,
             self.first_kept,
             window=window_of(self.writer) or self.policy.window,
             max_tokens=self.policy.max_tokens,
             instructions=self._wishes(),
+            key=f"{self.run.session.id}.{self.name}.{context.position}.{self.view.status.compactions_failed + 1}",
         )
         try:
             async with aclosing(self.writer.stream(request)) as events:
@@ -150,7 +174,7 @@ class _Step:
             faults.append(f"{type(error).__name__}: {error}")
 
     def _wishes(self) -> list[str]:
-        control = None if self.command is None else parse_control(self.command.message)
+        control = None if self.step.command is None else self.step.command.control
         asked = control.instructions if isinstance(control, Compact) else None
         return [wish for wish in (self.policy.instructions, asked) if wish]
 
@@ -173,7 +197,7 @@ class _Step:
     def _batch(self, view: View, summary: AssistantMessage, position: int, told: int) -> list[Publishable]:
         if told > position:  # a smaller one is out of date, and will be refused
             raise _MovedOn
-        before, estimator, loop = view.context, self.policy.estimator, view.status.loop
+        before, estimator = view.context, self.policy.estimator
         tokens = context_tokens(before, estimator)
         entry = Compaction(
             summary=summary.text_content().strip(),
@@ -194,12 +218,12 @@ class _Step:
             position=position,
         )
         events: list[AgentEvent] = [ended]
-        if loop is not None and loop.ended is None:
-            turns = 0 if loop.turn is None else loop.turn.turn_index + 1
-            usage = loop_usage(before, loop.loop_id)
-            events.append(AgentEnded(loop_id=loop.loop_id, stop_reason="contextCompacted", turns=turns, usage=usage))
-        if self.command is not None:
-            events.append(_answered(self.command, "applied"))
+        if self.step.is_open:
+            usage = loop_usage(before, self._loop_id)
+            turns = self.step.turn_id.turn_index
+            events.append(AgentEnded(loop_id=self._loop_id, stop_reason="contextCompacted", turns=turns, usage=usage))
+        if self.step.command is not None:
+            events.append(_answered(self.step.command, "applied"))
         return [entry, *(event.as_extension() for event in events)]
 
     async def give_up(self, draft: Draft, reason: str) -> None:
@@ -213,10 +237,10 @@ class _Step:
         if failures < policy.attempts:
             await self.run.publish(failed.as_extension())
             raise TryAgain(policy.pause * 2 ** (failures - 1), f"no summary: {reason}")
-        if self.command is None:
+        if self.step.command is None:
             await self.run.publish(failed.as_extension())
             return
-        answer = _answered(self.command, "refused", f"no summary: {reason}")
+        answer = _answered(self.step.command, "refused", f"no summary: {reason}")
         await self.run.publish(failed.as_extension(), answer.as_extension(), key=self.name)
 
     async def interrupted(self, draft: Draft, reason: str) -> None:

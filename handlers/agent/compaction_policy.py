@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from bus.messages.context_entry import Compaction, Prune
-from bus.messages.message import AssistantMessage, UserMessage
-from handlers.agent.marks import FOLLOW_UP, HELD, SEEN
+from bus.messages.message import AssistantMessage
+from handlers.agent.failure import failure_of
 from handlers.agent.model import Model
 from handlers.agent.run import View
 from handlers.agent.standing import Standing, read_standing
@@ -14,7 +14,7 @@ from handlers.context.budget import ReserveTrigger, first_to_keep
 from handlers.context.fold import Context
 from handlers.context.tokens import BY_BYTES, TokenEstimator, context_tokens
 
-__all__ = ("CompactionPolicy", "find_cut", "overflow_helps", "wants_compaction", "window_of")
+__all__ = ("CompactionPolicy", "find_cut", "wants_compaction", "window_of")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,24 +63,17 @@ def wants_compaction(view: View, policy: CompactionPolicy) -> bool:
         policy: one that knows the model's window, see `CompactionPolicy.of`.
     """
     context = view.context
+    if view.status.compactions_failed >= policy.attempts:
+        return False
     is_refused = _is_refused(context, policy)
     if not is_refused and not _is_full(context, policy):
         return False
-    if not is_refused and _is_undone(context):
+    if _is_fresh(context) or (not is_refused and _is_undone(context)):
         return False
-    standing = read_standing(context)
+    standing = read_standing(*view)
     if standing.answer is not None and standing.answer.open_calls:
         return False
-    return _can_compact(view, standing, policy)
-
-
-def overflow_helps(view: View, policy: CompactionPolicy) -> bool:
-    """Whether a loop whose request was just found too long can go on after a compaction, or has to end.
-
-    Args:
-        view: what the model had been asked with.
-    """
-    return _can_compact(view, read_standing(view.context), policy)
+    return find_cut(context, standing, policy) is not None
 
 
 def find_cut(context: Context, standing: Standing, policy: CompactionPolicy) -> int | None:
@@ -92,7 +85,7 @@ def find_cut(context: Context, standing: Standing, policy: CompactionPolicy) -> 
     tokens = min(policy.keep_recent, sum(map(policy.estimator.message, said)) // 2)
     if policy.window is not None:
         tokens = min(tokens, (policy.window - policy.reserve) // 2)
-    held = [*standing.prompts, *_follow_ups(context, standing)]
+    held = [*standing.prompts, *standing.held]
     if standing.answer is not None and not standing.answer.message.is_failed:
         held.append(standing.answer.position)
     kept = first_to_keep(context, max(tokens, 1), policy.estimator, is_most=True, up_to=min(held, default=None))
@@ -104,12 +97,6 @@ def find_cut(context: Context, standing: Standing, policy: CompactionPolicy) -> 
     return None
 
 
-def _can_compact(view: View, standing: Standing, policy: CompactionPolicy) -> bool:
-    if view.status.compactions_failed >= policy.attempts or _is_fresh(view.context):
-        return False
-    return find_cut(view.context, standing, policy) is not None
-
-
 def _is_full(context: Context, policy: CompactionPolicy) -> bool:
     if policy.window is None:
         return False
@@ -119,7 +106,10 @@ def _is_full(context: Context, policy: CompactionPolicy) -> bool:
 def _is_refused(context: Context, policy: CompactionPolicy) -> bool:
     """The last thing that a provider said is that the request was too long."""
     last = next(_answers(context), None)
-    return last is not None and last[1].is_context_overflow(window=policy.window)
+    if last is None:
+        return False
+    failure = failure_of(last[1])
+    return (failure is not None and failure.is_overflow) or last[1].is_context_overflow(window=policy.window)
 
 
 def _is_fresh(context: Context) -> bool:
@@ -146,20 +136,6 @@ def _is_undone(context: Context) -> bool:
             case _:
                 pass
     return False
-
-
-def _follow_ups(context: Context, standing: Standing) -> list[int]:
-    """What users said for after the loop, and no model was shown."""
-    notes = next((answer.metadata for _, answer in _answers(context) if SEEN in (answer.metadata or {})), None)
-    held = (notes or {}).get(HELD)
-    hidden = held if isinstance(held, list) else []
-    return [
-        stood.position
-        for stood in context.path
-        if isinstance(stood.message, UserMessage)
-        and (stood.message.metadata or {}).get(FOLLOW_UP)
-        and (stood.position > standing.seen or stood.position in hidden)
-    ]
 
 
 def _answers(context: Context) -> Iterator[tuple[int, AssistantMessage]]:

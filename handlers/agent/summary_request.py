@@ -54,13 +54,20 @@ _EARLIER = "The notes at the beginning tell what came before the conversation. K
 
 
 def summary_request(
-    context: Context, before: int, *, window: int | None, max_tokens: int, instructions: Iterable[str] = ()
+    context: Context,
+    before: int,
+    *,
+    window: int | None,
+    max_tokens: int,
+    instructions: Iterable[str] = (),
+    key: str | None = None,
 ) -> ModelRequest:
     """The request for a summary of what stands in a context before the entry at position `before`.
 
     Args:
         window: most tokens that the summary's model takes; a longer conversation loses its middle.
         instructions: what the summary has to keep besides the usual.
+        key: names the call for the model's provider.
     """
     told = _before(context.path, before)
     earlier = [stood.message.summary for stood in told if isinstance(stood.message, Compaction)]
@@ -76,7 +83,7 @@ def summary_request(
         system=Chunked((SystemMessage(content=(TextBlock(text=_ROLE),)),)),
         pairing=Pairing(Chunked((UserMessage(content=(TextBlock(text="\n\n".join(parts)),)),))),
     )
-    return ModelRequest(asked, max_tokens=max_tokens)
+    return ModelRequest(asked, max_tokens=max_tokens, key=key)
 
 
 def _before(path: Sequence[Envelope], position: int) -> Sequence[Envelope]:

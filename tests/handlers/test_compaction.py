@@ -23,12 +23,14 @@ from bus.messages.events import (
 )
 from bus.messages.message import AssistantMessage, ToolResultMessage
 from bus.messages.turn import TurnId
-from handlers.agent.compaction import compact
+from handlers.agent.compaction import Compactor
 from handlers.agent.compaction_policy import CompactionPolicy, wants_compaction
 from handlers.agent.errors import TryAgain
 from handlers.agent.model import ModelRequest
-from handlers.agent.run import Run
+from handlers.agent.run import Run, View
+from handlers.agent.settings import LoopSettings
 from handlers.agent.standing import read_standing
+from handlers.agent.steps import CompactContext, next_step
 from handlers.context import UnknownTarget, build_context, undo_compaction
 from handlers.projections.projection import project
 from handlers.projections.sessions import SESSIONS
@@ -41,7 +43,7 @@ from tests.laws.cancelling import Moment, cut
 __all__ = ()
 
 POLICY = CompactionPolicy(window=1_000, reserve=100, keep_recent=60)
-TURN = TurnId(loop_id="s1.main.1", turn_index=0)
+LOOP = "s1.main.1"
 SPENT = Usage(input=100, output=20, total_tokens=120, cost=Cost(total=Decimal("0.5")))
 
 
@@ -55,22 +57,31 @@ def summary(text: str = "They said words.") -> list[Step]:
 async def talked(session: Session) -> None:
     """A session whose loop has called a tool, has its result, and is too large to ask again."""
     call = ToolCallBlock(id="c1", name="look", arguments={"at": "the wall"})
+    turn = TurnId(loop_id=f"{session.id}.main.1", turn_index=0)
     await session.publish(UserMessage.text("An old question. " * 20))
     await session.publish(AssistantMessage.text("An old answer. " * 20))
     question = (await session.publish(UserMessage.text("What is there?"))).position
     await session.publish(
-        AgentStarted(loop_id=TURN.loop_id, agent="agent").as_extension(),
-        TurnStarted(turn_id=TURN, prompts=(question,)).as_extension(),
-        AssistantMessage(content=(call,), stop_reason="toolUse", turn_id=TURN, usage=Usage(input=990)),
-        ToolResultMessage.of(call, "Paint.").with_turn_id(TURN),
+        AgentStarted(loop_id=turn.loop_id, agent="agent").as_extension(),
+        TurnStarted(turn_id=turn, prompts=(question,)).as_extension(),
+        AssistantMessage(content=(call,), stop_reason="toolUse", turn_id=turn, usage=Usage(input=990)),
+        ToolResultMessage.of(call, "Paint.").with_turn_id(turn),
     )
+
+
+async def step(run: Run, view: View, model: ScriptedModel) -> None:
+    """The step that the loop would take; a command asks for it if one is there."""
+    compactor = Compactor(model, POLICY)
+    found = next_step(view, LoopSettings(model=model, compaction=compactor), 0.0)
+    assert isinstance(found, CompactContext), found
+    await compactor.compact(run, view, found)
 
 
 async def compacted(session: Session, model: ScriptedModel | None = None, owner: str = "test") -> Run:
     run = await take_run(session, owner)
     view = await run.refresh()
     assert wants_compaction(view, POLICY)
-    await compact(run, view, POLICY, model or ScriptedModel(summary()))
+    await step(run, view, model or ScriptedModel(summary()))
     return run
 
 
@@ -104,10 +115,10 @@ async def test_one_append_holds_the_summary_and_ends_the_loop() -> None:
         assert isinstance(started, CompactionStarted)
         assert isinstance(ended, CompactionEnded)
         assert isinstance(loop, AgentEnded)
-        assert (started.loop_id, started.message_count, started.estimated_tokens) == (TURN.loop_id, 5, 990 + 11)
+        assert (started.loop_id, started.message_count, started.estimated_tokens) == (LOOP, 5, 990 + 11)
         assert (ended.position, ended.messages_before, ended.messages_after) == (position, 5, 4)
         assert ended.estimated_tokens_after < ended.estimated_tokens_before == 1_001
-        assert (loop.loop_id, loop.stop_reason, loop.turns) == (TURN.loop_id, "contextCompacted", 1)
+        assert (loop.loop_id, loop.stop_reason, loop.turns) == (LOOP, "contextCompacted", 1)
 
         view = await run.refresh()
         assert not wants_compaction(view, POLICY)
@@ -137,9 +148,9 @@ async def test_the_summary_before_is_told_again_and_not_the_entries_that_it_told
         session = bus.session("s1")
         await talked(session)
         run = await compacted(session)
-        await session.publish(AssistantMessage.text("Much. " * 100), UserMessage.text("And now?"))
+        await session.publish(*more())
         model = ScriptedModel(summary("Second."))
-        await compact(run, await run.refresh(), POLICY, model)
+        await step(run, await run.refresh(), model)
         text = model.requests[0].context.messages[0].text_content()
         assert "<notes>\nThey said words.\n</notes>" in text
         assert "An old question" not in text
@@ -169,9 +180,9 @@ async def test_a_step_that_is_run_twice_adds_nothing() -> None:
         await talked(session)
         run = await take_run(session)
         view = await run.refresh()
-        await compact(run, view, POLICY, ScriptedModel(summary()))
+        await step(run, view, ScriptedModel(summary()))
         whole = await said(session)
-        await compact(await take_run(session), view, POLICY, ScriptedModel(summary("Another.")))
+        await step(await take_run(session), view, ScriptedModel(summary("Another.")))
         assert [text for text in await said(session) if text != "agent.compaction.failed"] == whole
         assert (await entry(session)).summary == "They said words."
 
@@ -184,11 +195,11 @@ async def test_who_speaks_while_the_summary_is_written_is_kept_and_not_answered(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(compacted, session, ScriptedModel([pause, *summary()]))
             await pause.reached.wait()
-            late = (await session.publish(UserMessage.text("Wait!"))).position
+            await session.publish(UserMessage.text("Wait!"))
             pause.over.set()
         context = await build_context(session)
         assert context.messages[-1].text_content() == "Wait!"
-        assert read_standing(context).prompts == (late,)
+        assert read_standing(context).prompts == (9,)
 
 
 @pytest.mark.parametrize("moment", list(Moment))
@@ -205,12 +216,12 @@ async def test_a_step_cancelled_at_any_await_is_taken_again_to_the_same_context(
             run = await take_run(session)
             view = await run.refresh()
 
-            trial = await cut(partial(compact, run, view, POLICY, ScriptedModel(summary())), at=at, moment=moment)
+            trial = await cut(partial(step, run, view, ScriptedModel(summary())), at=at, moment=moment)
             assert trial.is_honest
             again = await take_run(session)
             now = await again.refresh()
             if wants_compaction(now, POLICY):
-                await compact(again, now, POLICY, ScriptedModel(summary()))
+                await step(again, now, ScriptedModel(summary()))
             entries = await said(session)
             assert [entries.count(text) for text in ("Compaction", "agent.compaction.ended", "agent.ended")] == [
                 1,
@@ -348,10 +359,16 @@ async def test_a_model_that_fails_is_asked_again_later_and_at_last_gone_on_witho
         assert (await run.refresh()).status.compactions_failed == 0
 
 
+def more() -> tuple[AssistantMessage, UserMessage]:
+    """An answer that fills the context once more, and a question."""
+    much = AssistantMessage.text("Much. " * 100).model_copy(update={"usage": Usage(input=990)})
+    return much, UserMessage.text("And now?")
+
+
 async def command(session: Session, run: Run, model: ScriptedModel, **fields: str) -> int:
     position = (await session.publish(Compact(**fields).as_extension())).position
     view = await run.refresh()
-    await compact(run, view, POLICY, model, command=view.status.commands[0])
+    await step(run, view, model)
     return position
 
 
@@ -384,7 +401,7 @@ async def test_a_command_that_no_model_can_obey_is_refused_at_last() -> None:
         for _ in range(2):
             with suppress(TryAgain):
                 view = await run.refresh()
-                await compact(run, view, POLICY, ScriptedModel([RuntimeError("no")]), command=view.status.commands[0])
+                await step(run, view, ScriptedModel([RuntimeError("no")]))
         (answered,) = [event for event in await events(session) if isinstance(event, ControlAnswered)]
         assert (answered.outcome, answered.reason) == ("refused", "no summary: RuntimeError: no")
         assert (await said(session))[-2:] == ["agent.compaction.failed", "agent.control.answered"]
@@ -431,9 +448,9 @@ async def test_undone_again_the_compaction_before_stands_no_more_either() -> Non
         before = await wire(session)
         run = await compacted(session)
         first = await wire(session)
-        await session.publish(AssistantMessage.text("Much. " * 100))
+        await session.publish(*more())
         second = await wire(session)
-        await compact(run, await run.refresh(), POLICY, ScriptedModel(summary("Second.")))
+        await step(run, await run.refresh(), ScriptedModel(summary("Second.")))
         assert "Second." in await wire(session)
         await undo_compaction(session)
         assert await wire(session) == second
