@@ -10,7 +10,7 @@ from handlers.agent.failure import failure_of
 from handlers.agent.model import Model
 from handlers.agent.run import View
 from handlers.agent.standing import Standing, read_standing
-from handlers.context.budget import ReserveTrigger, first_to_keep
+from handlers.context.budget import first_to_keep
 from handlers.context.fold import Context
 from handlers.context.tokens import BY_BYTES, TokenEstimator, context_tokens
 
@@ -25,7 +25,7 @@ class CompactionPolicy:
     """most tokens that the model takes; None: what the model says of itself. Where nobody knows, only a provider that
     finds a request too long, or a command, leads to a compaction"""
     reserve: int = 8_192
-    """tokens that are left for the answer. Source: seed 000, pi"""
+    """tokens that are left for the answer, at most half of the window. Source: seed 000, pi"""
     keep_recent: int = 16_384
     """no more than about so many tokens at the end stay as they are, and never more than half of what there is; but
     always what no model has answered"""
@@ -40,6 +40,11 @@ class CompactionPolicy:
     pause: float = 2.0
     """seconds before the second try; it doubles"""
     estimator: TokenEstimator = BY_BYTES
+
+    @property
+    def limit(self) -> int | None:
+        """A larger context is compacted; None where the window is not known."""
+        return None if self.window is None else self.window - min(self.reserve, self.window // 2)
 
     def of(self, model: Model) -> "CompactionPolicy":
         """This policy for an agent that asks `model`: its window where none is set, and it where none is to write."""
@@ -83,8 +88,8 @@ def find_cut(context: Context, standing: Standing, policy: CompactionPolicy) -> 
     """
     said = context.messages[1:] if _is_compacted(context) else context.messages
     tokens = min(policy.keep_recent, sum(map(policy.estimator.message, said)) // 2)
-    if policy.window is not None:
-        tokens = min(tokens, (policy.window - policy.reserve) // 2)
+    if policy.limit is not None:
+        tokens = min(tokens, policy.limit // 2)
     held = [*standing.prompts, *standing.held]
     if standing.answer is not None and not standing.answer.message.is_failed:
         held.append(standing.answer.position)
@@ -98,9 +103,7 @@ def find_cut(context: Context, standing: Standing, policy: CompactionPolicy) -> 
 
 
 def _is_full(context: Context, policy: CompactionPolicy) -> bool:
-    if policy.window is None:
-        return False
-    return ReserveTrigger(window=policy.window, reserve=policy.reserve).fires(context_tokens(context, policy.estimator))
+    return policy.limit is not None and context_tokens(context, policy.estimator) > policy.limit
 
 
 def _is_refused(context: Context, policy: CompactionPolicy) -> bool:

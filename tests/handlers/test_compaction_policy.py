@@ -51,6 +51,12 @@ def test_a_context_that_grows_into_the_reserve_is_to_be_compacted() -> None:
     assert wants(asks(LONG), full(880), asks(LONG))  # what came behind the answer counts too
 
 
+def test_a_small_window_is_not_all_reserved() -> None:
+    policy = CompactionPolicy(window=1_000)
+    assert not wants(asks(LONG), full(400), asks("x"), policy=policy)
+    assert wants(asks(LONG), full(500), asks("x"), policy=policy)
+
+
 def test_without_a_known_window_only_a_refusal_asks_for_it() -> None:
     policy = CompactionPolicy(keep_recent=200)
     assert not wants(asks(LONG), full(10**6), asks("x"), policy=policy)
