@@ -2,7 +2,7 @@
 
 from bus.errors import BusError, MissingExtra, SetupError
 
-__all__ = ("AgentNotFound", "DuplicateTool", "MissingExtra", "NoProgress", "TryAgain")
+__all__ = ("AgentNotFound", "DuplicateAgent", "DuplicateTool", "MissingExtra", "NoProgress", "TryAgain")
 
 
 class AgentNotFound(SetupError):
@@ -21,6 +21,14 @@ class DuplicateTool(SetupError):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"two tools are called {name!r}")
+        self.name = name
+
+
+class DuplicateAgent(SetupError):
+    """Two agents of one tree have the same name, so a session that was begun for it would not say which is meant."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"two agents are called {name!r}")
         self.name = name
 
 

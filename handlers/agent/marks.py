@@ -2,7 +2,7 @@
 
 from handlers.context.attention import HELD, SEEN
 
-__all__ = ("AGAIN", "CUT", "FOLLOW_UP", "HELD", "SEEN", "WARNING")
+__all__ = ("AGAIN", "CHILD_LOOP", "CUT", "FOLLOW_UP", "HELD", "SEEN", "WARNING")
 
 CUT = "lanebus.cut"
 """in an answer whose worker was stopped, or that was steered away from: the loop is not over, its next turn answers the
@@ -13,6 +13,9 @@ AGAIN = "lanebus.again"
 
 FOLLOW_UP = "lanebus.followUp"
 """in a user's message: it waits until the loop that is running is over"""
+
+CHILD_LOOP = "lanebus.childLoop"
+"""in a tool's result: the loop that worked for the call"""
 
 WARNING = "lanebus.warning"
 """in a note of the loop's own to the model: what a guard has to say of what the user said"""

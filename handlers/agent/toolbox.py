@@ -12,6 +12,7 @@ from bus.messages.message import AssistantMessage, ToolResultMessage
 from bus.messages.reading import Publishable
 from bus.messages.usage import Usage
 from handlers.agent.closing import closing_message
+from handlers.agent.marks import CHILD_LOOP
 from handlers.agent.run import Run, View
 from handlers.agent.standing import Answer, loop_usage
 from handlers.agent.tool import Tool, ToolContext, failed
@@ -115,6 +116,7 @@ class _Batch:
                 tool_name=call.name,
                 is_error=result.is_error,
                 position=position,
+                child_loop_id=_child_loop(result),
             )
             batch: list[Publishable] = [result, ended.as_extension()]
             closing = self._closing() if is_last and self.is_final else None
@@ -147,6 +149,11 @@ class _Batch:
     def _too_large(self, call: ToolCallBlock, error: MessageTooLarge) -> ToolResultMessage:
         text = f"The result of {error.size_bytes} bytes is over the limit of {error.limit_bytes} bytes"
         return failed(call, text).with_turn_id(self._answer.turn_id)
+
+
+def _child_loop(result: ToolResultMessage) -> str | None:
+    child = (result.metadata or {}).get(CHILD_LOOP)
+    return child if isinstance(child, str) else None
 
 
 class _Speaker:
