@@ -150,7 +150,7 @@ class AgentLoop:
             case Rest():
                 return True
             case Obey(command=command):
-                if self.agents and isinstance(command.control, Abort | Steer):
+                if isinstance(command.control, Abort | Steer):
                     await abort_orphans(run, view.status)
                 await obey(run, view, command)
             case Instruct(text=text):

@@ -11,10 +11,11 @@ import logging
 import os
 import socket
 from collections import OrderedDict
-from collections.abc import Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from secrets import token_urlsafe
+from typing import cast
 
 import anyio
 from anyio.abc import TaskGroup
@@ -68,6 +69,27 @@ class _Job:
     """a pointer came since the last look"""
 
 
+class _SlotRun(Run):
+    """A run that gives its worker's slot back while it only waits."""
+
+    def __init__(self, session: Session, lease: Lease, context: WarmContext, slots: anyio.Semaphore) -> None:
+        super().__init__(session, lease, context)
+        self._slots, self._waiting = slots, 0
+
+    @asynccontextmanager
+    async def idle(self) -> AsyncGenerator[None, None]:
+        self._waiting += 1
+        if self._waiting == 1:
+            self._slots.release()
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+            if not self._waiting:
+                with anyio.CancelScope(shield=True):
+                    await self._slots.acquire()
+
+
 class Worker:
     """Runs an agent on the sessions of a bus that have something to do."""
 
@@ -90,6 +112,7 @@ class Worker:
             lease_seconds: after so long without a sign of life another worker takes a session over.
         """
         self._bus, self._agent, self._seconds = bus, agent, lease_seconds
+        self._agents = cast("Mapping[str, Agent]", getattr(agent, "agents", {}))
         self.name = name or f"{socket.gethostname()}-{os.getpid()}"
         # Not the name alone: two processes that were given the same one would take each other's leases.
         self._owner = f"{self.name}.{token_urlsafe(6)}"
@@ -222,14 +245,16 @@ class Worker:
 
     async def _work_off(self, job: _Job, lease: Lease) -> bool:
         """Run the agent until nothing is left to do, also what comes meanwhile; False if the lease is lost."""
-        run = Run(job.session, lease, self._context(job.session))
+        run = _SlotRun(job.session, lease, self._context(job.session), self._slots)
         try:
             while True:
-                context = await run.context.refresh()
-                if not read_standing(context).has_work:
+                view = await run.refresh()
+                context, link = view.context, view.status.link
+                agent = self._agent if link is None else self._agents.get(link.agent)
+                if agent is None or not read_standing(*view).has_work:
                     return True
                 try:
-                    await self._agent(run)
+                    await agent(run)
                 except (Unavailable, LogRolledBack, CursorTrimmed, ArchiveDamaged):
                     raise
                 except (Fenced, SessionClosed, SessionErased):
@@ -238,7 +263,8 @@ class Worker:
                     _log.exception("session %s: the agent failed", job.session.id)
                     await self._record(run, error, context.position)
                     continue
-                if (await run.context.refresh()).position == context.position:
+                now = await run.refresh()
+                if (now.context.position, now.status) == (context.position, view.status):
                     if not await job.session.renew_lease(lease, self._seconds):
                         return False
                     await self._record(run, RuntimeError("the agent did nothing"), context.position)
