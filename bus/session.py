@@ -320,6 +320,14 @@ class Session:
         await begin_fork(self._log, self.id, fork.id, at)
         return fork
 
+    def sibling(self, session_id: str) -> "Session":
+        """Another session of the same bus, as `Bus.session` gives it.
+
+        Raises:
+            InvalidSessionId: the id does not match `[A-Za-z0-9_-]{1,64}`.
+        """
+        return self._open_session(session_id)
+
     async def head(self) -> SessionHead:
         """The session's last position and what else is known without reading it.
 

@@ -12,6 +12,7 @@ from bus.messages.base import Wire
 from bus.messages.compaction_block import CompactionBlock
 from bus.messages.content import Metadata
 from bus.messages.lanes import Lane
+from bus.messages.usage import Usage
 
 __all__ = (
     "AnyContextEntry",
@@ -51,6 +52,11 @@ class Compaction(ContextEntry):
     first_kept: Position | None = None
     """the first entry before this one that stays in the context; None keeps nothing"""
     tokens_before: int | None = None
+    provider: str | None = None
+    model: str | None = None
+    """who wrote the summary; None where no model did, or nobody knows"""
+    usage: Usage | None = None
+    """what that took. It counts as a model call of the session, and of no turn"""
 
 
 class LoopCompaction(ContextEntry):
@@ -62,7 +68,10 @@ class LoopCompaction(ContextEntry):
 
 
 class Prune(ContextEntry):
-    """From here on these entries are left out of the context; a memo is read in their place. They stay in the log."""
+    """From here on these entries are left out of the context; a memo is read in their place. They stay in the log.
+
+    A compaction that is left out is undone: what it had told shorter is read in full again.
+    """
 
     kind: Literal["prune"] = "prune"
     pruned: Annotated[tuple[Position, ...], Field(strict=False)]

@@ -22,6 +22,7 @@ __all__ = (
     "AgentEvent",
     "AgentStarted",
     "CompactionEnded",
+    "CompactionFailed",
     "CompactionStarted",
     "ControlAnswered",
     "InputRejected",
@@ -232,6 +233,19 @@ class CompactionEnded(AgentEvent):
     """the `Compaction` entry"""
 
 
+class CompactionFailed(AgentEvent):
+    """No summary came of a model call. What the call took counts for the session all the same."""
+
+    KIND = "agent.compaction.failed"
+    loop_id: str
+    reason: str
+    is_interrupted: bool = False
+    """it was cut short by a command or by the end of its worker, and says nothing of the next try"""
+    provider: str | None = None
+    model: str | None = None
+    usage: Usage | None = None
+
+
 class PruneApplied(AgentEvent):
     KIND = "agent.prune.applied"
     loop_id: str
@@ -280,6 +294,8 @@ class SessionLinked(AgentEvent):
     tool_call_id: str
     agent: str
     """the name of the agent that works the child"""
+    depth: int = 1
+    """how many sessions stand above the child"""
 
 
 _EVENTS: dict[str, type[AgentEvent]] = {
@@ -301,6 +317,7 @@ _EVENTS: dict[str, type[AgentEvent]] = {
         ParallelLoopsEnded,
         CompactionStarted,
         CompactionEnded,
+        CompactionFailed,
         PruneApplied,
         RevertApplied,
         ToolWaiting,

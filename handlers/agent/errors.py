@@ -2,7 +2,15 @@
 
 from bus.errors import BusError, MissingExtra, SetupError
 
-__all__ = ("AgentNotFound", "DuplicateTool", "MissingExtra", "ModelNotFound", "NoProgress", "TryAgain")
+__all__ = (
+    "AgentNotFound",
+    "DuplicateAgent",
+    "DuplicateTool",
+    "MissingExtra",
+    "ModelNotFound",
+    "NoProgress",
+    "TryAgain",
+)
 
 
 class AgentNotFound(SetupError):
@@ -33,6 +41,14 @@ class ModelNotFound(SetupError):
     def __init__(self, target: str, known: tuple[str, ...]) -> None:
         super().__init__(f"no model at {target!r}: want one of {', '.join(known)}, a stroke and the model's name")
         self.target, self.known = target, known
+
+
+class DuplicateAgent(SetupError):
+    """Two agents of one tree have the same name, so a session that was begun for it would not say which is meant."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"two agents are called {name!r}")
+        self.name = name
 
 
 class TryAgain(BusError):

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from bus.errors import Fenced
+from bus.messages.control import Abort, Steer
 from bus.messages.message import SystemMessage, UserMessage
 from handlers.agent.answering import give_answer
 from handlers.agent.ending import reject_input, stop_loop
@@ -22,6 +23,7 @@ from handlers.agent.limits import DEFAULT_LIMITS, LoopLimits
 from handlers.agent.lost import record_lost
 from handlers.agent.model import DEFAULT_MAX_TOKENS, Model
 from handlers.agent.obeying import obey
+from handlers.agent.orphans import abort_orphans
 from handlers.agent.retry import DEFAULT_RETRY, Retrying
 from handlers.agent.run import Run, View
 from handlers.agent.settings import Compaction, LoopSettings
@@ -39,6 +41,7 @@ from handlers.agent.steps import (
     TakeUp,
     next_step,
 )
+from handlers.agent.subagent import agents_of, bound_tools
 from handlers.agent.tool import Tool
 from handlers.agent.toolbox import close_calls, run_tools
 from handlers.agent.turn_start import start_turn, take_up
@@ -80,11 +83,14 @@ class AgentLoop:
 
         Raises:
             DuplicateTool: two tools have the same name.
+            DuplicateAgent: two sub-agents have, here or below.
         """
         by_name = {tool.name: tool for tool in tools}
         if len(by_name) != len(tools):
             names = [tool.name for tool in tools]
             raise DuplicateTool(next(each for each in names if names.count(each) > 1))
+        self.agents = agents_of(tools)
+        """its sub-agents by name, with theirs: a worker that runs this agent runs them too"""
         self.settings = LoopSettings(
             model=model,
             tools=by_name,
@@ -144,13 +150,15 @@ class AgentLoop:
             case Rest():
                 return True
             case Obey(command=command):
+                if isinstance(command.control, Abort | Steer):
+                    await abort_orphans(run, view.status)
                 await obey(run, view, command)
             case Instruct(text=text):
                 await run.publish(SystemMessage.text(text), key=f"agent.system.{view.context.position}")
             case TakeUp():
                 await take_up(run, self.settings, step)
             case RunTools(answer=answer):
-                await run_tools(run, self.settings.tools, answer, view)
+                await run_tools(run, bound_tools(self.settings.tools, run, view, answer), answer, view)
             case CloseCalls(answer=answer, text=text):
                 await close_calls(run, answer, view, text)
             case Stop():

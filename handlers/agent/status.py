@@ -17,6 +17,8 @@ from bus.messages.events import (
     AgentEnded,
     AgentEvent,
     AgentStarted,
+    CompactionEnded,
+    CompactionFailed,
     ControlAnswered,
     SessionLinked,
     ToolEnded,
@@ -43,6 +45,8 @@ STATUS_KINDS = frozenset(
         ToolEnded.KIND,
         ControlAnswered.KIND,
         SessionLinked.KIND,
+        CompactionEnded.KIND,
+        CompactionFailed.KIND,
     }
 )
 """the messages that the fold looks at; others change nothing"""
@@ -103,6 +107,8 @@ class Status(Frozen):
     link: SessionLinked | None = None
     """what the session was begun for, if another one began it"""
     session: str | None = None
+    compactions_failed: int = 0
+    """tries in a row that gave no summary, since the newest loop began"""
 
     def is_over(self, loop_id: str) -> bool:
         """Whether the newest loop is this one, and has ended."""
@@ -129,7 +135,12 @@ def _on_event(status: Status, event: AgentEvent, envelope: Envelope) -> Status:
         case AgentStarted(loop_id=loop_id):
             if status.loop is not None and status.loop.loop_id == loop_id:
                 return status
-            return status.model_copy(update={"loop": _begun(status.loop, loop_id, envelope)})
+            loop = _begun(status.loop, loop_id, envelope)
+            return status.model_copy(update={"loop": loop, "compactions_failed": 0})
+        case CompactionEnded():
+            return status.model_copy(update={"compactions_failed": 0})
+        case CompactionFailed(is_interrupted=False):
+            return status.model_copy(update={"compactions_failed": status.compactions_failed + 1})
         case ControlAnswered():
             return _on_answered(status, event)
         case SessionLinked(child=child):

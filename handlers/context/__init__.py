@@ -6,7 +6,16 @@ from handlers.context.errors import Misplaced, UnknownLeaf, UnknownTarget
 from handlers.context.fold import Context, Fault, evolve
 from handlers.context.session_tree import SessionTree, read_tree
 from handlers.context.shortened import BlockSettings, block_of, blocks_of
-from handlers.context.steering import branch, branch_with_summary, compact, compact_loops, label, prune, revert
+from handlers.context.steering import (
+    branch,
+    branch_with_summary,
+    compact,
+    compact_loops,
+    label,
+    prune,
+    revert,
+    undo_compaction,
+)
 from handlers.context.tokens import BY_BYTES, BY_CHARACTERS, TokenEstimator, context_tokens, usage_tokens
 from handlers.context.turn_list import loops_of
 
@@ -39,5 +48,6 @@ __all__ = (
     "prune",
     "read_tree",
     "revert",
+    "undo_compaction",
     "usage_tokens",
 )

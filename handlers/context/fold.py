@@ -148,9 +148,16 @@ def _faulty(context: Context, error: MessageError) -> Context:
 
 def _standing(path: list[Envelope]) -> tuple[list[Envelope], UnknownTarget | None]:
     """The part of the path that stands, the last compaction first, and that compaction's fault if it has one."""
+    undone = {
+        pruned
+        for prune in path
+        if isinstance(prune.message, Prune)
+        for pruned in prune.message.pruned
+        if pruned < prune.position
+    }
     for at in range(len(path) - 1, -1, -1):
         compaction = path[at].message
-        if isinstance(compaction, Compaction):
+        if isinstance(compaction, Compaction) and path[at].position not in undone:
             break
     else:
         return path, None

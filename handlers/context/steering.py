@@ -22,7 +22,7 @@ from handlers.context.fold import Context, evolve
 from handlers.context.session_tree import SessionTree, read_tree
 from handlers.context.tokens import BY_BYTES, TokenEstimator, context_tokens
 
-__all__ = ("branch", "branch_with_summary", "compact", "compact_loops", "label", "prune", "revert")
+__all__ = ("branch", "branch_with_summary", "compact", "compact_loops", "label", "prune", "revert", "undo_compaction")
 
 
 async def branch(session: Session, to: int | None, *, epoch: int | None = None) -> Receipt:
@@ -149,6 +149,26 @@ async def prune(
     removed = sum(map(estimator.message, said))
     event = PruneApplied(loop_id=loop_id, tokens_removed=removed, messages_removed=len(said), pruned=pruned)
     return await session.publish(told, event.as_extension(), expected=last, epoch=epoch)
+
+
+async def undo_compaction(session: Session, *, epoch: int | None = None) -> Receipt:
+    """From now on the context is as if its last compaction had not been, by one entry that leaves that compaction out.
+    What was said since stays where it is. The one before it stands again, and may be undone next.
+
+    An agent does not compact the same context again by itself, before a provider finds it too long.
+
+    Raises:
+        UnknownTarget: no compaction stands; nothing was published. The error names position 0.
+        Conflict, BusError: as for `branch`.
+    """
+    last = (await session.head()).position
+    context = await build_context(session, at=last)
+    # A compaction is the first thing that is read, or none stands.
+    first = context.path[0] if context.path else None
+    if first is None or not isinstance(first.message, Compaction):
+        raise UnknownTarget(0)
+    undo = Prune(pruned=(first.position,), timestamp=now_ms())
+    return await session.publish(undo, expected=last, epoch=epoch)
 
 
 async def label(session: Session, target: int, name: str | None) -> Receipt:

@@ -18,6 +18,7 @@ from bus.messages.usage import Usage
 from bus.session import Session
 from handlers.projections.estimates import Pending, added, settled, take_early, with_early
 from handlers.projections.projection import Projected, Projection, project, project_kept
+from handlers.projections.summary_calls import summary_call
 
 __all__ = ("SESSIONS", "SessionLine", "session_lines")
 
@@ -87,6 +88,8 @@ def _evolve(line: SessionLine, envelope: Envelope) -> SessionLine:
             changed |= {"turns": line.turns + 1} if message.turn_id is None else _turn(line, message.turn_id)
         case ExtensionMessage(kind=TurnStarted.KIND | AgentEnded.KIND | UsageSettled.KIND) as message:
             changed |= _event(line, envelope.position, message)
+        case message if call := summary_call(message):
+            changed["usage"] = line.usage.combine(call.usage or Usage())
         case _:
             pass
     return line.model_copy(update=changed)

@@ -3,6 +3,8 @@
 Each assistant message of the LLM lane is one call, failed, aborted and imported ones too. Where its usage is an
 estimate, what is settled later takes its place, once. The sums that agent events repeat are compared with the fold and
 never added to it; they repeat what the messages said, so what is settled later makes none of them wrong.
+
+What a model took to write a summary for a compaction, or failed to, is in the totals and in no turn's or loop's sum.
 """
 
 from collections.abc import Mapping
@@ -20,6 +22,7 @@ from bus.messages.message import AssistantMessage
 from bus.messages.usage import Usage
 from handlers.projections.estimates import Pending, added, settled, take_early, with_early
 from handlers.projections.projection import Projection
+from handlers.projections.summary_calls import summary_call
 
 __all__ = ("USAGE", "Mismatch", "ModelTotals", "Totals", "UsageState", "UsageSummary", "summary")
 
@@ -134,7 +137,7 @@ def summary(usage: Usage) -> UsageSummary:
 
 
 def _evolve(state: UsageState, envelope: Envelope) -> UsageState:
-    match envelope.message:
+    match summary_call(envelope.message) or envelope.message:
         case AssistantMessage() as message:
             return _count(state, envelope.position, message)
         case ExtensionMessage() as message if message.kind in _KINDS:

@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 
 import anyio
 import pytest
-from handlers.agent.listening import Listener
 
 from bus import ExtensionMessage, Session, SessionClosed, ToolCallBlock, TurnId, Usage
 from bus.messages.control import Approve
@@ -13,6 +12,7 @@ from bus.messages.events import AgentEnded, AgentStarted, ControlAnswered, ToolS
 from bus.messages.message import AssistantMessage
 from bus.receipt import Receipt
 from handlers.agent import AgentLoop, abort, answered, approve, deny, follow_up, handoff, pause, resume, steer, tool
+from handlers.agent.draining import Listening
 from handlers.agent.run import Run
 from handlers.agent.standing import read_standing
 from handlers.providers.answer import Piece
@@ -118,14 +118,13 @@ async def test_an_abort_before_the_first_word_leaves_an_empty_answer() -> None:
 
 async def test_a_model_that_is_cut_is_listened_to_until_its_usage_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     stop = Pause()
-    cut = Listener.cut
+    drain = Listening.drain
 
-    def cut_and_go_on(listener: Listener) -> None:
-        cut(listener)
+    async def go_on_and_drain(speech: Listening) -> bool:
         stop.over.set()
+        return await drain(speech, seconds=SECONDS)
 
-    monkeypatch.setattr("handlers.agent.listening.OVERHEAR_SECONDS", SECONDS)
-    monkeypatch.setattr(Listener, "cut", cut_and_go_on)
+    monkeypatch.setattr(Listening, "drain", go_on_and_drain)
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
