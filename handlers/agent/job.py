@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import random
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import anyio
 
@@ -45,7 +45,7 @@ from handlers.agent.status import Status
 from handlers.agent.warm import View, WarmSessions
 from handlers.agent.worker_counts import WorkerCounts
 
-__all__ = ("Agents", "Job", "Shared")
+__all__ = ("Agents", "Job", "Shared", "agents_below")
 
 PAUSE_SECONDS = 0.25
 LONGEST_PAUSE_SECONDS = 60.0
@@ -57,6 +57,11 @@ DEATHS = 10
 """A session that was given so often without a word of what became of it kills those who work on it."""
 
 _log = logging.getLogger(__name__)
+
+
+def agents_below(agent: Agent) -> Mapping[str, Agent]:
+    """The sub-agents of a loop by name; none of an agent that is a function."""
+    return cast("Mapping[str, Agent]", getattr(agent, "agents", {}))
 
 
 class Agents:

@@ -17,7 +17,7 @@ from bus.errors import BusError
 from bus.retry_policy import RetryPolicy
 from handlers.agent.finishing import Finishing
 from handlers.agent.heartbeat import Heartbeat
-from handlers.agent.job import HAND_BACK_SECONDS, Agents, Job, Shared
+from handlers.agent.job import HAND_BACK_SECONDS, Agents, Job, Shared, agents_below
 from handlers.agent.load import load_agent
 from handlers.agent.run import Agent
 from handlers.agent.slots import Slots
@@ -81,7 +81,7 @@ class Worker:
             # Not the name alone: two processes that were given the same one would take each other's leases.
             owner=f"{self.name}.{token_urlsafe(6)}",
             heartbeat_seconds=heartbeat,
-            agents=Agents(agent, agents or {}),
+            agents=Agents(agent, {**agents_below(agent), **(agents or {})}),
             retry=retry,
             leases=bus.leases,
             consumer=self._consumer,

@@ -288,7 +288,10 @@ def until(dialect: Dialect, word: str) -> list[Step]:
     return [*events[: last + 1]]
 
 
-@pytest.mark.parametrize("ending", [[Cut()], [], [b"data: {garbage\n\n"], [b"data: [1]\n\n"]], ids=str)
+ENDINGS = ("cut", "over", "garbage", "no event")
+
+
+@pytest.mark.parametrize("ending", [[Cut()], [], [b"data: {garbage\n\n"], [b"data: [1]\n\n"]], ids=ENDINGS)
 async def test_a_stream_that_breaks_keeps_what_was_said_and_guesses_what_it_took(
     dialect: Dialect, ending: list[Step]
 ) -> None:
