@@ -180,5 +180,12 @@ async def test_names_and_numbers_that_cannot_be_meant_are_refused(server: AnySer
         async with bus.consumer("g", "c") as consumer:
             with pytest.raises(SetupError):
                 await consumer.take(0)
+            await ring(bus, "a")
+            work = await take_one(consumer)
+            for number in (-1.0, float("nan"), float("inf")):
+                with pytest.raises(SetupError):
+                    await consumer.retry(work, delay=number)
+                with pytest.raises(SetupError):
+                    bus.consumer("g", "c", heartbeat=number)
         with pytest.warns(DeprecationWarning, match="heartbeat"):
             bus.consumer("g", "c", idle=3)
