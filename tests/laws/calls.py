@@ -310,7 +310,9 @@ CALLS: dict[str, Call] = {
     "retry": _call(lambda p: p.consumer.retry(_work(p), delay=600), before=_at_work),
     "hand back": _call(lambda p: p.consumer.hand_back(_work(p)), before=_at_work),
     "set aside": _call(
-        lambda p: p.consumer.set_aside(_work(p), reason="r"), lambda _, letter: isinstance(letter, str), before=_at_work
+        lambda p: p.consumer.set_aside(_work(p), reason="r"),
+        lambda _, letter: letter == "" or "-" in letter,
+        before=_at_work,
     ),
     "leave": _call(lambda p: p.bus.consumer("g", "leaver").leave(), lambda _, count: count == 0),
     "read dead letters": _call(_letters, lambda p, found: p.session.id in found, before=_set_aside),
