@@ -32,6 +32,7 @@ __all__ = ("ModelOptions", "ProviderModel", "key_headers")
 
 _CUT = "the stream ended before the message did"
 _KEY_LENGTH = 255
+_FORM = tuple(FormOptions.__annotations__)
 
 _log = logging.getLogger(__name__)
 
@@ -136,7 +137,7 @@ class ProviderModel(ABC):
 
     def _form(self, request: ModelRequest) -> ProviderRequest:
         most = self._options.get("max_output")
-        asked: FormOptions = {name: self._options[name] for name in _FORM if name in self._options}  # type: ignore[assignment,literal-required,misc]  # the same keys
+        asked: FormOptions = {name: self._options[name] for name in _FORM if name in self._options}  # type: ignore[assignment,literal-required]  # the same keys
         form = self._api.to_request(
             request.context,
             **asked,
@@ -150,9 +151,6 @@ class ProviderModel(ABC):
             _log.warning("session %s: %s", request.context.session, warning)
         _join(form.body, self._options.get("options", {}))
         return form
-
-
-_FORM = tuple(FormOptions.__annotations__)
 
 
 def key_headers(key: str | None) -> dict[str, str]:

@@ -58,8 +58,7 @@ class Totals(Frozen):
 
     def settle(self, event: UsageSettled) -> "Totals":
         """The sum with what a call really took in place of its estimate; the same where none of it is one."""
-        estimate = self.pending and self.pending.estimates.get(str(event.message))
-        if self.pending is None or estimate is None:
+        if self.pending is None or (estimate := self.pending.estimates.get(str(event.message))) is None:
             return self
         total, pending = settled(self.pending, event)
         unknown = self.calls_of_unknown_cost + (event.usage.cost is None) - (estimate.cost is None)

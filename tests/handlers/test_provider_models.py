@@ -510,7 +510,7 @@ async def test_a_chat_that_breaks_before_its_usage_is_whole_with_an_estimate() -
 
 
 async def test_a_chat_that_never_tells_its_usage_leaves_it_unknown() -> None:
-    message, _, _ = await run(CHAT, CHAT.stream(Said())[:-1])
+    message, _, _ = await run(CHAT, [*CHAT.stream(Said())[:-1]])
     assert (message.stop_reason, message.usage) == ("stop", None)
 
 
