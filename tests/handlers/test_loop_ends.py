@@ -1,26 +1,42 @@
 """What else ends or holds up a loop: limits, guards, models that fail for a while; and the order of its events."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from decimal import Decimal
+from itertools import count
 
 import pytest
 
-from bus import ToolCallBlock, Usage, UserMessage
+from bus import Session, ToolCallBlock, TurnId, Usage, UserMessage
 from bus.messages.content import TextBlock
 from bus.messages.events import AgentEnded, AgentStarted, InputRejected, TurnEnded, TurnStarted
 from bus.messages.message import AssistantMessage
 from bus.messages.usage import Cost
-from handlers.agent import AgentLoop, LoopLimits, ModelRetry, Reject, TryAgain, Warn, abort, follow_up
+from handlers.agent import (
+    AgentLoop,
+    LoopLimits,
+    ModelRetry,
+    Reject,
+    TryAgain,
+    Warn,
+    abort,
+    approve,
+    follow_up,
+    pause,
+    resume,
+    steer,
+)
+from handlers.agent.ending import fail_loop
 from handlers.agent.failure import ModelFailure, with_failure
 from handlers.agent.marks import AGAIN
 from handlers.agent.run import Run, View
 from handlers.agent.shown import as_shown
+from handlers.agent.standing import read_standing
 from handlers.agent.steps import CompactContext
 from handlers.context import build_context
 from handlers.context.attention import HELD, SEEN
 from tests.handlers.agents import Pause, ScriptedModel, Step, answer, calls, events, fresh_bus, messages, said, take_run
 from tests.handlers.test_commands import at_work, ends, work
-from tests.handlers.test_loop import ask, first, second
+from tests.handlers.test_loop import Died, MortalRun, ask, first, second
 
 __all__ = ()
 
@@ -329,3 +345,127 @@ async def test_the_log_alone_gives_each_request_again() -> None:
             again = as_shown(await build_context(session, at=seen), {each for each in held if isinstance(each, int)})
             assert [*again.messages] == [*request.context.messages]
         assert await shown(model, 2) == ["one?", "", "one", "two?", "Two.", "three?"]
+
+
+# --- died on the way ----------------------------------------------------------------------------------------------
+
+
+async def _reject(prompts: Sequence[UserMessage]) -> Reject:
+    del prompts
+    return Reject("no")
+
+
+async def with_calls(session: Session) -> None:
+    """A loop with open calls, none of which was started."""
+    await ask(session)
+    run = await take_run(session)
+    await run.publish(
+        AgentStarted(loop_id=turn_of(session).loop_id, agent="a").as_extension(),
+        TurnStarted(turn_id=turn_of(session), prompts=(1,)).as_extension(),
+        AssistantMessage(content=(FIRST, SECOND), stop_reason="toolUse", turn_id=turn_of(session)),
+    )
+
+
+def turn_of(session: Session) -> TurnId:
+    return TurnId(loop_id=f"{session.id}.main.1", turn_index=0)
+
+
+async def _aborted(session: Session) -> None:
+    await with_calls(session)
+    await abort(session)
+
+
+async def _ended_by_turn(session: Session) -> None:
+    await with_calls(session)
+    await abort(session, when="turn")
+
+
+async def _paused(session: Session) -> None:
+    await with_calls(session)
+    await pause(session)
+    await resume(session)
+
+
+async def _steered(session: Session) -> None:
+    await with_calls(session)
+    await steer(session, "stop it", when="now")
+
+
+async def _many(session: Session) -> None:
+    await with_calls(session)
+    await pause(session)
+    await abort(session)
+    await resume(session)
+    await approve(session, turn_of(session), "c1")
+    await ask(session, "and now?")
+
+
+def _says_ok() -> AgentLoop:
+    """It shows nothing while it speaks, so nothing of it is cut."""
+    return AgentLoop(ScriptedModel([AssistantMessage(content=(TextBlock(text="Ok."),))]), (first, second))
+
+
+def _says_nothing() -> AgentLoop:
+    return AgentLoop(ScriptedModel(), (first, second))
+
+
+SCENES: dict[str, tuple[Callable[[Session], Awaitable[object]], Callable[[], AgentLoop]]] = {
+    "aborted": (_aborted, _says_nothing),
+    "ended by the turn": (_ended_by_turn, _says_nothing),
+    "paused and resumed": (_paused, _says_ok),
+    "steered": (_steered, _says_ok),
+    "many commands": (_many, _says_ok),
+    "rejected": (ask, lambda: AgentLoop(ScriptedModel(), guards=(_reject,))),
+    "limited": (with_calls, lambda: AgentLoop(ScriptedModel(), (first, second), max_turns=1)),
+}
+
+
+@pytest.mark.parametrize("scene", SCENES)
+async def test_a_worker_that_dies_around_any_append_leaves_what_another_ends_in_the_same_way(scene: str) -> None:
+    prepare, agent = SCENES[scene]
+    async with fresh_bus() as bus:
+        whole = bus.session("whole")
+        await prepare(whole)
+        await work(agent(), await take_run(whole))
+        expected = without_repeats(await said(whole))
+        survived = 0
+        for number in count():
+            for landed in (False, True):
+                session = bus.session(f"s{number}-{landed:d}")
+                await prepare(session)
+                try:
+                    await work(agent(), MortalRun(await take_run(session), number, landed=landed))
+                    survived += 1
+                except (Died, ExceptionGroup):
+                    pass
+                run = await take_run(session)
+                # What is recorded is not asked for again.
+                await work(agent(), run)
+                assert without_repeats(await said(session)) == expected
+                assert not read_standing(*await run.refresh()).has_work
+            if survived:
+                break
+        assert survived == 2
+
+
+def without_repeats(entries: Sequence[str]) -> list[str]:
+    """The log without what tells how often the same was begun."""
+    return [text for text in entries if text not in {"agent.message.started", "agent.tool.started"}]
+
+
+async def test_an_agent_that_failed_ends_its_loop_and_is_not_asked_the_same_again() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await with_calls(session)
+        run = await take_run(session)
+        view = await run.refresh()
+        await fail_loop(run, view, "ZeroDivisionError: no way")
+        await fail_loop(run, view, "ZeroDivisionError: no way")
+        view = await run.refresh()
+        assert not read_standing(*view).has_work
+        assert (await said(session))[-3:] == ["assistant error: ", "agent.turn.ended", "agent.ended"]
+        assert await ends(session) == ["error"]
+        await ask(session, "and now?")
+        await work(AgentLoop(ScriptedModel(answer("Yes."))), run)
+        loops = [event.loop_id for event in await events(session) if isinstance(event, AgentStarted)]
+        assert loops == ["s1.main.1", "s1.main.2"]
