@@ -30,12 +30,12 @@ def process(
 ) -> Generator[subprocess.Popen[bytes]]:
     """A worker, killed at the end of the block if it still runs."""
     command = [sys.executable, "-m", "tests.handlers.worker_process", server.url, name]
-    worker = subprocess.Popen([*command, str(HEARTBEAT), str(delay), str(drain)], cwd=ROOT)
+    worker = subprocess.Popen([*command, str(HEARTBEAT), str(delay), str(drain)], cwd=ROOT, stdout=subprocess.PIPE)
     try:
         yield worker
     finally:
         worker.kill()
-        worker.wait()
+        worker.communicate()
 
 
 @asynccontextmanager
@@ -125,11 +125,11 @@ async def test_a_worker_that_is_told_to_stop_twice_hands_its_turn_to_another(ser
             await ask(session, "What can you do?")
             await wait_for(session, "agent.message.started")
             async with heir(bus):
-                with anyio.fail_after(SECONDS):
-                    while worker.poll() is None:  # two signals that come at once are one
-                        worker.send_signal(signal.SIGTERM)
-                        await anyio.sleep(0.05)
-                assert worker.returncode == 0
+                worker.send_signal(signal.SIGTERM)
+                assert worker.stdout is not None
+                await anyio.to_thread.run_sync(worker.stdout.readline)  # two signals that come at once are one
+                worker.send_signal(signal.SIGTERM)
+                assert await ended_by(worker) == 0
                 await wait_for(session, "agent.ended")
         entries = await said(session)
         assert entries.count("agent.started") == entries.count("agent.ended") == 1

@@ -1,6 +1,8 @@
 """A worker in a process of its own, for tests that kill, pause and stop it.
 
 python -m tests.handlers.worker_process URL NAME HEARTBEAT DELAY DRAIN    the demo's agent; DELAY between two words
+
+Says "told" each time it was told to stop.
 """
 
 import signal
@@ -30,6 +32,7 @@ async def _stop_when_told(worker: Worker) -> None:
     with anyio.open_signal_receiver(signal.SIGTERM) as signals:
         async for _ in signals:
             worker.stop()
+            print("told", flush=True)
 
 
 if __name__ == "__main__":
