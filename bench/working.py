@@ -9,6 +9,7 @@ from contextlib import aclosing, asynccontextmanager, contextmanager
 from os import sysconf
 from pathlib import Path
 from statistics import median
+from typing import IO, cast
 
 import anyio
 
@@ -136,16 +137,14 @@ def _worker_process(
     command = [sys.executable, "-m", "bench.instant", str(data_dir), name, str(heartbeat), *more]
     with subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, text=True) as worker:
         try:
-            assert worker.stdout is not None
-            worker.stdout.readline()
+            cast("IO[str]", worker.stdout).readline()
             yield worker
         finally:
             worker.kill()
 
 
 async def _line(worker: "subprocess.Popen[str]") -> str:
-    assert worker.stdout is not None
-    return await anyio.to_thread.run_sync(worker.stdout.readline)
+    return await anyio.to_thread.run_sync(cast("IO[str]", worker.stdout).readline)
 
 
 def _cpu_seconds(pid: int) -> float:

@@ -7,6 +7,7 @@ import anyio
 
 from bus.envelope import Cursor
 from bus.errors import Conflict, Fenced
+from bus.live import OpenMessage
 from bus.log import Lease
 from bus.messages.reading import Publishable
 from bus.receipt import Receipt
@@ -80,6 +81,17 @@ class Run:
         """The next refresh, if nothing is published before it, gives what the last one gave: whoever calls the agent
         has just looked, and looks again when it is over."""
         self._is_primed = True
+
+    async def open_messages(self) -> list[OpenMessage]:
+        """The messages that are being spoken in the session; as of the last refresh, those of earlier leases. Nobody is
+        asked where the loop is over, or none began: whoever spoke before us did so in a loop.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
+        loop = self._warm.view.status.loop
+        is_quiet = self._warm.is_whole if loop is None else loop.ended is not None
+        return [] if self._seen and is_quiet else await self.session.open_messages()
 
     async def wait_rung(self) -> None:
         """Wait until somebody speaks to the session, or commands it, after the last refresh. It may return without:
