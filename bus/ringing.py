@@ -66,6 +66,10 @@ class Watch:
         if self._is_closed:
             raise Closed("bus")
 
+    def forget(self) -> None:
+        """What was rung until now does not count."""
+        self._position = 0
+
     def close(self) -> None:
         """There is nothing to wait for any more."""
         self._is_closed = True

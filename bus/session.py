@@ -570,6 +570,7 @@ class Session:
         """
         with self._ringing.watch(self.id) as watch:
             await self._ringing.entered()
+            watch.forget()  # for it is behind the cursor, and seen here, or was heard for another
             if (await self.head()).position <= after.position:
                 await watch.wait(after.position)
 

@@ -1,5 +1,6 @@
 """What a worker is done with: leases given back and pointers acknowledged, those of many sessions in one round trip."""
 
+import asyncio
 import logging
 from collections.abc import Sequence
 
@@ -24,7 +25,7 @@ class Finishing:
         self._leases, self._consumer = leases, consumer
         self._released: list[Lease] = []
         self._done: list[Work] = []
-        self._some = anyio.Event()
+        self._some = asyncio.Event()
         self._one_at_a_time = anyio.Lock()
 
     def release(self, lease: Lease) -> None:
@@ -49,7 +50,7 @@ class Finishing:
         async with self._one_at_a_time:
             leases, works = self._released, self._done
             self._released, self._done = [], []
-            self._some = anyio.Event()
+            self._some = asyncio.Event()
             try:
                 # In this order: a message that comes in between finds the session free, or its pointer waits for that.
                 if leases:

@@ -8,6 +8,7 @@ noted with the lease, and A's release rings; B keeps its pointer, and looks agai
 run out, less and less often while A lives. It acknowledges once a look of its own finds nothing to do.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -127,8 +128,9 @@ class Job:
         self.session = session
         self._shared, self._place, self._ended = shared, place, ended
         self._works: list[Work] = []
-        self._rung = anyio.Event()
-        self._scope, self._all = anyio.CancelScope(), anyio.CancelScope()
+        self._rung = asyncio.Event()
+        self._scope: anyio.CancelScope | None = None
+        self._all = anyio.CancelScope()
         self._lease: Lease | None = None
         self._pause = PAUSE_SECONDS
         self._attempt, self._failures = 1, 0
@@ -201,7 +203,7 @@ class Job:
         shared = self._shared
         try:
             # Whatever rang until now is in the log, and is seen by the looks that follow.
-            self._rung = anyio.Event()
+            self._rung = asyncio.Event()
             taken = anyio.current_time()
             is_due = any(work.is_retry for work in self._works)
             taking = await shared.leases.take(self.session, shared.owner, shared.heartbeat_seconds, also_resting=is_due)
@@ -245,10 +247,10 @@ class Job:
         """Work with the lease in hand. It is given back by whoever ends the job, or here after an error."""
         shared = self._shared
         step: _Step | None = None
-        self._lease, self._scope = lease, anyio.CancelScope()
+        self._lease = lease
         shared.heartbeat.hold(lease, taken, self._depose)
         try:
-            with self._scope:
+            with anyio.CancelScope() as self._scope:
                 step = await self._work_off(lease)
         except Exception:
             shared.heartbeat.let_go(lease)
@@ -263,7 +265,8 @@ class Job:
     def _depose(self) -> None:
         self._shared.tally.deposed += 1
         _log.warning("session %s: the lease was lost", self.session)
-        self._scope.cancel()
+        if self._scope is not None:
+            self._scope.cancel()
 
     async def _work_off(self, lease: Lease) -> _Step:
         """Run the agent until nothing is left to do, also what comes meanwhile."""
@@ -279,7 +282,7 @@ class Job:
                 view = await run.refresh()
                 agent = shared.agents.of(view.status) if read_standing(view.context).has_work else None
                 if agent is None and self._rung.is_set():
-                    self._rung = anyio.Event()
+                    self._rung = asyncio.Event()
                     continue
                 if agent is None:
                     self._pause = PAUSE_SECONDS
@@ -306,6 +309,7 @@ class Job:
         """Run the agent once; None if it has to be looked again."""
         shared = self._shared
         shared.tally.runs += 1
+        run.prime()
         try:
             await agent(run)
         except (Unavailable, LogRolledBack, CursorTrimmed, ArchiveDamaged, Fenced, SessionClosed, SessionErased):

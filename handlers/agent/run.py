@@ -7,6 +7,7 @@ import anyio
 
 from bus.envelope import Cursor
 from bus.errors import Conflict, Fenced
+from bus.live import OpenMessage
 from bus.log import Lease
 from bus.messages.reading import Publishable
 from bus.receipt import Receipt
@@ -47,6 +48,7 @@ class Run:
         self._seen = 0
         """up to here everything was read, or is our own"""
         self._preview: Preview | None = None
+        self._is_primed = False
         self.is_deposed = False
         """something was refused because the lease is lost"""
 
@@ -67,10 +69,29 @@ class Run:
             LogRolledBack: the log has lost what this run has seen.
             StreamError, Unavailable: as reading the session does.
         """
+        if self._is_primed:
+            self._is_primed = False
+            return self._warm.view
         view = await self._warm.refresh()
         self._seen = max(self._seen, self._warm.cursor.position)
         self._position = max(self._position, self._seen)
         return view
+
+    def prime(self) -> None:
+        """The next refresh, if nothing is published before it, gives what the last one gave: whoever calls the agent
+        has just looked, and looks again when it is over."""
+        self._is_primed = True
+
+    async def open_messages(self) -> list[OpenMessage]:
+        """The messages that are being spoken in the session; as of the last refresh, those of earlier leases. Nobody is
+        asked where the loop is over, or none began: whoever spoke before us did so in a loop.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
+        loop = self._warm.view.status.loop
+        is_quiet = self._warm.is_whole if loop is None else loop.ended is not None
+        return [] if self._seen and is_quiet else await self.session.open_messages()
 
     async def wait_rung(self) -> None:
         """Wait until somebody speaks to the session, or commands it, after the last refresh. It may return without:
@@ -80,6 +101,7 @@ class Run:
             Closed: the bus was closed.
             Unavailable: the server cannot be reached at the start; later it is waited for.
         """
+        self._is_primed = False
         await anyio.sleep(LISTEN_SECONDS)
         await self.session.wait_rung(Cursor(self._seen))
 
@@ -156,6 +178,7 @@ class Run:
         raise AssertionError
 
     def _note(self, receipt: Receipt) -> None:
+        self._is_primed = False
         self._position = max(self._position, receipt.position)
         if receipt.positions[0] == self._seen + 1:  # nobody spoke in between
             self._seen = receipt.position

@@ -48,6 +48,8 @@ class WarmSession:
         """up to here the extension lane is a fork's parent's, whose loop it was"""
         self._stored = 0
         self._is_loaded = False
+        self.is_whole = True
+        """nothing of the extension lane was trimmed away before it was folded"""
         # Two refreshes at a time would each read and fold the same entries.
         self._one_at_a_time = anyio.Lock(fast_acquire=True)
 
@@ -118,6 +120,7 @@ class WarmSession:
             # The model may still be told all, if nothing but the extension lane is gone.
             if self._cursor != START or not await self._begin(Status(), head.cursor_at(head.trimmed)):
                 raise
+            self.is_whole = False
         self._is_loaded = True
 
     async def _begin(self, status: Status, cursor: Cursor) -> bool:

@@ -160,6 +160,7 @@ class Worker:
 
     async def _leave(self) -> None:
         """Leave nothing with this worker's name that others would have to wait for."""
+        _log.info("worker %s ends: %s", self.name, self.tally)
         try:
             await self._finishing.flush()
             await self._consumer.leave()
