@@ -32,7 +32,7 @@ async def run_tools(run: Run, tools: Mapping[str, Tool], answer: Answer, view: V
         BusError: a result could not be published.
     """
     loop, turn_id = view.status.loop, answer.turn_id
-    begun = loop.calls_started if loop is not None else {}
+    begun: Mapping[str, int] = {} if loop is None else loop.calls_started
     starting = [
         ToolStarted(turn_id=turn_id, tool_call_id=call.id, tool_name=call.name).as_extension()
         for call in answer.open_calls
