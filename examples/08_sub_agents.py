@@ -4,9 +4,9 @@
 
 prints
     user: Ask the clerk what 17 × 23 is.
-    clerk was asked: What is 17 × 23?
     clerk: 17 × 23 is 391.
     assistant: The clerk says: 17 × 23 is 391.
+    clerk worked in a session of its own, 1 below
     2 sessions, 4 model calls
 """
 
@@ -47,13 +47,14 @@ async def main() -> None:
                 case UserMessage() as question:
                     print(f"user: {question.text_content()}")
                 case ToolResultMessage() as result:
-                    (link,) = (await read_links(session)).children
-                    async for asked in bus.session(link.child).read(kinds={"user"}):
-                        print(f"clerk was asked: {asked.message.text_content()}")
                     print(f"clerk: {result.text_content()}")
                 case AssistantMessage(stop_reason="stop") as answer:
                     print(f"assistant: {answer.text_content()}")
                     break
+                case _:
+                    pass  # the manager's call
+        (link,) = (await read_links(session)).children
+        print(f"{link.agent} worked in a session of its own, {link.depth} below")
         tree = [each for _, each in (await tree_usage(session)).walk()]
         print(f"{len(tree)} sessions, {sum(each.own.calls for each in tree)} model calls")
         tasks.cancel_scope.cancel()

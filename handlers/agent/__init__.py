@@ -12,7 +12,9 @@ from handlers.agent.commands import (
     resume,
     steer,
 )
-from handlers.agent.errors import AgentNotFound, DuplicateTool, MissingExtra, NoProgress, TryAgain
+from handlers.agent.compaction import Compactor
+from handlers.agent.compaction_policy import CompactionPolicy
+from handlers.agent.errors import AgentNotFound, DuplicateAgent, DuplicateTool, MissingExtra, NoProgress, TryAgain
 from handlers.agent.guards import Guard, Reject, Warn
 from handlers.agent.limits import LoopLimits
 from handlers.agent.load import load_agent
@@ -21,6 +23,7 @@ from handlers.agent.model import Model, ModelRequest
 from handlers.agent.offline import OfflineModel
 from handlers.agent.retry import ModelRetry
 from handlers.agent.run import Agent, Run
+from handlers.agent.subagent import SubAgent
 from handlers.agent.tool import Tool, ToolContext, ToolReply, tool
 from handlers.agent.worker import Worker, run_worker
 from handlers.providers.answer import ModelEvent, Piece
@@ -30,6 +33,9 @@ __all__ = (
     "Agent",
     "AgentLoop",
     "AgentNotFound",
+    "CompactionPolicy",
+    "Compactor",
+    "DuplicateAgent",
     "DuplicateTool",
     "Guard",
     "LoopLimits",
@@ -43,6 +49,7 @@ __all__ = (
     "Piece",
     "Reject",
     "Run",
+    "SubAgent",
     "Tool",
     "ToolContext",
     "ToolReply",

@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import assert_never
+from typing import assert_never, cast
 
 from bus.errors import Fenced
 from bus.messages.control import Abort, Steer
@@ -41,7 +41,7 @@ from handlers.agent.steps import (
     TakeUp,
     next_step,
 )
-from handlers.agent.subagent import agents_of, bound_tools
+from handlers.agent.subagent import SubAgent, agents_of, bound_tools
 from handlers.agent.tool import Tool
 from handlers.agent.toolbox import close_calls, run_tools
 from handlers.agent.turn_start import start_turn, take_up
@@ -57,7 +57,7 @@ class AgentLoop:
     def __init__(
         self,
         model: Model,
-        tools: Sequence[Tool] = (),
+        tools: Sequence[Tool | SubAgent] = (),
         *,
         system: str | None = None,
         name: str = "agent",
@@ -85,7 +85,7 @@ class AgentLoop:
             DuplicateTool: two tools have the same name.
             DuplicateAgent: two sub-agents have, here or below.
         """
-        by_name = {tool.name: tool for tool in tools}
+        by_name = {tool.name: cast("Tool", tool) for tool in tools}
         if len(by_name) != len(tools):
             names = [tool.name for tool in tools]
             raise DuplicateTool(next(each for each in names if names.count(each) > 1))
