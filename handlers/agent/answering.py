@@ -86,7 +86,8 @@ class _Answering:
 
     async def ask(self, request: ModelRequest) -> bool:
         run, turn_id = self._run, self._step.turn_id
-        listener = Listener(self._settings.model, request, self._draft)
+        settings = self._settings
+        listener = Listener(settings.model, request, self._draft, drain_seconds=settings.drain_seconds)
         async with open_preview(run.session, answer_id(run, turn_id), turn_id, epoch=run.lease.epoch) as preview:
             with run.showing(preview):
                 interrupt = await until_interrupted(run, partial(listener.run, preview), listener.cut)

@@ -12,16 +12,14 @@ from handlers.providers.answer import Piece
 
 __all__ = ("Listener",)
 
-OVERHEAR_SECONDS = 2.0
-"""how long a model that was cut is listened to for what its answer costs"""
-
 _log = logging.getLogger(__name__)
 
 
 class Listener:
     """Takes in one answer. `fault` says what went wrong, if something did."""
 
-    def __init__(self, model: Model, request: ModelRequest, draft: Draft) -> None:
+    def __init__(self, model: Model, request: ModelRequest, draft: Draft, *, drain_seconds: float) -> None:
+        self._drain_seconds = drain_seconds
         self._model, self._request, self._draft = model, request, draft
         self._scope = anyio.CancelScope()
         self._is_cut = False
@@ -39,7 +37,7 @@ class Listener:
     def cut(self) -> None:
         """Show and keep nothing more of what is said. The provider's count of it is waited for a moment."""
         self._is_cut = True
-        self._scope.deadline = anyio.current_time() + OVERHEAR_SECONDS
+        self._scope.deadline = anyio.current_time() + self._drain_seconds
 
     async def _listen(self, preview: Preview) -> None:
         async with aclosing(self._model.stream(self._request)) as events:
