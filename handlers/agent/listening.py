@@ -2,12 +2,15 @@
 
 import logging
 from contextlib import aclosing
+from functools import partial
 
 import anyio
 
 from handlers.agent.draft import Draft
+from handlers.agent.interrupt import Interrupt, until_interrupted
 from handlers.agent.model import Model, ModelRequest
 from handlers.agent.preview import Preview
+from handlers.agent.run import Run
 from handlers.providers.answer import Piece
 
 __all__ = ("Listener",)
@@ -25,8 +28,12 @@ class Listener:
         self._is_cut = False
         self.fault: str | None = None
 
-    async def run(self, preview: Preview) -> None:
-        """Listen until the model has said its last word, or until `cut`. Whatever an adapter raises is a fault."""
+    async def run(self, run: Run, preview: Preview) -> Interrupt | None:
+        """Listen until the model has said its last word, or until a command that cannot wait cuts it. Whatever an
+        adapter raises is a fault."""
+        return await until_interrupted(run, partial(self._listen_on, preview), self.cut)
+
+    async def _listen_on(self, preview: Preview) -> None:
         with self._scope:
             try:
                 await self._listen(preview)
