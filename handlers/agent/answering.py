@@ -16,7 +16,7 @@ from bus.messages.message import AssistantMessage
 from handlers.agent.draft import Draft
 from handlers.agent.errors import TryAgain
 from handlers.agent.failure import failure_of
-from handlers.agent.interrupt import Interrupt, until_interrupted
+from handlers.agent.interrupt import Interrupt
 from handlers.agent.listening import Listener
 from handlers.agent.marks import AGAIN, CUT
 from handlers.agent.model import ModelRequest
@@ -52,7 +52,6 @@ async def give_answer(run: Run, view: View, settings: LoopSettings, step: Speak,
         TryAgain: the model failed for a while.
         BusError: the log cannot be read or refuses.
     """
-    answering = _Answering(run, view, settings, step)
     media = await resolve_media(view.context.messages, run.session.media)
     request = ModelRequest(
         as_shown(view.context, step.held),
@@ -61,6 +60,7 @@ async def give_answer(run: Run, view: View, settings: LoopSettings, step: Speak,
         media,
         key,
     )
+    answering = _Answering(run, view, settings, step, Draft(settings.model))
     try:
         return await answering.ask(request)
     except (SessionClosed, SessionErased) as error:  # nothing can be recorded any more
@@ -80,16 +80,17 @@ class _Again(NamedTuple):
 
 
 class _Answering:
-    def __init__(self, run: Run, view: View, settings: LoopSettings, step: Speak) -> None:
+    def __init__(self, run: Run, view: View, settings: LoopSettings, step: Speak, draft: Draft) -> None:
         self._run, self._view, self._settings, self._step = run, view, settings, step
-        self._draft = Draft(settings.model)
+        self._draft = draft
 
     async def ask(self, request: ModelRequest) -> bool:
         run, turn_id = self._run, self._step.turn_id
-        listener = Listener(self._settings.model, request, self._draft)
+        settings = self._settings
+        listener = Listener(settings.model, request, self._draft, drain_seconds=settings.drain_seconds)
         async with open_preview(run.session, answer_id(run, turn_id), turn_id, epoch=run.lease.epoch) as preview:
             with run.showing(preview):
-                interrupt = await until_interrupted(run, partial(listener.run, preview), listener.cut)
+                interrupt = await listener.run(run, preview)
         if interrupt is not None and self._draft.whole is None:
             return await self._record_cut(interrupt)
         message = self._draft.whole or self._draft.cut("error", listener.fault or "the model ended without an answer")

@@ -2,18 +2,18 @@
 
 import logging
 from contextlib import aclosing
+from functools import partial
 
 import anyio
 
 from handlers.agent.draft import Draft
+from handlers.agent.interrupt import Interrupt, until_interrupted
 from handlers.agent.model import Model, ModelRequest
 from handlers.agent.preview import Preview
+from handlers.agent.run import Run
 from handlers.providers.answer import Piece
 
 __all__ = ("Listener",)
-
-OVERHEAR_SECONDS = 2.0
-"""how long a model that was cut is listened to for what its answer costs"""
 
 _log = logging.getLogger(__name__)
 
@@ -21,14 +21,19 @@ _log = logging.getLogger(__name__)
 class Listener:
     """Takes in one answer. `fault` says what went wrong, if something did."""
 
-    def __init__(self, model: Model, request: ModelRequest, draft: Draft) -> None:
+    def __init__(self, model: Model, request: ModelRequest, draft: Draft, *, drain_seconds: float) -> None:
+        self._drain_seconds = drain_seconds
         self._model, self._request, self._draft = model, request, draft
         self._scope = anyio.CancelScope()
         self._is_cut = False
         self.fault: str | None = None
 
-    async def run(self, preview: Preview) -> None:
-        """Listen until the model has said its last word, or until `cut`. Whatever an adapter raises is a fault."""
+    async def run(self, run: Run, preview: Preview) -> Interrupt | None:
+        """Listen until the model has said its last word, or until a command that cannot wait cuts it. Whatever an
+        adapter raises is a fault."""
+        return await until_interrupted(run, partial(self._listen_on, preview), self.cut)
+
+    async def _listen_on(self, preview: Preview) -> None:
         with self._scope:
             try:
                 await self._listen(preview)
@@ -39,7 +44,7 @@ class Listener:
     def cut(self) -> None:
         """Show and keep nothing more of what is said. The provider's count of it is waited for a moment."""
         self._is_cut = True
-        self._scope.deadline = anyio.current_time() + OVERHEAR_SECONDS
+        self._scope.deadline = anyio.current_time() + self._drain_seconds
 
     async def _listen(self, preview: Preview) -> None:
         async with aclosing(self._model.stream(self._request)) as events:

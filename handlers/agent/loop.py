@@ -67,6 +67,7 @@ class AgentLoop:
         max_tokens: int = DEFAULT_MAX_TOKENS,
         guards: Sequence[Guard] = (),
         retry: Retrying = DEFAULT_RETRY,
+        drain_seconds: float = 2.0,
         compaction: Compaction | None = None,
     ) -> None:
         """
@@ -79,6 +80,7 @@ class AgentLoop:
             max_tokens: most tokens of one answer.
             guards: look at what users say before the model is shown it.
             retry: when the model is asked again that failed for a while.
+            drain_seconds: how long a model that a command has cut is listened to for what its answer costs.
             compaction: tells the context shorter when it is time; None never does.
 
         Raises:
@@ -101,6 +103,7 @@ class AgentLoop:
             max_tokens=max_tokens,
             guards=tuple(guards),
             retry=retry,
+            drain_seconds=drain_seconds,
             compaction=compaction,
         )
 
