@@ -42,7 +42,7 @@ from tests.laws.cancelling import Moment, cut
 
 __all__ = ()
 
-POLICY = CompactionPolicy(window=1_000, reserve=100, keep_recent=60)
+POLICY = CompactionPolicy(window=1_000, reserve=100, keep_recent=60, drain_seconds=0.05)
 LOOP = "s1.main.1"
 SPENT = Usage(input=100, output=20, total_tokens=120, cost=Cost(total=Decimal("0.5")))
 
@@ -403,7 +403,7 @@ async def test_a_command_that_no_model_can_obey_is_refused_at_last() -> None:
                 view = await run.refresh()
                 await step(run, view, ScriptedModel([RuntimeError("no")]))
         (answered,) = [event for event in await events(session) if isinstance(event, ControlAnswered)]
-        assert (answered.outcome, answered.reason) == ("refused", "no summary: RuntimeError: no")
+        assert (answered.outcome, answered.reason) == ("refused", "no summary: the model broke: RuntimeError")
         assert (await said(session))[-2:] == ["agent.compaction.failed", "agent.control.answered"]
 
 
