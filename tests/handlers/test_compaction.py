@@ -1,7 +1,7 @@
 """A worker tells a context shorter: what it appends, what it leaves when it is stopped, and how it is undone."""
 
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from functools import partial
@@ -22,7 +22,9 @@ from bus.messages.events import (
     TurnStarted,
 )
 from bus.messages.message import AssistantMessage, ToolResultMessage
+from bus.messages.reading import Publishable
 from bus.messages.turn import TurnId
+from bus.receipt import Receipt
 from handlers.agent.compaction import Compactor
 from handlers.agent.compaction_policy import CompactionPolicy, wants_compaction
 from handlers.agent.errors import TryAgain
@@ -299,6 +301,27 @@ async def test_an_abort_that_comes_before_the_append_is_not_run_over() -> None:
 
         await compacted(session, AbortedLast(summary()))
         assert "Compaction" not in await said(session)
+
+
+class Beaten(Run):
+    """A run that somebody is faster than, once: right before it appends against the log as it knows it."""
+
+    is_beaten = False
+
+    async def publish_at(self, build: Callable[[int], Sequence[Publishable]], *, key: str) -> Receipt:
+        if not self.is_beaten:
+            self.is_beaten = True
+            await self.session.publish(Abort().as_extension())
+        return await super().publish_at(build, key=key)
+
+
+async def test_an_abort_that_comes_at_the_last_moment_is_not_run_over() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await talked(session)
+        run = Beaten(session, (await take_run(session)).lease)
+        await step(run, await run.refresh(), ScriptedModel(summary()))
+        assert (await said(session))[-2:] == ["control.abort", "agent.compaction.failed"]
 
 
 async def test_a_word_that_steers_ends_a_summary_that_is_not_whole() -> None:
