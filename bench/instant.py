@@ -26,6 +26,7 @@ class InstantModel:
 
     provider = "bench"
     name = "instant"
+    context_window = None
 
     def __init__(self, *, hangs: bool = False) -> None:
         self._hangs = hangs

@@ -87,7 +87,7 @@ class Approve(Control):
 
 
 class Deny(Control):
-    """Do not let a tool run that waits for a person: the model is told so. Late as `Approve` is."""
+    """Do not let a tool run that waits for a person: the model is told so, and not why. Late as `Approve` is."""
 
     KIND = "control.deny"
     turn_id: TurnId
@@ -121,8 +121,6 @@ class Compact(Control):
     """Compact the context before the next turn, however far from full it is."""
 
     KIND = "control.compact"
-    instructions: str | None = None
-    """what the summary has to keep"""
 
 
 _CONTROLS: dict[str, type[Control]] = {

@@ -12,7 +12,17 @@ from handlers.agent.commands import (
     resume,
     steer,
 )
-from handlers.agent.errors import AgentNotFound, DuplicateTool, MissingExtra, ModelNotFound, NoProgress, TryAgain
+from handlers.agent.compaction import Compactor
+from handlers.agent.compaction_policy import CompactionPolicy
+from handlers.agent.errors import (
+    AgentNotFound,
+    DuplicateAgent,
+    DuplicateTool,
+    MissingExtra,
+    ModelNotFound,
+    NoProgress,
+    TryAgain,
+)
 from handlers.agent.failure import ModelFailure, failure_of
 from handlers.agent.guards import Guard, Reject, Warn
 from handlers.agent.limits import LoopLimits
@@ -23,6 +33,7 @@ from handlers.agent.model import Model, ModelRequest
 from handlers.agent.offline import OfflineModel
 from handlers.agent.retry import ModelRetry
 from handlers.agent.run import Agent, Run
+from handlers.agent.subagent import SubAgent
 from handlers.agent.tool import FunctionTool, Tool, ToolContext, ToolReply, tool
 from handlers.agent.worker import Worker, run_worker
 from handlers.providers.answer import Begun, ModelEvent, Piece
@@ -33,6 +44,9 @@ __all__ = (
     "AgentLoop",
     "AgentNotFound",
     "Begun",
+    "CompactionPolicy",
+    "Compactor",
+    "DuplicateAgent",
     "DuplicateTool",
     "FunctionTool",
     "Guard",
@@ -49,6 +63,7 @@ __all__ = (
     "Piece",
     "Reject",
     "Run",
+    "SubAgent",
     "Tool",
     "ToolContext",
     "ToolReply",

@@ -14,10 +14,10 @@ from bus.messages.control import Abort
 from bus.messages.events import AgentEvent, ControlAnswered
 from bus.messages.message import AssistantMessage
 from handlers.agent.draft import Draft
-from handlers.agent.draining import listening
 from handlers.agent.errors import TryAgain
 from handlers.agent.failure import failure_of
-from handlers.agent.interrupt import Interrupt, until_interrupted
+from handlers.agent.interrupt import Interrupt
+from handlers.agent.listening import Listener
 from handlers.agent.marks import AGAIN, CUT
 from handlers.agent.model import ModelRequest
 from handlers.agent.open_answer import wanted_calls
@@ -28,7 +28,6 @@ from handlers.agent.run import Run, View
 from handlers.agent.settings import LoopSettings
 from handlers.agent.shown import as_shown
 from handlers.agent.steps import ABORTED, SKIPPED, Speak
-from handlers.providers.answer import ModelEvent, Piece
 
 __all__ = ("give_answer",)
 
@@ -85,39 +84,18 @@ class _Answering:
         self._run, self._view, self._settings, self._step = run, view, settings, step
         self._draft = Draft(settings.model, request)
         self._request = request
-        self._fault: str | None = None
 
     async def ask(self) -> bool:
         run, turn_id = self._run, self._step.turn_id
+        settings = self._settings
+        listener = Listener(settings.model, self._request, self._draft, drain_seconds=settings.drain_seconds)
         async with open_preview(run.session, answer_id(run, turn_id), turn_id, epoch=run.lease.epoch) as preview:
             with run.showing(preview):
-                interrupt = await self._listen(preview)
+                interrupt = await listener.run(run, preview)
         if interrupt is not None and self._draft.whole is None:
             return await self._record_cut(interrupt)
-        message = self._draft.whole or self._draft.cut("error", self._fault or "the model ended without an answer")
+        message = self._draft.whole or self._draft.cut("error", listener.fault or "the model ended without an answer")
         return await self._record(message)
-
-    async def _listen(self, preview: Preview) -> Interrupt | None:
-        """Take in the answer until the model has said its last word, or a command cuts it."""
-        model = self._settings.model
-
-        def show(event: ModelEvent) -> None:
-            if isinstance(event, Piece):
-                preview.add(event)
-
-        async with listening(model.stream(self._request), self._draft, show) as speech:
-
-            async def hear() -> None:
-                try:
-                    await speech.wait()
-                except Exception as error:  # noqa: BLE001  # whatever an adapter raises is recorded as a failed answer
-                    _log.warning("the model %s failed", model.name, exc_info=True)
-                    self._fault = f"{type(error).__name__}: {error}"
-
-            interrupt = await until_interrupted(self._run, hear)
-            if interrupt is not None:
-                await speech.drain()
-        return interrupt
 
     async def _record(self, message: AssistantMessage) -> bool:
         """Record an answer that came to its end, well or not."""
@@ -134,7 +112,7 @@ class _Answering:
         is_next = (await self._run.refresh()).status.commands[:1] == (command,)
         also = (ControlAnswered(control=command.position, outcome="applied"),) if is_next else ()
         if isinstance(control, Abort) and is_next:
-            message = self._draft.cut("aborted", control.reason or ABORTED)
+            message = self._draft.cut("aborted", ABORTED)
             return await self._append(message, seen=command.position, also=also)
         message = self._draft.cut("aborted", ABORTED if isinstance(control, Abort) else SKIPPED)
         await self._append(message, mark=CUT, also=also)

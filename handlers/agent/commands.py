@@ -122,7 +122,7 @@ async def deny(
     by: str | None = None,
     key: str | None = None,
 ) -> Receipt:
-    """Do not let it run. The model is told so, with the reason.
+    """Do not let it run. The model is told so, and not the reason: what it is to know, a user says.
 
     Raises:
         BusError: as for `Session.publish`.
@@ -169,18 +169,13 @@ async def resume(session: Session, *, by: str | None = None, key: str | None = N
     return await _send(session, Resume(by=by), key)
 
 
-async def compact_now(
-    session: Session, *, instructions: str | None = None, by: str | None = None, key: str | None = None
-) -> Receipt:
+async def compact_now(session: Session, *, by: str | None = None, key: str | None = None) -> Receipt:
     """Tell the context shorter before the next turn, however far from full it is.
-
-    Args:
-        instructions: what the summary has to keep.
 
     Raises:
         BusError: as for `Session.publish`.
     """
-    return await _send(session, Compact(instructions=instructions, by=by), key)
+    return await _send(session, Compact(by=by), key)
 
 
 async def answered(session: Session, command: Receipt) -> ControlAnswered:

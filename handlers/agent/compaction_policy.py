@@ -39,6 +39,8 @@ class CompactionPolicy:
     """tries for one compaction; after them the loop goes on without, as long as its requests are taken"""
     pause: float = 2.0
     """seconds before the second try; it doubles"""
+    drain_seconds: float = 2.0
+    """how long a summary that a command has cut is listened to for what it costs"""
     estimator: TokenEstimator = BY_BYTES
 
     @property

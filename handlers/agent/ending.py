@@ -67,7 +67,7 @@ async def abort_loop(run: Run, view: View, abort: Abort, answered: ControlAnswer
     """
     last_word = AssistantMessage(
         stop_reason="aborted",
-        error_message=abort.reason or ABORTED,
+        error_message=ABORTED,
         metadata=reading_marks(answered.control),
         timestamp=now_ms(),
     )

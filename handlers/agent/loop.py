@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import assert_never
+from typing import assert_never, cast
 
 from bus.errors import Fenced
 from bus.messages.control import Abort, Steer
@@ -41,7 +41,7 @@ from handlers.agent.steps import (
     TakeUp,
     next_step,
 )
-from handlers.agent.subagent import agents_of, bound_tools
+from handlers.agent.subagent import SubAgent, agents_of, bound_tools
 from handlers.agent.tool import Tool
 from handlers.agent.toolbox import close_calls, run_tools
 from handlers.agent.turn_start import start_turn, take_up
@@ -57,7 +57,7 @@ class AgentLoop:
     def __init__(
         self,
         model: Model,
-        tools: Sequence[Tool] = (),
+        tools: Sequence[Tool | SubAgent] = (),
         *,
         system: str | None = None,
         name: str = "agent",
@@ -67,6 +67,7 @@ class AgentLoop:
         max_tokens: int = DEFAULT_MAX_TOKENS,
         guards: Sequence[Guard] = (),
         retry: Retrying = DEFAULT_RETRY,
+        drain_seconds: float = 2.0,
         compaction: Compaction | None = None,
     ) -> None:
         """
@@ -79,13 +80,14 @@ class AgentLoop:
             max_tokens: most tokens of one answer.
             guards: look at what users say before the model is shown it.
             retry: when the model is asked again that failed for a while.
+            drain_seconds: how long a model that a command has cut is listened to for what its answer costs.
             compaction: tells the context shorter when it is time; None never does.
 
         Raises:
             DuplicateTool: two tools have the same name.
             DuplicateAgent: two sub-agents have, here or below.
         """
-        by_name = {tool.name: tool for tool in tools}
+        by_name = {tool.name: cast("Tool", tool) for tool in tools}
         if len(by_name) != len(tools):
             names = [tool.name for tool in tools]
             raise DuplicateTool(next(each for each in names if names.count(each) > 1))
@@ -101,6 +103,7 @@ class AgentLoop:
             max_tokens=max_tokens,
             guards=tuple(guards),
             retry=retry,
+            drain_seconds=drain_seconds,
             compaction=compaction,
         )
 

@@ -43,6 +43,7 @@ class LoopSettings:
     max_tokens: int = DEFAULT_MAX_TOKENS
     guards: Sequence[Guard] = ()
     retry: Retrying = DEFAULT_RETRY
+    drain_seconds: float = 2.0
     compaction: Compaction | None = None
 
     def started(self, loop_id: str, begins: "Beginning") -> AgentStarted:

@@ -5,7 +5,7 @@ and another provider's model may write it. The texts are ours.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from bus.envelope import Envelope
 from bus.messages.content import (
@@ -59,7 +59,7 @@ def summary_request(
     *,
     window: int | None,
     max_tokens: int,
-    instructions: Iterable[str] = (),
+    instructions: str | None = None,
     key: str | None = None,
 ) -> ModelRequest:
     """The request for a summary of what stands in a context before the entry at position `before`.
@@ -76,7 +76,8 @@ def summary_request(
     if earlier:
         parts.insert(0, f"<notes>\n{earlier[-1]}\n</notes>")
         parts.append(_EARLIER)
-    parts += (f"Keep this too: {wish}" for wish in instructions)
+    if instructions:
+        parts.append(f"Keep this too: {instructions}")
     asked = Context(
         context.session,
         context.position,

@@ -11,7 +11,20 @@ from handlers.agent.standing import Answer
 from handlers.agent.status import Command, LoopStatus, Status
 from handlers.agent.tool import Tool, failed
 
-__all__ = ("Ask", "Start", "Tell", "Verdict", "Wait", "judge", "judge_all", "unknown_outcome", "waits_for_person")
+__all__ = (
+    "DENIED",
+    "Ask",
+    "Start",
+    "Tell",
+    "Verdict",
+    "Wait",
+    "judge",
+    "judge_all",
+    "unknown_outcome",
+    "waits_for_person",
+)
+
+DENIED = "Denied by the user"
 
 _log = logging.getLogger(__name__)
 
@@ -106,7 +119,8 @@ def _denial(said: Command) -> str | None:
     control = parse_control(said.message)
     if not isinstance(control, Deny):
         return None
-    return f"Denied by the user: {control.reason}" if control.reason else "Denied by the user"
+    # Without its reason: that is a word of the extension lane. Who wants the model to know it, speaks.
+    return DENIED
 
 
 def _wants_approval(tool: Tool, call: ToolCallBlock) -> bool:

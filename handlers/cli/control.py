@@ -93,7 +93,7 @@ async def _resume(session: Session, given: _Given) -> Receipt:
 
 
 async def _compact(session: Session, given: _Given) -> Receipt:
-    return await commands.compact_now(session, instructions=given.reason, by=given.by, key=given.key)
+    return await commands.compact_now(session, by=given.by, key=given.key)
 
 
 _VERBS: Mapping[str, _Verb] = {
@@ -105,7 +105,7 @@ _VERBS: Mapping[str, _Verb] = {
     "pause": _Verb(_pause, frozenset({"by", "reason"})),
     "handoff": _Verb(_handoff, frozenset({"by", "reason", "to"})),
     "resume": _Verb(_resume),
-    "compact": _Verb(_compact, frozenset({"by", "reason"})),
+    "compact": _Verb(_compact, frozenset({"by"})),
 }
 
 
@@ -117,7 +117,7 @@ _VERBS: Mapping[str, _Verb] = {
 )
 @click.argument("words", nargs=-1, metavar="[WORD]…")
 @click.option("--when", type=click.Choice(["now", "turn", "next"]), help="abort: now or turn. steer: now or next.")
-@click.option("--reason", metavar="TEXT", help="Why; what a summary has to keep, for compact.")
+@click.option("--reason", metavar="TEXT", help="Why.")
 @click.option("--to", metavar="NAME", help="Whom a handoff is to.")
 @click.option("--loop", metavar="ID", help="Abort only this loop.")
 @click.option("--by", metavar="NAME", help="Who asks, for those who read the log.")

@@ -11,6 +11,7 @@ from handlers.cli.run import run
 from handlers.cli.table import Column
 from handlers.cli.text import count, money
 from handlers.projections.projection import project
+from handlers.projections.tree_usage import TreeUsage, tree_usage
 from handlers.projections.usage import USAGE, Totals, UsageState, summary
 
 __all__ = ("command",)
@@ -26,17 +27,22 @@ _COLUMNS = (
 
 @click.command("usage", cls=ViewCommand)
 @click.argument("session")
+@click.option("--tree", is_flag=True, help="With the sessions that its tool calls have begun, one a line.")
 @click.pass_context
-def command(ctx: click.Context, session: str) -> None:
+def command(ctx: click.Context, session: str, tree: bool) -> None:  # as click gives it
     """Sum up the tokens and the cost of a session, over all model calls, failed and aborted ones too.
 
     As JSON: input, output, reasoning, cache_read, cache_write, total_tokens and cost. Input is without what came from
-    the cache, output has the reasoning in it, the cost is in US dollars and null where nobody knows it.
+    the cache, output has the reasoning in it, the cost is in US dollars and null where nobody knows it. With --tree
+    each session has its own figures, its children, and as total the sum over all of them.
 
     \b
     Example: lanebus usage support-42 --json
     """
     output = Output.of(ctx)
+    if tree:
+        _show_tree(output, run(partial(_tree, Settings.of(ctx), session)))
+        return
     state = run(partial(_usage, Settings.of(ctx), session))
     if output.is_json:
         output.json(summary(state.total.usage))
@@ -52,6 +58,36 @@ def command(ctx: click.Context, session: str) -> None:
 async def _usage(settings: Settings, session_id: str) -> UsageState:
     async with open_session(settings, session_id) as session:
         return (await project(session, USAGE)).state
+
+
+async def _tree(settings: Settings, session_id: str) -> TreeUsage:
+    async with open_session(settings, session_id) as session:
+        return await tree_usage(session)
+
+
+def _show_tree(output: Output, tree: TreeUsage) -> None:
+    if output.is_json:
+        output.json(_tree_json(tree))
+        return
+    rows = [
+        _row(f"{'  ' * depth}{each.session}{' (erased)' if each.is_erased else ''}", each.own)
+        for depth, each in tree.walk()
+    ]
+    calls = sum(each.own.calls for _, each in tree.walk())
+    unknown = sum(each.own.calls_of_unknown_cost for _, each in tree.walk())
+    total = Totals(usage=tree.usage, calls=calls, calls_of_unknown_cost=unknown)
+    output.table((Column("session", is_flexible=True), *_COLUMNS[1:]), [*rows, _row("total", total)])
+
+
+def _tree_json(tree: TreeUsage) -> dict[str, object]:
+    return {
+        "session": tree.session,
+        "agent": tree.agent,
+        "is_erased": tree.is_erased,
+        "usage": {**summary(tree.own.usage)},
+        "total": {**summary(tree.usage)},
+        "children": [_tree_json(child) for child in tree.children],
+    }
 
 
 def _row(name: str, totals: Totals) -> tuple[str, ...]:

@@ -101,7 +101,7 @@ async def test_an_error_that_nobody_foresaw_says_nothing_of_itself_and_has_the_h
         def __init__(self) -> None:
             pass
 
-        def session(self, session_id: str) -> Session:
+        def session(self, session_id: str, *, grouped: bool = False) -> Session:
             raise RuntimeError(f"secret-{session_id}")
 
     app = create_app(Broken(), token=TOKEN, allowed_hosts=local_hosts(8420))

@@ -36,12 +36,6 @@ FIRST, SECOND = ToolCallBlock(id="c1", name="first"), ToolCallBlock(id="c2", nam
 TURN = TurnId(loop_id="s1.main.1", turn_index=0)
 
 
-@pytest.fixture(autouse=True)
-def _no_drain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scripts that are cut say nothing more."""
-    monkeypatch.setattr("handlers.agent.listening.OVERHEAR_SECONDS", 0.0)
-
-
 async def work(agent: AgentLoop, run: Run) -> None:
     """What a worker does with a session: until nothing is left to do."""
     while read_standing(*await run.refresh()).has_work:
@@ -80,7 +74,7 @@ async def test_an_abort_cuts_the_answer_that_is_being_spoken_and_nothing_said_be
         await ask(session)
         stop = Pause()
         model = ScriptedModel([Usage(input=3), Piece("text", "As I was "), stop, *answer("Never.")], answer("Yes."))
-        agent = AgentLoop(model)
+        agent = AgentLoop(model, drain_seconds=0)
         async with at_work(session, agent, stop):
             await ask(session, "and this?")
             command = await abort(session, reason="enough")
@@ -94,7 +88,7 @@ async def test_an_abort_cuts_the_answer_that_is_being_spoken_and_nothing_said_be
         ]
         cut = (await messages(session))[-1]
         assert isinstance(cut, AssistantMessage)
-        assert (cut.error_message, cut.usage) == ("enough", Usage(input=3))
+        assert (cut.error_message, cut.usage) == ("Aborted by the user", Usage(input=3))
         assert await ends(session) == ["aborted"]
         assert await session.open_messages() == []
         await ask(session, "still there?")
@@ -109,7 +103,7 @@ async def test_an_abort_before_the_first_word_leaves_an_empty_answer() -> None:
         session = bus.session("s1")
         await ask(session)
         stop = Pause()
-        async with at_work(session, AgentLoop(ScriptedModel([stop, *answer("Never.")])), stop):
+        async with at_work(session, AgentLoop(ScriptedModel([stop, *answer("Never.")]), drain_seconds=0), stop):
             await answered(session, await abort(session))
         assert await replies(session) == ["assistant aborted: "]
         assert await ends(session) == ["aborted"]
@@ -120,16 +114,16 @@ async def test_a_model_that_is_cut_is_listened_to_until_its_usage_is_known(monke
     stop = Pause()
     drain = Listening.drain
 
-    async def go_on_and_drain(speech: Listening) -> bool:
+    async def go_on_and_drain(speech: Listening, *, seconds: float) -> bool:
         stop.over.set()
-        return await drain(speech, seconds=SECONDS)
+        return await drain(speech, seconds=seconds)
 
     monkeypatch.setattr(Listening, "drain", go_on_and_drain)
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
         model = ScriptedModel([Piece("text", "half"), stop, Piece("text", " more"), *answer("Whole.")])
-        async with at_work(session, AgentLoop(model), stop):
+        async with at_work(session, AgentLoop(model, drain_seconds=SECONDS), stop):
             await answered(session, await abort(session))
         told = (await messages(session))[-1]
         assert isinstance(told, AssistantMessage)
@@ -219,7 +213,7 @@ async def test_who_steers_at_once_cuts_the_answer_and_is_answered_by_the_next_tu
         await ask(session)
         stop = Pause()
         model = ScriptedModel([Piece("text", "Well, "), stop, *answer("Never.")], answer("Bien."))
-        async with at_work(session, AgentLoop(model), stop):
+        async with at_work(session, AgentLoop(model, drain_seconds=0), stop):
             await answered(session, await steer(session, "in French, please", when="now"))
         assert await replies(session) == ["assistant aborted: Well, ", "assistant stop: Bien."]
         assert await ends(session) == ["stop"]

@@ -4,7 +4,6 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
-from typing import cast
 
 import anyio
 import pytest
@@ -20,7 +19,6 @@ from handlers.agent.model import ModelRequest
 from handlers.agent.orphans import abort_orphans
 from handlers.agent.run import Agent, Run
 from handlers.agent.subagent import SubAgent, agents_of
-from handlers.agent.tool import Tool
 from handlers.agent.worker import Worker
 from handlers.providers.answer import ModelEvent
 from tests.handlers.agents import (
@@ -51,11 +49,11 @@ def asks(task: str = "count the walls", id: str = "c1", name: str = "helper") ->
     return ToolCallBlock(id=id, name=name, arguments={"task": task})
 
 
-def sub(agent: Agent | None, name: str = "helper", **options: int) -> Tool:
-    return cast("Tool", SubAgent(name, agent, "Does what it is told.", **options))
+def sub(agent: Agent | None, name: str = "helper", **options: int) -> SubAgent:
+    return SubAgent(name, agent, "Does what it is told.", **options)
 
 
-def parent(model: ScriptedModel, *tools: Tool) -> AgentLoop:
+def parent(model: ScriptedModel, *tools: SubAgent) -> AgentLoop:
     return AgentLoop(model, tools)
 
 
@@ -257,7 +255,7 @@ async def test_a_child_that_takes_too_long_is_aborted() -> None:
     async with fresh_bus() as bus:
         session = bus.session(PARENT_ID)
         await ask(session)
-        tool = cast("Tool", SubAgent("helper", None, "", seconds=0.2))
+        tool = SubAgent("helper", None, "", seconds=0.2)
         async with working(bus, parent(ScriptedModel(calls(asks()), answer("Ok.")), tool)):
             await wait_for(session, "agent.ended")
         (result,) = await results(session)

@@ -60,7 +60,7 @@ STARTED = loop(started=5, attempts=1)
         (loop(asked="approval"), NEEDS, Wait()),
         (loop(asked="approval"), PLAIN, Wait()),  # asked before the tool was changed: the person is still answered
         (loop(asked="approval", said=APPROVED, at=7), NEEDS, Start(NEEDS, 1)),
-        (loop(asked="approval", said=DENIED, at=7), NEEDS, "Denied by the user: no"),
+        (loop(asked="approval", said=DENIED, at=7), NEEDS, "Denied by the user"),
         (loop(said=APPROVED, at=4), NEEDS, Start(NEEDS, 1)),  # before it was asked
         (STARTED, SAFE, Start(SAFE, 2)),
         (STARTED, NEEDS_SAFE, Start(NEEDS_SAFE, 2)),

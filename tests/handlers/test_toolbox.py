@@ -168,10 +168,8 @@ async def test_a_call_that_needs_an_approval_waits_and_holds_up_no_other() -> No
         assert (await said(session))[-1] == "agent.turn.ended"
 
 
-@pytest.mark.parametrize(
-    ("reason", "told"), [(None, "Denied by the user"), ("too dear", "Denied by the user: too dear")]
-)
-async def test_a_call_that_is_denied_is_not_run_and_the_model_is_told(reason: str | None, told: str) -> None:
+@pytest.mark.parametrize("reason", [None, "too dear"])
+async def test_a_call_that_is_denied_is_not_run_and_the_model_is_told_but_not_why(reason: str | None) -> None:
     ran: list[str] = []
     subject = tool(name="a", approval=True)(makes("a", ran=ran))
     async with fresh_bus() as bus:
@@ -186,7 +184,7 @@ async def test_a_call_that_is_denied_is_not_run_and_the_model_is_told(reason: st
             "agent.tool.waiting",
             "control.deny",
             "agent.control.answered",
-            f"result error: {told}",
+            "result error: Denied by the user",
             "agent.tool.ended",
             "agent.turn.ended",
         ]

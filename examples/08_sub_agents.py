@@ -1,0 +1,64 @@
+"""An agent gives a task to another one, which works on it in a session of its own. Any worker of the group takes it.
+
+    python examples/08_sub_agents.py
+
+prints
+    user: Ask the clerk what 17 × 23 is.
+    clerk: 17 × 23 is 391.
+    assistant: The clerk says: 17 × 23 is 391.
+    clerk worked in a session of its own, 1 below
+    2 sessions, 4 model calls
+"""
+
+import os
+from collections.abc import AsyncGenerator
+
+import anyio
+
+from bus import AssistantMessage, Bus, Lane, ToolCallBlock, ToolResultMessage, UserMessage, new_session_id
+from handlers.agent import AgentLoop, ModelEvent, ModelRequest, OfflineModel, SubAgent, Worker
+from handlers.agent.demo import calculate
+from handlers.projections.links import read_links
+from handlers.projections.tree_usage import tree_usage
+
+
+class Manager:
+    """A model that asks the clerk, and passes on what it says. A real one decides by itself."""
+
+    provider, name, context_window = "offline", "manager", None
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        last = request.context.messages[-1]
+        if isinstance(last, ToolResultMessage):
+            yield AssistantMessage.text(f"The clerk says: {last.text_content()}")
+        else:
+            call = ToolCallBlock(id="call-1", name="clerk", arguments={"task": "What is 17 × 23?"})
+            yield AssistantMessage(content=(call,), stop_reason="toolUse")
+
+
+async def main() -> None:
+    clerk = SubAgent("clerk", AgentLoop(OfflineModel(), (calculate,)), "Knows arithmetic.")
+    async with Bus.open(os.environ.get("LANEBUS_URL")) as bus, anyio.create_task_group() as tasks:
+        tasks.start_soon(Worker(bus, AgentLoop(Manager(), (clerk,)), group=new_session_id()).run)
+        session = bus.session(new_session_id())
+        await session.publish(UserMessage.text("Ask the clerk what 17 × 23 is."))
+        async for envelope in session.follow(lanes={Lane.LLM}):
+            match envelope.message:
+                case UserMessage() as question:
+                    print(f"user: {question.text_content()}")
+                case ToolResultMessage() as result:
+                    print(f"clerk: {result.text_content()}")
+                case AssistantMessage(stop_reason="stop") as answer:
+                    print(f"assistant: {answer.text_content()}")
+                    break
+                case _:
+                    pass  # the manager's call
+        (link,) = (await read_links(session)).children
+        print(f"{link.agent} worked in a session of its own, {link.depth} below")
+        tree = [each for _, each in (await tree_usage(session)).walk()]
+        print(f"{len(tree)} sessions, {sum(each.own.calls for each in tree)} model calls")
+        tasks.cancel_scope.cancel()
+
+
+if __name__ == "__main__":
+    anyio.run(main)

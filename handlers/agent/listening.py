@@ -1,0 +1,48 @@
+"""A model's answer is taken in, shown as it comes, and cut where somebody interrupts it."""
+
+import logging
+
+from handlers.agent.draft import Draft
+from handlers.agent.draining import DRAIN_SECONDS, listening
+from handlers.agent.interrupt import Interrupt, until_interrupted
+from handlers.agent.model import Model, ModelRequest
+from handlers.agent.preview import Preview
+from handlers.agent.run import Run
+from handlers.providers.answer import ModelEvent, Piece
+
+__all__ = ("Listener",)
+
+_log = logging.getLogger(__name__)
+
+
+class Listener:
+    """Takes in one answer. `fault` says what went wrong, if something did."""
+
+    def __init__(
+        self, model: Model, request: ModelRequest, draft: Draft, *, drain_seconds: float = DRAIN_SECONDS
+    ) -> None:
+        self._model, self._request, self._draft = model, request, draft
+        self._drain_seconds = drain_seconds
+        self.fault: str | None = None
+
+    async def run(self, run: Run, preview: Preview | None = None) -> Interrupt | None:
+        """Listen until the model has said its last word, or until a command that cannot wait cuts it: then the
+        provider's count of what was said is waited for a moment. Whatever an adapter raises is a fault."""
+
+        def show(event: ModelEvent) -> None:
+            if preview is not None and isinstance(event, Piece):
+                preview.add(event)
+
+        async with listening(self._model.stream(self._request), self._draft, show) as speech:
+
+            async def hear() -> None:
+                try:
+                    await speech.wait()
+                except Exception as error:  # noqa: BLE001  # whatever an adapter raises is recorded as a failed answer
+                    _log.warning("the model %s failed", self._model.name, exc_info=True)
+                    self.fault = f"{type(error).__name__}: {error}"
+
+            interrupt = await until_interrupted(run, hear)
+            if interrupt is not None:
+                await speech.drain(seconds=self._drain_seconds)
+        return interrupt
