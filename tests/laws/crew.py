@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.laws.clerk import MOMENT
+from tests.laws.worker_process import Order
 from tests.servers import RealServer
 
 __all__ = ("Crew", "Hand", "crew_at")
@@ -56,14 +57,25 @@ class Crew:
             mutant: a fault to plant in it, one of `worker_mutants`.
             moment: how long its outside calls take.
         """
+        hand = Hand(name, self._ask({"do": "work", "name": name, "mutant": mutant, "moment": moment}))
+        self.hands.append(hand)
+        return hand
+
+    def start_turns(self, scenario: str, session: str, at: int, *, mutant: str = "") -> int:
+        """A process that works a session of a scenario off and dies at its await number `at`; gives its pid."""
+        return self._ask({"do": "turns", "scenario": scenario, "session": session, "at": at, "mutant": mutant})
+
+    def wait(self, pid: int) -> int:
+        """Wait until a process is gone, and give its wait status."""
+        return self._ask({"do": "wait", "pid": pid})
+
+    def _ask(self, order: Order) -> int:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
-        stdin.write(json.dumps([name, mutant, moment]) + "\n")
+        stdin.write(json.dumps(order) + "\n")
         stdin.flush()
-        hand = Hand(name, int(stdout.readline()))
-        self.hands.append(hand)
-        return hand
+        return int(stdout.readline())
 
     @property
     def alive(self) -> list[Hand]:
