@@ -7,10 +7,13 @@ says the same.
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+from anyio.lowlevel import checkpoint
+
 from bus import AssistantMessage, Session, TextBlock, ToolCallBlock, Usage, UserMessage
 from bus.messages.message import ToolResultMessage
 from handlers.agent.loop import AgentLoop
 from handlers.agent.model import ModelRequest
+from handlers.agent.preview import FLUSH_CHARACTERS
 from handlers.agent.run import Agent
 from handlers.agent.tool import Tool, ToolContext, tool
 from handlers.context.fold import Context
@@ -39,6 +42,10 @@ def _ask(text: str) -> Act:
     return lambda session: session.publish(UserMessage(content=(TextBlock(text=text),)), key=f"ask.{text}", wake=False)
 
 
+LONG = "As I was saying, " * (FLUSH_CHARACTERS // 16)
+"""so much that it is shown at once"""
+
+
 class Speaker:
     """A model that says what a function makes of the context, in two pieces first."""
 
@@ -51,8 +58,10 @@ class Speaker:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         self._book.write("model", request.context.session, str(len(request.context.messages)))
         whole = self._script(request.context)
-        yield Piece("text", "As I")
-        yield Piece("text", " was saying")
+        yield Piece("text", LONG)
+        for _ in range(4):  # it is struck here, and what it has said is shown meanwhile
+            await checkpoint()
+        yield Piece("text", "and so on")
         yield whole.model_copy(update={"usage": Usage(input=10, output=2, total_tokens=12)})
 
 

@@ -11,6 +11,7 @@ It ends with its stdin, and all others with it: they are one process group.
 """
 
 import asyncio
+import gc
 import json
 import os
 import signal
@@ -86,8 +87,16 @@ def _do(order: Order, url: str, book: Path) -> int:
             return os.waitpid(order["pid"], 0)[1]
 
 
+async def _open_once(url: str) -> None:
+    """What a bus imports only when it is opened is imported before the forks."""
+    async with Bus.open(url) as bus:
+        await bus.session("none").head()
+
+
 def main() -> None:
     url, book = sys.argv[1], Path(sys.argv[2])
+    asyncio.run(_open_once(url))
+    gc.freeze()  # or each fork would copy what it looks through
     for line in sys.stdin:
         print(_do(json.loads(line), url, book), flush=True)
     os.killpg(0, signal.SIGKILL)
