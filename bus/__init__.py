@@ -10,6 +10,7 @@ from bus.archive import (
 )
 from bus.bus import Bus, DurabilityWarning
 from bus.consumer import Consumer, Work
+from bus.dead_letters import DeadLetter, DeadLetters
 from bus.envelope import START, Cursor, Envelope, Unreadable
 from bus.erasure import Erased
 from bus.errors import (
@@ -23,6 +24,7 @@ from bus.errors import (
     Fenced,
     ForgedEntry,
     InvalidCursor,
+    InvalidLetterId,
     InvalidName,
     InvalidSessionId,
     LogRolledBack,
@@ -49,6 +51,7 @@ from bus.errors import (
     UnknownRole,
     UnknownVersion,
 )
+from bus.groups import ConsumerStatus, GroupStatus
 from bus.head import Incarnation, Origin, SessionHead
 from bus.limits import Limits
 from bus.live import OpenMessage
@@ -103,6 +106,7 @@ from bus.messages.usage import Cost, Rates, Usage
 from bus.notice import Notice
 from bus.receipt import Outcome, Receipt
 from bus.retention import Trimmed
+from bus.retry_policy import GiveUp, Retry, RetryPolicy
 from bus.session import ALL_LANES, Session, new_session_id
 
 __all__ = (
@@ -111,10 +115,13 @@ __all__ = (
     "Archived",
     "Bus",
     "Consumer",
+    "DeadLetter",
+    "DeadLetters",
     "DirectoryArchive",
     "DirectoryMedia",
     "DurabilityWarning",
     "Erased",
+    "GiveUp",
     "Lease",
     "Limits",
     "MediaStore",
@@ -122,6 +129,8 @@ __all__ = (
     "ObjectMedia",
     "Outcome",
     "Receipt",
+    "Retry",
+    "RetryPolicy",
     "Session",
     "SigningStore",
     "Trimmed",
@@ -135,8 +144,10 @@ __all__ = (
     "START",
     "ArchiveProblem",
     "Checkpoint",
+    "ConsumerStatus",
     "Cursor",
     "Envelope",
+    "GroupStatus",
     "Incarnation",
     "Lane",
     "Notice",
@@ -192,6 +203,7 @@ __all__ = (
     "Fenced",
     "ForgedEntry",
     "InvalidCursor",
+    "InvalidLetterId",
     "InvalidName",
     "InvalidSessionId",
     "LogRolledBack",

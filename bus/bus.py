@@ -13,11 +13,14 @@ import anyio
 
 from bus.archive import Archive, ArchiveStore
 from bus.consumer import Consumer
+from bus.dead_letters import DeadLetters
 from bus.errors import Refused, SetupError, UnsafeServer
+from bus.group_names import all_group_names
+from bus.groups import GroupStatus, read_group
 from bus.head import SessionHead
 from bus.hub import Hub
 from bus.inspection import Inspector
-from bus.keys import BUCKETS, Keys, check_session_id
+from bus.keys import BUCKETS, Keys, check_consumer, check_group, check_session_id
 from bus.limits import Limits, Quota
 from bus.live import Live
 from bus.log import Log
@@ -40,6 +43,9 @@ CLOSE_SECONDS = 5.0
 
 LOADING_SECONDS = 0.1
 """How often opening looks whether a server has read its file."""
+
+HEARTBEAT_SECONDS = 15.0
+"""How long a silent consumer counts as alive."""
 
 MEDIA_LINKS = 4
 """How many media are on their way to or from the bus's own server at a time."""
@@ -181,14 +187,52 @@ class Bus:
         heads = await self._log.heads(await self._log.sessions())
         return sorted(heads, key=lambda head: head.updated, reverse=True)
 
-    def consumer(self, group: str, name: str, *, idle: float = 60.0) -> Consumer:
+    def consumer(
+        self, group: str, name: str, *, heartbeat: float = HEARTBEAT_SECONDS, idle: float | None = None
+    ) -> Consumer:
         """A worker's place in a consumer group; no I/O.
 
         Args:
-            name: of this consumer; the same name after a restart gets its unfinished work again.
-            idle: seconds after which another consumer's unfinished work is taken over.
+            group: whose consumers share the work; it matches `[A-Za-z0-9_.-]{1,64}`.
+            name: of this consumer, and of no other at a time; the same name after a restart gets its unfinished work
+                again. 1 to 128 printable ASCII characters, no space.
+            heartbeat: seconds without a sign of life after which its unfinished work is given to others.
+            idle: the old name of `heartbeat`.
+
+        Raises:
+            InvalidName: a name is none.
         """
-        return Consumer(self._topology, self._pool, self._keys, group=group, name=name, idle=idle)
+        if idle is not None:
+            warn("consumer(idle=) is now heartbeat=", DeprecationWarning, stacklevel=2)
+            heartbeat = idle
+        check_group(group)
+        check_consumer(name)
+        return Consumer(self._topology, self._pool, self._keys, group=group, name=name, heartbeat=heartbeat)
+
+    def dead_letters(self, group: str) -> DeadLetters:
+        """What a group of workers has set aside; no I/O.
+
+        Raises:
+            InvalidName: that is no group's name.
+        """
+        return DeadLetters(self._log, check_group(group))
+
+    async def groups(self) -> tuple[str, ...]:
+        """The names of all groups that have ever taken work, sorted.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
+        return await all_group_names(self._log)
+
+    async def group_status(self, group: str) -> GroupStatus:
+        """Who works in a group, on what, and what waits; of one that does not exist all zeros.
+
+        Raises:
+            InvalidName: that is no group's name.
+            Unavailable: the server cannot be reached.
+        """
+        return await read_group(self._pool, self._keys, check_group(group))
 
 
 async def _prepare(topology: Topology, pool: Pool, namespace: str) -> int:

@@ -2,115 +2,269 @@
 
 A pointer is only a bell. Whoever gets it looks into the session's log for what there is to do, so a bell rung twice
 costs a look and does nothing else. Consumer groups are for workers, never for UIs.
+
+    async with bus.consumer("agents", "worker-1", heartbeat=15) as consumer:
+        works = await consumer.take(free)       no more than the worker has room for
+        await consumer.keep()                   now and then: still at it
+        await consumer.ack(*works)              done
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Self
 
 import anyio
 
-from bus.group_reader import GroupReader, Work
-from bus.keys import Keys
+from bus.errors import SetupError, Unavailable
+from bus.group_log import GroupLog
+from bus.group_pumps import Pumps
+from bus.group_reader import GroupReader
+from bus.work import Hand, Work
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Generator, Sequence
+    from types import TracebackType
+
     from bus.connection import Pool, Topology
+    from bus.keys import Keys
 
 __all__ = ("Consumer", "Work")
 
+LOOK_SECONDS = 0.5
+"""How often a consumer that waits looks for what is due, and whether another one fell silent, at least."""
+
+BATCH = 64
+"""How many pointers `work` takes at a time."""
+
 
 class Consumer:
-    """One worker's place in a group. First its own pending pointers, then those of the dead, then new ones."""
+    """One worker's place in a group. First its own pending work, then what is new, due again, or left by the dead.
 
-    def __init__(self, topology: Topology, pool: Pool, keys: Keys, *, group: str, name: str, idle: float) -> None:
-        """`idle`: seconds after which an unacknowledged pointer of another consumer is taken over."""
-        self.group, self.name = group, name
-        self._topology, self._pool, self._keys, self._idle_ms = topology, pool, keys, int(idle * 1000)
+    `take` and `work` are for one task at a time, all else for any. What is given is this consumer's until it is
+    acknowledged, put off or set aside, or until it was silent for a heartbeat: then others are given it.
+    """
 
-    async def work(self) -> AsyncGenerator[Work, None]:
-        """What there is to do, as it comes; each must be acknowledged. It never ends; a lost server is waited for.
+    def __init__(self, topology: Topology, pool: Pool, keys: Keys, *, group: str, name: str, heartbeat: float) -> None:
+        """See `Bus.consumer`."""
+        self.group, self.name, self.heartbeat = group, name, heartbeat
+        self._topology, self._pool, self._keys = topology, pool, keys
+        self._log = GroupLog(pool, keys, group, name, heartbeat)
+        self._hand = Hand()
+        self._ready: list[Work] = []
+        self._readers: list[GroupReader] = []
+        self._pumps: Pumps | None = None
+        self._beat_at = 0.0
+        self._pause = 0.01
 
-        In a cluster each bucket is read by itself, and a bucket whose server is lost holds up no other.
-        """
-        buckets = range(self._keys.buckets)
-        if self._topology.is_one:
-            reader = self._reader(*buckets)
-            try:
-                while True:
-                    for work in await reader.turn():
-                        yield work
-            finally:
-                await reader.close()
-        merged = _Merged([self._reader(bucket) for bucket in buckets])
-        try:
-            while True:
-                yield await merged.next()
-        finally:
-            await merged.close()
+    async def __aenter__(self) -> Self:
+        return self
 
-    def _reader(self, *buckets: int) -> GroupReader:
-        route = self._topology.route(self._keys.index(buckets[0]))
-        return GroupReader(route, self._keys, buckets, group=self.group, name=self.name, idle_ms=self._idle_ms)
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
 
-    async def ack(self, work: Work) -> None:
-        """Done with it; nobody gets this pointer again.
+    async def take(self, free: int) -> list[Work]:
+        """What there is to do, as soon as there is some; a lost server is waited for.
+
+        Nothing is read ahead: no more becomes pending with this consumer than it gives. Cancelled, it may leave some
+        pending, which the next call begins with.
+
+        Args:
+            free: the most to give; 1 or more.
+
+        Returns:
+            1 to `free` works, those of a session in their order. One that is in hand already is not given again.
 
         Raises:
-            Unavailable: the server cannot be reached; the pointer will come again.
+            SetupError: `free` is less than 1.
+            Closed: the bus is closed.
         """
-        await self._pool.call("XACK", self._keys.index(work.bucket), self.group, work.pointer)
+        if free < 1:
+            raise SetupError(f"take: free is {free}, want 1 or more")
+        while not self._ready:
+            try:
+                await self._turn(free)
+                self._pause = 0.01
+            except Unavailable:
+                for reader in self._readers:
+                    await reader.close()
+                await anyio.sleep(self._pause)
+                self._pause = min(self._pause * 2, 0.5)
+        if len(self._ready) > free:  # see `GroupReader.wait`; others may have room for it
+            await self._give_back(self._ready[free:])
+            del self._ready[free:]
+        works, self._ready = self._ready, []
+        return works
 
-    async def keep(self, work: Work) -> None:
-        """Still at it: nobody takes the pointer over for another while.
+    async def work(self) -> AsyncGenerator[Work, None]:
+        """The same one by one, for who works at one thing at a time; each must be acknowledged. It never ends."""
+        try:
+            while True:
+                for work in await self.take(BATCH):
+                    yield work
+        finally:
+            await self.close()
+
+    async def ack(self, *works: Work) -> None:
+        """Done with them; nobody gets them again.
+
+        Raises:
+            Unavailable: the server cannot be reached; they may come again.
+        """
+        if works:
+            with self._letting_go(works):
+                await self._log.ack(works)
+
+    async def keep(self, *works: Work) -> list[Work]:
+        """Still at them: nobody takes them over for another heartbeat. A third of one is a good time between two calls.
+
+        Args:
+            works: none is all that was given and not done with.
+
+        Returns:
+            Those that are no longer this consumer's: it was silent for too long, and another one has them now.
 
         Raises:
             Unavailable: the server cannot be reached.
         """
-        await self._pool.call("XCLAIM", self._keys.index(work.bucket), self.group, self.name, 0, work.pointer, "JUSTID")
+        kept = works or tuple(self._hand.works())
+        lost = await self._log.keep(kept) if kept else []
+        self._hand.drop(lost)
+        for reader in self._readers if self._topology.is_one else ():
+            await reader.flush()
+        await self._beat()
+        return lost
 
+    async def retry(self, *works: Work, delay: float, error: str = "", attempts: int | None = None) -> None:
+        """Put works off: after `delay` seconds any consumer of the group is given them. Nothing happens to what is no
+        longer this consumer's.
 
-class _Merged:
-    """Several readers as one. None begins another read while nobody waits for work, nor while its last is not taken."""
+        Args:
+            error: what went wrong, for `Work.error` of the next attempt; its beginning is kept.
+            attempts: how often it was tried; the next one is told one more. None is `Work.attempt`.
 
-    def __init__(self, readers: list[GroupReader]) -> None:
-        self._readers, self._behind = readers, set(readers)
-        self._found = asyncio.Queue[Work | Exception](maxsize=1)
-        self._is_wanted, self._all_caught_up = asyncio.Event(), asyncio.Event()
-        # Not a task group: it could not be open while the generator that uses this waits for its next turn.
-        self._tasks = [asyncio.create_task(self._pump(reader)) for reader in readers]
+        Raises:
+            Unavailable: the server cannot be reached; they come again after a heartbeat.
+        """
+        tried = [(work, work.attempt if attempts is None else attempts) for work in works]
+        if tried:
+            with self._letting_go(works):
+                await self._log.put_off(tried, delay, error)
+        self._sweep_by(anyio.current_time() + delay)
 
-    async def next(self) -> Work:
-        """The next work, once there is some; raises what a reader ended with."""
-        self._is_wanted.set()
-        try:
-            found = await self._found.get()
-        finally:
-            self._is_wanted.clear()
-        if isinstance(found, Exception):
-            raise found
-        return found
+    async def hand_back(self, *works: Work) -> None:
+        """Give works to the others at once, as if they had not been given: they do not count as tried.
+
+        Raises:
+            Unavailable: the server cannot be reached; they come again after a heartbeat.
+        """
+        if works:
+            await self._give_back(works)
+
+    async def set_aside(self, work: Work, *, reason: str, attempts: int | None = None, raw: bytes = b"") -> str:
+        """Make a dead letter of a work: nobody is given it again, unless somebody sends it on its way again.
+
+        Args:
+            reason: why, for people; its beginning is kept.
+            attempts: how often it was tried; None is `Work.attempt`.
+            raw: what was at fault, such as an entry; its beginning is kept.
+
+        Returns:
+            The letter's id for `Bus.dead_letters`; "" if the work is no longer this consumer's, or its session was
+            erased.
+
+        Raises:
+            Unavailable: the server cannot be reached; it comes again after a heartbeat.
+        """
+        with self._letting_go((work,)):
+            return await self._log.set_aside(work, reason, work.attempt if attempts is None else attempts, raw)
+
+    async def leave(self) -> int:
+        """Hand back all that is pending with this consumer's name, and forget the name; gives how much it was.
+
+        For who ends for good: who comes back by the same name may leave it, and begins with its own.
+
+        Raises:
+            Unavailable: the server cannot be reached; its work comes to others after a heartbeat.
+        """
+        await self.close()
+        self._hand, self._ready = Hand(), []
+        return await self._log.leave()
 
     async def close(self) -> None:
-        """End all readers."""
-        with anyio.CancelScope(shield=True):
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.wait(self._tasks)
-
-    async def _pump(self, reader: GroupReader) -> None:
-        try:
-            while True:
-                await self._is_wanted.wait()
-                for work in await reader.turn():
-                    await self._found.put(work)
-                if not reader.is_behind:  # what was pending with us comes before what is new, of all buckets
-                    self._behind.discard(reader)
-                    if not self._behind:
-                        self._all_caught_up.set()
-                    await self._all_caught_up.wait()
-        except Exception as error:  # noqa: BLE001  raised again by `next`, as this task has nobody who waits for it
-            await self._found.put(error)
-        finally:
+        """Close its links. What was given and not done with stays pending with this consumer."""
+        if self._pumps is not None:
+            await self._pumps.close()
+        for reader in self._readers:
             await reader.close()
+        self._pumps, self._readers = None, []
+
+    # --- one step -------------------------------------------------------------------------------------------------
+
+    async def _turn(self, free: int) -> None:
+        """Add to what is ready what there is, or what comes within a short while."""
+        self._open()
+        try:
+            await self._beat()
+        except Unavailable:
+            if self._topology.is_one:
+                raise
+        seconds = max(min(self._beat_at - anyio.current_time(), LOOK_SECONDS), 0.001)
+        if self._pumps is not None:
+            self._ready += await self._pumps.take(free, seconds)
+            return
+        (reader,) = self._readers
+        self._ready += await reader.fetch(free)
+        if not self._ready:
+            self._ready += await reader.wait(
+                min(seconds, max(reader.left.sweep_at - anyio.current_time(), 0.001)), free
+            )
+
+    def _open(self) -> None:
+        if self._readers:
+            return
+        buckets = range(self._keys.buckets)
+        if self._topology.is_one:
+            self._readers = [self._reader(buckets)]
+        else:
+            self._readers = [self._reader((bucket,)) for bucket in buckets]
+            self._pumps = Pumps(self._readers)
+
+    def _reader(self, buckets: Sequence[int]) -> GroupReader:
+        route = self._topology.route(self._keys.index(buckets[0]))
+        return GroupReader(route, self._keys, self._log, self._hand, buckets)
+
+    async def _beat(self) -> None:
+        """Give a sign of life, if it is time to; look through the buckets if another consumer has fallen silent."""
+        now = anyio.current_time()
+        if now < self._beat_at:
+            return
+        quarter = self.heartbeat / 4
+        # What the silent one was given in its last quarter gets old enough only later, so it is told of for longer.
+        beat = await self._log.beat(self._hand.sessions(), quarter + 1)
+        wait = min(quarter, LOOK_SECONDS) if beat.silent else quarter
+        if beat.nearest is not None:
+            wait = min(wait, beat.nearest + 0.01)
+        self._beat_at = now + max(wait, 0.01)
+        if beat.silent:
+            self._sweep_by(now)
+
+    def _sweep_by(self, moment: float) -> None:
+        for reader in self._readers:
+            reader.left.sweep_by(moment)
+
+    async def _give_back(self, works: Sequence[Work]) -> None:
+        with self._letting_go(works):
+            await self._log.put_off([(work, work.attempt - 1) for work in works], 0.0, "")
+        self._sweep_by(anyio.current_time())
+
+    @contextmanager
+    def _letting_go(self, works: Sequence[Work]) -> Generator[None, None, None]:
+        """Works are in hand until the block ends, or a look at what is pending would give them again; then not, however
+        it ends: whoever does not know whether it is done is given it again."""
+        try:
+            yield
+        finally:
+            self._hand.drop(works)

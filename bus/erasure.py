@@ -10,11 +10,12 @@ import re
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from bus.errors import EraseRefused, NoArchive
+from bus.group_names import group_names
 from bus.log import INDEX_LENGTH, Script
 from bus.messages.lanes import Lane
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Sequence
 
     from bus.codec import Entry
     from bus.log import Log
@@ -30,7 +31,7 @@ FORGET_PAGE = 1_000
 HEADS = 500
 """Heads in one round trip."""
 
-_ERASE, _FORGET = Script("erase"), Script("forget")
+_ERASE, _FORGET, _FORGET_RETRIES = Script("erase"), Script("forget"), Script("forget_retries")
 
 _MEDIA = re.compile(rb'"sha256"\s*:\s*"([0-9a-f]{64})"')
 
@@ -75,8 +76,11 @@ async def erase(
     if archive is not None:
         await archive.erase(session)
     keys, bucket = log.keys, log.keys.bucket(session)
-    for stream in (keys.index(bucket), keys.forged(bucket)):
+    groups = await group_names(log, bucket)
+    # Dead letters before what was put off: they may become that, and of an erased session nothing becomes a letter.
+    for stream in (keys.index(bucket), keys.forged(bucket), *(keys.dead(bucket, group) for group in groups)):
         await _forget(log, session, stream)
+    await _forget_retries(log, session, groups)
     await log.call("UNLINK", *await _own_keys(log, session))
     await log.call("UNLINK", keys.checkpoints(session))  # it names the projections, so it goes behind them
     await _leave_parent(log, session)
@@ -133,6 +137,15 @@ async def _forget(log: Log, session: str, stream: str) -> None:
     place = "-"
     while place:
         place = cast("bytes", await log.run(_FORGET, (stream,), (session, place, FORGET_PAGE))).decode()
+
+
+async def _forget_retries(log: Log, session: str, groups: Sequence[str]) -> None:
+    """Take work of the session out of what groups have put off."""
+    keys, bucket = log.keys, log.keys.bucket(session)
+    names = (keys.retries(bucket), *(keys.retry(bucket, group) for group in groups))
+    place = "0"
+    while place:
+        place = cast("bytes", await log.run(_FORGET_RETRIES, names, (session, place, FORGET_PAGE, *groups))).decode()
 
 
 async def _leave_parent(log: Log, session: str) -> None:

@@ -28,6 +28,7 @@ __all__ = (
     "InvalidArchiveName",
     "InvalidContent",
     "InvalidCursor",
+    "InvalidLetterId",
     "InvalidMediaKey",
     "InvalidName",
     "InvalidSessionId",
@@ -189,11 +190,11 @@ class InvalidSessionId(MessageError):
 
 
 class InvalidName(MessageError):
-    """A name of a reader or a projection that does not match `[A-Za-z0-9_.-]{1,64}`."""
+    """A name of a reader, a projection, a consumer or its group does not match `pattern`."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"name {name[:80]!r} does not match [A-Za-z0-9_.-]{{1,64}}")
-        self.name = name
+    def __init__(self, name: str, pattern: str = "[A-Za-z0-9_.-]{1,64}") -> None:
+        super().__init__(f"name {name[:80]!r} does not match {pattern}")
+        self.name, self.pattern = name, pattern
 
 
 class InvalidCursor(MessageError):
@@ -201,6 +202,14 @@ class InvalidCursor(MessageError):
 
     def __init__(self, text: str) -> None:
         super().__init__(f"{text[:80]!r} is not a cursor: want <position> or <position>-<k>")
+        self.text = text
+
+
+class InvalidLetterId(MessageError):
+    """A text that is not the id of a dead letter: `<bucket>:<milliseconds>-<number>`."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(f"{text[:80]!r} is not the id of a dead letter: want <bucket>:<milliseconds>-<number>")
         self.text = text
 
 

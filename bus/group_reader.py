@@ -3,175 +3,175 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, cast
+from itertools import islice
+from typing import TYPE_CHECKING, cast
 
 import anyio
 
 from bus.codec import Entry
-from bus.errors import InvalidSessionId, Refused, Unavailable
+from bus.errors import Refused, Unavailable
 from bus.head import answered
-from bus.keys import Keys, check_session_id
+from bus.leftovers import Leftovers
+from bus.work import Work, read_pointer
 
 if TYPE_CHECKING:
-    from bus.connection import Argument, Link, Route
+    from bus.connection import Argument, Link, Reply, Route
+    from bus.group_log import GroupLog
+    from bus.keys import Keys
+    from bus.work import Hand
 
-__all__ = ("GroupReader", "Work")
-
-BLOCK_MS = 2_000
-"""A blocked read comes back at least this often, to look for what a dead consumer left."""
+__all__ = ("GroupReader",)
 
 SILENCE_SECONDS = 3.0
 """How much longer than it should block a read may take before its link counts as dead."""
 
-_COUNT = 64
-
-
-class Work(NamedTuple):
-    """A session has something to do, up to `position` at least."""
-
-    session: str
-    position: int
-    bucket: int
-    pointer: str
-    """the pointer's id in its index stream"""
+BELL_COUNT = 100
+"""New entries that are passed over at once to wait for the next."""
 
 
 class GroupReader:
-    """Gives a consumer's own pending pointers, then those of the dead, then new ones."""
+    """Gives a consumer's own pending pointers first, then new ones and, in turn with them, what others left."""
 
-    def __init__(
-        self, route: Route, keys: Keys, buckets: Iterable[int], *, group: str, name: str, idle_ms: int
-    ) -> None:
-        self.group, self.name = group, name
-        self._route, self._keys, self._idle_ms = route, keys, idle_ms
+    def __init__(self, route: Route, keys: Keys, log: GroupLog, hand: Hand, buckets: Sequence[int]) -> None:
+        """Takes what is in hand, which is not given again."""
+        self._route, self._keys, self._log, self._hand = route, keys, log, hand
         self._streams = {keys.index(bucket): bucket for bucket in buckets}
         self._link: Link | None = None
-        self._pause, self._claimed = 0.01, 0.0
-        # Where we are in what was pending with us already, by stream; empty once that is done.
-        self._own: dict[str, str] = {}
-        # Where we are in what consumers left that have been quiet for too long; empty between two looks at it.
-        self._left: dict[str, str] = {}
-        self.is_behind = True
-        """it may still have pointers that were pending with this consumer before it began"""
+        self.left = Leftovers(log, hand, buckets)
+        self._is_turn_of_left = False
+        # Streams that may have more new entries. They are read without waiting, as many at a time as there is room for.
+        self._rich: dict[str, None] = {}
+        # Pointers that ring nobody: acknowledged with the next command, in the same write.
+        self._dull: dict[str, list[str]] = {}
+        self._heard: dict[str, str] = {}
 
-    async def turn(self) -> list[Work]:
-        """One read; empty if there is nothing to do yet, or no server, which is waited for."""
-        try:
-            link = await self._connected()
-            found = await self._read(link)
-            if not found or self._left or anyio.current_time() - self._claimed > BLOCK_MS / 1000:
-                # Also while there is always something new, or what the dead left would wait for ever.
-                try:
-                    found += await self._claim(link)
-                except Unavailable:
-                    if not found:
-                        raise
-        except Unavailable:
-            self.is_behind = False  # the others need not wait for it
-            await self.close()
-            await anyio.sleep(self._pause)
-            self._pause = min(self._pause * 2, 0.5)
-            return []
-        self._pause, self.is_behind = 0.01, bool(self._own)
+    @property
+    def has_some(self) -> bool:
+        """There is, or may be, something to fetch."""
+        return bool(self._rich or self.left)
+
+    async def sweep(self) -> None:
+        """Look for what is not new, if it is time to. Raises Unavailable."""
+        await self.left.sweep(await self._connected())
+
+    async def fetch(self, most: int) -> list[Work]:
+        """What there is, `most` at most; empty if there is nothing. Raises Unavailable."""
+        link = await self._connected()
+        await self.left.sweep(link)
+        if self.left and (self.left.is_behind or self._is_turn_of_left or not self._rich):
+            self._is_turn_of_left = False
+            if found := await self.left.claim(link, most):
+                return found
+        found: list[Work] = []
+        while self._rich and not self.left.is_behind and not found:
+            self._is_turn_of_left = True
+            found = await self._read_rich(link, most)
         return found
+
+    async def wait(self, seconds: float, most: int) -> list[Work]:
+        """Wait for what is new, until there is some or so long, and give it. Raises Unavailable.
+
+        A blocked read gives entries of the first stream that has some. Only where several got some in the moment
+        between two commands it gives of each, and may give more than `most`; so it asks for few.
+        """
+        count, block = max(most // len(self._streams), 1), _milliseconds(seconds)
+        command = ("XREADGROUP", *self._log.reader, "COUNT", count, "BLOCK", block, "STREAMS")
+        return await self._new(await self._connected(), command, tuple(self._streams), count, block / 1000)
+
+    async def wait_rung(self, seconds: float) -> None:
+        """Wait until something was added to a stream, or so long, and take nothing. Raises Unavailable."""
+        link = await self._connected()
+        if not self._heard:  # and read once more what came before we listen
+            await self._listen(link)
+        if self.has_some:
+            return
+        block = _milliseconds(seconds)
+        command = ("XREAD", "COUNT", BELL_COUNT, "BLOCK", block, "STREAMS", *self._heard, *self._heard.values())
+        reply = await self._call(link, command, block / 1000)
+        for stream, entries in cast("list[tuple[bytes, list[Entry]]]", reply or []):
+            self._heard[stream.decode()] = entries[-1][0].decode()
+            self._rich[stream.decode()] = None
+        if not reply:  # a stream that is another one now may never get ids as high as those that we heard
+            self._heard.clear()
+
+    async def flush(self) -> None:
+        """Acknowledge what rings nobody, where the next read may be long to come. Raises Unavailable."""
+        if self._dull and self._link is not None and not self._link.is_broken:
+            await self._call(self._link, ("PING",), 0.0)
 
     async def close(self) -> None:
         """Close the link; what was read and not acknowledged stays pending with the consumer."""
         if self._link is not None:
             await self._link.close()
 
+    # --- one command ----------------------------------------------------------------------------------------------
+
     async def _connected(self) -> Link:
         if self._link is None or self._link.is_broken:
             await self.close()
             self._link = await self._route.connect()
-            # A lost answer may have left a batch pending with us.
-            self._own, self._left = dict.fromkeys(self._streams, "0"), {}
+            self.left.begin_again()
+            self._rich = dict.fromkeys(self._streams)
+            self._heard.clear()
+            self._dull.clear()  # they are pending with us, and are found again
         return self._link
 
-    async def _read(self, link: Link) -> list[Work]:
-        """The next of what is pending with us, by the places in `own`; once there is no more, what is new."""
-        own = self._own
-        command: tuple[Argument, ...] = ("XREADGROUP", "GROUP", self.group, self.name, "COUNT", _COUNT)
-        if own:
-            command = (*command, "STREAMS", *own, *own.values())
-        else:
-            block = () if self._left else ("BLOCK", BLOCK_MS)
-            command = (*command, *block, "STREAMS", *self._streams, *[">"] * len(self._streams))
+    async def _call(self, link: Link, command: Sequence[Argument], seconds: float) -> Reply:
+        """Send a command, behind what acknowledges the pointers that ring nobody."""
+        dull, self._dull = self._dull, {}
+        acks = [("XACK", stream, self._log.group, *pointers) for stream, pointers in dull.items()]
         try:
-            with anyio.fail_after(BLOCK_MS / 1000 + SILENCE_SECONDS):
-                reply = await link.call(*command)
+            with anyio.fail_after(seconds + SILENCE_SECONDS):
+                replies = await link.call_many((*acks, command))
         except TimeoutError:
             raise Unavailable("server: no answer to a blocked read") from None
+        return answered(replies[-1])
+
+    async def _new(
+        self, link: Link, command: Sequence[Argument], streams: Sequence[str], count: int, seconds: float
+    ) -> list[Work]:
+        """Read what is new in some streams, up to `count` of each."""
+        try:
+            reply = await self._call(link, (*command, *streams, *[">"] * len(streams)), seconds)
         except Refused as error:
             if error.code != "NOGROUP":
                 raise
-            await self._create(link)
+            self.left.begin_again()  # that look makes the group
+            self._rich = dict.fromkeys(self._streams)
             return []
-        found: list[Work] = []
         pages = {name.decode(): page for name, page in cast("list[tuple[bytes, list[Entry]]]", reply or [])}
-        for name, entries in pages.items():
-            found += await self._wanted(link, self._streams[name], entries)
-        for name in list(own):
-            if page := pages.get(name):
-                own[name] = page[-1][0].decode()
-            else:
-                del own[name]
-        return found
-
-    async def _claim(self, link: Link) -> list[Work]:
-        """Take over a part of what consumers left that have been quiet for too long.
-
-        Another part is looked at in the next turn, without waiting for what is new before, until there is no more: a
-        look may find nothing, as those whom the first entries belong to are at work.
-        """
-        asked = list((self._left or dict.fromkeys(self._streams, "0")).items())
-        replies = await link.call_many(
-            [
-                ("XAUTOCLAIM", name, self.group, self.name, self._idle_ms, place, "COUNT", _COUNT)
-                for name, place in asked
-            ]
-        )
         found: list[Work] = []
-        left: dict[str, str] = {}
-        for (name, _), reply in zip(asked, replies, strict=True):
-            place, entries, *_ = cast("tuple[bytes, list[Entry]]", answered(reply))
-            found += await self._wanted(link, self._streams[name], entries)
-            if place != b"0-0":
-                left[name] = place.decode()
-        self._left, self._claimed = left, anyio.current_time()
-        return found
+        for stream, page in pages.items():
+            found += self._wanted(stream, page)
+            if len(page) >= count:
+                self._rich[stream] = None
+        return self._hand.add(found)
 
-    async def _wanted(self, link: Link, bucket: int, entries: Sequence[Entry]) -> list[Work]:
-        """The pointers that ring a worker; the others, and those that were trimmed, are acknowledged at once."""
+    async def _read_rich(self, link: Link, most: int) -> list[Work]:
+        streams = tuple(islice(self._rich, most))
+        count = max(most // len(streams), 1)
+        for stream in streams:  # who has more comes to the end of the line
+            del self._rich[stream]
+        return await self._new(link, ("XREADGROUP", *self._log.reader, "COUNT", count, "STREAMS"), streams, count, 0.0)
+
+    def _wanted(self, stream: str, entries: Iterable[Entry]) -> list[Work]:
+        """The pointers that ring a worker; the others are acknowledged soon."""
         found: list[Work] = []
-        idle: list[str] = []
         for entry_id, fields in entries:
             pointer = entry_id.decode()
-            work = _work(fields, bucket, pointer)
+            work = read_pointer(fields, self._streams[stream], pointer)
             if work is None:
-                idle.append(pointer)
+                self._dull.setdefault(stream, []).append(pointer)
             else:
                 found.append(work)
-        if idle:
-            await link.call("XACK", self._keys.index(bucket), self.group, *idle)
         return found
 
-    async def _create(self, link: Link) -> None:
-        """Make the group on every index stream, from its beginning: a look too many is cheap, a missed bell is not."""
-        replies = await link.call_many(
-            [("XGROUP", "CREATE", name, self.group, "0", "MKSTREAM") for name in self._streams]
-        )
-        for reply in replies:
-            if isinstance(reply, Refused) and reply.code != "BUSYGROUP":
-                raise reply
+    async def _listen(self, link: Link) -> None:
+        for stream in self._streams:
+            last = cast("list[Entry]", await self._call(link, ("XREVRANGE", stream, "+", "-", "COUNT", 1), 0.0))
+            self._heard[stream] = last[0][0].decode() if last else "0-0"
+        self._rich = dict.fromkeys(self._streams)
 
 
-def _work(fields: Sequence[bytes] | None, bucket: int, pointer: str) -> Work | None:
-    """The work that a pointer tells of; None if it rings no worker, was trimmed, or is none that the bus wrote."""
-    values = dict(zip(fields[::2], fields[1::2], strict=False)) if fields else {}
-    if not values.get(b"w"):
-        return None
-    try:
-        return Work(check_session_id(values[b"s"].decode()), int(values[b"z"]), bucket, pointer)
-    except (KeyError, ValueError, InvalidSessionId):
-        return None
+def _milliseconds(seconds: float) -> int:
+    return max(int(seconds * 1000), 1)

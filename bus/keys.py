@@ -13,7 +13,13 @@
 | ns:{b}:sessions | hash | session -> created, milliseconds; `:bytes` -> JSON of them all | with its session |
 | ns:{b}:forged | stream | what others wrote into a lane: set aside, never read as a message | capped |
 | ns:{b}:index | stream | the doorbell: one pointer an append | trimmed |
+| ns:{b}:groups | hash | group -> how far it is; `<group>:dropped` -> dead letters that made room | never |
+| ns:{b}:retry:<group> | sorted set | pointer of work that was put off -> when it is due, milliseconds | with its last |
+| ns:{b}:retries | hash | `<group> <pointer>` -> what it is, see scripts/group_retry.lua | with its last |
+| ns:{b}:dead:<group> | stream | dead letters, see scripts/group_dead.lua | capped |
 | ns:{b}:live | stream | the bell of live deltas: one pointer a preview | trimmed, expires |
+| ns:group:{<group>}:alive | sorted set | consumer -> when it counts as silent, milliseconds | silent for a day |
+| ns:group:{<group>}:consumers | hash | consumer -> its last sign of life, heartbeat, sessions | silent for a day |
 | ns:media:<sha256> | string | large media by their content, of all sessions | by erase, if asked |
 
 The head: position, bytes, created, updated; state ("closed", "erased", else open); trimmed, trimmed_llm, trimmed_ext:
@@ -33,10 +39,10 @@ fork that shares the entries. Nothing behind the lowest is trimmed without force
 import re
 from binascii import crc_hqx
 
-from bus.errors import InvalidSessionId
+from bus.errors import InvalidName, InvalidSessionId
 from bus.messages.lanes import Lane
 
-__all__ = ("ALL_BYTES", "BUCKETS", "Keys", "bucket_of", "check_session_id")
+__all__ = ("ALL_BYTES", "BUCKETS", "Keys", "bucket_of", "check_consumer", "check_group", "check_session_id")
 
 BUCKETS = 64
 """How many buckets a new namespace gets; it never changes afterwards."""
@@ -44,6 +50,7 @@ BUCKETS = 64
 ALL_BYTES = ":bytes"
 """The field of a bucket's sessions hash that counts the bytes of all of them; no session id has a colon."""
 
+_GROUP, _CONSUMER = re.compile(r"[A-Za-z0-9_.-]{1,64}"), re.compile(r"[!-~]{1,128}")
 _SESSION_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _STREAM = {Lane.LLM: "llm", Lane.EXTENSION: "ext"}
 
@@ -57,6 +64,28 @@ def check_session_id(session: str) -> str:
     if _SESSION_ID.fullmatch(session) is None:
         raise InvalidSessionId(session)
     return session
+
+
+def check_group(group: str) -> str:
+    """The name of a consumer group, if it is one.
+
+    Raises:
+        InvalidName: it does not match `[A-Za-z0-9_.-]{1,64}`.
+    """
+    if _GROUP.fullmatch(group) is None:
+        raise InvalidName(group)
+    return group
+
+
+def check_consumer(name: str) -> str:
+    """The name of a consumer, if it is one.
+
+    Raises:
+        InvalidName: it is not 1 to 128 printable ASCII characters without a space.
+    """
+    if _CONSUMER.fullmatch(name) is None:
+        raise InvalidName(name, "[!-~]{1,128}")
+    return name
 
 
 def bucket_of(session: str, buckets: int) -> int:
@@ -121,6 +150,30 @@ class Keys:
 
     def forged(self, bucket: int) -> str:
         return f"{self.namespace}:{{{bucket}}}:forged"
+
+    def groups(self, bucket: int) -> str:
+        """How far each consumer group is with a bucket's index."""
+        return f"{self.namespace}:{{{bucket}}}:groups"
+
+    def retry(self, bucket: int, group: str) -> str:
+        """When work is due that a group has put off."""
+        return f"{self.namespace}:{{{bucket}}}:retry:{group}"
+
+    def retries(self, bucket: int) -> str:
+        """What work is that any group has put off."""
+        return f"{self.namespace}:{{{bucket}}}:retries"
+
+    def dead(self, bucket: int, group: str) -> str:
+        """The dead letters of a group."""
+        return f"{self.namespace}:{{{bucket}}}:dead:{group}"
+
+    def alive(self, group: str) -> str:
+        """When each consumer of a group counts as silent; in no bucket, as it works on all of them."""
+        return f"{self.namespace}:group:{{{group}}}:alive"
+
+    def consumers(self, group: str) -> str:
+        """What each consumer of a group says of itself."""
+        return f"{self.namespace}:group:{{{group}}}:consumers"
 
     def appending(self, session: str) -> tuple[str, ...]:
         """The keys an append touches: index, sessions, head, caller's keys, LLM lane, extension lane."""

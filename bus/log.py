@@ -187,6 +187,10 @@ class Log:
         """One command that may run twice. Raises Refused, Unavailable."""
         return await self._pool.call(*command)
 
+    async def call_many(self, commands: Sequence[Sequence[Argument]]) -> list[Reply | Refused]:
+        """Several commands in one round trip, as `call`; a refusal stands in the place of its answer."""
+        return await self._pool.call_many(commands)
+
     async def call_each(self, *command: Argument) -> list[Reply]:
         """One command that names no key, on every server; it may run twice. Raises Refused, Unavailable."""
         return await self._pool.call_each(*command)

@@ -87,7 +87,7 @@ async def _step(log: Log, session: str, *, mode: str, keep: int, start: int, tol
         keys.head(session),
         keys.lane(session, Lane.LLM),
         keys.lane(session, Lane.EXTENSION),
-        *(keys.checkpoints(session), keys.index(bucket), keys.sessions(bucket)),
+        *(keys.checkpoints(session), keys.index(bucket), keys.sessions(bucket), keys.retries(bucket)),
     )
     fresh = token_urlsafe(6), token_urlsafe(6)
     reply = await log.run(_TRIM, names, (session, keep, mode, start, fresh[0], VERSION, INDEX_LENGTH, fresh[1], *told))

@@ -1,6 +1,7 @@
 -- Take the oldest entries of a session out of both lanes: one step of a trim, complete in itself.
 --
--- KEYS  1 head hash · 2 LLM stream · 3 extension stream · 4 checkpoints hash · 5 index stream · 6 sessions hash
+-- KEYS  1 head hash · 2 LLM stream · 3 extension stream · 4 checkpoints hash · 5 index stream · 6 sessions hash ·
+--       7 retries hash
 -- ARGV  1 session id · 2 the first position to keep · 3 "trim", "force" or "look", which changes nothing · 4 position to
 --       look from, for "look" · 5 a token of this step, never used before · 6 entry version · 7 index length · 8 a token
 --       for an incarnation, never used before · then the names of holders that a note of this trim told of already
@@ -11,7 +12,7 @@
 -- a lost answer, gives what the first gave.
 --
 -- Holders are who still needs something below the first position to keep: the checkpoints, unless the archive has it,
--- and "g:<group>" for each consumer group that has not handled work of this session. By force they are passed, and in the
+-- and "g:<group>" for each consumer group that has not handled work of this session, also where it was put off. By force they are passed, and in the
 -- same step a note in the extension lane names them.
 
 local STEP, STEP_BYTES, CHUNK, PAGE = 1000, 8388608, 25, 500
@@ -133,6 +134,18 @@ do
       if at and at < keep - 1 then hold('g:' .. group.name, at) end
     end
   end
+  local cursor = '0'
+  repeat -- work that was put off is not handled either
+    local page = call('HSCAN', KEYS[7], cursor, 'COUNT', PAGE)
+    cursor = page[1]
+    for i = 1, #page[2], 2 do
+      if match(page[2][i + 1], '^%d+ %d+ (%S+) ') == session then
+        local group, pointer = match(page[2][i], '^(%S+) (%S+)$')
+        local at = position_before(pointer)
+        if at < keep - 1 then hold('g:' .. group, min(at, holders['g:' .. group] or at)) end
+      end
+    end
+  until cursor == '0'
 end
 if last_step then return answer('done', last_step[1], last_step[2], holders) end
 if is_held and mode == 'trim' then return answer('held', 0, 0, holders) end

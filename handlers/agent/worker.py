@@ -93,7 +93,7 @@ class Worker:
         self.name = name or f"{socket.gethostname()}-{os.getpid()}"
         # Not the name alone: two processes that were given the same one would take each other's leases.
         self._owner = f"{self.name}.{token_urlsafe(6)}"
-        self._consumer = bus.consumer(group, self.name, idle=lease_seconds * 2)
+        self._consumer = bus.consumer(group, self.name, heartbeat=lease_seconds * 2)
         self._slots = anyio.Semaphore(concurrency)
         self._jobs: dict[str, _Job] = {}
         self._warm: OrderedDict[str, WarmContext] = OrderedDict()
@@ -210,8 +210,7 @@ class Worker:
                     if not await job.session.renew_lease(lease, self._seconds):
                         break
                     renewed = anyio.current_time()
-                    for work in tuple(job.works):
-                        await self._consumer.keep(work)
+                    await self._consumer.keep(*job.works)
             except SessionErased:
                 break
             except (Unavailable, TimeoutError):

@@ -7,10 +7,12 @@ from handlers.verify.problem import Findings
 
 __all__ = ("find_orphans", "part_of")
 
-_SHARED = re.compile(r"index|sessions|forged|live|retry|dead:.+|p:.+@[0-9]+")
+_SHARED = re.compile(r"index|sessions|forged|live|groups|retries|(?:retry|dead):[A-Za-z0-9_.-]{1,64}|p:.+@[0-9]+")
 """what a bucket holds for all of its sessions"""
 _PARTS = re.compile(r"llm|ext|live|head|keys|checkpoints|archive|p:.+@[0-9]+")
 """what a session has"""
+_GROUP = re.compile(r"group:\{[A-Za-z0-9_.-]{1,64}\}:(?:alive|consumers)")
+"""what is of a consumer group, which works on all buckets"""
 _KEY = re.compile(r"\{([0-9]+)\}:(?:s:([A-Za-z0-9_-]{1,64}):)?(.+)", re.DOTALL)
 
 
@@ -42,7 +44,7 @@ async def find_orphans(inspector: Inspector, findings: Findings) -> None:
 def part_of(namespace: str, name: str) -> tuple[int, str, str] | None:
     """Bucket, session ("" is shared by all) and part that a key is of; None if the bus has no such key. Pure."""
     rest = name.removeprefix(f"{namespace}:")
-    if rest == "config" or rest.startswith("media:"):
+    if rest == "config" or rest.startswith("media:") or _GROUP.fullmatch(rest):
         return 0, "", rest
     match = _KEY.fullmatch(rest)
     if match is None or (_PARTS if match[2] else _SHARED).fullmatch(match[3]) is None:

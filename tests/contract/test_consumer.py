@@ -102,7 +102,7 @@ async def test_what_a_dead_consumer_left_is_claimed_after_its_idle_time(server: 
     async with server.bus() as bus:
         await ring(bus, "a")
         assert await take(bus.consumer("g", "dead"), 1, ack=False) == ["a"]
-        assert await take(bus.consumer("g", "alive", idle=0.05), 1) == ["a"]
+        assert await take(bus.consumer("g", "alive", heartbeat=0.05), 1) == ["a"]
 
 
 async def test_what_the_dead_left_is_found_behind_much_that_others_are_at(server: AnyServer) -> None:
@@ -116,7 +116,7 @@ async def test_what_the_dead_left_is_found_behind_much_that_others_are_at(server
         assert isinstance(found[0], list)
         last = str(found[0][0])
         server.do("XCLAIM", index, "g", "other", "0", last, "IDLE", "3600000", "JUSTID")
-        work = bus.consumer("g", "alive", idle=600).work()
+        work = bus.consumer("g", "alive", heartbeat=600).work()
         with anyio.fail_after(15):
             assert (await anext(work)).pointer == last
         await work.aclose()
@@ -129,7 +129,7 @@ async def test_what_the_dead_left_is_claimed_also_while_new_work_never_ends(serv
         heard: list[str] = []
 
         async def serve() -> None:
-            consumer = bus.consumer("g", "alive", idle=0.05)
+            consumer = bus.consumer("g", "alive", heartbeat=0.05)
             async for item in consumer.work():
                 heard.append(item.session)
                 await consumer.ack(item)
@@ -159,7 +159,7 @@ async def test_work_that_is_kept_is_not_taken_over(server: AnyServer) -> None:
                         await anyio.sleep(0.05)
 
                 tasks.start_soon(keep)
-                await take(bus.consumer("g", "other", idle=1.0), 1)
+                await take(bus.consumer("g", "other", heartbeat=1.0), 1)
         assert scope.cancelled_caught
         await work.aclose()
 

@@ -55,6 +55,8 @@ def everything(server: AnyServer) -> dict[str, str]:
                         found[key] = str(say("HGETALL", key))
                     case "stream":
                         found[key] = str(say("XRANGE", key, "-", "+"))
+                    case "zset":
+                        found[key] = str(say("ZRANGE", key, "0", "-1"))
                     case kind:
                         raise AssertionError(kind)
     return found

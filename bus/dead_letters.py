@@ -1,0 +1,166 @@
+"""Dead letters: work that a group has set aside, to look at and to send on its way again."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from bus.errors import InvalidLetterId
+from bus.head import answered
+from bus.log import Script
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterable, Sequence
+
+    from bus.codec import Entry
+    from bus.log import Log
+
+__all__ = ("DeadLetter", "DeadLetters")
+
+PAGE = 50
+"""Letters in one reply: each may have some kilobytes."""
+
+REDRIVE_PAGE = 500
+
+_REDRIVE = Script("group_redrive")
+_ID = re.compile(r"([0-9]{1,5}):([0-9]{1,18}-[0-9]{1,18})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter:
+    """Work that was set aside, and why."""
+
+    id: str
+    session: str
+    position: int
+    """up to which there was something to do"""
+    pointer: str
+    """that asked for it"""
+    reason: str
+    attempts: int
+    time: float
+    """seconds UTC, by the server's clock"""
+    worker: str
+    """the consumer that set it aside"""
+    raw: bytes
+    """what was at fault, or its beginning"""
+    size_bytes: int
+    """of all that was at fault"""
+
+
+class DeadLetters:
+    """The dead letters of one group. They hold up no trim: what they ask for may be gone from the log by now."""
+
+    def __init__(self, log: Log, group: str) -> None:
+        self.group = group
+        self._log, self._keys = log, log.keys
+
+    async def count(self, session: str | None = None) -> int:
+        """How many there are, of one session or of all. Raises Unavailable."""
+        if session is None:
+            commands = [("XLEN", self._keys.dead(bucket, self.group)) for bucket in range(self._keys.buckets)]
+            return sum(cast("int", answered(reply)) for reply in await self._log.call_many(commands))
+        return len([letter async for letter in self.read(session)])
+
+    async def dropped(self) -> int:
+        """How many are gone because there were too many in their bucket. Raises Unavailable."""
+        buckets = range(self._keys.buckets)
+        commands = [("HGET", self._keys.groups(bucket), f"{self.group}:dropped") for bucket in buckets]
+        return sum(int(cast("bytes", answered(reply)) or 0) for reply in await self._log.call_many(commands))
+
+    async def read(self, session: str | None = None) -> AsyncGenerator[DeadLetter, None]:
+        """All letters, or those of one session; bucket by bucket, in each the oldest first.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
+        buckets = range(self._keys.buckets) if session is None else (self._keys.bucket(session),)
+        for bucket in buckets:
+            place = "-"
+            while place:
+                reply = await self._log.call("XRANGE", self._keys.dead(bucket, self.group), place, "+", "COUNT", PAGE)
+                page = cast("list[Entry]", reply)
+                for entry in page:
+                    letter = _read(bucket, entry)
+                    if letter is not None and session in {None, letter.session}:
+                        yield letter
+                place = f"({page[-1][0].decode()}" if len(page) == PAGE else ""
+
+    async def get(self, letter_id: str) -> DeadLetter | None:
+        """One letter; None if there is none of that id (any more).
+
+        Raises:
+            InvalidLetterId: it is no id.
+            Unavailable: the server cannot be reached.
+        """
+        bucket, entry_id = self._place(letter_id)
+        reply = await self._log.call("XRANGE", self._keys.dead(bucket, self.group), entry_id, entry_id)
+        found = cast("list[Entry]", reply)
+        return _read(bucket, found[0]) if found else None
+
+    async def redrive(self, letters: Iterable[DeadLetter]) -> int:
+        """Send letters on their way again: their work is given to a consumer of the group soon, as if never tried, and
+        they are removed. Nothing is added to a log, and no cursor is moved. Doing it twice does it once.
+
+        Returns:
+            How many were; one that is gone already is left out, and so is one whose session was erased.
+
+        Raises:
+            Unavailable: the server cannot be reached; some of them may be on their way.
+        """
+        shares: dict[int, list[DeadLetter]] = defaultdict(list)
+        for letter in letters:
+            shares[self._place(letter.id)[0]].append(letter)
+        count = 0
+        for bucket, share in shares.items():
+            for first in range(0, len(share), REDRIVE_PAGE):
+                count += await self._redrive(bucket, share[first : first + REDRIVE_PAGE])
+        return count
+
+    async def redrive_all(self, session: str | None = None) -> int:
+        """The same for all letters that there are now, or those of one session."""
+        count, page = 0, list[DeadLetter]()
+        async with aclosing(self.read(session)) as letters:
+            async for letter in letters:
+                page.append(letter)
+                if len(page) == REDRIVE_PAGE:
+                    count += await self.redrive(page)
+                    page.clear()
+        return count + await self.redrive(page)
+
+    async def _redrive(self, bucket: int, letters: Sequence[DeadLetter]) -> int:
+        keys = self._keys
+        names = (keys.dead(bucket, self.group), keys.retry(bucket, self.group), keys.retries(bucket))
+        heads = (keys.head(letter.session) for letter in letters)
+        arguments = [word for letter in letters for word in (self._place(letter.id)[1], letter.session)]
+        return cast("int", await self._log.run(_REDRIVE, (*names, *heads), (self.group, *arguments)))
+
+    def _place(self, letter_id: str) -> tuple[int, str]:
+        match = _ID.fullmatch(letter_id)
+        if match is None or int(match[1]) >= self._keys.buckets:
+            raise InvalidLetterId(letter_id)
+        return int(match[1]), match[2]
+
+
+def _read(bucket: int, entry: Entry) -> DeadLetter | None:
+    """The letter of an entry; None if the bus did not write it. Pure."""
+    fields = entry[1]
+    values = dict(zip(fields[::2], fields[1::2], strict=False))
+    try:
+        return DeadLetter(
+            id=f"{bucket}:{entry[0].decode()}",
+            session=values[b"s"].decode(),
+            position=int(values[b"z"]),
+            pointer=values[b"p"].decode(),
+            reason=values[b"r"].decode(errors="replace"),
+            attempts=int(values[b"n"]),
+            time=int(values[b"t"]) / 1000,
+            worker=values[b"w"].decode(errors="replace"),
+            raw=values[b"b"],
+            size_bytes=int(values[b"l"]),
+        )
+    except (KeyError, ValueError):
+        return None
