@@ -132,10 +132,14 @@ class MessageEnded(AgentEvent):
 
 
 class ToolStarted(AgentEvent):
+    """A call is about to be run. One without this was surely not run."""
+
     KIND = "agent.tool.started"
     turn_id: TurnId
     tool_call_id: str
     tool_name: str
+    attempt: int | None = None
+    """from 2 on, if it was started before and nobody knows what came of it"""
 
 
 class ToolWaiting(AgentEvent):

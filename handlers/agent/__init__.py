@@ -6,7 +6,7 @@ from handlers.agent.loop import AgentLoop
 from handlers.agent.model import Model, ModelRequest
 from handlers.agent.offline import OfflineModel
 from handlers.agent.run import Agent, Run
-from handlers.agent.tool import Tool, ToolContext, ToolReply, tool
+from handlers.agent.tool import FunctionTool, Tool, ToolContext, ToolReply, tool
 from handlers.agent.worker import Worker, run_worker
 from handlers.providers.answer import ModelEvent, Piece
 from handlers.providers.tools import ToolSpec
@@ -16,6 +16,7 @@ __all__ = (
     "AgentLoop",
     "AgentNotFound",
     "DuplicateTool",
+    "FunctionTool",
     "MissingExtra",
     "Model",
     "ModelEvent",

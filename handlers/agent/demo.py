@@ -16,19 +16,19 @@ __all__ = ("SYSTEM", "agent", "calculate", "clock", "demo_agent", "roll_dice")
 SYSTEM = "You are the lanebus demo. Answer in one sentence. Use the tools for arithmetic, the time and dice."
 
 
-@tool
+@tool(idempotent=True)
 async def calculate(expression: Annotated[str, Field(description='such as "17 × 23" or "12*(3+4)"')]) -> str:
     """Work out an arithmetic expression exactly."""
     return calculate_text(expression)
 
 
-@tool
+@tool(idempotent=True)
 async def clock() -> str:
     """Tell the present date and time, UTC."""
     return f"{datetime.now(UTC):%A, %d %B %Y, %H:%M} UTC"
 
 
-@tool
+@tool(idempotent=True)
 async def roll_dice(
     context: ToolContext,
     count: Annotated[int, Field(ge=1, le=100)] = 1,

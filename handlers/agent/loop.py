@@ -20,7 +20,6 @@ from bus.messages.events import (
     AgentEvent,
     AgentStarted,
     MessageStarted,
-    ToolStarted,
     TurnStarted,
     parse_event,
 )
@@ -41,6 +40,7 @@ from handlers.agent.standing import Answer, Standing, last_loop, loop_usage, rea
 from handlers.agent.tool import Tool
 from handlers.agent.toolbox import run_tools
 from handlers.agent.unread import with_prompts_last
+from handlers.agent.verdict import waits_for_person
 from handlers.context.fold import Context
 from handlers.providers.answer import Piece
 
@@ -105,7 +105,8 @@ class AgentLoop:
 
     async def _step(self, run: Run) -> bool:
         """One step from where the log stands; gives whether the loop is over."""
-        context = await run.context.refresh()
+        view = await run.refresh()
+        context = view.context
         standing = read_standing(context)
         if not standing.has_work:
             return True
@@ -123,7 +124,10 @@ class AgentLoop:
                 await self._take_up(run, own.answer, parent=answer.turn_id.loop_id)
             answer = own.answer
         if answer.open_calls:
-            return await run_tools(run, self.tools, answer, loop_usage(context, answer.turn_id.loop_id))
+            if waits_for_person(answer, view.status):
+                return True
+            await run_tools(run, self.tools, answer, view)
+            return read_standing((await run.refresh()).context).answer is None
         if answer.turn_id.turn_index + 1 >= self.max_turns:
             await self._stop(run, context, answer)
             return True
@@ -234,9 +238,6 @@ class AgentLoop:
             self._started(turn_id.loop_id, parent),
             TurnStarted(turn_id=turn_id, trigger="branch", prompts=(answer.position,)),
         ]
-        events += (
-            ToolStarted(turn_id=turn_id, tool_call_id=call.id, tool_name=call.name) for call in answer.open_calls
-        )
         await run.publish(*(event.as_extension() for event in events), key=f"{turn_id}.started")
 
     def _started(self, loop_id: str, parent: str | None = None) -> AgentStarted:

@@ -1,6 +1,6 @@
 """What a worker notes in a message's private metadata. The names are ours, as imported messages bring their own."""
 
-__all__ = ("AGAIN", "CUT", "FOLLOW_UP", "HELD", "SEEN")
+__all__ = ("AGAIN", "CHILD_LOOP", "CUT", "FOLLOW_UP", "HANDOFF", "HELD", "SEEN")
 
 SEEN = "lanebus.seen"
 """in an answer: the position up to which its model had read. Who spoke while it was thought stands before it in the
@@ -18,3 +18,9 @@ AGAIN = "lanebus.again"
 
 FOLLOW_UP = "lanebus.followUp"
 """in a user's message: it waits until the loop that is running is over"""
+
+HANDOFF = "lanebus.handoff"
+"""in a tool's result: the tool hands the session to a person; its reason"""
+
+CHILD_LOOP = "lanebus.childLoop"
+"""in a tool's result: the loop that worked for the call"""

@@ -1,8 +1,8 @@
-"""An answer goes into the log together with all that it ends, or with the start of its tools."""
+"""An answer goes into the log together with all that it ends."""
 
 from pydantic import JsonValue
 
-from bus.messages.events import AgentEnded, MessageEnded, ToolStarted, TurnEnded
+from bus.messages.events import AgentEnded, MessageEnded, TurnEnded
 from bus.messages.message import AssistantMessage, now_ms
 from bus.messages.reading import Publishable
 from bus.messages.turn import TurnId
@@ -72,10 +72,7 @@ async def record_answer(
     def build(position: int) -> list[Publishable]:
         ended = MessageEnded(turn_id=turn_id, message_id=message_id, position=position)
         batch: list[Publishable] = [whole, ended.as_extension()]
-        if calls := wanted_calls(whole):
-            batch += (
-                ToolStarted(turn_id=turn_id, tool_call_id=call.id, tool_name=call.name).as_extension() for call in calls
-            )
+        if wanted_calls(whole):
             return batch
         turn = TurnEnded(turn_id=turn_id, stop_reason=whole.stop_reason, usage=own, message=position)
         batch.append(turn.as_extension())

@@ -69,10 +69,12 @@ class LoopStatus(Frozen):
     """the newest one"""
     calls_started: Mapping[str, int] = {}
     """of that turn: tool call id → position of its newest `ToolStarted`"""
+    calls_attempts: Mapping[str, int] = {}
+    """of that turn: tool call id → how often it was started"""
     calls_waiting: Mapping[str, ToolWaiting] = {}
     """of that turn: calls that were put to a person, answered or not"""
     calls_answered: Mapping[str, Command] = {}
-    """of that turn: what the person said, once the worker has taken it"""
+    """of that turn: what the person said to the newest question, once the worker has taken it"""
 
 
 class Status(Frozen):
@@ -133,9 +135,14 @@ def _in_loop(loop: LoopStatus, event: AgentEvent, position: int) -> LoopStatus:
                 return loop
             return LoopStatus(loop_id=loop.loop_id, started=loop.started, turn=turn_id)
         case ToolStarted(turn_id=loop.turn, tool_call_id=call):
-            return loop.model_copy(update={"calls_started": {**loop.calls_started, call: position}})
+            attempts = {**loop.calls_attempts, call: event.attempt or 1}
+            started = {**loop.calls_started, call: position}
+            return loop.model_copy(update={"calls_started": started, "calls_attempts": attempts})
         case ToolWaiting(turn_id=loop.turn, tool_call_id=call):
-            return loop.model_copy(update={"calls_waiting": {**loop.calls_waiting, call: event}})
+            # Asked again, it waits again: an answer to an earlier question is none to this one.
+            answered = {known: each for known, each in loop.calls_answered.items() if known != call}
+            waiting = {**loop.calls_waiting, call: event}
+            return loop.model_copy(update={"calls_waiting": waiting, "calls_answered": answered})
         case _:
             return loop
 

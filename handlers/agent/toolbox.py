@@ -1,144 +1,217 @@
-"""The tools of one answer, run side by side; their results go into the log in the order of the calls."""
+"""The tools of one answer, run side by side; their results go into the log in the order of the calls.
+
+That a call is started is in the log before the tool is called. So whoever takes the session over knows of each call
+without a result whether it was surely not run, and can leave the rest to what its tool says of running twice.
+"""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import anyio
 
-from bus.errors import BusError, MessageTooLarge
+from bus.errors import BusError
 from bus.messages.content import ToolCallBlock
-from bus.messages.events import AgentEnded, Progress, ToolEnded, TurnEnded
-from bus.messages.message import AssistantMessage, ToolResultMessage
+from bus.messages.control import Abort
+from bus.messages.events import Progress, ToolStarted, ToolWaiting
 from bus.messages.reading import Publishable
-from bus.messages.usage import Usage
-from handlers.agent.closing import closing_message
-from handlers.agent.run import Run
-from handlers.agent.standing import Answer
+from bus.messages.turn import TurnId
+from handlers.agent.calling import call_tool
+from handlers.agent.interrupt import Interrupt, until_interrupted
+from handlers.agent.results import Results
+from handlers.agent.run import Run, View
+from handlers.agent.standing import Answer, loop_usage
 from handlers.agent.tool import Tool, ToolContext, failed
+from handlers.agent.verdict import Ask, Start, Tell, Verdict, Wait, judge_all
 
-__all__ = ("run_tools",)
+__all__ = ("ABORTED", "SKIPPED", "close_calls", "run_tools")
+
+ABORTED = "Aborted by the user"
+SKIPPED = "Skipped due to queued user message."
+"""Source: seed 001."""
+
+LAST_WORDS_SECONDS = 3.0
+"""how long a cancelled batch takes to record the results that it has"""
 
 _log = logging.getLogger(__name__)
 
 
-async def run_tools(run: Run, tools: Mapping[str, Tool], answer: Answer, usage: Usage) -> bool:
-    """Run the calls of an answer that have no result yet, and end its turn.
+async def run_tools(run: Run, tools: Mapping[str, Tool], answer: Answer, view: View) -> None:
+    """Go one step on with the open calls of an answer: run those that can be run now, side by side; else the first of
+    those that run alone. Calls that need a person's word are put to one, and hold up no other.
 
-    A result is appended once those of all earlier calls are. The last one ends the turn in the same step, and the loop
-    too if every result of the batch says that no model call has to follow.
+    A result is appended once those of the earlier calls of this step are. The last one of the turn ends it in the same
+    append, and the loop too if every result says that no model call has to follow. An interrupt stops the tools: the
+    results that there are by then are kept, and all other calls of the answer are answered in the same append.
+
+    Cancelled, it stops the tools and records the results that there are.
 
     Args:
-        usage: of the loop, this answer's in it.
-
-    Returns:
-        Whether the loop is over.
+        view: the session as of the answer, or later, read under this run's lease.
 
     Raises:
-        BusError: a result could not be published.
+        Fenced: the lease is lost.
+        BusError: the log cannot be read or refuses.
     """
-    batch = _Batch(run, tools, answer, usage)
-    failure: BusError | None = None
-    async with anyio.create_task_group() as tasks:
-        for call in answer.open_calls:
-            tasks.start_soon(batch.work, call)
-        try:
-            await batch.publish()
-        except BusError as error:  # raised below: out of the group it would come in an ExceptionGroup
-            failure = error
-            tasks.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
-    return batch.is_final
+    judged = judge_all(answer, tools, view.status)
+    step = _this_step(judged)
+    if not step:
+        return
+    batch = _Batch(run, answer, Results(run, answer, loop_usage(view.context, answer.turn_id.loop_id)), step)
+    if await batch.begin():
+        await batch.run()
+
+
+async def close_calls(run: Run, answer: Answer, view: View, text: str, *, also: Sequence[Publishable] = ()) -> None:
+    """Answer all open calls of an answer with an error, in one append that ends its turn.
+
+    Args:
+        text: what the model is told.
+        also: goes into the same append, behind all else.
+
+    Raises:
+        Fenced: the lease is lost.
+        BusError: as for `Session.publish`.
+    """
+    results = Results(run, answer, loop_usage(view.context, answer.turn_id.loop_id))
+    calls = {call.id: call for call in answer.open_calls}
+    if calls:
+        await results.append(*(failed(call, text) for call in calls.values()), also=also)
+
+
+_Step = dict[str, tuple[ToolCallBlock, Verdict]]
+
+
+def _this_step(judged: _Step) -> _Step:
+    """What is done now: all but the calls that wait, and of those that run alone the first, once no other is to run."""
+    alone = [id for id, (_, verdict) in judged.items() if isinstance(verdict, Start) and verdict.tool.is_sequential]
+    others = {id: each for id, each in judged.items() if id not in alone and not isinstance(each[1], Wait)}
+    if alone and not any(isinstance(verdict, Start) for _, verdict in others.values()):
+        return {id: each for id, each in judged.items() if id in others or id == alone[0]}
+    return others
 
 
 class _Batch:
-    def __init__(self, run: Run, tools: Mapping[str, Tool], answer: Answer, usage: Usage) -> None:
-        self._run, self._tools, self._answer, self._usage = run, tools, answer, usage
-        self._positions = {result.tool_call_id: position for position, result in answer.results}
-        self._terminates = {result.tool_call_id: bool(result.terminate) for _, result in answer.results}
-        self._told = {result.tool_call_id: result for _, result in answer.results}
-        self._results: dict[str, ToolResultMessage] = {}
-        self._done = {call.id: anyio.Event() for call in answer.open_calls}
+    """The calls of one step."""
 
-    @property
-    def is_final(self) -> bool:
-        return all(self._terminates.values())
+    def __init__(self, run: Run, answer: Answer, results: Results, step: _Step) -> None:
+        self._run, self._answer, self._log = run, answer, results
+        self._step = step
+        self._results = {id: verdict.result for id, (_, verdict) in step.items() if isinstance(verdict, Tell)}
+        self._done = {id: anyio.Event() for id, (_, verdict) in step.items() if not isinstance(verdict, Ask)}
+        for id in self._results:
+            self._done[id].set()
 
-    async def work(self, call: ToolCallBlock) -> None:
+    async def begin(self) -> bool:
+        """Say in the log what is started, and what a person is asked; False if somebody has said so before."""
+        told = [(call, verdict) for call, verdict in self._step.values() if isinstance(verdict, Start | Ask)]
+        if not told:
+            return True
+        turn_id = self._answer.turn_id
+        # A call is started once under each number, and asked about once after each start: this is said once for good.
+        call, first = told[0]
+        word = f"run.{first.attempt}" if isinstance(first, Start) else f"ask.{first.attempts}"
+        events = [_event(turn_id, call, verdict).as_extension() for call, verdict in told]
+        receipt = await self._run.publish(*events, key=f"{turn_id}.{word}.{self._log.place(call.id)}")
+        return not receipt.is_duplicate
+
+    async def run(self) -> None:
+        """Run what is started, and record all results."""
+        failure: Exception | None = None
+        interrupt: Interrupt | None = None
+        try:
+            async with anyio.create_task_group() as tasks:
+
+                async def record() -> None:
+                    nonlocal failure
+                    try:
+                        await self._record()
+                    except BusError as error:
+                        failure = error
+                        tasks.cancel_scope.cancel()
+
+                tasks.start_soon(record)
+                try:
+                    interrupt = await self._run_tools()
+                except Exception as error:  # noqa: BLE001  # raised below: out of the group it would come in another
+                    failure = error
+                    tasks.cancel_scope.cancel()
+                for done in self._done.values():  # also of what was stopped, which ends the recording
+                    done.set()
+        except anyio.get_cancelled_exc_class():
+            with anyio.move_on_after(LAST_WORDS_SECONDS, shield=True):
+                await self._last_words()
+            raise
+        if failure is not None:
+            raise failure
+        if interrupt is not None:
+            await self._close(ABORTED if isinstance(interrupt.control, Abort) else SKIPPED)
+
+    async def _run_tools(self) -> Interrupt | None:
+        started = [(call, verdict) for call, verdict in self._step.values() if isinstance(verdict, Start)]
+        if not started:
+            return None
+
+        async def work() -> None:
+            async with anyio.create_task_group() as tasks:
+                for call, start in started:
+                    tasks.start_soon(self._call, call, start)
+
+        return await until_interrupted(self._run, work)
+
+    async def _call(self, call: ToolCallBlock, start: Start) -> None:
         """Run one tool. Nothing that it does can fail the others."""
-        tool = self._tools.get(call.name)
-        context = ToolContext(
-            self._run.session.id, self._answer.turn_id, call.id, _Speaker(self._run, self._answer, call)
-        )
-        result = await tool.run(call, context) if tool else failed(call, f"Tool {call.name} not found")
-        self._results[call.id] = result.with_turn_id(self._answer.turn_id)
+        speaker = _Speaker(self._run, self._answer.turn_id, call)
+        session, turn_id = self._run.session.id, self._answer.turn_id
+        context = ToolContext(session, turn_id, call.id, speaker, self._log.place(call.id), start.attempt)
+        try:
+            self._results[call.id] = await call_tool(start.tool, call, context)
+        finally:
+            speaker.is_over = True
         self._done[call.id].set()
 
-    async def publish(self) -> None:
-        """Append the results as they come, in the order of the calls."""
-        open_calls = {call.id: call for call in self._answer.open_calls}
-        for number, call in enumerate(open_calls.values(), 1):
-            await self._done[call.id].wait()
-            is_last = number == len(open_calls)
-            try:
-                await self._append(call, self._results[call.id], is_last=is_last)
-            except MessageTooLarge as error:
-                await self._append(call, self._too_large(call, error), is_last=is_last)
+    async def _record(self) -> None:
+        """Append the results as they come, in the order of the calls, until one of them was stopped."""
+        for id, done in self._done.items():
+            await done.wait()
+            if id not in self._results:
+                return
+            await self._log.append(self._results[id])
 
-    async def _append(self, call: ToolCallBlock, result: ToolResultMessage, *, is_last: bool) -> None:
-        turn_id, message = self._answer.turn_id, self._answer.message
-        self._terminates[call.id] = bool(result.terminate)
-        self._told[call.id] = result
+    async def _close(self, text: str) -> None:
+        """Answer all calls of the turn that have no result in the log."""
+        calls = {call.id: call for call in self._answer.open_calls if not self._log.has(call.id)}
+        if calls:
+            await self._log.append(*(self._results.get(id) or failed(call, text) for id, call in calls.items()))
 
-        def build(position: int) -> list[Publishable]:
-            ended = ToolEnded(
-                turn_id=turn_id,
-                tool_call_id=call.id,
-                tool_name=call.name,
-                is_error=result.is_error,
-                position=position,
-            )
-            batch: list[Publishable] = [result, ended.as_extension()]
-            closing = self._closing() if is_last and self.is_final else None
-            if closing is not None:
-                batch.append(closing)
-            if is_last:
-                positions = {**self._positions, call.id: position}
-                turn = TurnEnded(
-                    turn_id=turn_id,
-                    stop_reason=message.stop_reason,
-                    usage=Usage().combine(message.usage or Usage()),
-                    message=self._answer.position,
-                    tool_results=tuple(positions[each.id] for each in self._answer.calls),
-                )
-                batch.append(turn.as_extension())
-            if is_last and self.is_final:
-                turns = turn_id.turn_index + 1
-                loop = AgentEnded(loop_id=turn_id.loop_id, stop_reason="stop", turns=turns, usage=self._usage)
-                batch.append(loop.as_extension())
-            return batch
+    async def _last_words(self) -> None:
+        """Record the results that there are. One whose append was cancelled may have landed: it adds nothing then."""
+        try:
+            for id in self._done:
+                if id in self._results and not self._log.has(id):
+                    await self._log.append(self._results[id])
+        except BusError as error:
+            _log.info("session %s: results of tools are lost: %s", self._run.session.id, error)
 
-        # The call's place and not its id: a provider's ids may come again.
-        place = [each.id for each in self._answer.calls].index(call.id)
-        receipt = await self._run.publish_at(build, key=f"{turn_id}.result.{place}")
-        self._positions[call.id] = receipt.positions[0]
 
-    def _closing(self) -> AssistantMessage | None:
-        return closing_message(self._answer, [self._told[each.id] for each in self._answer.calls])
-
-    def _too_large(self, call: ToolCallBlock, error: MessageTooLarge) -> ToolResultMessage:
-        text = f"The result of {error.size_bytes} bytes is over the limit of {error.limit_bytes} bytes"
-        return failed(call, text).with_turn_id(self._answer.turn_id)
+def _event(turn_id: TurnId, call: ToolCallBlock, verdict: Start | Ask) -> ToolStarted | ToolWaiting:
+    if isinstance(verdict, Ask):
+        return ToolWaiting(turn_id=turn_id, tool_call_id=call.id, tool_name=call.name, why=verdict.why)
+    attempt = verdict.attempt if verdict.attempt > 1 else None
+    return ToolStarted(turn_id=turn_id, tool_call_id=call.id, tool_name=call.name, attempt=attempt)
 
 
 class _Speaker:
     """Publishes what a tool says to the user while it works."""
 
-    def __init__(self, run: Run, answer: Answer, call: ToolCallBlock) -> None:
-        self._run, self._answer, self._call = run, answer, call
+    def __init__(self, run: Run, turn_id: TurnId, call: ToolCallBlock) -> None:
+        self._run, self._turn_id, self._call = run, turn_id, call
+        self.is_over = False
+        """what is left of the tool, such as the thread of a sync one, says nothing any more"""
 
     async def __call__(self, text: str) -> None:
-        event = Progress(turn_id=self._answer.turn_id, tool_call_id=self._call.id, tool_name=self._call.name, text=text)
+        if self.is_over:
+            return
+        event = Progress(turn_id=self._turn_id, tool_call_id=self._call.id, tool_name=self._call.name, text=text)
         try:
             await self._run.publish(event.as_extension())
         except BusError as error:  # the result, which follows, meets the same failure and tells it

@@ -1,0 +1,69 @@
+"""One run of a tool: whatever the tool does, it ends in a result, or is stopped."""
+
+import asyncio
+import logging
+
+import anyio
+
+from bus.messages.content import ToolCallBlock
+from bus.messages.message import ToolResultMessage
+from handlers.agent.tool import Tool, ToolContext, failed
+
+__all__ = ("CLEAN_UP_SECONDS", "call_tool")
+
+CLEAN_UP_SECONDS = 2.0
+"""how long a tool that is stopped is waited for"""
+
+_log = logging.getLogger(__name__)
+
+
+async def call_tool(tool: Tool, call: ToolCallBlock, context: ToolContext) -> ToolResultMessage:
+    """Run a tool until it gives a result, is out of time, or this is cancelled.
+
+    The tool is cancelled once, not at every await as a scope would: what it awaits to clean up goes on, for a moment. A
+    result that it gives then counts, also where this was cancelled. One that does not end is left behind.
+    """
+    # A task of its own, in no scope of ours: a scope would cancel each await of the tool's clean-up too.
+    task = asyncio.ensure_future(tool.run(call, context))
+    try:
+        await asyncio.wait((task,), timeout=tool.timeout)
+    except asyncio.CancelledError:
+        result = await _stop(task, call)
+        if result is None:
+            raise
+        return result
+    if not task.done():
+        late = f"{call.name} was stopped after {tool.timeout:g} s. What it did until then is not known."
+        return await _stop(task, call) or failed(call, late)
+    if task.cancelled():
+        return failed(call, "CancelledError")
+    error = task.exception()
+    if error is not None:
+        return failed(call, f"{type(error).__name__}: {error}")
+    result = task.result()
+    return result if result.tool_call_id == call.id else failed(call, f"{call.name} gave the result of another call")
+
+
+async def _stop(task: asyncio.Future[ToolResultMessage], call: ToolCallBlock) -> ToolResultMessage | None:
+    """Cancel a tool and let it clean up, whatever is cancelled meanwhile; gives the result it had, or still gave."""
+    task.cancel()
+    with anyio.CancelScope(shield=True):
+        await asyncio.wait((task,), timeout=CLEAN_UP_SECONDS)
+    if not task.done():
+        _log.warning("%s does not end after it was cancelled, and is left behind", call.name)
+        task.cancel()
+        task.add_done_callback(_forget)
+        return None
+    if task.cancelled():
+        return None
+    error = task.exception()
+    if error is not None:
+        _log.warning("%s failed while it was stopped", call.name, exc_info=error)
+        return None
+    return task.result()
+
+
+def _forget(task: asyncio.Future[ToolResultMessage]) -> None:
+    """Look at how a task ended, which asyncio wants of somebody."""
+    if not task.cancelled():
+        task.exception()

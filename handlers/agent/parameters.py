@@ -1,0 +1,85 @@
+"""The parameters of a tool's function: the schema that a model is shown, and a call's arguments read as their types."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import cast, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, create_model
+from pydantic.fields import FieldInfo
+
+from bus.messages.content import ToolCallBlock
+from handlers.agent.docstring import read_docstring
+
+__all__ = ("Function", "Parameters")
+
+Function = Callable[..., object]
+
+
+class _Arguments(BaseModel):
+    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+
+
+class Parameters:
+    """Read off a function once."""
+
+    description: str
+    """the function's docstring, without what it says of the parameters"""
+    schema: dict[str, JsonValue]
+    wants_context: bool
+    """the first parameter is annotated with the class of contexts"""
+
+    def __init__(self, function: Function, context: type[object]) -> None:
+        """
+        Args:
+            context: a first parameter that is annotated with this class is no argument of the model's.
+
+        Raises:
+            NameError: an annotation names what does not exist.
+        """
+        hints = get_type_hints(function, include_extras=True)
+        parameters = dict(inspect.signature(function).parameters)
+        self.description, described = read_docstring(inspect.getdoc(function) or "", parameters)
+        first = next(iter(parameters), None)
+        self.wants_context = first is not None and hints.get(first) is context
+        if first is not None and self.wants_context:
+            del parameters[first]
+        # The fields have names of their own: a parameter called `copy` or `json` would hide a method of the model.
+        self._names = {f"argument_{place}": name for place, name in enumerate(parameters)}
+        fields = {field: (hints.get(name, JsonValue), _field(parameters[name])) for field, name in self._names.items()}
+        model = create_model("Arguments", __base__=_Arguments, **fields)  # type: ignore[call-overload]  # its stub wants Any
+        self._model = cast("type[_Arguments]", model)
+        self.schema = _schema(self._model, described)
+
+    def read(self, call: ToolCallBlock) -> dict[str, object] | str:
+        """The arguments of a call by the names of their parameters, or in a text what is wrong with them."""
+        if call.arguments_raw is not None:
+            return f"not JSON: {call.arguments_raw[:200]}"
+        try:
+            values = self._model.model_validate({} if call.arguments is None else call.arguments)
+        except ValidationError as error:
+            return _faults(error)
+        return {name: getattr(values, field) for field, name in self._names.items()}
+
+
+def _field(parameter: inspect.Parameter) -> FieldInfo:
+    default: object = ... if parameter.default is inspect.Parameter.empty else parameter.default
+    return cast("FieldInfo", Field(default, alias=parameter.name))
+
+
+def _schema(arguments: type[_Arguments], described: Mapping[str, str]) -> dict[str, JsonValue]:
+    schema: dict[str, JsonValue] = arguments.model_json_schema(by_alias=True)
+    del schema["title"]
+    properties = schema.setdefault("properties", {})
+    if isinstance(properties, dict):
+        for name, value in properties.items():
+            if isinstance(value, dict):
+                value.pop("title", None)  # pydantic makes it from the name, which the model has already
+                if name in described:
+                    value.setdefault("description", described[name])
+    return schema
+
+
+def _faults(error: ValidationError) -> str:
+    """Each fault with the name of its argument; without the values, which may be long."""
+    faults = error.errors(include_url=False, include_context=False, include_input=False)
+    return "; ".join(f"{'.'.join(map(str, fault['loc'])) or 'arguments'}: {fault['msg']}" for fault in faults)
