@@ -16,6 +16,7 @@ from bus import (
     Bus,
     Consumer,
     Cursor,
+    DeadLetter,
     Delta,
     DirectoryArchive,
     Envelope,
@@ -218,6 +219,49 @@ async def _next_work(point: Point, consumer: Consumer) -> Work:
     raise AssertionError("work has no end")
 
 
+async def _take(point: Point) -> Work:
+    """The same, as many at a time as there is room for."""
+    async with point.consumer as consumer:
+        while True:
+            works = await consumer.take(3)
+            for work in works:
+                if work.session == point.session.id:
+                    return work
+            await consumer.ack(*works)
+
+
+async def _letter(point: Point) -> str:
+    """Set the point's work aside; gives the letter's id."""
+    return await point.author.consumer("g", "c").set_aside(_work(point), reason="poison")
+
+
+async def _dead(point: Point) -> None:
+    await _at_work(point)
+    assert await _letter(point)
+
+
+async def _read_letters(point: Point) -> list[DeadLetter]:
+    async with aclosing(point.bus.dead_letters("g").read(point.session.id)) as letters:
+        return [letter async for letter in letters]
+
+
+async def _show_letter(point: Point) -> DeadLetter | None:
+    (letter,) = await _read_letters(point)
+    return await point.bus.dead_letters("g").get(letter.id)
+
+
+async def _redrive(point: Point) -> int:
+    """What was redriven already is not redriven again."""
+    dead = point.bus.dead_letters("g")
+    await dead.redrive_all(point.session.id)
+    return await dead.count(point.session.id)
+
+
+async def _leave(point: Point) -> int:
+    """Of a consumer of its own, as the one of all points is not to lose its work."""
+    return await point.bus.consumer("g", f"c{point.number}").leave()
+
+
 async def _resolve(point: Point) -> dict[str, MediaRef]:
     digest = await point.bus.media.put_if_absent(PICTURE)
     media = MediaRef(kind="sha256", sha256=digest, size_bytes=len(PICTURE), mime_type="image/png")
@@ -299,7 +343,23 @@ CALLS: dict[str, Call] = {
     "release a lease": _call(lambda p: p.session.release_lease(_lease(p)), before=_leased),
     "work": _call(lambda p: _next_work(p, p.consumer), lambda p, work: work.session == p.session.id, before=_ring),
     "ack": _call(lambda p: p.consumer.ack(_work(p)), before=_at_work),
-    "keep": _call(lambda p: p.consumer.keep(_work(p)), before=_at_work),
+    "keep": _call(lambda p: p.consumer.keep(_work(p)), lambda _, lost: lost == [], before=_at_work),
+    "take": _call(_take, lambda p, work: work.session == p.session.id, before=_ring),
+    "retry": _call(lambda p: p.consumer.retry(_work(p), delay=600, error="later"), before=_at_work),
+    "hand back": _call(lambda p: p.consumer.hand_back(_work(p)), before=_at_work),
+    "set aside": _call(
+        lambda p: p.consumer.set_aside(_work(p), reason="poison", raw=b"raw"), lambda _, id: True, before=_at_work
+    ),
+    "leave": _call(_leave, lambda _, count: count == 0),
+    "read dead letters": _call(
+        _read_letters, lambda p, found: [each.session for each in found] == [p.session.id], before=_dead
+    ),
+    "show a dead letter": _call(
+        _show_letter, lambda p, letter: letter is not None and letter.session == p.session.id, before=_dead
+    ),
+    "redrive": _call(_redrive, lambda _, count: count == 0, before=_dead),
+    "groups": _call(lambda p: p.bus.groups(), lambda _, names: "g" in names, before=_at_work),
+    "group status": _call(lambda p: p.bus.group_status("g"), lambda _, status: status.name == "g", before=_ring),
     "put media": _call(lambda p: p.bus.media.put_if_absent(PICTURE), lambda _, digest: len(digest) == 64),
     "resolve media": _call(_resolve, lambda _, found: [media.kind for media in found.values()] == ["data"]),
     "project": _call(lambda p: project(p.session, USAGE), lambda _, now: now.position >= 3),
