@@ -5,7 +5,7 @@ nobody wrote who had lost the session's lease.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -14,7 +14,7 @@ from bus.messages.events import AgentEnded, AgentStarted, MessageStarted, TurnSt
 from handlers.agent.marks import CUT
 from tests.laws.clerk import Line, handled
 
-__all__ = ("Fault", "Leases", "find_faults")
+__all__ = ("Fault", "Leases", "extra_calls", "find_faults", "repeated")
 
 HANDED_BACK = "worker.stopped"
 """said by a worker that has given its lease back"""
@@ -172,22 +172,22 @@ def _named_epoch(entry: Envelope) -> int | None:
 
 
 def extra_calls(lines: Sequence[Line], logs: Sequence[Sequence[Envelope]]) -> int:
-    """How many outside calls were made that no entry of a log came of."""
-    made = sum(line.kind != "lease" for line in lines)
+    """How many calls of the model and of `record` were made that no entry of a log came of."""
+    made = sum(line.kind in {"model", "record"} for line in lines)
     recorded = 0
     for entries in logs:
         for entry in entries:
             match entry.message:
                 case AssistantMessage(turn_id=TurnId()) as message:
                     recorded += not (message.metadata or {}).get(CUT)
-                case ToolResultMessage():
+                case ToolResultMessage(tool_name="record"):
                     recorded += 1
                 case _:
                     pass
     return made - recorded
 
 
-def repeated(lines: Sequence[Line], kind: str) -> Mapping[str, int]:
-    """The keys of a tool that was called under them more than once, and how often."""
+def repeated(lines: Sequence[Line], kind: str) -> set[str]:
+    """The keys that a tool was called under more than once."""
     counts = Counter(line.key for line in lines if line.kind == kind)
-    return {key: count for key, count in counts.items() if count > 1}
+    return {key for key, count in counts.items() if count > 1}

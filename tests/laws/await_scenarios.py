@@ -82,10 +82,10 @@ def _calls_two(context: Context) -> AssistantMessage:
 
 
 def _record(book: Book) -> Tool:
-    @tool
+    @tool(idempotent=True)
     async def record(context: ToolContext, word: str) -> str:
         """Write a word down; done again under the same key, it changes nothing."""
-        book.write("record", context.session, f"{context.turn_id}.{context.call_id}")
+        book.write("record", context.session, context.key)
         return word
 
     return record

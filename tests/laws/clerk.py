@@ -118,11 +118,11 @@ def tools(book: Book, *, moment: float = MOMENT) -> list[Tool]:
     """`record`, which may be done again under the same key, and `charge`, which may not."""
 
     async def call(name: str, context: ToolContext, words: list[str]) -> str:
-        book.write(name, context.session, f"{context.turn_id}.{context.call_id}")
+        book.write(name, context.session, context.key)
         await anyio.sleep(moment)
         return " ".join(words)
 
-    @tool
+    @tool(idempotent=True)
     async def record(context: ToolContext, words: list[str]) -> str:
         """Handle words."""
         return await call("record", context, words)

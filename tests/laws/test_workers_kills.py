@@ -15,7 +15,7 @@ from bus import Bus, Envelope, Session, UserMessage
 from bus.keys import Keys
 from tests.bus.resp import Reply
 from tests.handlers.agents import wait_for
-from tests.laws.aftermath import Fault, Leases, extra_calls, find_faults
+from tests.laws.aftermath import Fault, Leases, extra_calls, find_faults, repeated
 from tests.laws.clerk import Book
 from tests.laws.crew import Crew, Hand, crew_at
 from tests.laws.worker_process import HEARTBEAT
@@ -103,14 +103,16 @@ async def _feed(sessions: Sequence[Session], book: Book, random: Random) -> None
 
 
 async def _settled(server: RealServer, group: str = "agents") -> None:
-    """Wait until every pointer was delivered and acknowledged."""
+    """Wait until every pointer was delivered and acknowledged, and nothing is put off."""
     keys = Keys()
     with anyio.fail_after(SECONDS), server.talk() as say:
         for bucket in range(keys.buckets):
             name = keys.index(bucket)
             if not say("EXISTS", name):
                 continue
-            while not _is_settled(say("XINFO", "STREAM", name), say("XINFO", "GROUPS", name), group):  # noqa: ASYNC110
+            while say("EXISTS", keys.retry(bucket, group)) or not _is_settled(  # noqa: ASYNC110
+                say("XINFO", "STREAM", name), say("XINFO", "GROUPS", name), group
+            ):
                 await anyio.sleep(0.05)
 
 
@@ -145,19 +147,21 @@ def book(valkey: RealServer) -> Book:
 
 
 @asynccontextmanager
-async def _at_work(server: RealServer, book: Book, mutant: str) -> AsyncGenerator[tuple[Bus, Crew, Hand], None]:
-    """A worker with a fault that is in the middle of its first outside call, which takes long."""
+async def _at_work(
+    server: RealServer, book: Book, mutant: str, *, session: str = "s1", call: str = "model"
+) -> AsyncGenerator[tuple[Bus, Crew, Hand], None]:
+    """A worker with a fault that is in the middle of its first outside call of a kind, which takes long."""
     async with server.bus() as bus:
         with crew_at(server, book.path) as crew, anyio.fail_after(SECONDS):
-            await bus.session("s1").publish(UserMessage.text("s1.0"))
+            await bus.session(session).publish(UserMessage.text(f"{session}.0"))
             hand = crew.start("w0", mutant=mutant, moment=SLOW)
-            await _called(book, hand)
+            await _called(book, hand, call)
             yield bus, crew, hand
 
 
-async def _called(book: Book, hand: Hand) -> None:
+async def _called(book: Book, hand: Hand, call: str) -> None:
     """Wait until a worker has made an outside call."""
-    while not any(line.pid == hand.pid and line.kind != "lease" for line in book.lines()):  # noqa: ASYNC110
+    while not any(line.pid == hand.pid and line.kind == call for line in book.lines()):  # noqa: ASYNC110
         await anyio.sleep(0.005)
 
 
@@ -179,7 +183,7 @@ async def test_a_worker_that_wakes_up_and_is_not_fenced_is_found(
     async with _at_work(valkey, book, mutant) as (bus, crew, hand):
         hand.pause()
         heir = crew.start("w1", mutant=mutant, moment=SLOW)
-        await _called(book, heir)
+        await _called(book, heir, "model")
         hand.resume()
         await _settled(valkey)
         assert await _kinds(book, bus.session("s1")) == kinds
@@ -197,6 +201,18 @@ async def test_a_worker_that_acknowledges_what_it_has_not_done_is_found(
         await _settled(valkey)
         assert await _kinds(book, bus.session("s2")) == set()
         assert await _kinds(book, bus.session("s1")) == kinds
+
+
+@pytest.mark.parametrize(("mutant", "is_repeated"), [("", False), ("charges again", True)])
+async def test_a_worker_that_runs_again_what_may_not_be_run_twice_is_found(
+    valkey: RealServer, book: Book, mutant: str, is_repeated: bool
+) -> None:
+    async with _at_work(valkey, book, mutant, session="s3", call="charge") as (bus, crew, hand):
+        hand.kill()
+        crew.start("w1", mutant=mutant)
+        await _settled(valkey)
+        assert await _kinds(book, bus.session("s3")) == set()
+        assert bool(repeated(book.lines(), "charge")) == is_repeated
 
 
 async def test_workers_that_are_killed_and_paused_miss_nothing_and_do_nothing_twice(
@@ -228,5 +244,8 @@ async def test_workers_that_are_killed_and_paused_miss_nothing_and_do_nothing_tw
         assert struck.pauses >= PAUSES
         assert _faults(book, logs) == []
         assert 0 <= extra <= struck.kills + struck.pauses
+        assert repeated(lines, "charge") == set()
+        status = await bus.group_status("agents")
+        assert (status.lag, status.pending, status.retries, status.dead, status.dropped) == (0, 0, 0, 0, 0)
         for session in sessions:
             assert await session.open_messages() == []

@@ -7,7 +7,9 @@ from bus.consumer import Consumer, Work
 from bus.log import PUBLISH
 from bus.messages.reading import Publishable
 from bus.receipt import Receipt
+from handlers.agent.parameters import Function
 from handlers.agent.run import Run
+from handlers.agent.tool import FunctionTool
 
 __all__ = ("MUTANTS",)
 
@@ -49,10 +51,21 @@ def _acks_first() -> None:
     Consumer.work = acked  # type: ignore[method-assign]  # a fault
 
 
+def _charges_again() -> None:
+    """A tool that may not be run twice says that it may."""
+    make = FunctionTool.__init__
+
+    def made(self: FunctionTool, function: Function, **options: object) -> None:
+        make(self, function, **{**options, "idempotent": True})  # type: ignore[arg-type]  # a fault
+
+    FunctionTool.__init__ = made  # type: ignore[method-assign, assignment]  # a fault
+
+
 MUTANTS: dict[str, Callable[[], None]] = {
     "": _nothing,
     "no fence": _no_fence,
     "no epoch, no key": _no_epoch_no_key,
     "acks first": _acks_first,
+    "charges again": _charges_again,
 }
 """by their names"""
