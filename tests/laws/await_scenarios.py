@@ -76,8 +76,8 @@ def _answers(context: Context) -> AssistantMessage:
 def _calls_two(context: Context) -> AssistantMessage:
     if isinstance(context.messages[-1], ToolResultMessage):
         return _says("Done.")
-    asked = (ToolCallBlock(id="c1", name="record", arguments={"word": "a"}),)
-    asked += (ToolCallBlock(id="c2", name="record", arguments={"word": "b"}),)
+    asked = (ToolCallBlock(id="call-1", name="record", arguments={"word": "a"}),)
+    asked += (ToolCallBlock(id="call-2", name="record", arguments={"word": "b"}),)
     return AssistantMessage(content=asked, stop_reason="toolUse")
 
 

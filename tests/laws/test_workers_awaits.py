@@ -84,8 +84,8 @@ async def _go_on(bus: Bus, name: str, scenario: Scenario, book: Book, wanted: Se
     return len(entries) != len(wanted)
 
 
-def _unnamed(entries: object, session: str) -> str:
-    return str(entries).replace(session, "SESSION")
+def _unnamed(entries: Sequence[object], session: str) -> list[str]:
+    return [str(entry).replace(session, "SESSION") for entry in entries]
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
