@@ -83,6 +83,9 @@ class Consumer:
         """
         if free < 1:
             raise SetupError(f"take: free is {free}, want 1 or more")
+        self._open()
+        for reader in self._readers if self._topology.is_one else ():
+            reader.look_again()
         while not self._ready:
             try:
                 await self._turn(free)
@@ -205,7 +208,6 @@ class Consumer:
 
     async def _turn(self, free: int) -> None:
         """Add to what is ready what there is, or what comes within a short while."""
-        self._open()
         try:
             await self._beat()
         except Unavailable:

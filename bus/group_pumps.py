@@ -95,7 +95,8 @@ class Pumps:
             await reader.wait_rung(RING_SECONDS)
         if not reader.has_some:
             return
-        await self._has_room.wait()
+        while self._room < 1:  # others were woken too, and may have been first
+            await self._has_room.wait()
         most = max(self._room // 4, 1)  # some is left for the others
         self._in_flight += most
         self._set_room(self._room - most)

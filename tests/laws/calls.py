@@ -16,7 +16,6 @@ from bus import (
     Bus,
     Consumer,
     Cursor,
-    DeadLetter,
     Delta,
     DirectoryArchive,
     Envelope,
@@ -146,6 +145,11 @@ async def _at_work(point: Point) -> None:
     point.work = await _next_work(point, point.author.consumer("g", "c"))
 
 
+async def _set_aside(point: Point) -> None:
+    await _at_work(point)
+    await point.author.consumer("g", "c").set_aside(_work(point), reason="r")
+
+
 def _lease(point: Point) -> Lease:
     assert point.lease is not None
     return point.lease
@@ -219,47 +223,30 @@ async def _next_work(point: Point, consumer: Consumer) -> Work:
     raise AssertionError("work has no end")
 
 
-async def _take(point: Point) -> Work:
-    """The same, as many at a time as there is room for."""
+async def _take(point: Point) -> list[Work]:
+    """All there is until the point's session is among it."""
     async with point.consumer as consumer:
         while True:
-            works = await consumer.take(3)
-            for work in works:
-                if work.session == point.session.id:
-                    return work
-            await consumer.ack(*works)
+            works = await consumer.take(8)
+            await consumer.ack(*(work for work in works if work.session != point.session.id))
+            if point.session.id in {work.session for work in works}:
+                return works
 
 
-async def _letter(point: Point) -> str:
-    """Set the point's work aside; gives the letter's id."""
-    return await point.author.consumer("g", "c").set_aside(_work(point), reason="poison")
-
-
-async def _dead(point: Point) -> None:
-    await _at_work(point)
-    assert await _letter(point)
-
-
-async def _read_letters(point: Point) -> list[DeadLetter]:
+async def _letters(point: Point) -> list[str]:
     async with aclosing(point.bus.dead_letters("g").read(point.session.id)) as letters:
-        return [letter async for letter in letters]
+        return [letter.session async for letter in letters]
 
 
-async def _show_letter(point: Point) -> DeadLetter | None:
-    (letter,) = await _read_letters(point)
-    return await point.bus.dead_letters("g").get(letter.id)
+async def _show_letter(point: Point) -> str:
+    dead = point.bus.dead_letters("g")
+    async with aclosing(dead.read(point.session.id)) as letters:
+        letter = await dead.get((await anext(letters)).id)
+    return letter.session if letter is not None else ""
 
 
 async def _redrive(point: Point) -> int:
-    """What was redriven already is not redriven again."""
-    dead = point.bus.dead_letters("g")
-    await dead.redrive_all(point.session.id)
-    return await dead.count(point.session.id)
-
-
-async def _leave(point: Point) -> int:
-    """Of a consumer of its own, as the one of all points is not to lose its work."""
-    return await point.bus.consumer("g", f"c{point.number}").leave()
+    return await point.bus.dead_letters("g").redrive_all(point.session.id)
 
 
 async def _resolve(point: Point) -> dict[str, MediaRef]:
@@ -344,22 +331,21 @@ CALLS: dict[str, Call] = {
     "work": _call(lambda p: _next_work(p, p.consumer), lambda p, work: work.session == p.session.id, before=_ring),
     "ack": _call(lambda p: p.consumer.ack(_work(p)), before=_at_work),
     "keep": _call(lambda p: p.consumer.keep(_work(p)), lambda _, lost: lost == [], before=_at_work),
-    "take": _call(_take, lambda p, work: work.session == p.session.id, before=_ring),
-    "retry": _call(lambda p: p.consumer.retry(_work(p), delay=600, error="later"), before=_at_work),
+    "take": _call(_take, lambda p, works: p.session.id in {work.session for work in works}, before=_ring),
+    "keep all": _call(lambda p: p.consumer.keep(), lambda _, lost: lost == []),
+    "retry": _call(lambda p: p.consumer.retry(_work(p), delay=600), before=_at_work),
     "hand back": _call(lambda p: p.consumer.hand_back(_work(p)), before=_at_work),
     "set aside": _call(
-        lambda p: p.consumer.set_aside(_work(p), reason="poison", raw=b"raw"), lambda _, id: True, before=_at_work
+        lambda p: p.consumer.set_aside(_work(p), reason="r"),
+        lambda _, letter: letter == "" or "-" in letter,
+        before=_at_work,
     ),
-    "leave": _call(_leave, lambda _, count: count == 0),
-    "read dead letters": _call(
-        _read_letters, lambda p, found: [each.session for each in found] == [p.session.id], before=_dead
-    ),
-    "show a dead letter": _call(
-        _show_letter, lambda p, letter: letter is not None and letter.session == p.session.id, before=_dead
-    ),
-    "redrive": _call(_redrive, lambda _, count: count == 0, before=_dead),
-    "groups": _call(lambda p: p.bus.groups(), lambda _, names: "g" in names, before=_at_work),
-    "group status": _call(lambda p: p.bus.group_status("g"), lambda _, status: status.name == "g", before=_ring),
+    "leave": _call(lambda p: p.bus.consumer("g", "leaver").leave(), lambda _, count: count == 0),
+    "read dead letters": _call(_letters, lambda p, found: p.session.id in found, before=_set_aside),
+    "show a dead letter": _call(_show_letter, lambda p, found: found == p.session.id, before=_set_aside),
+    "redrive": _call(_redrive, lambda _, count: count in {0, 1}, before=_set_aside),
+    "groups": _call(lambda p: p.bus.groups(), lambda _, names: names == ("g",), before=_at_work),
+    "group status": _call(lambda p: p.bus.group_status("g"), lambda _, status: status.name == "g"),
     "put media": _call(lambda p: p.bus.media.put_if_absent(PICTURE), lambda _, digest: len(digest) == 64),
     "resolve media": _call(_resolve, lambda _, found: [media.kind for media in found.values()] == ["data"]),
     "project": _call(lambda p: project(p.session, USAGE), lambda _, now: now.position >= 3),
