@@ -105,8 +105,7 @@ class AgentLoop:
 
     async def _step(self, run: Run) -> bool:
         """One step from where the log stands; gives whether the loop is over."""
-        view = await run.refresh()
-        context = view.context
+        context = await run.context.refresh()
         standing = read_standing(context)
         if not standing.has_work:
             return True
@@ -124,6 +123,7 @@ class AgentLoop:
                 await self._take_up(run, own.answer, parent=answer.turn_id.loop_id)
             answer = own.answer
         if answer.open_calls:
+            view = await run.refresh()
             if waits_for_person(answer, view.status):
                 return True
             await run_tools(run, self.tools, answer, view)

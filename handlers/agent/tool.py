@@ -12,6 +12,7 @@ from bus.messages.content import ToolCallBlock
 from bus.messages.message import ToolResultMessage
 from bus.messages.turn import TurnId
 from handlers.agent.parameters import Function, Parameters
+from handlers.agent.run import Run
 from handlers.agent.tool_reply import ToolReply, failed, result_of
 from handlers.providers.tools import ToolSpec
 
@@ -44,12 +45,16 @@ class ToolContext:
     """of the call among those of its turn, from 0"""
     attempt: int = 1
     """counts how often this call was started"""
+    origin: TurnId | None = None
+    """the turn in which the model made the call, if a later one goes on with it"""
+    run: Run | None = None
+    """the run that calls the tool, for one that is a part of the agent itself"""
 
     @property
     def key(self) -> str:
         """Names this call and no other one, the same at every attempt: for what it does outside, so that doing it again
         changes nothing."""
-        return f"{self.turn_id}.{self.place}"
+        return f"{self.origin or self.turn_id}.{self.place}"
 
 
 class Tool(Protocol):

@@ -160,9 +160,20 @@ class _Batch:
 
     async def _call(self, call: ToolCallBlock, start: Start) -> None:
         """Run one tool. Nothing that it does can fail the others."""
-        speaker = _Speaker(self._run, self._answer.turn_id, call)
-        session, turn_id = self._run.session.id, self._answer.turn_id
-        context = ToolContext(session, turn_id, call.id, speaker, self._log.place(call.id), start.attempt)
+        run, turn_id, asked_in = self._run, self._answer.turn_id, self._answer.message.turn_id
+        # A fork runs the calls of its parent as its own; a loop that goes on after a pause goes on with the same ones.
+        is_own = asked_in is not None and asked_in.session == run.session.id
+        speaker = _Speaker(run, turn_id, call)
+        context = ToolContext(
+            run.session.id,
+            turn_id,
+            call.id,
+            speaker,
+            place=self._log.place(call.id),
+            attempt=start.attempt,
+            origin=asked_in if is_own else None,
+            run=run,
+        )
         try:
             self._results[call.id] = await call_tool(start.tool, call, context)
         finally:

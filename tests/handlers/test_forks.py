@@ -61,13 +61,13 @@ FIRST, SECOND = ToolCallBlock(id="c1", name="first"), ToolCallBlock(id="c2", nam
 _names = count()
 
 
-@tool
+@tool(idempotent=True)
 async def first() -> str:
     """Say one."""
     return "one"
 
 
-@tool
+@tool(idempotent=True)
 async def second() -> str:
     """Say two."""
     return "two"
@@ -262,6 +262,11 @@ async def test_a_fork_that_took_up_open_tools_and_died_goes_on_in_the_same_loop(
         return "never"
 
     @tool(name="second")
+    async def hangs_too() -> str:
+        await parents.wait()
+        return "never"
+
+    @tool(name="second")
     async def hangs_in_the_fork() -> str:
         await forks.wait()
         return "never"
@@ -271,7 +276,7 @@ async def test_a_fork_that_took_up_open_tools_and_died_goes_on_in_the_same_loop(
         await parent.publish(asks("hello?"))
         stopped = ScriptedModel(calls(FIRST, SECOND))
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(AgentLoop(stopped, (hangs_in_the_parent, second)), await take_run(parent))
+            tasks.start_soon(AgentLoop(stopped, (hangs_in_the_parent, hangs_too)), await take_run(parent))
             await parents.reached.wait()
             tasks.cancel_scope.cancel()
         child = await parent.fork(id="c")
@@ -289,6 +294,7 @@ async def test_a_fork_that_took_up_open_tools_and_died_goes_on_in_the_same_loop(
             "agent.tool.started",
             "result: one",
             "agent.tool.ended",
+            "agent.tool.started",
             "result: two",
             "agent.tool.ended",
             "agent.turn.ended",

@@ -1,6 +1,8 @@
 """Tools: a schema from annotations, and a result whatever happens."""
 
 import threading
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated, Literal
 
 import anyio
@@ -8,7 +10,9 @@ import pytest
 from pydantic import BaseModel, Field, JsonValue
 
 from bus import ImageBlock, MediaRef, TextBlock, ToolCallBlock, ToolResultMessage, TurnId
+from handlers.agent.marks import CHILD_LOOP, HANDOFF
 from handlers.agent.tool import Tool, ToolContext, ToolReply, tool
+from handlers.providers.tools import ToolSpec
 
 __all__ = ()
 
@@ -175,3 +179,68 @@ async def test_a_reply_says_more_than_its_content() -> None:
     result = await run(function)
     assert result.content == (TextBlock(text="done"), IMAGE)
     assert (result.structured, result.is_error, result.terminate) == ({"n": 1}, True, True)
+
+
+def test_a_tool_says_of_itself_what_the_loop_has_to_know() -> None:
+    plain = tool(lambda: "")
+    assert (plain.idempotent, plain.on_unknown, plain.timeout, plain.is_sequential) == (False, "tell", None, False)
+    made = tool(name="a", idempotent=True, on_unknown="ask", timeout=3.0, sequential=True)(lambda: "")
+    assert (made.idempotent, made.on_unknown, made.timeout, made.is_sequential) == (True, "ask", 3.0, True)
+
+
+@pytest.mark.parametrize(("approval", "expected"), [(False, [False] * 3), (True, [True, True, False])])
+def test_an_approval_is_asked_for_by_the_tool_and_never_for_wrong_arguments(
+    approval: bool, expected: list[bool]
+) -> None:
+    @tool(name="pay", approval=approval)
+    async def function(amount: int) -> None: ...
+
+    wanted: list[JsonValue] = [{"amount": 1}, {"amount": "2"}, {"amount": "x"}]
+    found = [function.approval(ToolCallBlock(id="c1", name="pay", arguments=each)) for each in wanted]
+    assert found == expected
+
+
+def test_an_approval_may_be_asked_for_by_the_arguments_as_the_function_would_get_them() -> None:
+    seen: list[object] = []
+
+    def decides(arguments: Mapping[str, object]) -> bool:
+        seen.append(arguments["place"])
+        return arguments["place"] == Place(city="Bonn")
+
+    @tool(name="go", approval=decides)
+    async def function(context: ToolContext, place: Place) -> None: ...
+
+    assert function.approval(ToolCallBlock(id="c1", name="go", arguments={"place": {"city": "Bonn"}}))
+    assert not function.approval(ToolCallBlock(id="c1", name="go", arguments={"place": {"city": "Ulm"}}))
+    assert seen == [Place(city="Bonn"), Place(city="Ulm")]
+
+
+def test_the_key_names_the_call_by_its_place_in_the_turn_that_made_it() -> None:
+    later = TurnId(loop_id="s1.main.2", turn_index=0)
+    assert CONTEXT.key == "s1.main.1#0.0"
+    assert replace(CONTEXT, place=2, attempt=4).key == "s1.main.1#0.2"
+    assert replace(CONTEXT, turn_id=later, origin=CONTEXT.turn_id).key == CONTEXT.key
+
+
+async def test_a_handoff_and_the_loop_that_worked_for_a_call_are_private_marks_of_the_result() -> None:
+    @tool
+    async def function() -> ToolReply:
+        return ToolReply("done", handoff="stuck", child_loop_id="s2.main.1")
+
+    assert (await run(function)).metadata == {HANDOFF: "stuck", CHILD_LOOP: "s2.main.1"}
+
+
+def test_all_that_the_loop_asks_of_a_tool_is_in_the_seam() -> None:
+    class Own:
+        name, idempotent, timeout, is_sequential = "own", False, None, False
+        on_unknown: Literal["tell", "ask"] = "tell"
+        spec = ToolSpec("own", "", {"type": "object"})
+
+        def approval(self, call: ToolCallBlock) -> bool:
+            return False
+
+        async def run(self, call: ToolCallBlock, context: ToolContext) -> ToolResultMessage:
+            return ToolResultMessage.of(call, context.key)
+
+    tools: list[Tool] = [Own(), weather]
+    assert [each.name for each in tools] == ["own", "weather"]

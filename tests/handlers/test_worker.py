@@ -214,7 +214,7 @@ async def test_a_worker_cancelled_in_a_tool_leaves_the_call_to_another() -> None
             await pause.wait()
             return "never"
 
-        @tool(name="slow")
+        @tool(name="slow", idempotent=True)
         async def works() -> str:
             return "done"
 

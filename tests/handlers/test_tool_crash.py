@@ -1,0 +1,63 @@
+"""A worker that is killed at the calls of an answer: whoever goes on runs what may be run, and nothing twice."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from anyio.to_thread import run_sync
+
+from bus import Bus, TurnId
+from bus.messages.control import Approve
+from bus.messages.events import ToolStarted
+from tests.handlers.agents import events, short_folder, take_run
+from tests.handlers.tool_process import CASES, tool_of
+from tests.handlers.tool_runs import command, go_on, results
+
+__all__ = ()
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+TURN = TurnId(loop_id="s1.main.1", turn_index=0)
+KEY = f"{TURN}.0"
+
+
+async def killed(folder: Path, case: str) -> None:
+    """Run the process until it is at the place of its case, and kill it there."""
+    command = [sys.executable, "-m", "tests.handlers.tool_process", str(folder), case]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)  # noqa: ASYNC220  # does not wait for it
+    assert process.stdout is not None
+    try:
+        assert await run_sync(process.stdout.readline) == b"ready\n"
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+@pytest.mark.parametrize(
+    ("case", "outside", "result", "attempts"),
+    [
+        ("asked for", [f"{KEY} 1"], "done", [None]),
+        ("started", [f"{KEY} 1"], "Unknown outcome: a was started", [None]),
+        ("idempotent", [f"{KEY} 1", f"{KEY} 2"], "done", [None, 2]),
+        ("in a thread", [f"{KEY} 1", f"{KEY} 2"], "done", [None, 2]),
+        ("waiting", [f"{KEY} 1"], "done", [None]),
+    ],
+)
+async def test_a_call_whose_worker_was_killed(
+    case: str, outside: list[str], result: str, attempts: list[int | None]
+) -> None:
+    assert case in CASES
+    async with short_folder() as folder, Bus.open(data_dir=folder / "d") as bus:
+        await killed(folder, case)
+        run = await take_run(bus.session("s1"))
+        subject = tool_of(case, folder / "outside", hangs=False)
+        await go_on(run, subject)
+        if case == "waiting":
+            assert not (folder / "outside").exists()
+            await command(run, Approve(turn_id=TURN, tool_call_id="c0"))
+            await go_on(run, subject)
+        assert (folder / "outside").read_text().splitlines() == outside
+        ((_, text),) = await results(run.session)
+        assert text.startswith(result)
+        assert [e.attempt for e in await events(run.session) if isinstance(e, ToolStarted)] == attempts
