@@ -3,16 +3,18 @@ time. Pure."""
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import cast
 
 from pydantic import JsonValue
 
-from bus import AssistantMessage, Envelope, ExtensionMessage, Lane, TurnId, Unreadable
+from bus import AssistantMessage, Envelope, ExtensionMessage, Lane, ToolResultMessage, TurnId, Unreadable
 from bus.messages.events import (
     AgentEnded,
     AgentEvent,
     MessageEnded,
     MessageStarted,
+    ToolEnded,
     ToolStarted,
     TurnEnded,
     TurnStarted,
@@ -30,7 +32,7 @@ def normal(entries: Sequence[Envelope]) -> list[Entry]:
 
     What is left out: the answer that was cut and its events; a turn's or a tool's start where it was told before; a
     worker's word that it stopped. What is made equal: times, epochs in ids, positions, sums over a loop, which hold
-    what the cut turns have cost.
+    what the cut turns have cost, and the order of results.
     """
     cut = {turn for turn in map(_cut_turn, entries) if turn is not None}
     kept = [entry for entry in entries if not _is_of(entry, cut)]
@@ -42,9 +44,31 @@ def normal(entries: Sequence[Envelope]) -> list[Entry]:
             whole.append(entry)
         if name is not None:
             seen.add(name)
+    whole = _in_call_order(whole)
     places = {entry.position: number for number, entry in enumerate(whole, 1)}
     llm = [entry.position for entry in whole if entry.lane is Lane.LLM]
     return [_entry(entry, cut, places, llm) for entry in whole]
+
+
+def _in_call_order(entries: Sequence[Envelope]) -> list[Envelope]:
+    """Results of one turn in the order of its calls: those that a worker had as it was stopped were recorded first."""
+    calls: dict[str, int] = {}
+    for entry in entries:
+        if isinstance(entry.message, AssistantMessage):
+            calls.update((call.id, len(calls) + place) for place, call in enumerate(entry.message.tool_calls()))
+    return [
+        entry
+        for is_result, group in groupby(entries, lambda entry: _result_of(entry) is not None)
+        for entry in (sorted(group, key=lambda entry: calls[_result_of(entry) or ""]) if is_result else group)
+    ]
+
+
+def _result_of(entry: Envelope) -> str | None:
+    """The call that a result, or its event, is of."""
+    if isinstance(entry.message, ToolResultMessage):
+        return entry.message.tool_call_id
+    event = _event(entry)
+    return event.tool_call_id if isinstance(event, ToolEnded) else None
 
 
 def _cut_turn(entry: Envelope) -> TurnId | None:
@@ -99,7 +123,7 @@ def _entry(entry: Envelope, cut: set[TurnId], places: Mapping[int, int], llm: Se
     if isinstance(data, dict):
         for name in ("prompts", "toolResults"):
             if isinstance(found := data.get(name), list):
-                data[name] = [places.get(cast("int", position), 0) for position in found]
+                data[name] = sorted(places.get(cast("int", position), 0) for position in found)
         for name in ("message", "position", "control"):
             if isinstance(found := data.get(name), int):
                 data[name] = places.get(found, 0)
