@@ -27,6 +27,7 @@ from bench.replay import replay_growth
 from bench.request import CONTEXT, requests
 from bench.rounds import ROUNDS, Compared, Spread
 from bench.size import MESSAGE_BYTES, NEWEST, SIZES, by_size, entry_bytes
+from bench.working import dead_worker, idle_worker, turn_start, turns_a_second
 from bus import Bus
 from bus.server import open_server, stop_server
 
@@ -35,6 +36,7 @@ SCENES = (
     against_pipelines,
     many_sessions,
     one_at_a_time,
+    turn_start,
     delivery,
     loading,
     encoding,
@@ -68,6 +70,22 @@ async def main(policy: str) -> None:
         async with _fresh(policy) as (bus, _, data_dir), Bus.open(data_dir=data_dir) as other:
             for what, figure in await following(bus, other, messages):
                 print(f"{what}: {figure.low:.2f} / {figure.middle:.2f} / {figure.high:.2f}")
+    await working(policy)
+
+
+async def working(policy: str) -> None:
+    """Measure what workers do."""
+    for scene in (turns_a_second, dead_worker, idle_worker):
+        async with _fresh(policy) as (bus, _, data_dir):
+            for what, figure in await scene(bus, data_dir):
+                print(f"{what}: {figure.low:,.2f} / {figure.middle:,.2f} / {figure.high:,.2f}")
+
+
+async def workers(policy: str) -> None:
+    """Measure what workers do, and nothing else."""
+    async with _fresh(policy) as (bus, plain, _):
+        _print(await turn_start(bus, plain, ()))
+    await working(policy)
 
 
 async def sizes(policy: str, plot: Path | None) -> None:
@@ -118,9 +136,12 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--appendfsync", choices=("always", "everysec", "no"), default="always")
     parser.add_argument("--size", action="store_true", help="cost against size instead: sessions of up to a million")
+    parser.add_argument("--workers", action="store_true", help="what workers do, and nothing else")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="with --size: draw it into this SVG")
     arguments = parser.parse_args()
     if arguments.size:
         anyio.run(sizes, arguments.appendfsync, arguments.plot)
+    elif arguments.workers:
+        anyio.run(workers, arguments.appendfsync)
     else:
         anyio.run(main, arguments.appendfsync)

@@ -35,6 +35,15 @@ class Plain:
         reply: object = await self._redis.xread({stream: last}, count=100, block=5000)
         return [entry for _, entries in cast("list[tuple[bytes, list[Entry]]]", reply) for entry in entries]
 
+    async def join_group(self, stream: str, group: str) -> None:
+        """Make a group that is given what comes from now on."""
+        await self._redis.xgroup_create(stream, group, "$", mkstream=True)
+
+    async def xreadgroup(self, stream: str, group: str) -> list[Entry]:
+        """What is new for the group; blocks until there is some."""
+        reply: object = await self._redis.xreadgroup(group, "c", {stream: ">"}, count=1, block=5000)
+        return [entry for _, entries in cast("list[tuple[bytes, list[Entry]]]", reply) for entry in entries]
+
     async def xrange(self, stream: str) -> list[Entry]:
         return cast("list[Entry]", await self._redis.xrange(stream))
 

@@ -16,11 +16,13 @@ from bus.consumer import Consumer
 from bus.dead_letters import DeadLetters
 from bus.errors import Refused, SetupError, UnsafeServer
 from bus.group_names import all_group_names
+from bus.grouped_pool import GroupedPool
 from bus.groups import GroupStatus, read_group
 from bus.head import SessionHead
 from bus.hub import Hub
 from bus.inspection import Inspector
 from bus.keys import BUCKETS, Keys, check_consumer, check_group, check_session_id
+from bus.leases import Leases
 from bus.limits import Limits, Quota
 from bus.live import Live
 from bus.log import Log
@@ -29,6 +31,7 @@ from bus.media.redis_media import RedisMedia
 from bus.media.store import MediaStore
 from bus.messages.media import INLINE_LIMIT_BYTES
 from bus.publisher import Publisher
+from bus.ringing import Ringing
 from bus.server import open_server
 from bus.session import Session
 from bus.shards import Shards
@@ -77,6 +80,10 @@ class Bus:
         """where large media are"""
         self._topology, self._pool, self._keys = topology, pool, keys
         self._log = Log(pool, keys)
+        self._grouped_pool = GroupedPool(pool)
+        self._grouped_log = Log(self._grouped_pool, keys)
+        self.leases = Leases(self._grouped_log)
+        """of many sessions at a time, for who works on them"""
         quota = Quota(self._log, limits)
         self._archive = Archive(self._log, archive, keys.namespace) if archive is not None else None
         self.inspector = Inspector(pool, keys, self._archive)
@@ -88,7 +95,13 @@ class Bus:
             offload = Offload(media, inline_limit_bytes)
             return Publisher(route, keys, self._log, offload, producer=producer, limits=limits, quota=quota)
 
-        self._shards = Shards(topology, keys, publisher, lambda route: Hub(route, keys, self._log))
+        self._shards = Shards(
+            topology,
+            keys,
+            publisher,
+            lambda route: Hub(route, keys, self._log),
+            lambda route, buckets: Ringing(route, keys, buckets),
+        )
 
     @classmethod
     @asynccontextmanager
@@ -155,12 +168,17 @@ class Bus:
                 finally:
                     with anyio.CancelScope(shield=True):
                         await bus._shards.drain(CLOSE_SECONDS)
+                        await bus._grouped_pool.close()
                     bus._shards.stop()
             if failure is not None:
                 raise failure
 
-    def session(self, session_id: str) -> Session:
+    def session(self, session_id: str, *, grouped: bool = False) -> Session:
         """A session by its id; no I/O.
+
+        Args:
+            grouped: its short reads, and those of others that were opened so, share round trips: for who works on many
+                at a time. Alone it waits no longer.
 
         Raises:
             InvalidSessionId: the id does not match `[A-Za-z0-9_-]{1,64}`.
@@ -169,10 +187,11 @@ class Bus:
         shard = self._shards.of(check_session_id(session_id))
         return Session(
             session_id,
-            self._log,
+            self._grouped_log if grouped else self._log,
             shard.publisher,
             shard.hub,
             live=self._live,
+            ringing=shard.ringing,
             media=self.media,
             archive=self._archive,
             open_session=self.session,

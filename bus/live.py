@@ -129,13 +129,16 @@ class Live:
 
     # --- reading --------------------------------------------------------------------------------------------------
 
-    async def open_messages(self, session: str) -> list[OpenMessage]:
+    async def open_messages(self, session: str, log: Log | None = None) -> list[OpenMessage]:
         """The messages that are being spoken, in the order they began.
+
+        Args:
+            log: where to read; None is this one's own.
 
         Raises:
             Unavailable: the server cannot be reached.
         """
-        previews = _previews(await self._read(session))
+        previews = _previews(await self._read(session, log=log))
         spoken = {id: pieces for id, pieces in previews.items() if _cut_of(pieces) is None}
         whole = await self._whole(session, spoken, None)
         return [_open_message(id, pieces) for id, pieces in spoken.items() if id not in whole]
@@ -171,9 +174,10 @@ class Live:
         since.sort(key=lambda each: each.cursor)
         return Missed(snapshots, deque(_joined(since)), ended)
 
-    async def _read(self, session: str, incarnation: str = "") -> list[Envelope]:
+    async def _read(self, session: str, incarnation: str = "", log: Log | None = None) -> list[Envelope]:
         """All deltas that are kept, but for those of messages that fell silent too long ago."""
-        deltas = [decode_delta(session, entry, incarnation) for entry in await self._log.deltas(session)]
+        entries = await (log or self._log).deltas(session)
+        deltas = [decode_delta(session, entry, incarnation) for entry in entries]
         silent = _silent(deltas)
         return [each for each in deltas if type(each.message) is not Delta or each.message.message_id not in silent]
 

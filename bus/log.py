@@ -1,4 +1,4 @@
-"""The log's own steps, one function each: append, preview, read, project, archive, lease.
+"""The log's own steps, one function each: append, preview, read, project, archive.
 
 A script is sent by its digest and loaded again when the server has forgotten it. Milliseconds stop here.
 """
@@ -84,7 +84,7 @@ class Script:
 
 
 PUBLISH, PREVIEW, TRIM_LIVE = Script("publish"), Script("preview"), Script("trim_live")
-SET_ASIDE, PROJECT, LEASE = Script("set_aside"), Script("project"), Script("lease")
+SET_ASIDE, PROJECT = Script("set_aside"), Script("project")
 ARCHIVE, PIN, FORK = Script("archive"), Script("pin"), Script("fork")
 
 
@@ -423,18 +423,6 @@ class Log:
         if reply != b"forked":
             _, other, begin = (word.decode() for word in cast("list[bytes]", reply))
             raise SessionExists(child, other or None, Cursor.parse(begin).position if begin else 0)
-
-    async def lease(self, step: str, lease: Lease, seconds: float) -> int:
-        """Take, renew or release a lease; gives the epoch held, or 0.
-
-        Raises:
-            SessionErased: there is nothing to work on.
-        """
-        arguments: tuple[Argument, ...] = (step, lease.owner, lease.epoch, int(seconds * 1000))
-        epoch = cast("int", await self._run(LEASE, (self._keys.head(lease.session),), arguments))
-        if epoch == -1:
-            raise SessionErased(lease.session)
-        return epoch
 
     async def _run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
         """Run a script, again where no answer comes: every step here may run twice."""

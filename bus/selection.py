@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, Self, cast
 
 from bus.codec import VERSION
@@ -39,12 +40,19 @@ class Selection(NamedTuple):
     """kinds as they are; None is every kind"""
     prefixes: tuple[str, ...] = ()
     """what wanted kinds begin with"""
+    whole: frozenset[Lane] = frozenset()
+    """lanes of which every kind is wanted, whatever the names say"""
 
     @classmethod
-    def of(cls, lanes: Collection[Lane], kinds: Collection[str] | None = None) -> Self:
-        """Of kinds as a caller writes them: exact, or `agent.*` for all that begin so; None is every kind."""
+    def of(cls, lanes: Collection[Lane], kinds: Collection[str] | Mapping[Lane, Collection[str]] | None = None) -> Self:
+        """Of kinds as a caller writes them: exact, or `agent.*` for all that begin so; None is every kind. Where they
+        are given for lanes, of each other lane every kind is wanted."""
         if kinds is None:
             return cls(frozenset(lanes))
+        if isinstance(kinds, Mapping):
+            by_lane = cast("Mapping[Lane, Collection[str]]", kinds)
+            named = cls.of(lanes, [kind for each in by_lane.values() for kind in each])
+            return named._replace(whole=named.lanes - by_lane.keys())
         if isinstance(kinds, str):  # one kind, and not each of its letters
             kinds = (kinds,)
         prefixes = sorted({kind[:-1] for kind in kinds if kind.endswith("*")})
@@ -53,15 +61,16 @@ class Selection(NamedTuple):
     @classmethod
     def union(cls, selections: Iterable[Selection]) -> Self:
         """What any of them wants, and perhaps more."""
-        lanes, names, prefixes, has_all = set[Lane](), set[str](), set[str](), False
+        lanes, names, prefixes, whole, has_all = set[Lane](), set[str](), set[str](), set[Lane](), False
         for each in selections:
             lanes |= each.lanes
             has_all = has_all or each.names is None
             names |= each.names or frozenset()
             prefixes |= {*each.prefixes}
+            whole |= each.whole
         if has_all:
             return cls(frozenset(lanes))
-        return cls(frozenset(lanes), frozenset(names), tuple(sorted(prefixes)))
+        return cls(frozenset(lanes), frozenset(names), tuple(sorted(prefixes)), frozenset(whole))
 
     @property
     def in_order(self) -> tuple[Lane, ...]:
@@ -72,7 +81,7 @@ class Selection(NamedTuple):
         """Whether an envelope of a lane is wanted."""
         if envelope.lane not in self.lanes:
             return False
-        if self.names is None:
+        if self.names is None or envelope.lane in self.whole:
             return True
         message = envelope.message
         if not isinstance(message, Unreadable):
@@ -91,6 +100,8 @@ class Selection(NamedTuple):
 
         A tenth of the work of decoding a short message, and as much for a long one.
         """
+        if lane in self.whole:
+            return True
         entry_id, fields = entry
         kind = _kind_in(lane, fields[-1])
         if kind is None or self.takes_kind(kind):

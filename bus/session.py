@@ -14,6 +14,7 @@ from bus.fork import begin_fork
 from bus.head import SessionHead
 from bus.hub import Hub
 from bus.keys import check_session_id
+from bus.leases import Leases
 from bus.live import Live, OpenMessage
 from bus.log import Checkpoint, Lease, Log
 from bus.media.store import MediaStore
@@ -24,9 +25,10 @@ from bus.messages.reading import Publishable
 from bus.notice import CLOSED, REOPENED, Notice
 from bus.publish import UNCONDITIONAL, Conditions
 from bus.publisher import Publisher
-from bus.reader import read_pages
+from bus.reader import Page, read_pages
 from bus.receipt import REFUSALS, Outcome, Receipt
 from bus.retention import Trimmed
+from bus.ringing import Ringing
 from bus.selection import Selection
 from bus.subscription import BUFFER_BYTES, Interest
 
@@ -49,6 +51,7 @@ class Session:
         hub: Hub,
         *,
         live: Live,
+        ringing: Ringing,
         media: MediaStore,
         open_session: "Callable[[str], Session]",
         archive: Archive | None = None,
@@ -58,7 +61,7 @@ class Session:
         self.media = media
         """where large media are, of all sessions; `resolve_media` looks up what messages refer to"""
         self._log, self._publisher, self._hub, self._live, self._archive = log, publisher, hub, live, archive
-        self._open_session = open_session
+        self._open_session, self._ringing = open_session, ringing
 
     # --- writing --------------------------------------------------------------------------------------------------
 
@@ -176,7 +179,7 @@ class Session:
         self,
         *,
         lanes: Collection[Lane] = ALL_LANES,
-        kinds: Collection[str] | None = None,
+        kinds: Collection[str] | Mapping[Lane, Collection[str]] | None = None,
         after: Cursor = START,
         until: int | None = None,
     ) -> AsyncGenerator[Envelope, None]:
@@ -184,7 +187,7 @@ class Session:
         trimmed away comes from the archive, if the bus has one.
 
         Args:
-            kinds: only messages of these, as for `subscribe`.
+            kinds: only messages of these, as for `subscribe`; or for some lanes, and every kind of the others.
 
         Raises:
             CursorTrimmed: what comes next after the cursor was trimmed away, and is not in the archive.
@@ -198,6 +201,25 @@ class Session:
             async for page in pages:
                 for envelope in page.envelopes:
                     yield envelope
+
+    async def pages(
+        self,
+        *,
+        lanes: Collection[Lane] = ALL_LANES,
+        kinds: Collection[str] | Mapping[Lane, Collection[str]] | None = None,
+        after: Cursor = START,
+        until: int | None = None,
+    ) -> AsyncGenerator[Page, None]:
+        """The same as `read`, a stretch at a time, each with the cursor of its end, whatever was wanted of it.
+        There is one at least, also where nothing is new.
+
+        Raises:
+            CursorTrimmed, ArchiveDamaged, LogRolledBack, SessionErased, Unavailable: as for `read`.
+        """
+        selection = Selection.of(lanes, kinds)
+        async with aclosing(read_pages(self._log, self.id, selection, after, until, past=self._archive)) as pages:
+            async for page in pages:
+                yield page
 
     async def follow(
         self,
@@ -272,7 +294,7 @@ class Session:
         Raises:
             Unavailable: the server cannot be reached.
         """
-        return await self._live.open_messages(self.id)
+        return await self._live.open_messages(self.id, self._log)
 
     async def fork(self, at: int | None = None, *, id: str | None = None) -> "Session":
         """Begin a session that shares this one's entries up to a position and goes on for itself behind it.
@@ -510,21 +532,39 @@ class Session:
     # --- leases ---------------------------------------------------------------------------------------------------
 
     async def acquire_lease(self, owner: str, seconds: float) -> Lease | None:
-        """Take the right to run this session's loop; None if another owner holds it and its time is not over.
+        """Take the right to run this session's loop; None if another owner holds it and its time is not over. Once
+        that one gives it back, the workers are rung.
 
         Raises:
+            SessionErased: there is nothing to work on.
             Unavailable: the server cannot be reached.
         """
-        epoch = await self._log.lease("take", Lease(self.id, owner, 0), seconds)
-        return Lease(self.id, owner, epoch) if epoch else None
+        return (await Leases(self._log).take(self.id, owner, seconds)).lease
 
     async def renew_lease(self, lease: Lease, seconds: float) -> bool:
-        """Hold a lease for longer; False if it is lost."""
-        return await self._log.lease("renew", lease, seconds) != 0
+        """Hold a lease for longer; False if it is lost, also with its session."""
+        return not await Leases(self._log).renew((lease,), seconds)
 
     async def release_lease(self, lease: Lease) -> None:
         """Give a lease back; nothing happens if it is lost already."""
-        await self._log.lease("release", lease, 0.0)
+        await Leases(self._log).release((lease,))
+
+    async def wait_rung(self, after: Cursor) -> None:
+        """Wait until somebody rings the workers for this session behind a cursor; it may have been for less.
+
+        A few milliseconds late, in exchange for which a process has one reader for all its sessions, and none while
+        nobody waits. Where a ring may have been missed, it counts as one; so does anything that stands behind the
+        cursor when this is called.
+
+        Raises:
+            Closed: the bus was closed.
+            Unavailable: the server cannot be reached at the start; later it is waited for.
+        """
+        with self._ringing.watch(self.id) as watch:
+            await self._ringing.entered()
+            watch.forget()  # for it is behind the cursor, and seen here, or was heard for another
+            if (await self.head()).position <= after.position:
+                await watch.wait(after.position)
 
 
 def new_session_id() -> str:

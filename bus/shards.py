@@ -1,4 +1,4 @@
-"""The shards of a bus: each has a publisher and a hub of its own, made when the first of its sessions is used.
+"""The shards of a bus: each has a publisher and its readers of its own, made when the first of its sessions is used.
 
 One server is one shard. In a cluster every bucket is one, as what a publisher sends in one step, and what a hub waits
 for in one read, must be in one slot.
@@ -13,7 +13,7 @@ import anyio
 from bus.errors import Closed
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from anyio.abc import TaskGroup
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bus.hub import Hub
     from bus.keys import Keys
     from bus.publisher import Publisher
+    from bus.ringing import Ringing
 
 __all__ = ("Shard", "Shards")
 
@@ -30,16 +31,23 @@ class Shard(NamedTuple):
 
     publisher: Publisher
     hub: Hub
+    ringing: Ringing
 
 
 class Shards:
     """All that were needed so far, and the way to the next."""
 
     def __init__(
-        self, topology: Topology, keys: Keys, publisher: Callable[[Route], Publisher], hub: Callable[[Route], Hub]
+        self,
+        topology: Topology,
+        keys: Keys,
+        publisher: Callable[[Route], Publisher],
+        hub: Callable[[Route], Hub],
+        ringing: Callable[[Route, Sequence[int]], Ringing],
     ) -> None:
-        """Takes what makes a publisher and a hub, given the way to a shard's server."""
-        self._topology, self._keys, self._publisher, self._hub = topology, keys, publisher, hub
+        """Takes what makes a publisher and readers, given the way to a shard's server, and its buckets."""
+        self._topology, self._keys = topology, keys
+        self._publisher, self._hub, self._ringing = publisher, hub, ringing
         self._made: dict[int, Shard] = {}
         self._tasks: TaskGroup | None = None
         # One a task: to cancel their group would cancel its owner too, and a cancellation from outside that comes in
@@ -65,9 +73,10 @@ class Shards:
         if self._tasks is None:
             raise Closed("bus")
         route = self._topology.route(self._keys.index(number))
-        shard = Shard(self._publisher(route), self._hub(route))
+        buckets = range(self._keys.buckets) if self._topology.is_one else (number,)
+        shard = Shard(self._publisher(route), self._hub(route), self._ringing(route, buckets))
         self._made[number] = shard
-        for run in (shard.publisher.run, shard.hub.run):
+        for run in (shard.publisher.run, shard.hub.run, shard.ringing.run):
             scope = anyio.CancelScope()
             self._scopes.append(scope)
             self._tasks.start_soon(_run_within, scope, run)

@@ -30,7 +30,7 @@ async def record_lost(run: Run) -> None:
         Fenced: the lease is lost.
         BusError: the log cannot be read or refuses.
     """
-    for spoken in await run.session.open_messages():
+    for spoken in await run.open_messages():
         if spoken.turn_id is not None and is_of_earlier_lease(run, spoken.turn_id, spoken.message_id):
             _log.info("session %s: records what %s said until it was lost", run.session.id, spoken.message_id)
             await _record(run, spoken, spoken.turn_id)

@@ -1,90 +1,114 @@
 """What an agent is handed: a session to work on, and the lease under which it may write."""
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, contextmanager, nullcontext
-from typing import NamedTuple
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 
-from bus.envelope import START, Cursor
-from bus.errors import Conflict
+import anyio
+
+from bus.envelope import Cursor
+from bus.errors import Conflict, Fenced
+from bus.live import OpenMessage
 from bus.log import Lease
-from bus.messages.message import UserMessage
 from bus.messages.reading import Publishable
 from bus.receipt import Receipt
 from bus.session import Session
 from handlers.agent.preview import Preview
-from handlers.agent.status import STATUS, STATUS_KINDS, Status
-from handlers.context.build import WarmContext
+from handlers.agent.slots import Place
+from handlers.agent.warm import View, WarmSession
 from handlers.context.fold import Context
-from handlers.projections.projection import Projected, project
 
 __all__ = ("Agent", "Run", "View")
 
 PUBLISH_SECONDS = 60.0
 """An answer has cost money: it waits longer for a server than other messages do."""
 
+LISTEN_SECONDS = 0.02
+"""Who waits for a word for less than this does not listen at all: an instant turn costs no look at the index."""
+
 _TRIES = 1_000
-
-
-_RINGS = frozenset({"user", "control.*"})
-
-
-class View(NamedTuple):
-    """A session as its worker sees it: the LLM lane's fold and the extension lane's, up to the same place."""
-
-    context: Context
-    status: Status
 
 
 class Run:
     """One run of an agent in a session. Whatever it publishes carries the lease's epoch and rings no worker."""
 
-    def __init__(self, session: Session, lease: Lease, context: WarmContext | None = None) -> None:
+    def __init__(
+        self, session: Session, lease: Lease, warm: WarmSession | None = None, *, place: Place | None = None
+    ) -> None:
         """
         Args:
-            context: the session's, if it is kept warm; else one is read when it is asked for.
+            warm: what is known of the session, if it is kept warm; else it is read when it is asked for.
+            place: the one this run has among those of its worker.
         """
         self.session, self.lease = session, lease
-        self.context = context or WarmContext(session)
+        self.context = _Contexts(self)
+        """the LLM lane's fold alone"""
+        self._warm, self._place = warm or WarmSession(session), place
         self._position = 0
         """of the last entry we know of"""
+        self._seen = 0
+        """up to here everything was read, or is our own"""
         self._preview: Preview | None = None
-        self._status: Projected[Status] | None = None
-        self._seen: Cursor = START
+        self._is_primed = False
+        self.is_deposed = False
+        """something was refused because the lease is lost"""
+
+    @property
+    def view(self) -> View:
+        """The session as of the last refresh; empty before the first."""
+        return self._warm.view
+
+    @property
+    def position(self) -> int:
+        """Up to where the session was read, or is known to be this run's own."""
+        return self._seen
 
     async def refresh(self) -> View:
-        """The session as of now.
+        """The session as of now, both lanes read in one step.
 
         Raises:
             LogRolledBack: the log has lost what this run has seen.
             StreamError, Unavailable: as reading the session does.
         """
-        if self._status is None:
-            self._status = await project(self.session, STATUS)
-        else:
-            state, cursor = self._status.state, self._status.cursor
-            async with aclosing(self.session.read(kinds=STATUS_KINDS, after=cursor)) as entries:
-                async for envelope in entries:
-                    state, cursor = STATUS.evolve(state, envelope), envelope.cursor
-            self._status = Projected(state, cursor)
-        context = await self.context.refresh()
-        self._seen = Cursor(max(context.position, self._status.position, self._position))
-        return View(context, self._status.state)
+        if self._is_primed:
+            self._is_primed = False
+            return self._warm.view
+        view = await self._warm.refresh()
+        self._seen = max(self._seen, self._warm.cursor.position)
+        self._position = max(self._position, self._seen)
+        return view
 
-    async def wait_rung(self) -> None:
-        """Wait until somebody speaks to the session, or commands it, after the last refresh.
+    def prime(self) -> None:
+        """The next refresh, if nothing is published before it, gives what the last one gave: whoever calls the agent
+        has just looked, and looks again when it is over."""
+        self._is_primed = True
+
+    async def open_messages(self) -> list[OpenMessage]:
+        """The messages that are being spoken in the session; as of the last refresh, those of earlier leases. Nobody is
+        asked where the loop is over, or none began: whoever spoke before us did so in a loop.
 
         Raises:
-            StreamError, Unavailable: as following the session does.
+            Unavailable: the server cannot be reached.
         """
-        async with aclosing(self.session.follow(kinds=_RINGS, after=self._seen)) as entries:
-            async for envelope in entries:
-                message = envelope.message
-                if not (isinstance(message, UserMessage) and message.turn_id):  # which are our own notes to the model
-                    return
+        loop = self._warm.view.status.loop
+        is_quiet = self._warm.is_whole if loop is None else loop.ended is not None
+        return [] if self._seen and is_quiet else await self.session.open_messages()
+
+    async def wait_rung(self) -> None:
+        """Wait until somebody speaks to the session, or commands it, after the last refresh. It may return without:
+        then nothing is new after a refresh.
+
+        Raises:
+            Closed: the bus was closed.
+            Unavailable: the server cannot be reached at the start; later it is waited for.
+        """
+        self._is_primed = False
+        await anyio.sleep(LISTEN_SECONDS)
+        await self.session.wait_rung(Cursor(self._seen))
 
     def idle(self) -> AbstractAsyncContextManager[None]:
-        """For the length of the block this run only waits: its worker may work on another session in its place."""
-        return nullcontext()
+        """For the length of the block this run only waits: its worker may work on another session in its place. At its
+        end there may be none free, and one is waited for."""
+        return nullcontext() if self._place is None else self._place.lent()
 
     @contextmanager
     def showing(self, preview: Preview) -> Generator[None, None, None]:
@@ -107,10 +131,14 @@ class Run:
         """
         if self._preview is not None:
             await self._preview.flush()
-        receipt = await self.session.publish(
-            *messages, key=key, epoch=self.lease.epoch, wake=False, seconds=PUBLISH_SECONDS
-        )
-        self._position = max(self._position, receipt.position)
+        try:
+            receipt = await self.session.publish(
+                *messages, key=key, epoch=self.lease.epoch, wake=False, seconds=PUBLISH_SECONDS
+            )
+        except Fenced:
+            self.is_deposed = True
+            raise
+        self._note(receipt)
         return receipt
 
     async def publish_at(self, build: Callable[[int], Sequence[Publishable]], *, key: str) -> Receipt:
@@ -141,10 +169,35 @@ class Run:
                 self._position = conflict.found
                 if attempt == _TRIES - 1:
                     raise
+            except Fenced:
+                self.is_deposed = True
+                raise
             else:
-                self._position = max(self._position, receipt.position)
+                self._note(receipt)
                 return receipt
         raise AssertionError
+
+    def _note(self, receipt: Receipt) -> None:
+        self._is_primed = False
+        self._position = max(self._position, receipt.position)
+        if receipt.positions[0] == self._seen + 1:  # nobody spoke in between
+            self._seen = receipt.position
+
+
+class _Contexts:
+    """The LLM lane's part of what a run sees."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    @property
+    def context(self) -> Context:
+        """As of the last refresh; empty before the first."""
+        return self._run.view.context
+
+    async def refresh(self) -> Context:
+        """As of now; raises as `Run.refresh` does."""
+        return (await self._run.refresh()).context
 
 
 Agent = Callable[[Run], Awaitable[None]]

@@ -19,7 +19,7 @@ __all__ = ()
 async def main() -> None:
     place = sys.argv[1]
     async with Bus.open(place) if "://" in place else Bus.open(data_dir=Path(place)) as bus:
-        await Worker(bus, demo_agent(delay=0.2), name="victim", lease_seconds=1).run()
+        await Worker(bus, demo_agent(delay=0.2), name="victim", heartbeat=1).run()
 
 
 if __name__ == "__main__":

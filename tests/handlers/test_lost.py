@@ -67,7 +67,7 @@ async def test_what_a_killed_worker_was_saying_is_in_the_log_as_it_was_shown(ser
                     break
         assert screen.open.keys() == {spoken.message_id}
 
-        worker = Worker(bus, demo_agent(delay=0), name="heir", lease_seconds=1)
+        worker = Worker(bus, demo_agent(delay=0), name="heir", heartbeat=1)
         tasks.start_soon(worker.run)
         await wait_for(session, "agent.ended")
         cut, *_, last = [message for message in await messages(session) if isinstance(message, AssistantMessage)]

@@ -1,0 +1,62 @@
+"""An agent that answers at once, and a worker process that runs it and says how far it is.
+
+python -m bench.instant DIR NAME HEARTBEAT    prints the monotonic time, in seconds, after each `SESSIONS` answers
+python -m bench.instant DIR NAME HEARTBEAT hang    begins turns and ends none
+"""
+
+import sys
+import time
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import anyio
+
+from bus import AssistantMessage, Bus, TextBlock, Usage
+from handlers.agent import AgentLoop, ModelRequest, Run, Worker
+from handlers.providers.answer import ModelEvent
+
+__all__ = ("CONCURRENCY", "SESSIONS", "InstantModel")
+
+SESSIONS = 1_000
+CONCURRENCY = 256
+
+
+class InstantModel:
+    """Says the same at once, in one piece."""
+
+    provider = "bench"
+    name = "instant"
+
+    def __init__(self, *, hangs: bool = False) -> None:
+        self._hangs = hangs
+        self.called = anyio.Event()
+        """somebody asks, for the first time since this was set anew"""
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        """The answer, and nothing before it."""
+        del request
+        self.called.set()
+        if self._hangs:
+            await anyio.sleep_forever()
+        yield AssistantMessage(
+            content=(TextBlock(text="Yes."),), stop_reason="stop", usage=Usage(input=10, output=2, total_tokens=12)
+        )
+
+
+async def _main(data_dir: Path, name: str, heartbeat: float, *, hangs: bool) -> None:
+    loop, answered = AgentLoop(InstantModel(hangs=hangs)), 0
+
+    async def agent(run: Run) -> None:
+        nonlocal answered
+        await loop(run)
+        answered += 1
+        if answered % SESSIONS == 0:
+            print(time.monotonic(), flush=True)
+
+    async with Bus.open(data_dir=data_dir) as bus:
+        print("ready", flush=True)
+        await Worker(bus, agent, name=name, concurrency=CONCURRENCY, heartbeat=heartbeat).run()
+
+
+if __name__ == "__main__":
+    anyio.run(lambda: _main(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), hangs=sys.argv[4:] == ["hang"]))

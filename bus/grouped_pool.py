@@ -1,0 +1,141 @@
+"""A pool whose short calls of the same moment go out in one write: for one process that works on many sessions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from bus.errors import BusError, Closed, Refused
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    from bus.links import Argument, Link, Reply
+    from bus.pool import Pool
+
+__all__ = ("GroupedPool",)
+
+FLIGHTS = 2
+"""Groups that are on their way at a time: while the server works on one, the answers to the other are taken in."""
+
+FLIGHT_COMMANDS = 128
+"""The most commands of one group. A caller's own stay together."""
+
+
+class _Call(NamedTuple):
+    commands: Sequence[Sequence[Argument]]
+    future: asyncio.Future[list[Reply | Refused]]
+
+
+class GroupedPool:
+    """A `Pool` on another one. What cannot share a write, as it may take long or not run twice, goes there as it is.
+
+    A caller that is cancelled waits no longer; its commands are carried out or not, as always, and the others of its
+    group are not concerned. A group that fails is sent again call by call, so that no answer ends another's wait.
+    """
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._waiting: deque[_Call] = deque()
+        self._flights: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+
+    @property
+    def borrowed(self) -> int:
+        """See `Pool`."""
+        return self._pool.borrowed
+
+    @property
+    def idle(self) -> tuple[Link, ...]:
+        """See `Pool`."""
+        return self._pool.idle
+
+    async def call(
+        self, *command: Argument, at: str | None = None, more_seconds: float = 0.0, again: bool = True
+    ) -> Reply:
+        """See `Pool`."""
+        if at is not None or more_seconds or not again:
+            return await self._pool.call(*command, at=at, more_seconds=more_seconds, again=again)
+        (reply,) = await self.call_many((command,))
+        if isinstance(reply, Refused):
+            raise reply
+        return reply
+
+    async def call_many(
+        self, commands: Sequence[Sequence[Argument]], *, more_seconds: float = 0.0
+    ) -> list[Reply | Refused]:
+        """See `Pool`."""
+        if more_seconds:
+            return await self._pool.call_many(commands, more_seconds=more_seconds)
+        if self._is_closed:
+            raise Closed("bus")
+        call = _Call(commands, asyncio.get_running_loop().create_future())
+        self._waiting.append(call)
+        if len(self._flights) < FLIGHTS:
+            # It begins in the next turn of the event loop: whoever calls in this one shares it.
+            flight = asyncio.create_task(self._fly())
+            self._flights.add(flight)
+            flight.add_done_callback(self._flights.discard)
+        return await call.future
+
+    async def call_each(self, *command: Argument) -> list[Reply]:
+        """See `Pool`."""
+        return await self._pool.call_each(*command)
+
+    def scan(self, match: str) -> AsyncGenerator[list[bytes], None]:
+        """See `Pool`."""
+        return self._pool.scan(match)
+
+    async def close(self) -> None:
+        """End what is on its way; the pool below is its owner's."""
+        self._is_closed = True
+        flights = tuple(self._flights)
+        for flight in flights:
+            flight.cancel()
+        if flights:
+            await asyncio.wait(flights)
+        self._fail(self._taken(None), Closed("bus"))
+
+    async def _fly(self) -> None:
+        group: list[_Call] = []
+        try:
+            while group := self._taken(FLIGHT_COMMANDS):
+                await self._carry(group)
+        except BaseException as error:
+            self._fail(group, error if isinstance(error, Exception) else Closed("bus"))
+            raise
+
+    async def _carry(self, group: Sequence[_Call]) -> None:
+        commands = [command for call in group for command in call.commands]
+        try:
+            replies = await self._pool.call_many(commands)
+        except BusError as error:
+            if len(group) == 1:
+                self._fail(group, error)
+                return
+            for call in group:
+                await self._carry((call,))
+            return
+        at = 0
+        for call in group:
+            end = at + len(call.commands)
+            if not call.future.done():
+                call.future.set_result(replies[at:end])
+            at = end
+
+    def _taken(self, most: int | None) -> list[_Call]:
+        """What waits, of those who still wait for it."""
+        group: list[_Call] = []
+        count = 0
+        while self._waiting and (most is None or count < most):
+            call = self._waiting.popleft()
+            if not call.future.done():
+                group.append(call)
+                count += len(call.commands)
+        return group
+
+    def _fail(self, group: Sequence[_Call], error: Exception) -> None:
+        for call in group:
+            if not call.future.done():
+                call.future.set_exception(error)

@@ -1,0 +1,98 @@
+"""Leases: who may run a session's loop. One round trip takes, renews or gives back many."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from bus.errors import SessionErased
+from bus.group_log import run_scripts
+from bus.log import INDEX_LENGTH, Lease, Script
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bus.connection import Argument
+    from bus.log import Log
+
+__all__ = ("Leases", "Taking")
+
+_LEASE = Script("lease")
+
+
+class Taking(NamedTuple):
+    """What trying to take a lease gave."""
+
+    lease: Lease | None
+    """None: it was not taken"""
+    held_seconds: float = 0.0
+    """another owner has it for so long, if it does not renew it; its release rings the workers"""
+    rests_seconds: float = 0.0
+    """the session is to be left alone for so long"""
+
+
+class Leases:
+    """The leases of the sessions of a bus. Every step may run twice."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    async def take(self, session: str, owner: str, seconds: float, *, also_resting: bool = True) -> Taking:
+        """Take a lease, if no other owner has it or its time is over.
+
+        Args:
+            also_resting: also where the session was released to rest, and its rest is not over.
+
+        Raises:
+            SessionErased: there is nothing to work on.
+            Unavailable: the server cannot be reached.
+        """
+        ((epoch, left),) = await self._run("take", [Lease(session, owner, 0)], seconds, flag=also_resting)
+        if epoch < 0:
+            raise SessionErased(session)
+        if epoch:
+            return Taking(Lease(session, owner, epoch))
+        return Taking(None, max(left, 0) / 1000, max(-left, 0) / 1000)
+
+    async def renew(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
+        """Hold leases for longer; gives those that are lost.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
+        answers = await self._run("renew", leases, seconds)
+        return [lease for lease, (epoch, _) in zip(leases, answers, strict=True) if epoch <= 0]
+
+    async def release(self, leases: Sequence[Lease], *, ring: bool = False, rest: float = 0.0) -> None:
+        """Give leases back; those that are lost already are left as they are. Where somebody else has asked for one
+        meanwhile, the workers are rung.
+
+        Args:
+            ring: ring the workers in any case, as there is more to do.
+            rest: seconds that workers should leave the session alone, unless they have a reason.
+
+        Raises:
+            Unavailable: the server cannot be reached; their time runs out.
+        """
+        await self._run("release", leases, rest, flag=ring)
+
+    async def _run(
+        self, step: str, leases: Sequence[Lease], seconds: float, *, flag: bool = False
+    ) -> list[tuple[int, int]]:
+        """The answers, in the order of the leases, which are of one owner in each call."""
+        keys, shares = self._log.keys, defaultdict[tuple[int, str], list[int]](list)
+        for at, lease in enumerate(leases):
+            shares[keys.bucket(lease.session), lease.owner].append(at)
+        calls: list[tuple[Sequence[str], Sequence[Argument]]] = []
+        for (bucket, owner), places in shares.items():
+            share = [leases[at] for at in places]
+            names = (keys.index(bucket), *(keys.head(lease.session) for lease in share))
+            pairs = [word for lease in share for word in (lease.session, lease.epoch)]
+            calls.append((names, (step, owner, int(seconds * 1000), "1" if flag else "", INDEX_LENGTH, *pairs)))
+        answers = [(0, 0)] * len(leases)
+        replies = await run_scripts(self._log, _LEASE, calls) if calls else ()
+        for places, reply in zip(shares.values(), replies, strict=True):
+            numbers = cast("list[int]", reply)
+            for at, epoch, left in zip(places, numbers[::2], numbers[1::2], strict=True):
+                answers[at] = (epoch, left)
+        return answers

@@ -1,0 +1,195 @@
+"""Who rings the workers, told at once to those who are at work: one reader for all sessions of a shard.
+
+A worker that is given a pointer may be another one than the one that has the session's lease. So whoever waits for a
+word while it works listens to the index itself. Nothing is read while nobody waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import defaultdict
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, cast
+
+import anyio
+
+from bus.errors import Closed, Unavailable
+from bus.head import answered
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Sequence
+
+    from bus.codec import Entry
+    from bus.keys import Keys
+    from bus.links import Link, Reply, Route
+
+__all__ = ("Ringing", "Watch")
+
+BLOCK_MS = 5_000
+SILENCE_SECONDS = 3.0
+"""How much longer than it should block a read may take before its link counts as dead."""
+
+COUNT = 1_000
+"""Pointers of one stream in one read."""
+
+PAUSE_SECONDS = 0.008
+"""Between two reads that gave something: what comes meanwhile is read at once. A word is so much late at most, and a
+busy index costs a worker a hundred reads a second and not a thousand."""
+
+LINGER_SECONDS = 5.0
+"""How long it is listened on after the last one left: who takes turns need not begin anew each time."""
+
+
+class Watch:
+    """One session, watched by one who waits."""
+
+    def __init__(self) -> None:
+        self._rung = asyncio.Event()
+        self._position = 0
+        self._is_closed = False
+
+    def ring(self, position: int | None) -> None:
+        """A pointer came that rings for a position; None: one may have been missed."""
+        self._position = sys.maxsize if position is None else max(self._position, position)
+        self._rung.set()
+
+    async def wait(self, after: int) -> None:
+        """Wait until it was rung behind a position.
+
+        Raises:
+            Closed: the bus was closed.
+        """
+        while self._position <= after and not self._is_closed:
+            self._rung.clear()
+            await self._rung.wait()
+        if self._is_closed:
+            raise Closed("bus")
+
+    def forget(self) -> None:
+        """What was rung until now does not count."""
+        self._position = 0
+
+    def close(self) -> None:
+        """There is nothing to wait for any more."""
+        self._is_closed = True
+        self._rung.set()
+
+
+class Ringing:
+    """Listens to the index streams of one shard. `run` must be running while anybody waits."""
+
+    def __init__(self, route: Route, keys: Keys, buckets: Sequence[int]) -> None:
+        self._route, self._streams = route, tuple(keys.index(bucket) for bucket in buckets)
+        self._watches: dict[str, list[Watch]] = defaultdict(list)
+        self._wanted, self._listening = asyncio.Event(), asyncio.Event()
+        self._left_at = 0.0
+        self._is_closed = False
+
+    @contextmanager
+    def watch(self, session: str) -> Generator[Watch, None, None]:
+        """Watch a session for the length of the block; from when `entered` has returned, nothing is missed."""
+        if self._is_closed:
+            raise Closed("bus")
+        watch, watches = Watch(), self._watches[session]
+        watches.append(watch)
+        self._wanted.set()
+        try:
+            yield watch
+        finally:
+            watches.remove(watch)
+            if not watches:
+                self._watches.pop(session, None)
+            self._left_at = anyio.current_time()
+
+    async def entered(self) -> None:
+        """Wait until the index is listened to.
+
+        Raises:
+            Closed: the bus was closed.
+        """
+        await self._listening.wait()
+        if self._is_closed:
+            raise Closed("bus")
+
+    async def run(self) -> None:
+        """Listen while anybody waits, for as long as the bus is open; a lost server is waited for."""
+        pause = 0.01
+        try:
+            while True:
+                await self._wanted.wait()
+                try:
+                    link = await self._route.connect()
+                    try:
+                        await self._listen(link)
+                        pause = 0.01
+                    finally:
+                        self._listening.clear()
+                        await link.close()
+                except Unavailable:
+                    await anyio.sleep(pause)
+                    pause = min(pause * 2, 0.5)
+        finally:
+            self._is_closed = True
+            self._listening.set()
+            for watch in self._all():
+                watch.close()
+
+    async def _listen(self, link: Link) -> None:
+        """Ring those whose sessions are rung for, until nobody has waited for a while. Raises Unavailable."""
+        places = await self._ends(link)
+        self._miss()  # who waited while there was no link may have missed some
+        self._listening.set()
+        while self._watches or anyio.current_time() - self._left_at < LINGER_SECONDS:
+            pages = await self._read(link, places)
+            for name, page in pages:
+                stream = name.decode()
+                places[stream] = page[-1][0].decode()
+                self._hear(page)
+                if len(page) == COUNT:  # so far behind that pointers may have been trimmed
+                    self._miss()
+            if pages:
+                await asyncio.sleep(PAUSE_SECONDS)
+            elif places != (ends := await self._ends(link)) and any(
+                _number(ends[stream]) < _number(place) for stream, place in places.items()
+            ):
+                # An index that lost its end gets no ids as high as those we wait behind, for a long time.
+                places = ends
+                self._miss()
+        self._wanted.clear()
+
+    async def _read(self, link: Link, places: dict[str, str]) -> list[tuple[bytes, list[Entry]]]:
+        command = ("XREAD", "COUNT", COUNT, "BLOCK", BLOCK_MS, "STREAMS", *places, *places.values())
+        try:
+            with anyio.fail_after(BLOCK_MS / 1000 + SILENCE_SECONDS):
+                reply: Reply = await link.call(*command)
+        except TimeoutError:
+            raise Unavailable("server: no answer to a blocked read") from None
+        return cast("list[tuple[bytes, list[Entry]]]", reply or [])
+
+    async def _ends(self, link: Link) -> dict[str, str]:
+        replies = await link.call_many([("XREVRANGE", stream, "+", "-", "COUNT", 1) for stream in self._streams])
+        ends: dict[str, str] = {}
+        for stream, reply in zip(self._streams, replies, strict=True):
+            newest = cast("list[Entry]", answered(reply))
+            ends[stream] = newest[0][0].decode() if newest else "0-0"
+        return ends
+
+    def _hear(self, page: Sequence[Entry]) -> None:
+        for _, fields in page:  # as scripts/publish.lua writes them: s, session, z, position, w, "1" or nothing
+            if len(fields) >= 6 and fields[5] and (watches := self._watches.get(fields[1].decode(errors="replace"))):
+                position = int(fields[3]) if fields[3].isdigit() else None
+                for watch in watches:
+                    watch.ring(position)
+
+    def _miss(self) -> None:
+        for watch in self._all():
+            watch.ring(None)
+
+    def _all(self) -> Iterable[Watch]:
+        return [watch for watches in self._watches.values() for watch in watches]
+
+
+def _number(entry_id: str) -> tuple[int, int]:
+    milliseconds, _, count = entry_id.partition("-")
+    return int(milliseconds), int(count)

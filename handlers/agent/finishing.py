@@ -1,0 +1,64 @@
+"""What a worker is done with: leases given back and pointers acknowledged, those of many sessions in one round trip."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+import anyio
+
+from bus.consumer import Consumer, Work
+from bus.errors import Unavailable
+from bus.leases import Leases
+from bus.log import Lease
+
+__all__ = ("Finishing",)
+
+_log = logging.getLogger(__name__)
+
+
+class Finishing:
+    """Nobody waits for it: a lease that was not given back runs out, a pointer that was not acknowledged comes again
+    and finds nothing to do.
+    """
+
+    def __init__(self, leases: Leases, consumer: Consumer) -> None:
+        self._leases, self._consumer = leases, consumer
+        self._released: list[Lease] = []
+        self._done: list[Work] = []
+        self._some = asyncio.Event()
+        self._one_at_a_time = anyio.Lock()
+
+    def release(self, lease: Lease) -> None:
+        """Give a lease back soon."""
+        self._released.append(lease)
+        self._some.set()
+
+    def ack(self, works: Sequence[Work]) -> None:
+        """Acknowledge pointers soon."""
+        if works:
+            self._done += works
+            self._some.set()
+
+    async def run(self) -> None:
+        """Do so until cancelled."""
+        while True:
+            await self._some.wait()
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Do all of it now. Cancelled, it is still to be done."""
+        async with self._one_at_a_time:
+            leases, works = self._released, self._done
+            self._released, self._done = [], []
+            self._some = asyncio.Event()
+            try:
+                # In this order: a message that comes in between finds the session free, or its pointer waits for that.
+                if leases:
+                    await self._leases.release(leases)
+                await self._consumer.ack(*works)
+            except Unavailable as error:
+                _log.info("%d leases, %d pointers were not given back: %s", len(leases), len(works), error)
+            except BaseException:
+                self._released, self._done = leases + self._released, works + self._done
+                self._some.set()
+                raise

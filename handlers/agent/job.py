@@ -1,0 +1,387 @@
+"""One session in a worker's hands: from the pointer that asked for it until there is nothing to do in it.
+
+Who answers a message that comes while its session's lease is held? The holder, A, looks into the log until it finds
+nothing to do, and then releases the lease; the message may come after that last look. If its pointer goes to A, A
+looks again. If it goes to another worker, B, that one cannot tell whether A will read so far: A may be past its last
+look, may die, or may be no worker at all. So B does not acknowledge the pointer on A's account. That B was there is
+noted with the lease, and A's release rings; B keeps its pointer, and looks again when it is rung or when the lease has
+run out, less and less often while A lives. It acknowledges once a look of its own finds nothing to do.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import random
+from typing import NamedTuple
+
+import anyio
+
+from bus.codec import encode
+from bus.consumer import Consumer, Work
+from bus.envelope import Unreadable
+from bus.errors import (
+    ArchiveDamaged,
+    BusError,
+    CursorTrimmed,
+    Fenced,
+    LogRolledBack,
+    SessionClosed,
+    SessionErased,
+    Unavailable,
+)
+from bus.leases import Leases
+from bus.log import Lease
+from bus.messages.delta import Delta
+from bus.messages.message import AssistantMessage, now_ms
+from bus.retry_policy import Retry, RetryPolicy
+from handlers.agent.errors import TryAgain
+from handlers.agent.finishing import Finishing
+from handlers.agent.heartbeat import Heartbeat
+from handlers.agent.marks import SEEN
+from handlers.agent.run import Agent, Run
+from handlers.agent.slots import Place
+from handlers.agent.standing import read_standing
+from handlers.agent.status import Status
+from handlers.agent.tally import Tally
+from handlers.agent.warm import View, WarmSessions
+
+__all__ = ("Agents", "Job", "Shared")
+
+PAUSE_SECONDS = 0.25
+LONGEST_PAUSE_SECONDS = 60.0
+"""between two tries for a session that another holds, or that could not be read; the pause doubles"""
+
+HAND_BACK_SECONDS = 3.0
+
+DEATHS = 10
+"""A session that was given so often without a word of what became of it kills those who work on it."""
+
+_log = logging.getLogger(__name__)
+
+
+class Agents:
+    """Which agent works a session: the one that it was begun for, else the worker's own."""
+
+    def __init__(self, own: Agent, named: Mapping[str, Agent]) -> None:
+        self._own, self._named = own, named
+        self._unknown: set[str] = set()
+
+    def of(self, status: Status) -> Agent | None:
+        """None: another group's workers know it. The process's log tells of each name once."""
+        if status.link is None:
+            return self._own
+        name = status.link.agent
+        agent = self._named.get(name)
+        if agent is None and name not in self._unknown:
+            self._unknown.add(name)
+            _log.warning("sessions for the agent %r are left alone: this worker does not know it", name)
+        return agent
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all jobs of a worker use."""
+
+    owner: str
+    heartbeat_seconds: float
+    agents: Agents
+    retry: RetryPolicy
+    leases: Leases
+    consumer: Consumer
+    heartbeat: Heartbeat
+    finishing: Finishing
+    warm: WarmSessions
+    tally: Tally
+
+
+class _Over(NamedTuple):
+    """There is nothing to do, or it is no longer ours to do: the pointers that are left are done with."""
+
+    lease: Lease | None = None
+    """to be given back"""
+
+
+class _Left(NamedTuple):
+    """What there is to do is another one's, now or later; and so were the pointers."""
+
+
+class _Wait(NamedTuple):
+    """To be tried again here."""
+
+    seconds: float
+
+
+_Step = _Over | _Left | _Wait
+
+
+class Job:
+    """Looks after a session. `serve` is its task."""
+
+    def __init__(self, session: str, shared: Shared, place: Place, ended: Callable[["Job"], None]) -> None:
+        """`ended` is called as soon as no pointer may be added any more."""
+        self.session = session
+        self._shared, self._place, self._ended = shared, place, ended
+        self._works: list[Work] = []
+        self._rung = asyncio.Event()
+        self._scope: anyio.CancelScope | None = None
+        self._all = anyio.CancelScope()
+        self._lease: Lease | None = None
+        self._pause = PAUSE_SECONDS
+        self._attempt, self._failures = 1, 0
+        self._is_stopping = False
+
+    def add(self, work: Work) -> None:
+        """A pointer asks for the session."""
+        if work not in self._works:
+            self._works.append(work)
+        self._rung.set()
+
+    def drop(self, work: Work) -> None:
+        """A pointer is another worker's by now."""
+        if work in self._works:
+            self._works.remove(work)
+
+    def stop(self) -> None:
+        """Wait for nothing any more: what is not being worked on is handed back."""
+        self._is_stopping = True
+        self._rung.set()
+
+    def hand_back(self) -> None:
+        """End what is being done, and let another worker go on with it."""
+        self._all.cancel()
+
+    async def serve(self) -> None:
+        """Work on the session until there is nothing to do, then acknowledge its pointers. Cancelled, it hands back."""
+        is_ended = False
+        try:
+            with self._all:
+                is_ended = await self._serve()
+        finally:
+            self._ended(self)
+            if not is_ended:
+                with anyio.CancelScope(shield=True), anyio.move_on_after(HAND_BACK_SECONDS):
+                    await self._hand_back()
+            self._place.give_back()
+
+    async def _serve(self) -> bool:
+        """Gives False where it has to hand back."""
+        await self._place.take()
+        while True:
+            match await self._try():
+                case _Over(lease):
+                    if not self._rung.is_set():
+                        # Without an await: a pointer that comes from now on starts a job of its own.
+                        self._ended(self)
+                        if lease is not None:
+                            self._shared.finishing.release(lease)
+                        self._shared.finishing.ack(self._works)
+                        return True
+                    if lease is not None:
+                        self._shared.finishing.release(lease)
+                case _Left():
+                    if not self._works:
+                        self._ended(self)
+                        return True
+                case _Wait(seconds):
+                    # No place is held while waiting: those who hold the lease have one of their own.
+                    self._place.give_back()
+                    if not self._is_stopping and self._works:
+                        with anyio.move_on_after(seconds):
+                            await self._rung.wait()
+                    if self._is_stopping or not self._works:
+                        return not self._works  # without one, it is another worker's by now
+                    await self._place.take()
+
+    async def _try(self) -> _Step:
+        """Take the lease and work the session off."""
+        shared = self._shared
+        try:
+            # Whatever rang until now is in the log, and is seen by the looks that follow.
+            self._rung = asyncio.Event()
+            taken = anyio.current_time()
+            is_due = any(work.is_retry for work in self._works)
+            taking = await shared.leases.take(self.session, shared.owner, shared.heartbeat_seconds, also_resting=is_due)
+            if taking.rests_seconds:
+                if not (await shared.warm.take(self.session).refresh()).status.commands:
+                    return await self._leave_resting(taking.rests_seconds)
+                taking = await shared.leases.take(self.session, shared.owner, shared.heartbeat_seconds)
+            if taking.lease is None:
+                return self._wait(at_least=taking.held_seconds)
+            self._attempt = max((work.attempt for work in self._works), default=1)
+            return await self._hold(taking.lease, taken)
+        except (SessionClosed, SessionErased):
+            return _Over()  # nothing can be said in it any more
+        except LogRolledBack as error:
+            _log.warning("session %s is read again from its start: %s", self.session, error)
+            shared.warm.drop(self.session)
+        except Unavailable as error:
+            _log.warning("session %s is tried again: %s", self.session, error)
+        except Exception as error:  # noqa: BLE001  # other sessions go on
+            _log.exception("session %s could not be worked on", self.session)
+            return await self._cannot(error)
+        return self._wait()
+
+    async def _cannot(self, error: Exception) -> _Step:
+        """Something is wrong with the session, or with us, before or after its agent runs."""
+        self._failures += 1
+        decision = self._shared.retry.decide(error, self._failures, random())  # noqa: S311  # to come apart
+        if isinstance(decision, Retry):
+            return _Wait(decision.delay)
+        try:
+            await self._set_aside(error, b"")
+        except Unavailable:
+            return self._wait()
+        return _Over()
+
+    def _wait(self, at_least: float = 0.0) -> _Wait:
+        seconds, self._pause = max(self._pause, at_least), min(self._pause * 2, LONGEST_PAUSE_SECONDS)
+        return _Wait(seconds)
+
+    async def _hold(self, lease: Lease, taken: float) -> _Step:
+        """Work with the lease in hand. It is given back by whoever ends the job, or here after an error."""
+        shared = self._shared
+        step: _Step | None = None
+        self._lease = lease
+        shared.heartbeat.hold(lease, taken, self._depose)
+        try:
+            with anyio.CancelScope() as self._scope:
+                step = await self._work_off(lease)
+        except Exception:
+            shared.heartbeat.let_go(lease)
+            self._lease = None
+            shared.finishing.release(lease)
+            raise
+        shared.heartbeat.let_go(lease)
+        shared.warm.note(self.session)
+        self._lease = None
+        return step or self._wait()  # another one has it, or it cannot be known
+
+    def _depose(self) -> None:
+        self._shared.tally.deposed += 1
+        _log.warning("session %s: the lease was lost", self.session)
+        if self._scope is not None:
+            self._scope.cancel()
+
+    async def _work_off(self, lease: Lease) -> _Step:
+        """Run the agent until nothing is left to do, also what comes meanwhile."""
+        shared = self._shared
+        warm = shared.warm.take(self.session)
+        run = Run(warm.session, lease, warm, place=self._place)
+        try:
+            if self._attempt > DEATHS and not self._works[0].error:
+                view = await run.refresh()
+                await self._give_up(run, view, RuntimeError(f"given {self._attempt - 1} times without an outcome"))
+            at = -1
+            while True:
+                view = await run.refresh()
+                agent = shared.agents.of(view.status) if read_standing(view.context).has_work else None
+                if agent is None and self._rung.is_set():
+                    self._rung = asyncio.Event()
+                    continue
+                if agent is None:
+                    self._pause = PAUSE_SECONDS
+                    await warm.store()
+                    return _Over(lease)
+                if run.position == at:
+                    await self._give_up(run, view, RuntimeError("the agent did nothing"))
+                    continue
+                at = run.position
+                if (step := await self._call(agent, run, view)) is not None:
+                    return step
+        except Fenced:
+            self._depose()
+            return self._wait()
+        except (CursorTrimmed, ArchiveDamaged) as error:
+            # No context can be made of what is left, by nobody: the user is told, as nothing else would come.
+            shared.warm.drop(self.session)
+            _log.error("session %s cannot be worked on: %s", self.session, error)
+            await self._record(run, error, (await run.session.head()).position)
+            await self._set_aside(error, b"")
+            return _Over(lease)
+
+    async def _call(self, agent: Agent, run: Run, view: View) -> _Step | None:
+        """Run the agent once; None if it has to be looked again."""
+        shared = self._shared
+        shared.tally.runs += 1
+        run.prime()
+        try:
+            await agent(run)
+        except (Unavailable, LogRolledBack, CursorTrimmed, ArchiveDamaged, Fenced, SessionClosed, SessionErased):
+            raise
+        except TryAgain as error:
+            return await self._put_off(run.lease, error.delay, error.reason, tried=self._attempt - 1)
+        except Exception as error:  # noqa: BLE001  # a session's poison is its own
+            _log.exception("session %s: the agent failed, attempt %d", self.session, self._attempt)
+            decision = shared.retry.decide(error, self._attempt, random())  # noqa: S311  # to come apart, not to hide
+            if isinstance(decision, Retry):
+                return await self._put_off(run.lease, decision.delay, _text(error), tried=self._attempt)
+            await self._give_up(run, view, error)
+        if run.is_deposed:
+            raise Fenced(self.session, run.lease.epoch, run.lease.epoch + 1)
+        self._attempt = 1
+        return None
+
+    # --- what cannot be done now, or not at all -------------------------------------------------------------------
+
+    async def _give_up(self, run: Run, view: View, error: Exception) -> None:
+        """Say in the log that the agent failed, and set aside what it failed at: that is not tried again."""
+        prompts = read_standing(view.context).prompts
+        raw = b""
+        for envelope in view.context.path:
+            if prompts and envelope.position == prompts[-1] and not isinstance(envelope.message, Unreadable | Delta):
+                raw = encode(envelope.message)
+        await self._record(run, error, view.context.position)
+        await self._set_aside(error, raw)
+
+    async def _record(self, run: Run, error: Exception, seen: int) -> None:
+        """Say in the log that the session's agent failed. What it failed at counts as answered, and is not repeated."""
+        failed = AssistantMessage(
+            stop_reason="error", error_message=_text(error), metadata={SEEN: seen}, timestamp=now_ms()
+        )
+        await run.publish(failed)
+        self._shared.tally.given_up += 1
+
+    async def _set_aside(self, error: Exception, raw: bytes) -> None:
+        """Make the pointer that was tried most a dead letter."""
+        if self._works:
+            work = max(self._works, key=lambda each: each.attempt)
+            await self._shared.consumer.set_aside(work, reason=_text(error), attempts=self._attempt, raw=raw)
+            self.drop(work)
+
+    async def _put_off(self, lease: Lease, delay: float, reason: str, *, tried: int) -> _Step:
+        """Leave the session for later, and let it rest until then."""
+        shared, works = self._shared, self._works
+        self._works = []
+        if works:
+            first = max(works, key=lambda work: work.attempt)
+            await shared.consumer.retry(first, delay=delay, error=reason, attempts=tried)
+            shared.finishing.ack([work for work in works if work is not first])
+        shared.tally.put_off += 1
+        await shared.leases.release((lease,), rest=delay)
+        return _Left()
+
+    async def _leave_resting(self, seconds: float) -> _Step:
+        """A new message for a session that waits for its next attempt waits with it."""
+        works, self._works = self._works, []
+        await self._shared.consumer.retry(*works, delay=seconds, attempts=0)
+        return _Left()
+
+    async def _hand_back(self) -> None:
+        """Give an unfinished session to another worker at once, rather than when our silence is noticed."""
+        shared, lease, works = self._shared, self._lease, tuple(self._works)
+        try:
+            if lease is not None:
+                shared.heartbeat.let_go(lease)
+                shared.tally.handed_back += 1
+                # The ring is as good as the pointers; but one that was tried before is to be counted on.
+                await shared.leases.release((lease,), ring=True)
+                await shared.consumer.ack(*(work for work in works if work.attempt == 1))
+                works = tuple(work for work in works if work.attempt > 1)
+            await shared.consumer.hand_back(*works)
+        except BusError as error:
+            _log.info("session %s is left to be claimed: %s", self.session, error)
+
+
+def _text(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

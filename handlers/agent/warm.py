@@ -1,0 +1,179 @@
+"""Sessions kept warm between their turns: both folds of each, so that the next turn reads only what is new."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import NamedTuple
+
+import anyio
+from pydantic import ValidationError
+
+from bus.envelope import START, Cursor
+from bus.errors import BusError, CursorTrimmed, LogRolledBack
+from bus.messages.lanes import Lane
+from bus.session import Session
+from handlers.agent.status import STATUS, STATUS_KINDS, Status
+from handlers.context.fold import Context, evolve
+
+__all__ = ("View", "WarmSession", "WarmSessions")
+
+STORE_EVERY = 500
+"""positions between two stored states: so much of the extension lane a cold start reads at most. A stored state also
+keeps what is behind it from being trimmed, so a short session has none"""
+
+WARM_SESSIONS = 4_096
+WARM_ENTRIES = 400_000
+"""entries of the LLM lane that are kept warm, over all sessions"""
+
+_LLM = frozenset({Lane.LLM})
+_WANTED = {Lane.EXTENSION: STATUS_KINDS}
+
+
+class View(NamedTuple):
+    """A session as its worker sees it: the LLM lane's fold and the extension lane's, up to the same place."""
+
+    context: Context
+    status: Status
+
+
+class WarmSession:
+    """One session's folds. Both lanes are read in one step, and of the extension lane only what the fold looks at."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self._context, self._status = Context(session.id), Status()
+        self._cursor = START
+        """up to where was read"""
+        self._forked = 0
+        """up to here the extension lane is a fork's parent's, whose loop it was"""
+        self._stored = 0
+        self._is_loaded = False
+        self.is_whole = True
+        """nothing of the extension lane was trimmed away before it was folded"""
+        # Two refreshes at a time would each read and fold the same entries.
+        self._one_at_a_time = anyio.Lock(fast_acquire=True)
+
+    @property
+    def view(self) -> View:
+        """As of the last refresh; empty before the first."""
+        return View(self._context, self._status)
+
+    @property
+    def cursor(self) -> Cursor:
+        """Up to where it was read."""
+        return self._cursor
+
+    async def refresh(self) -> View:
+        """The session as of now. May be cancelled at any point: what was folded stays, the next call goes on there.
+
+        Raises:
+            LogRolledBack: the log has lost what this holds. It is of no use any more: make another.
+            StreamError, Unavailable: as reading the session does.
+        """
+        async with self._one_at_a_time:
+            if not self._is_loaded:
+                await self._load()
+            await self._read_on()
+            return self.view
+
+    async def store(self) -> None:
+        """Keep the extension lane's fold for a cold start, if there is much behind the one that is kept. A failure goes
+        no further: it only saves reading.
+        """
+        if self._cursor.position - self._stored < STORE_EVERY:
+            return
+        expected, self._stored = self._stored, self._cursor.position
+        state = STATUS.dump(self._status)
+        try:
+            await self.session.save_projection(
+                STATUS.name, STATUS.version, state, cursor=self._cursor, expected=expected
+            )
+        except BusError:
+            self._stored = expected
+
+    async def _read_on(self) -> None:
+        pages = self.session.pages(kinds=_WANTED, after=self._cursor)
+        async with aclosing(pages):
+            async for page in pages:
+                for envelope in page.envelopes:
+                    if envelope.lane is Lane.LLM:
+                        self._context = evolve(self._context, envelope)
+                    elif envelope.position > self._forked:
+                        self._status = STATUS.evolve(self._status, envelope)
+                self._cursor = page.cursor
+
+    async def _load(self) -> None:
+        """Begin where a stored state, or what was trimmed away, lets us."""
+        head = await self.session.head()
+        self._forked = head.own_start.position
+        stored = await self.session.load_projection(STATUS.name, STATUS.version)
+        self._stored = stored.position if stored is not None else 0
+        try:
+            if stored is not None and await self._begin(STATUS.state.validate_json(stored.state), stored.cursor):
+                self._is_loaded = True
+                return
+        except ValidationError:
+            pass  # another version of the package wrote it
+        try:
+            await self._read_on()
+        except CursorTrimmed:
+            # The model may still be told all, if nothing but the extension lane is gone.
+            if self._cursor != START or not await self._begin(Status(), head.cursor_at(head.trimmed)):
+                raise
+            self.is_whole = False
+        self._is_loaded = True
+
+    async def _begin(self, status: Status, cursor: Cursor) -> bool:
+        """Begin behind a cursor, with all of the LLM lane up to there; False if the log is not the one it names.
+
+        Raises:
+            CursorTrimmed: the LLM lane is not whole.
+        """
+        context = Context(self.session.id)
+        try:
+            async with aclosing(self.session.read(lanes=_LLM, until=cursor.position)) as entries:
+                async for envelope in entries:
+                    context = evolve(context, envelope)
+        except LogRolledBack:
+            return False
+        self._context, self._status, self._cursor = context, status, cursor
+        try:
+            await self._read_on()
+        except LogRolledBack:
+            self._context, self._status, self._cursor = Context(self.session.id), Status(), START
+            return False
+        return True
+
+
+class WarmSessions:
+    """The sessions that were worked on last. What is over the bound is dropped and read again when it is needed."""
+
+    def __init__(self, open_session: Callable[[str], Session]) -> None:
+        self._open = open_session
+        self._warm: OrderedDict[str, WarmSession] = OrderedDict()
+        self._sizes: dict[str, int] = {}
+        self._size = 0
+
+    def take(self, session: str) -> WarmSession:
+        """A session's folds; they are kept from now on."""
+        warm = self._warm.get(session)
+        if warm is None:
+            warm = self._warm[session] = WarmSession(self._open(session))
+        self._warm.move_to_end(session)
+        return warm
+
+    def note(self, session: str) -> None:
+        """A session was worked on: count it anew, and make room."""
+        warm = self._warm.get(session)
+        if warm is None:
+            return
+        size = len(warm.view.context.entries)
+        self._size += size - self._sizes.get(session, 0)
+        self._sizes[session] = size
+        while len(self._warm) > 1 and (len(self._warm) > WARM_SESSIONS or self._size > WARM_ENTRIES):
+            self.drop(next(iter(self._warm)))
+
+    def drop(self, session: str) -> None:
+        """Keep a session no longer."""
+        self._warm.pop(session, None)
+        self._size -= self._sizes.pop(session, 0)

@@ -1,0 +1,148 @@
+"""What leases of many sessions promise to workers, on every server: one round trip, a rest, and a ring on release."""
+
+import anyio
+import pytest
+
+from bus import Bus, Cursor, ExtensionMessage, SessionErased, UserMessage
+from bus.messages.control import Abort
+from tests.contract.said import said, told
+from tests.servers import AnyServer
+
+__all__ = ()
+
+SECONDS = 20.0
+
+
+async def rung(bus: Bus, count: int) -> list[str]:
+    """The sessions of the next works of a fresh group, acknowledged."""
+    found: list[str] = []
+    async with bus.consumer("g", "c") as consumer:
+        with anyio.fail_after(SECONDS):
+            while len(found) < count:
+                works = await consumer.take(100)
+                await consumer.ack(*works)
+                found += [work.session for work in works]
+    return sorted(found)
+
+
+async def test_who_finds_a_session_held_is_told_for_how_long(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        assert (await bus.leases.take("s", "me", 60)).lease is not None
+        taking = await bus.leases.take("s", "you", 60)
+        assert taking.lease is None
+        assert 50 < taking.held_seconds <= 60
+        assert taking.rests_seconds == 0
+
+
+async def test_a_release_rings_once_for_those_who_found_it_held(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        quiet, asked = bus.session("quiet"), bus.session("asked")
+        for session in (quiet, asked):
+            await session.publish(told("x"))
+            mine = await session.acquire_lease("me", 60)
+            assert mine is not None
+            if session is asked:
+                assert await session.acquire_lease("you", 60) is None
+                assert await session.acquire_lease("you", 60) is None
+            await session.release_lease(mine)
+            await session.release_lease(mine)
+        await bus.session("last").publish(said("x"))
+        assert await rung(bus, 2) == ["asked", "last"]
+
+
+async def test_whoever_takes_a_session_over_sees_what_the_others_came_for_so_nobody_is_rung(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await session.publish(told("x"))
+        assert await session.acquire_lease("dead", 60) is not None
+        assert await session.acquire_lease("me", 60) is None
+        again = await session.acquire_lease("dead", 60)  # the one that the ring was meant for is gone
+        assert again is not None
+        await session.release_lease(again)
+        await bus.session("last").publish(said("x"))
+        assert await rung(bus, 1) == ["last"]
+
+
+async def test_a_session_that_rests_is_taken_only_by_who_has_a_reason(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        lease = (await bus.leases.take("s", "me", 60)).lease
+        assert lease is not None
+        await bus.leases.release((lease,), rest=60)
+        resting = await bus.leases.take("s", "you", 60, also_resting=False)
+        assert resting.lease is None
+        assert 50 < resting.rests_seconds <= 60
+        assert (await bus.leases.take("s", "you", 60)).lease is not None
+        taken = (await bus.leases.take("s", "you", 60, also_resting=False)).lease
+        assert taken is not None, "its rest ended with that"
+
+
+async def test_many_are_renewed_at_once_and_those_that_are_lost_are_told(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        takings = [await bus.leases.take(f"s{number}", "me", 60) for number in range(100)]
+        leases = [taking.lease for taking in takings if taking.lease is not None]
+        assert len(leases) == 100
+        await bus.leases.release(leases[10:20])
+        await bus.session("s5").publish(said("x"))
+        await bus.session("s5").erase()
+        assert await bus.leases.renew(leases, 60) == [leases[5], *leases[10:20]]
+
+
+async def test_a_release_may_ring_in_any_case(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        await bus.session("s").publish(told("x"))
+        lease = (await bus.leases.take("s", "me", 60)).lease
+        assert lease is not None
+        await bus.leases.release((lease,), ring=True)
+        assert await rung(bus, 1) == ["s"]
+
+
+async def test_an_erased_session_is_told(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        await bus.session("s").publish(said("x"))
+        await bus.session("s").erase()
+        with pytest.raises(SessionErased):
+            await bus.leases.take("s", "me", 60)
+
+
+@pytest.mark.parametrize("word", [UserMessage.text("stop"), Abort().as_extension()], ids=["user", "command"])
+async def test_who_waits_is_told_who_rings(server: AnyServer, word: UserMessage | ExtensionMessage) -> None:
+    async with server.bus() as bus, server.bus() as other:
+        session = bus.session("s")
+        position = (await session.publish(said("x"), told("y"))).position
+        told_of: list[int] = []
+
+        async def wait() -> None:
+            await session.wait_rung(Cursor(position))
+            told_of.append((await session.head()).position)
+
+        with anyio.fail_after(SECONDS):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(wait)
+                await anyio.wait_all_tasks_blocked()
+                await other.session("s").publish(word)
+        assert told_of == [position + 1]
+
+
+async def test_what_stands_behind_the_cursor_already_is_not_waited_for(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await session.publish(said("x"))
+        with anyio.fail_after(SECONDS):
+            await session.wait_rung(Cursor(0))
+
+
+async def test_many_grouped_sessions_read_what_they_hold(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        names = [f"s{number}" for number in range(100)]
+        for name in names:
+            await bus.session(name).publish(said(name))
+        found: dict[str, list[str]] = {}
+
+        async def read(name: str) -> None:
+            entries = [entry async for entry in bus.session(name, grouped=True).read()]
+            found[name] = [entry.message.text_content() for entry in entries if isinstance(entry.message, UserMessage)]
+
+        async with anyio.create_task_group() as tasks:
+            for name in names:
+                tasks.start_soon(read, name)
+        assert found == {name: [name] for name in names}

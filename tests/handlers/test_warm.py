@@ -1,0 +1,152 @@
+"""Sessions kept warm: both folds are what a reading from the start gives, whatever was stored, trimmed or forked."""
+
+import anyio
+import pytest
+
+from bus import Cursor, ExtensionMessage, Session, UserMessage
+from bus.messages.control import Abort, Pause
+from bus.messages.events import AgentEnded, AgentStarted
+from bus.messages.usage import Usage
+from handlers.agent import warm as module
+from handlers.agent.status import STATUS
+from handlers.agent.warm import View, WarmSession, WarmSessions
+from handlers.context.build import build_context
+from handlers.projections.projection import rebuild
+from tests.handlers.agents import SECONDS, fresh_bus, take_run
+from tests.servers import AnyServer
+
+__all__ = ()
+
+
+async def speak(session: Session, number: int) -> None:
+    """A loop's beginning and end, with much that no fold looks at."""
+    loop = f"{session.id}.main.{number}"
+    await session.publish(
+        AgentStarted(loop_id=loop, agent="a").as_extension(),
+        *[ExtensionMessage.of("progress", {"percent": n}) for n in range(5)],
+        UserMessage.text(f"question {number}"),
+        AgentEnded(loop_id=loop, stop_reason="stop", turns=1, usage=Usage()).as_extension(),
+        ExtensionMessage.of("tick"),
+    )
+
+
+async def assert_same(view: View, session: Session) -> None:
+    """It is what a fold of all of both lanes gives."""
+    assert view.context == await build_context(session)
+    assert view.status == (await rebuild(session, STATUS)).state
+
+
+async def test_a_refresh_gives_what_a_reading_from_the_start_gives(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        warm = WarmSession(bus.session("s", grouped=True))
+        for number in (1, 2, 3):
+            await speak(session, number)
+            await session.publish(Abort().as_extension())
+            await assert_same(await warm.refresh(), session)
+        assert warm.cursor == (await session.head()).cursor
+
+
+async def test_a_cold_start_goes_on_from_the_stored_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "STORE_EVERY", 5)
+    async with fresh_bus() as bus:
+        session = bus.session("s")
+        first = WarmSession(session)
+        await speak(session, 1)
+        await first.refresh()
+        await first.store()
+        stored = await session.load_projection(STATUS.name, STATUS.version)
+        assert stored is not None
+        assert stored.position == 9
+        await speak(session, 2)
+        await assert_same(await WarmSession(session).refresh(), session)
+
+
+async def test_a_stored_state_of_a_log_that_lost_its_end_is_not_gone_on_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "STORE_EVERY", 1)
+    async with fresh_bus() as bus:
+        session = bus.session("s")
+        await speak(session, 1)
+        lost = STATUS.dump(STATUS.initial.model_copy(update={"halted": "paused"}))
+        cursor = Cursor(99, 0, "another")
+        assert await session.save_projection(STATUS.name, STATUS.version, lost, cursor=cursor, expected=0)
+        view = await WarmSession(session).refresh()
+        assert view.status.halted is None
+        assert view.context == await build_context(session)
+
+
+async def test_where_only_the_extension_lane_was_trimmed_the_model_is_told_all() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s")
+        await session.publish(ExtensionMessage.of("tick"), ExtensionMessage.of("tick"))
+        await speak(session, 1)
+        await session.trim(3)
+        view = await WarmSession(session).refresh()
+        assert view.context == await build_context(session)
+        assert view.status.loop is not None
+
+
+async def test_a_forks_status_counts_its_own_entries_alone() -> None:
+    async with fresh_bus() as bus:
+        parent = bus.session("parent")
+        await speak(parent, 1)
+        await parent.publish(Pause().as_extension())
+        fork = await parent.fork(id="fork")
+        view = await WarmSession(fork).refresh()
+        assert (view.status.loop, view.status.commands) == (None, ())
+        await fork.publish(Abort().as_extension())
+        await assert_same(await WarmSession(fork).refresh(), fork)
+
+
+async def test_what_is_over_the_bound_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WARM_SESSIONS", 2)
+    async with fresh_bus() as bus:
+        sessions = WarmSessions(bus.session)
+        first = sessions.take("a")
+        for name in ("b", "c"):
+            sessions.take(name)
+            sessions.note(name)
+        assert sessions.take("a") is not first
+        assert sessions.take("a") is sessions.take("a")
+
+
+# --- runs ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_run_hears_a_command_while_it_waits_and_not_its_own_words(server: AnyServer) -> None:
+    async with server.bus() as bus, server.bus() as other:
+        session = bus.session("s")
+        await session.publish(UserMessage.text("hello?"))
+        run = await take_run(session)
+        await run.refresh()
+        heard = anyio.Event()
+
+        async def wait() -> None:
+            await run.wait_rung()
+            heard.set()
+
+        with anyio.fail_after(SECONDS):
+            async with anyio.create_task_group() as tasks:
+                await run.publish(ExtensionMessage.of("progress"))
+                tasks.start_soon(wait)
+                await anyio.sleep(0.1)  # longer than it takes to listen; had it heard itself, it would be over
+                assert not heard.is_set()
+                await other.session("s").publish(Abort().as_extension())
+                await heard.wait()
+        assert [command.message.kind for command in (await run.refresh()).status.commands] == ["control.abort"]
+
+
+async def test_a_primed_run_looks_again_once_it_has_said_something() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s")
+        await session.publish(UserMessage.text("hello?"))
+        run = await take_run(session)
+        await run.refresh()
+        run.prime()
+        await session.publish(UserMessage.text("and?"))
+        assert len((await run.refresh()).context.entries) == 1
+        assert len((await run.refresh()).context.entries) == 2
+        run.prime()
+        await run.publish(ExtensionMessage.of("progress"))
+        await session.publish(UserMessage.text("well?"))
+        assert len((await run.refresh()).context.entries) == 3
