@@ -173,6 +173,7 @@ async def _kinds(book: Book, session: Session) -> set[str]:
     ("mutant", "kinds"),
     [
         ("", set[str]()),
+        ("no heed", set[str]()),  # the epoch alone is enough
         ("no fence", {"deposed"}),
         ("no epoch, no key", {"deposed", "twice", "open"}),
     ],

@@ -1,12 +1,14 @@
 """Faults that are planted in a worker process: what the tests that kill workers are there to find."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Sequence
+
+import anyio
 
 from bus.consumer import Consumer, Work
 from bus.log import PUBLISH
 from bus.messages.reading import Publishable
 from bus.receipt import Receipt
+from handlers.agent.heartbeat import Heartbeat
 from handlers.agent.parameters import Function
 from handlers.agent.run import Run
 from handlers.agent.tool import FunctionTool
@@ -20,14 +22,25 @@ def _nothing() -> None:
     """No fault."""
 
 
+def _no_heed() -> None:
+    """A worker does not look whether it still holds what it works on: its own clock would stop it, too."""
+
+    async def run(_: Heartbeat) -> None:
+        await anyio.sleep_forever()
+
+    Heartbeat.run = run  # type: ignore[method-assign]  # a fault
+
+
 def _no_fence() -> None:
     """The server does not look at the epoch."""
+    _no_heed()
     assert _CHECK in PUBLISH.text
     PUBLISH.text = PUBLISH.text.replace(_CHECK, "")
 
 
 def _no_epoch_no_key() -> None:
     """What is appended carries neither the lease's epoch nor the name of its step."""
+    _no_heed()
 
     async def publish(self: Run, *messages: Publishable, key: str | None = None) -> Receipt:
         return await self.session.publish(*messages, wake=False)
@@ -40,15 +53,14 @@ def _no_epoch_no_key() -> None:
 
 def _acks_first() -> None:
     """A pointer is acknowledged as it is taken."""
-    work = Consumer.work
+    take = Consumer.take
 
-    async def acked(self: Consumer) -> AsyncGenerator[Work, None]:
-        async with aclosing(work(self)) as works:
-            async for each in works:
-                await self.ack(each)
-                yield each
+    async def acked(self: Consumer, free: int) -> list[Work]:
+        works = await take(self, free)
+        await self.ack(*works)
+        return works
 
-    Consumer.work = acked  # type: ignore[method-assign]  # a fault
+    Consumer.take = acked  # type: ignore[method-assign]  # a fault
 
 
 def _charges_again() -> None:
@@ -63,6 +75,7 @@ def _charges_again() -> None:
 
 MUTANTS: dict[str, Callable[[], None]] = {
     "": _nothing,
+    "no heed": _no_heed,
     "no fence": _no_fence,
     "no epoch, no key": _no_epoch_no_key,
     "acks first": _acks_first,

@@ -50,7 +50,7 @@ class Order(TypedDict, total=False):
 async def _work(url: str, book: Path, order: Order) -> None:
     async with Bus.open(url) as bus:
         agent = clerk(Book(book), moment=order["moment"])
-        await Worker(bus, agent, name=order["name"], concurrency=1, lease_seconds=HEARTBEAT).run()
+        await Worker(bus, agent, name=order["name"], concurrency=1, heartbeat=HEARTBEAT).run()
 
 
 async def _turns(url: str, book: Path, order: Order) -> None:
