@@ -70,8 +70,9 @@ class Preview:
         self._characters, self._unsent_characters = 0, 0
         self._added, self._shown = 0, 0
         """pieces"""
-        self._is_over = False
+        self._is_over = self._is_ended = False
         self._some, self._hurry, self._moved = anyio.Event(), anyio.Event(), anyio.Event()
+        self._sending = anyio.CancelScope(shield=True)
 
     def add(self, piece: Piece) -> None:
         """Show a piece soon."""
@@ -105,22 +106,40 @@ class Preview:
             _log.debug("the preview of %s has no end: %s", self._message_id, error)
 
     async def run(self) -> None:
-        """Send what comes, for as long as the message is spoken."""
-        while True:
-            await self._some.wait()
-            with anyio.move_on_after(PAUSE_SECONDS):
-                await self._hurry.wait()
-            shown, runs, self._runs, self._unsent_characters = self._added, self._runs, [], 0
-            self._some, self._hurry = anyio.Event(), anyio.Event()
-            try:
-                await self._session.preview(*self._deltas(runs), epoch=self._epoch, seconds=FOREVER_SECONDS)
-            except BusError as error:
-                _log.debug("the preview of %s ends here: %s", self._message_id, error)
-                self._is_over = True
-                self._runs, shown = [], self._added
-            self._shown = shown
-            self._moved.set()
-            self._moved = anyio.Event()
+        """Send what comes, until `end`.
+
+        It is not cancelled while pieces are on their way: they could arrive behind the end of their message, which
+        would be taken for open again.
+        """
+        with self._sending:
+            while not self._is_ended:
+                await self._some.wait()
+                with anyio.move_on_after(PAUSE_SECONDS):
+                    await self._hurry.wait()
+                await self._send()
+
+    def end(self) -> None:
+        """Send nothing more, and wait a moment for what is on its way."""
+        self._is_over = self._is_ended = True
+        self._runs.clear()
+        self._some.set()
+        self._hurry.set()
+        self._sending.deadline = anyio.current_time() + END_SECONDS
+
+    async def _send(self) -> None:
+        shown, runs, self._runs, self._unsent_characters = self._added, self._runs, [], 0
+        self._some, self._hurry = anyio.Event(), anyio.Event()
+        if not runs:
+            return
+        try:
+            await self._session.preview(*self._deltas(runs), epoch=self._epoch, seconds=FOREVER_SECONDS)
+        except BusError as error:
+            _log.debug("the preview of %s ends here: %s", self._message_id, error)
+            self._is_over = True
+            self._runs, shown = [], self._added
+        self._shown = shown
+        self._moved.set()
+        self._moved = anyio.Event()
 
     def _deltas(self, runs: Sequence[_Run]) -> Iterator[Delta]:
         for first, buffer in runs:
@@ -147,7 +166,9 @@ async def open_preview(
     preview = Preview(session, message_id, turn_id, epoch=epoch)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(preview.run)
-        yield preview
-        # No piece may be sent once the whole message is there, as it would stand behind it.
-        await preview.flush()
-        tasks.cancel_scope.cancel()
+        try:
+            yield preview
+            # No piece may be sent once the whole message is there, as it would stand behind it.
+            await preview.flush()
+        finally:
+            preview.end()

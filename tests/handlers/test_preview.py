@@ -156,3 +156,21 @@ async def test_nothing_is_sent_after_the_end() -> None:
     async with open_preview(listener, "m1", TURN):
         pass
     assert listener.calls == []
+
+
+async def test_who_is_cancelled_waits_for_the_piece_that_is_on_its_way() -> None:
+    pause = Pause()
+    listener = Listener(hangs=pause)
+    with anyio.fail_after(SECONDS):
+        async with anyio.create_task_group() as tasks:
+
+            async def speak() -> None:
+                async with open_preview(listener, "m1", TURN) as preview:
+                    preview.add(Piece("text", "one"))
+                    await anyio.sleep_forever()
+
+            tasks.start_soon(speak)
+            await pause.reached.wait()
+            tasks.cancel_scope.cancel()
+            pause.over.set()
+    assert [delta.delta for call in listener.calls for delta in call] == ["one"]

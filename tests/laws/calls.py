@@ -32,6 +32,7 @@ from bus import (
 from handlers.context import Context, WarmContext, build_context
 from handlers.projections.projection import project, rebuild
 from handlers.projections.usage import USAGE
+from handlers.verify import Replayed, replay, verify_session
 from tests.contract.said import said, told, word
 from tests.servers import RealServer
 
@@ -184,6 +185,23 @@ async def _follow(point: Point, *, live: bool = False) -> list[Envelope]:
     return found
 
 
+async def _subscribe(point: Point) -> list[Envelope]:
+    """As `_follow`, with notices between; the first word that is not of the past ends it."""
+    end = (await point.session.head()).position
+    found: list[Envelope] = []
+    async with aclosing(point.session.subscribe()) as items:
+        async for item in items:
+            if isinstance(item, Envelope):
+                found.append(item)
+                if item.position > end:
+                    break
+    return found
+
+
+async def _replay(point: Point) -> list[Replayed]:
+    return await replay(point.session, ("usage", "turns"), until=3)
+
+
 async def _fork(point: Point) -> list[str]:
     fork = await point.session.fork(2, id=f"fork{point.number}")
     async with aclosing(fork.read()) as entries:
@@ -218,6 +236,13 @@ async def _take(point: Point) -> list[Work]:
 async def _letters(point: Point) -> list[str]:
     async with aclosing(point.bus.dead_letters("g").read(point.session.id)) as letters:
         return [letter.session async for letter in letters]
+
+
+async def _show_letter(point: Point) -> str:
+    dead = point.bus.dead_letters("g")
+    async with aclosing(dead.read(point.session.id)) as letters:
+        letter = await dead.get((await anext(letters)).id)
+    return letter.session if letter is not None else ""
 
 
 async def _redrive(point: Point) -> int:
@@ -275,6 +300,7 @@ CALLS: dict[str, Call] = {
     "read from a cursor": _call(lambda p: _read(p, Cursor(1)), lambda _, found: found[:2] == ["b", "c"]),
     "follow": _call(_follow, _is_whole, is_fed=True),
     "follow live": _call(lambda p: _follow(p, live=True), _is_whole, is_fed=True),
+    "subscribe": _call(_subscribe, _is_whole, is_fed=True),
     "head": _call(lambda p: p.session.head(), lambda p, head: (head.session, head.position) == (p.session.id, 3)),
     "sessions": _call(lambda p: p.bus.sessions(), lambda p, heads: p.session.id in {head.session for head in heads}),
     "load a projection": _call(lambda p: p.session.load_projection("none", 1)),
@@ -316,6 +342,7 @@ CALLS: dict[str, Call] = {
     ),
     "leave": _call(lambda p: p.bus.consumer("g", "leaver").leave(), lambda _, count: count == 0),
     "read dead letters": _call(_letters, lambda p, found: p.session.id in found, before=_set_aside),
+    "show a dead letter": _call(_show_letter, lambda p, found: found == p.session.id, before=_set_aside),
     "redrive": _call(_redrive, lambda _, count: count in {0, 1}, before=_set_aside),
     "groups": _call(lambda p: p.bus.groups(), lambda _, names: names == ("g",), before=_at_work),
     "group status": _call(lambda p: p.bus.group_status("g"), lambda _, status: status.name == "g"),
@@ -323,6 +350,11 @@ CALLS: dict[str, Call] = {
     "resolve media": _call(_resolve, lambda _, found: [media.kind for media in found.values()] == ["data"]),
     "project": _call(lambda p: project(p.session, USAGE), lambda _, now: now.position >= 3),
     "rebuild": _call(lambda p: rebuild(p.session, USAGE), lambda _, now: now.position >= 3),
+    "verify a session": _call(
+        lambda p: verify_session(p.bus, p.session.id),
+        lambda p, report: report is not None and (report.session, report.problems) == (p.session.id, ()),
+    ),
+    "replay": _call(_replay, lambda _, found: [each.cursor.position for each in found] == [3, 3]),
     "build a context": _call(lambda p: build_context(p.session), _says_what_it_said),
     "refresh a context": _call(_refresh, _says_what_it_said),
 }

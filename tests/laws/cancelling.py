@@ -4,19 +4,23 @@
 
 A coroutine gives control back wherever it waits: each such place is a suspension, counted from 1. A test cuts a call at
 the first, the second, and so on, until a trial is not `is_cut` any more because the call came to its end before.
+
+`is_deep` counts the places where the tasks wait that the call starts, too; it is the call that is cancelled.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextlib import contextmanager
+from contextvars import Context, ContextVar
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from types import coroutine
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import anyio
 
-__all__ = ("Moment", "Trial", "cut")
+__all__ = ("Moment", "Trial", "counted", "cut")
 
 T = TypeVar("T")
 
@@ -61,14 +65,33 @@ class Trial(Generic[T]):
         return self.error is None and self.is_cancelled == self.is_cut
 
 
-async def cut(call: Callable[[], Coroutine[object, None, T]], *, at: int, moment: Moment) -> Trial[T]:
+@dataclass
+class Counter:
+    """Counts suspensions, and strikes at one of them."""
+
+    at: int
+    """its number, from 1; 0 never"""
+    strike: Callable[[object], None]
+    """is given what is waited for there"""
+    count: int = 0
+
+    def add(self, waited: object) -> None:
+        self.count += 1
+        if self.count == self.at:
+            self.strike(waited)
+
+
+async def cut(
+    call: Callable[[], Coroutine[object, None, T]], *, at: int, moment: Moment, is_deep: bool = False
+) -> Trial[T]:
     """Run a call in a task of its own and cancel it at its suspension number `at`; 0 never.
 
     Raises:
         TimeoutError: it did not come to its end.
     """
     trial = Trial[T](moment)
-    task = asyncio.create_task(_scoped(call, at, trial) if moment is Moment.LEVEL else _run(call, at, trial))
+    run = _scoped if moment is Moment.LEVEL else _run
+    task = asyncio.create_task(run(call, at, trial, _deep if is_deep else _steps))
     with anyio.fail_after(PATIENCE):
         await asyncio.wait({task})
     if task.cancelled():
@@ -78,7 +101,16 @@ async def cut(call: Callable[[], Coroutine[object, None, T]], *, at: int, moment
     return trial
 
 
-async def _run(call: Callable[[], Coroutine[object, None, T]], at: int, trial: Trial[T]) -> None:
+async def counted(call: Coroutine[object, None, T], *, at: int, strike: Callable[[], None]) -> T:
+    """Run a call, and strike at suspension number `at` of it and of the tasks that it starts."""
+    return await _deep(call, Counter(at, lambda _: strike()))
+
+
+class _Stepping(Protocol):
+    def __call__(self, inner: Coroutine[object, None, T], counter: Counter, /) -> Awaitable[T]: ...
+
+
+async def _run(call: Callable[[], Coroutine[object, None, T]], at: int, trial: Trial[T], stepping: _Stepping) -> None:
     task = asyncio.current_task()
     assert task is not None
     loop = asyncio.get_running_loop()
@@ -87,33 +119,77 @@ async def _run(call: Callable[[], Coroutine[object, None, T]], at: int, trial: T
         trial.is_cut = True
         task.cancel()
 
-    def suspended(waited: object) -> None:
+    def strike(waited: object) -> None:
         if trial.moment is Moment.EARLY:
             cancel()
         elif isinstance(waited, asyncio.Future):
             # The task asks to be woken only after this, so it is cancelled first, with its wake-up on the way.
-            waited.add_done_callback(lambda _: cancel())  # pyright: ignore[reportUnknownLambdaType, reportUnknownMemberType]  # whatever it holds
+            waited.add_done_callback(lambda _: task.done() or cancel())  # pyright: ignore[reportUnknownLambdaType, reportUnknownMemberType]  # whatever it holds
         else:
             loop.call_soon(cancel)
 
-    trial.results.append(await _steps(call(), at, suspended, trial))
+    counter = Counter(at, strike)
+    try:
+        trial.results.append(await stepping(call(), counter))
+    finally:
+        trial.suspensions = counter.count
 
 
-async def _scoped(call: Callable[[], Coroutine[object, None, T]], at: int, trial: Trial[T]) -> None:
+async def _scoped(
+    call: Callable[[], Coroutine[object, None, T]], at: int, trial: Trial[T], stepping: _Stepping
+) -> None:
+    counter: Counter | None = None
     with anyio.CancelScope() as scope:
 
-        def suspended(_: object) -> None:
+        def strike(_: object) -> None:
             trial.is_cut = True
             scope.cancel()
 
-        trial.results.append(await _steps(call(), at, suspended, trial))
+        counter = Counter(at, strike)
+        try:
+            trial.results.append(await stepping(call(), counter))
+        finally:
+            trial.suspensions = counter.count
     trial.is_cancelled = scope.cancelled_caught
 
 
+async def _deep(inner: Coroutine[object, None, T], counter: Counter) -> T:
+    with _counting_tasks(asyncio.get_running_loop()):
+        token = _counter.set(counter)
+        try:
+            return await _steps(inner, counter)
+        finally:
+            _counter.reset(token)
+
+
+_counter: ContextVar[Counter | None] = ContextVar("counter", default=None)
+"""of the call that the present task is a part of"""
+
+
+@contextmanager
+def _counting_tasks(loop: asyncio.AbstractEventLoop) -> Generator[None, None, None]:
+    """Tasks that are started in the block count for the call that starts them."""
+
+    def make(
+        loop: asyncio.AbstractEventLoop, coroutine: Coroutine[object, None, object], **named: Context | None
+    ) -> asyncio.Task[object]:
+        counter = _counter.get()
+        return asyncio.Task(coroutine if counter is None else _steps_of(coroutine, counter), loop=loop, **named)
+
+    before = loop.get_task_factory()
+    loop.set_task_factory(make)
+    try:
+        yield
+    finally:
+        loop.set_task_factory(before)
+
+
+async def _steps_of(inner: Coroutine[object, None, T], counter: Counter) -> T:
+    return await _steps(inner, counter)
+
+
 @coroutine
-def _steps(
-    inner: Coroutine[object, None, T], at: int, suspended: Callable[[object], None], trial: Trial[T]
-) -> Generator[object, None, T]:
+def _steps(inner: Coroutine[object, None, T], counter: Counter) -> Generator[object, None, T]:
     """Run a coroutine, from one suspension to the next; the event loop sees what it would see without this."""
     step: Callable[[], object] = partial(inner.send, None)
     while True:
@@ -122,9 +198,7 @@ def _steps(
         except StopIteration as end:
             result: T = end.value
             return result
-        trial.suspensions += 1
-        if trial.suspensions == at:
-            suspended(waited)
+        counter.add(waited)
         try:
             yield waited
         except BaseException as error:  # noqa: BLE001  thrown into the call

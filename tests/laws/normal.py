@@ -1,0 +1,151 @@
+"""A log as it would be had nobody been struck: without what was cut and begun again, and without what differs each
+time. Pure."""
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import cast
+
+from pydantic import JsonValue
+
+from bus import AssistantMessage, Envelope, ExtensionMessage, Lane, ToolResultMessage, TurnId, Unreadable
+from bus.messages.events import (
+    AgentEnded,
+    AgentEvent,
+    MessageEnded,
+    MessageStarted,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+    parse_event,
+)
+from handlers.agent.marks import CUT, SEEN
+
+__all__ = ("normal",)
+
+Entry = dict[str, JsonValue]
+
+
+def normal(entries: Sequence[Envelope]) -> list[Entry]:
+    """The log's entries as JSON. A turn that was cut is left out, and those behind it count as if it had not been.
+
+    What is left out: the answer that was cut and its events; a turn's or a tool's start where it was told before; a
+    worker's word that it stopped. What is made equal: times, epochs in ids, positions, sums over a loop, which hold
+    what the cut turns have cost, and the order of results.
+    """
+    cut = {turn for turn in map(_cut_turn, entries) if turn is not None}
+    kept = [entry for entry in entries if not _is_of(entry, cut)]
+    seen: set[tuple[object, ...]] = set()
+    whole: list[Envelope] = []
+    for entry in kept:
+        name = _repeatable(entry)
+        if name is None or name not in seen:
+            whole.append(entry)
+        if name is not None:
+            seen.add(name)
+    whole = _in_call_order(whole)
+    places = {entry.position: number for number, entry in enumerate(whole, 1)}
+    llm = [entry.position for entry in whole if entry.lane is Lane.LLM]
+    return [_entry(entry, cut, places, llm) for entry in whole]
+
+
+def _in_call_order(entries: Sequence[Envelope]) -> list[Envelope]:
+    """Results of one turn in the order of its calls: those that a worker had as it was stopped were recorded first."""
+    calls: dict[str, int] = {}
+    for entry in entries:
+        if isinstance(entry.message, AssistantMessage):
+            calls.update((call.id, len(calls) + place) for place, call in enumerate(entry.message.tool_calls()))
+    return [
+        entry
+        for is_result, group in groupby(entries, lambda entry: _result_of(entry) is not None)
+        for entry in (sorted(group, key=lambda entry: calls[_result_of(entry) or ""]) if is_result else group)
+    ]
+
+
+def _result_of(entry: Envelope) -> str | None:
+    """The call that a result, or its event, is of."""
+    if isinstance(entry.message, ToolResultMessage):
+        return entry.message.tool_call_id
+    event = _event(entry)
+    return event.tool_call_id if isinstance(event, ToolEnded) else None
+
+
+def _cut_turn(entry: Envelope) -> TurnId | None:
+    message = entry.message
+    is_cut = isinstance(message, AssistantMessage) and (message.metadata or {}).get(CUT)
+    return message.turn_id if isinstance(message, AssistantMessage) and is_cut else None
+
+
+def _event(entry: Envelope) -> AgentEvent | None:
+    return parse_event(entry.message) if isinstance(entry.message, ExtensionMessage) else None
+
+
+def _is_of(entry: Envelope, cut: set[TurnId]) -> bool:
+    """Whether it belongs to a turn that was cut, or tells of a worker."""
+    match entry.message:
+        case AssistantMessage(turn_id=turn_id):
+            return turn_id in cut
+        case ExtensionMessage(kind="worker.stopped"):
+            return True
+        case _:
+            pass
+    match _event(entry):
+        case TurnStarted(turn_id=turn_id) | TurnEnded(turn_id=turn_id):
+            return turn_id in cut
+        case MessageStarted(turn_id=turn_id) | MessageEnded(turn_id=turn_id):
+            return turn_id in cut
+        case _:
+            return False
+
+
+def _repeatable(entry: Envelope) -> tuple[object, ...] | None:
+    """Names what may be told again by who goes on: the second one says nothing new."""
+    match _event(entry):
+        case TurnStarted(turn_id=turn_id, prompts=prompts):
+            return "turn", turn_id, prompts
+        case MessageStarted(turn_id=turn_id):
+            return "message", turn_id
+        case ToolStarted(turn_id=turn_id, tool_call_id=call):
+            return "tool", turn_id, call
+        case _:
+            return None
+
+
+def _entry(entry: Envelope, cut: set[TurnId], places: Mapping[int, int], llm: Sequence[int]) -> Entry:
+    assert not isinstance(entry.message, Unreadable)
+    said = cast("Entry", json.loads(entry.message.to_json()))
+    said.pop("timestamp", None)
+    metadata = said.get("metadata")
+    if isinstance(metadata, dict) and isinstance(seen := metadata.get(SEEN), int):
+        metadata[SEEN] = sum(position <= seen for position in llm)
+    data = said.get("data")
+    if isinstance(data, dict):
+        for name in ("prompts", "toolResults"):
+            if isinstance(found := data.get(name), list):
+                data[name] = sorted(places.get(cast("int", position), 0) for position in found)
+        for name in ("message", "position", "control"):
+            if isinstance(found := data.get(name), int):
+                data[name] = places.get(found, 0)
+        if isinstance(_event(entry), AgentEnded):
+            data.pop("turns", None)
+            data.pop("usage", None)
+        data.pop("attempt", None)
+    _renumber(said, cut)
+    return {"lane": entry.lane.value, **said}
+
+
+def _renumber(said: Entry, cut: set[TurnId]) -> None:
+    """Turns count from 0 without those that were cut; ids of messages end without their epoch."""
+    for holder in (said, said.get("data")):
+        if not isinstance(holder, dict):
+            continue
+        match holder.get("turnId"):
+            case {"loopId": str(loop), "turnIndex": int(index)}:
+                number = index - sum(turn.loop_id == loop and turn.turn_index < index for turn in cut)
+                holder["turnId"] = {"loopId": loop, "turnIndex": number}
+                for name in ("messageId", "id"):
+                    if isinstance(holder.get(name), str):
+                        holder[name] = f"{loop}.{number}"
+            case _:
+                pass

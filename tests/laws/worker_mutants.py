@@ -1,0 +1,84 @@
+"""Faults that are planted in a worker process: what the tests that kill workers are there to find."""
+
+from collections.abc import Callable, Sequence
+
+import anyio
+
+from bus.consumer import Consumer, Work
+from bus.log import PUBLISH
+from bus.messages.reading import Publishable
+from bus.receipt import Receipt
+from handlers.agent.heartbeat import Heartbeat
+from handlers.agent.parameters import Function
+from handlers.agent.run import Run
+from handlers.agent.tool import FunctionTool
+
+__all__ = ("MUTANTS",)
+
+_CHECK = "if plan.epoch and plan.epoch ~= epoch then return 'f' .. epoch end"
+
+
+def _nothing() -> None:
+    """No fault."""
+
+
+def _no_heed() -> None:
+    """A worker does not look whether it still holds what it works on: its own clock would stop it, too."""
+
+    async def run(_: Heartbeat) -> None:
+        await anyio.sleep_forever()
+
+    Heartbeat.run = run  # type: ignore[method-assign]  # a fault
+
+
+def _no_fence() -> None:
+    """The server does not look at the epoch."""
+    _no_heed()
+    assert _CHECK in PUBLISH.text
+    PUBLISH.text = PUBLISH.text.replace(_CHECK, "")
+
+
+def _no_epoch_no_key() -> None:
+    """What is appended carries neither the lease's epoch nor the name of its step."""
+    _no_heed()
+
+    async def publish(self: Run, *messages: Publishable, key: str | None = None) -> Receipt:
+        return await self.session.publish(*messages, wake=False)
+
+    async def publish_at(self: Run, build: Callable[[int], Sequence[Publishable]], *, key: str) -> Receipt:
+        return await self.session.publish(*build((await self.session.head()).position + 1), wake=False)
+
+    Run.publish, Run.publish_at = publish, publish_at  # type: ignore[method-assign]  # a fault
+
+
+def _acks_first() -> None:
+    """A pointer is acknowledged as it is taken."""
+    take = Consumer.take
+
+    async def acked(self: Consumer, free: int) -> list[Work]:
+        works = await take(self, free)
+        await self.ack(*works)
+        return works
+
+    Consumer.take = acked  # type: ignore[method-assign]  # a fault
+
+
+def _charges_again() -> None:
+    """A tool that may not be run twice says that it may."""
+    make = FunctionTool.__init__
+
+    def made(self: FunctionTool, function: Function, **options: object) -> None:
+        make(self, function, **{**options, "idempotent": True})  # type: ignore[arg-type]  # a fault
+
+    FunctionTool.__init__ = made  # type: ignore[method-assign, assignment]  # a fault
+
+
+MUTANTS: dict[str, Callable[[], None]] = {
+    "": _nothing,
+    "no heed": _no_heed,
+    "no fence": _no_fence,
+    "no epoch, no key": _no_epoch_no_key,
+    "acks first": _acks_first,
+    "charges again": _charges_again,
+}
+"""by their names"""
