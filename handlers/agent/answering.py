@@ -1,7 +1,7 @@
 """One answer of the model: its turn is begun in the log, the model is asked, and what came of it is recorded."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from random import random
 from typing import NamedTuple
@@ -9,9 +9,9 @@ from typing import NamedTuple
 import anyio
 
 from bus.errors import BusError, MessageTooLarge, SessionClosed, SessionErased
-from bus.media.resolve import resolve_media
 from bus.messages.control import Abort
 from bus.messages.events import AgentEvent, ControlAnswered
+from bus.messages.media import MediaRef
 from bus.messages.message import AssistantMessage
 from handlers.agent.draft import Draft
 from handlers.agent.errors import TryAgain
@@ -39,7 +39,9 @@ _STOPPED = "the worker was stopped"
 _log = logging.getLogger(__name__)
 
 
-async def give_answer(run: Run, view: View, settings: LoopSettings, step: Speak, key: str) -> bool:
+async def give_answer(
+    run: Run, view: View, settings: LoopSettings, step: Speak, *, key: str, media: Mapping[str, MediaRef]
+) -> bool:
     """Ask the model, its turn having begun, and record what it says; gives whether the loop is over.
 
     Cancelled while the model speaks, it records what was said so far, and whoever goes on begins a new turn.
@@ -47,12 +49,12 @@ async def give_answer(run: Run, view: View, settings: LoopSettings, step: Speak,
     Args:
         view: what the model is to be shown.
         key: names the call for the model's provider.
+        media: what the context's references into the media store stand for.
 
     Raises:
         TryAgain: the model failed for a while.
         BusError: the log cannot be read or refuses.
     """
-    media = await resolve_media(view.context.messages, run.session.media)
     request = ModelRequest(
         as_shown(view.context, step.held),
         [tool.spec for tool in settings.tools.values()],

@@ -13,6 +13,7 @@ from typing import assert_never, cast
 
 from bus.errors import Fenced
 from bus.messages.control import Abort, Steer
+from bus.media.resolve import resolve_media
 from bus.messages.message import SystemMessage, UserMessage
 from handlers.agent.answering import give_answer
 from handlers.agent.ending import reject_input, stop_loop
@@ -184,12 +185,15 @@ class AgentLoop:
         if verdict.rejection is not None:
             await reject_input(run, view, self.settings, step, verdict.rejection)
             return True
+        # Before the turn begins: without a store that answers no model can be asked.
+        media = await resolve_media(view.context.messages, run.session.media)
         key = await start_turn(run, self.settings, step, verdict.warnings)
         if verdict.warnings:
             # The warnings are in the log now, and perhaps more than they.
             view = await run.refresh()
             step = replace(step, held=read_standing(*view).held)
-        return await give_answer(run, view, self.settings, step, key)
+            media = await resolve_media(view.context.messages, run.session.media)
+        return await give_answer(run, view, self.settings, step, key=key, media=media)
 
     async def _ask_guards(self, run: Run, view: View, step: Speak) -> Verdict | None:
         """None if a command came meanwhile."""

@@ -243,6 +243,23 @@ async def test_what_a_guard_rejects_is_shown_to_no_model_and_ends_the_loop() -> 
         assert loops == ["s1.main.1", "s1.main.2"]
 
 
+async def test_what_is_rejected_takes_no_word_with_it_that_was_shown_before() -> None:
+    async def no_secrets(prompts: Sequence[UserMessage]) -> Reject | None:
+        return Reject("a secret") if any("secret" in prompt.text_content() for prompt in prompts) else None
+
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        model = ScriptedModel(failing(ModelFailure(is_transient=True)), answer("Hello."))
+        agent, run = AgentLoop(model, guards=(no_secrets,)), await take_run(session)
+        with pytest.raises(TryAgain):
+            await agent(run)
+        await ask(session, "my secret is 7")
+        await work(agent, run)
+        assert await ends(session) == ["guardRail", "stop"]
+        assert await shown(model, 1) == ["[Agent stopped: input rejected: a secret]", "hello?"]
+
+
 async def test_what_a_guard_warns_of_is_told_to_the_model_behind_the_words() -> None:
     asked: list[list[str]] = []
 
