@@ -12,8 +12,7 @@ Look at the difference before you commit it: it is what users will find in what 
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,14 +23,33 @@ from handlers.projections.sessions import SESSIONS
 from handlers.projections.turns import TURNS
 from handlers.projections.usage import USAGE
 from handlers.providers import to_anthropic, to_gemini, to_openai_chat, to_openai_responses
+from tests.golden.control_material import CONTROLLED
 from tests.golden.material import DELTAS, SAID, STEERED
 from tests.handlers.folding import fold
 
-__all__ = ("FOLDERS", "Line", "deltas", "envelopes", "lines_of", "places", "pretty", "read_lines", "requests", "views")
+__all__ = (
+    "FOLDERS",
+    "MATERIAL",
+    "Line",
+    "deltas",
+    "envelopes",
+    "lines_of",
+    "places",
+    "pretty",
+    "read_lines",
+    "requests",
+    "views",
+)
 
 HERE = Path(__file__).parent
 FOLDERS = sorted(path for path in HERE.glob("v*") if path.is_dir())
 FORMS = (to_anthropic, to_openai_chat, to_openai_responses, to_gemini)
+
+MATERIAL: Mapping[Path, tuple[Sequence[Publishable], Sequence[Delta]]] = {
+    HERE / f"v{VERSION}": ([*SAID, *STEERED], DELTAS),
+    HERE / f"v{VERSION}_control": (CONTROLLED, ()),
+}
+"""what the present version writes, and into which folders"""
 
 _BEGAN = 1_700_000_000_000
 
@@ -120,11 +138,10 @@ def _write(folder: Path, lines: Sequence[Line]) -> None:
 
 
 if __name__ == "__main__":
-    present = HERE / f"v{VERSION}"
     if "--log" in sys.argv:
-        present.mkdir(exist_ok=True)
-        made = lines_of([*chain(SAID, STEERED)], DELTAS)
-        log = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in made)
-        (present / "log.jsonl").write_text(log, encoding="utf-8")
-    for each in sorted({*FOLDERS, present}):
+        for folder, (said, pieces) in MATERIAL.items():
+            folder.mkdir(exist_ok=True)
+            log = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines_of(said, pieces))
+            (folder / "log.jsonl").write_text(log, encoding="utf-8")
+    for each in sorted({*FOLDERS, *MATERIAL}):
         _write(each, read_lines(each))

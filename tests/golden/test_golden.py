@@ -8,22 +8,20 @@ import pytest
 from pydantic import BaseModel
 
 from bus import Delta, Envelope, ExtensionMessage, Lane, Unreadable
-from bus.codec import VERSION, encode
+from bus.codec import encode
 from bus.keys import Keys
-from bus.messages import content, context_entry, events, message
+from bus.messages import content, context_entry, control, events, message
+from bus.messages.control import Control
 from bus.messages.events import AgentEvent, parse_event
 from handlers.context import build_context
 from handlers.projections.projection import project
 from handlers.projections.sessions import SESSIONS
 from handlers.projections.turns import TURNS
 from handlers.projections.usage import USAGE
-from tests.golden.logs import FOLDERS, HERE, deltas, envelopes, lines_of, places, pretty, read_lines, requests
-from tests.golden.material import DELTAS, SAID, STEERED
+from tests.golden.logs import FOLDERS, MATERIAL, deltas, envelopes, lines_of, places, pretty, read_lines, requests
 from tests.servers import RealServer
 
 __all__ = ()
-
-PRESENT = HERE / f"v{VERSION}"
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
@@ -57,19 +55,21 @@ def test_every_entry_of_a_golden_log_is_read(folder: Path) -> None:
     assert [envelope for envelope in found if isinstance(envelope.message, Unreadable)] == []
 
 
-def test_the_newest_golden_log_is_what_is_written_today() -> None:
-    assert read_lines(PRESENT) == lines_of([*SAID, *STEERED], DELTAS)
+@pytest.mark.parametrize("folder", MATERIAL, ids=lambda folder: folder.name)
+def test_the_newest_golden_logs_are_what_is_written_today(folder: Path) -> None:
+    assert read_lines(folder) == lines_of(*MATERIAL[folder])
 
 
-def test_the_newest_golden_log_has_every_kind_of_message() -> None:
-    lines = read_lines(PRESENT)
-    found = _kinds([*envelopes(lines), *deltas(lines)])
+def test_the_newest_golden_logs_have_every_kind_of_message() -> None:
+    logs = [read_lines(folder) for folder in MATERIAL]
+    found = _kinds([envelope for lines in logs for envelope in [*envelopes(lines), *deltas(lines)]])
     wanted = {f"role {role}" for kind in _models(message) for role in _literals(kind, "role")}
     wanted |= {f"block {name}" for kind in _models(content) for name in _literals(kind, "type")}
     wanted |= {f"kind {name}" for kind in _models(context_entry) for name in _literals(kind, "kind")}
     wanted |= {
         f"event {kind.KIND}" for kind in _models(events) if issubclass(kind, AgentEvent) and kind is not AgentEvent
     }
+    wanted |= {f"command {kind.KIND}" for kind in _models(control) if issubclass(kind, Control) and kind is not Control}
     wanted |= {f"delta {name}" for name in _literals(Delta, "kind")}
     assert wanted - found == set()
 
@@ -97,6 +97,8 @@ def _kinds(found: list[Envelope]) -> set[str]:
             continue
         if isinstance(said, ExtensionMessage) and (event := parse_event(said)) is not None:
             kinds.add(f"event {event.KIND}")
+        if isinstance(said, ExtensionMessage) and said.is_control:
+            kinds.add(f"command {said.kind}")
         body = json.loads(encode(said))
         kinds |= {f"role {body['role']}", f"kind {body.get('kind')}"}
         blocks = body.get("content", [])

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tests.laws.clerk import MOMENT
@@ -57,23 +57,23 @@ class Crew:
             mutant: a fault to plant in it, one of `worker_mutants`.
             moment: how long its outside calls take.
         """
-        hand = Hand(name, self._ask({"do": "work", "name": name, "mutant": mutant, "moment": moment}))
+        hand = Hand(name, self._ask(Order("work", name=name, mutant=mutant, moment=moment)))
         self.hands.append(hand)
         return hand
 
     def start_turns(self, scenario: str, session: str, at: int, *, mutant: str = "") -> int:
         """A process that works a session of a scenario off and dies at its await number `at`; gives its pid."""
-        return self._ask({"do": "turns", "scenario": scenario, "session": session, "at": at, "mutant": mutant})
+        return self._ask(Order("turns", scenario=scenario, session=session, at=at, mutant=mutant))
 
     def wait(self, pid: int) -> int:
         """Wait until a process is gone, and give its wait status."""
-        return self._ask({"do": "wait", "pid": pid})
+        return self._ask(Order("wait", pid=pid))
 
     def _ask(self, order: Order) -> int:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
-        stdin.write(json.dumps(order) + "\n")
+        stdin.write(json.dumps(asdict(order)) + "\n")
         stdin.flush()
         return int(stdout.readline())
 

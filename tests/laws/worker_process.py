@@ -17,8 +17,9 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
+from typing import Literal
 
 from bus import Bus
 from handlers.agent.worker import Worker
@@ -34,35 +35,36 @@ HEARTBEAT = 0.4
 """seconds after which a silent worker's sessions are taken over"""
 
 
-class Order(TypedDict, total=False):
+@dataclass(frozen=True, slots=True)
+class Order:
     """A line of stdin."""
 
-    do: str
-    name: str
-    mutant: str
-    moment: float
-    scenario: str
-    session: str
-    at: int
-    pid: int
+    do: Literal["work", "turns", "wait"]
+    name: str = ""
+    mutant: str = ""
+    moment: float = 0.0
+    scenario: str = ""
+    session: str = ""
+    at: int = 0
+    pid: int = 0
 
 
 async def _work(url: str, book: Path, order: Order) -> None:
     async with Bus.open(url) as bus:
-        agent = clerk(Book(book), moment=order["moment"])
-        await Worker(bus, agent, name=order["name"], concurrency=1, heartbeat=HEARTBEAT).run()
+        agent = clerk(Book(book), moment=order.moment)
+        await Worker(bus, agent, name=order.name, concurrency=1, heartbeat=HEARTBEAT).run()
 
 
 async def _turns(url: str, book: Path, order: Order) -> None:
-    scenario = SCENARIOS[order["scenario"]]
+    scenario = SCENARIOS[order.scenario]
 
     def die() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     async with Bus.open(url) as bus:
-        session = bus.session(order["session"])
+        session = bus.session(order.session)
         await session.head()  # its links are there
-        await counted(work_off(session, scenario, scenario.agent(Book(book))), at=order["at"], strike=die)
+        await counted(work_off(session, scenario, scenario.agent(Book(book))), at=order.at, strike=die)
         os._exit(0)
 
 
@@ -78,13 +80,13 @@ def _fork(body: Callable[[], Coroutine[object, None, None]], mutant: str) -> int
 
 
 def _do(order: Order, url: str, book: Path) -> int:
-    match order["do"]:
+    match order.do:
         case "work":
-            return _fork(lambda: _work(url, book, order), order["mutant"])
+            return _fork(lambda: _work(url, book, order), order.mutant)
         case "turns":
-            return _fork(lambda: _turns(url, book, order), order["mutant"])
+            return _fork(lambda: _turns(url, book, order), order.mutant)
         case _:
-            return os.waitpid(order["pid"], 0)[1]
+            return os.waitpid(order.pid, 0)[1]
 
 
 async def _open_once(url: str) -> None:
@@ -98,7 +100,7 @@ def main() -> None:
     asyncio.run(_open_once(url))
     gc.freeze()  # or each fork would copy what it looks through
     for line in sys.stdin:
-        print(_do(json.loads(line), url, book), flush=True)
+        print(_do(Order(**json.loads(line)), url, book), flush=True)
     os.killpg(0, signal.SIGKILL)
 
 

@@ -1,0 +1,78 @@
+"""A small session in which every command, and what is answered to it, is said once. Made up, for tests."""
+
+from collections.abc import Sequence
+
+from bus import AssistantMessage, ExtensionMessage, Publishable, TextBlock, ToolCallBlock, TurnId, Usage, UserMessage
+from bus.messages.control import Abort, Approve, Compact, Control, Deny, Handoff, Pause, Resume, Steer
+from bus.messages.events import (
+    AgentEnded,
+    AgentEvent,
+    AgentStarted,
+    ControlAnswered,
+    MessageEnded,
+    MessageStarted,
+    SessionLinked,
+    ToolWaiting,
+    TurnStarted,
+)
+
+__all__ = ("CONTROLLED",)
+
+_LOOP = "golden.main.1"
+_TURN = TurnId(loop_id=_LOOP, turn_index=0)
+_CALL = ToolCallBlock(id="call_1", name="pay", arguments={"amount": "12.50"})
+_OTHER = ToolCallBlock(id="call_2", name="ask_the_expert", arguments={})
+_SPENT = Usage(input=120, output=9, total_tokens=129)
+
+
+def _told(*said: AgentEvent | Control) -> list[Publishable]:
+    return [each.as_extension() for each in said]
+
+
+CONTROLLED: Sequence[Publishable] = (
+    UserMessage(content=(TextBlock(text="Pay the bill."),), timestamp=1_700_000_000_000),
+    *_told(
+        AgentStarted(loop_id=_LOOP, agent="golden"),
+        TurnStarted(turn_id=_TURN, prompts=(1,)),
+        MessageStarted(turn_id=_TURN, message_id="answer"),
+    ),
+    AssistantMessage(
+        content=(_CALL, _OTHER),
+        id="answer",
+        turn_id=_TURN,
+        stop_reason="toolUse",
+        provider="anthropic",
+        model="claude-golden",
+        usage=_SPENT,
+    ),
+    *_told(
+        MessageEnded(turn_id=_TURN, message_id="answer", position=5),
+        ToolWaiting(turn_id=_TURN, tool_call_id="call_1", tool_name="pay"),
+        ToolWaiting(turn_id=_TURN, tool_call_id="call_2", tool_name="ask_the_expert", why="unknown"),
+        SessionLinked(parent="golden", child="expert", turn_id=_TURN, tool_call_id="call_2", agent="expert"),
+        Approve(turn_id=_TURN, tool_call_id="call_1", by="ada"),
+        ControlAnswered(control=10, outcome="applied"),
+        Deny(turn_id=_TURN, tool_call_id="call_1", reason="too much"),
+        ControlAnswered(control=12, outcome="late"),
+        Pause(reason="lunch"),
+        Pause(),
+        ControlAnswered(control=14, outcome="applied"),
+        ControlAnswered(control=15, outcome="repeated"),
+        Handoff(to="ada", reason="money"),
+    ),
+    ExtensionMessage.of("control.abort", {"when": "whenever"}),
+    *_told(
+        ControlAnswered(control=18, outcome="applied"),
+        ControlAnswered(control=19, outcome="refused", reason="no such moment"),
+        Resume(by="ada"),
+        Compact(instructions="keep the amounts"),
+    ),
+    UserMessage(content=(TextBlock(text="Be quick."),)),
+    *_told(
+        Steer(position=24, when="now"),
+        Abort(loop_id=_LOOP, when="turn", reason="enough"),
+        ControlAnswered(control=22, outcome="applied"),
+        AgentEnded(loop_id=_LOOP, stop_reason="userStop", turns=1, usage=_SPENT),
+    ),
+)
+"""Two calls that wait for a person, what people say meanwhile, and commands that are not answered yet."""
