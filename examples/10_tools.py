@@ -8,7 +8,7 @@ prints
     tool roll_dice: 7
     user: Please roll 3d6.
     roll_dice waits; denied
-    tool roll_dice: Denied by the user: too many dice
+    tool roll_dice: Denied by the user
 """
 
 import os

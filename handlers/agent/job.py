@@ -300,7 +300,7 @@ class Job:
             at = -1
             while True:
                 view = await run.refresh()
-                agent = shared.agents.of(view.status) if read_standing(view.context).has_work else None
+                agent = shared.agents.of(view.status) if read_standing(*view).has_work else None
                 if agent is None and self._rung.is_set():
                     self._rung = asyncio.Event()
                     continue
@@ -351,7 +351,7 @@ class Job:
 
     async def _give_up(self, run: Run, view: View, error: Exception) -> None:
         """Say in the log that the agent failed, and set aside what it failed at: that is not tried again."""
-        prompts = read_standing(view.context).prompts
+        prompts = read_standing(*view).prompts
         raw = b""
         for envelope in view.context.path:
             if prompts and envelope.position == prompts[-1] and not isinstance(envelope.message, Unreadable | Delta):

@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import assert_never, cast
 
 from bus.errors import Fenced
-from bus.messages.control import Abort, Steer
 from bus.media.resolve import resolve_media
+from bus.messages.control import Abort, Steer
 from bus.messages.message import SystemMessage, UserMessage
 from handlers.agent.answering import give_answer
 from handlers.agent.ending import reject_input, stop_loop

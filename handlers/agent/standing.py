@@ -24,7 +24,6 @@ from handlers.context.fold import Context
 
 __all__ = ("Answer", "Standing", "last_loop", "loop_usage", "read_standing", "wanted_calls")
 
-UNKNOWN = Status()
 """of a session whose extension lane was not read: nothing is commanded, and the answers alone tell of loops"""
 
 
@@ -70,7 +69,7 @@ class Standing:
         return self.answer is not None and any(position > self.answer.position for position in self.prompts)
 
 
-def read_standing(context: Context, status: Status = UNKNOWN) -> Standing:
+def read_standing(context: Context, status: Status) -> Standing:
     """Where the session stands as of these folds. Reads back no further than the last answer that was not cut."""
     read = _read(context.path)
     answer = open_answer(context.path)

@@ -66,6 +66,8 @@ class Tally:
             total_tokens=asked + output + told.cache_read + told.cache_write,
             image_tokens=told.image_tokens,
             audio_tokens=told.audio_tokens,
+            # A price that was told stands for the tokens that were told with it, and no others.
+            cost=told.cost if is_told and output == told.output else None,
             estimated=True,
             raw=told.raw,
         )

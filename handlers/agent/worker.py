@@ -6,7 +6,6 @@ import socket
 from collections.abc import Mapping, Sequence
 from functools import partial
 from secrets import token_urlsafe
-from warnings import warn
 
 import anyio
 from anyio.abc import TaskGroup
@@ -53,7 +52,6 @@ class Worker:
         heartbeat: float = HEARTBEAT_SECONDS,
         drain_seconds: float = DRAIN_SECONDS,
         retry: RetryPolicy = RETRY,
-        lease_seconds: float | None = None,
     ) -> None:
         """
         Args:
@@ -65,11 +63,7 @@ class Worker:
             heartbeat: seconds without a sign of life after which other workers go on with its sessions.
             drain_seconds: how long `stop` lets it finish what it has; the rest is handed back.
             retry: what is done where the agent raises.
-            lease_seconds: the old name of `heartbeat`.
         """
-        if lease_seconds is not None:
-            warn("Worker(lease_seconds=) is now heartbeat=", DeprecationWarning, stacklevel=2)
-            heartbeat = lease_seconds
         self.name = name or f"{socket.gethostname()}-{os.getpid()}"
         self.tally = WorkerCounts()
         """what became of its sessions so far"""

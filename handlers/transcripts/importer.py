@@ -212,7 +212,7 @@ class _Import:
             self._last = max(positions) if self._last is None else max(self._last, *positions)
             if publish.put.own:
                 self._places.placed(publish.ordinal, [positions[at] for at in publish.put.own])
-            if publish.old_position is not None and publish.is_lost:
+            if publish.old_position is not None and (publish.is_lost or publish.put.has_left_lane):
                 self._places.moves.lose(publish.old_position)
             elif publish.old_position is not None:
                 self._places.moves.note(publish.old_position, positions[-1], is_llm=bool(publish.put.own))

@@ -78,7 +78,7 @@ class ListedTranscript:
             )
         if put.own:
             self._places.placed(ordinal, [first + at for at in put.own])
-        if entry.position is not None and entry.is_lost:
+        if entry.position is not None and (entry.is_lost or put.has_left_lane):
             self._places.moves.lose(entry.position)
         elif entry.position is not None:
             self._places.moves.note(entry.position, len(self._entries), is_llm=bool(put.own))

@@ -24,6 +24,7 @@ from handlers.context.attention import HELD, SEEN
 from handlers.transcripts.fields import Object
 from handlers.transcripts.format import Moved
 from handlers.transcripts.moves import Moves
+from handlers.transcripts.places import LEFT_LABEL
 
 __all__ = ("POSITIONS", "moved")
 
@@ -88,7 +89,7 @@ def _known(positions: tuple[int, ...], moves: Moves) -> tuple[int, ...]:
 def _label(label: Label, moves: Moves) -> Publishable:
     target = moves.of(label.target)
     if target is None:
-        return ExtensionMessage.of("import.label", label.model_dump(mode="json", by_alias=True, exclude_none=True))
+        return ExtensionMessage.of(LEFT_LABEL, label.model_dump(mode="json", by_alias=True, exclude_none=True))
     return label.model_copy(update={"target": target})
 
 

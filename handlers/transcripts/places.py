@@ -9,16 +9,20 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from bus.messages.context_entry import LeafMove
+from bus.messages.extension import ExtensionMessage
 from bus.messages.lanes import Lane
 from bus.messages.reading import Publishable
 from handlers.transcripts.errors import CyclicTree, UnknownEntry
 from handlers.transcripts.format import Moved, TranscriptEntry, Unplaced
 from handlers.transcripts.moves import Moves
 
-__all__ = ("ROOT", "Places", "Put")
+__all__ = ("LEFT_LABEL", "ROOT", "Places", "Put")
 
 ROOT = -1
 """The place before the first entry."""
+
+LEFT_LABEL = "import.label"
+"""the kind of a label that has lost its entry, and left the LLM lane"""
 
 
 class Put(NamedTuple):
@@ -30,6 +34,11 @@ class Put(NamedTuple):
     """which of them are the entry's own in the LLM lane; none if it is of the extension lane"""
     before: int
     """where the log stood, for `failed`"""
+
+    @property
+    def has_left_lane(self) -> bool:
+        """It was of the LLM lane and is not any more: its neighbours stand for it."""
+        return any(isinstance(each, ExtensionMessage) and each.kind == LEFT_LABEL for each in self.messages)
 
 
 class Places:

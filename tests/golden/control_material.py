@@ -65,7 +65,7 @@ CONTROLLED: Sequence[Publishable] = (
         ControlAnswered(control=18, outcome="applied"),
         ControlAnswered(control=19, outcome="refused", reason="no such moment"),
         Resume(by="ada"),
-        Compact(instructions="keep the amounts"),
+        Compact(by="ada"),
     ),
     UserMessage(content=(TextBlock(text="Be quick."),)),
     *_told(

@@ -25,7 +25,7 @@ def test_every_command_goes_into_the_log_as_it_was_given(lanebus: CommandLine) -
         ["pause"],
         ["handoff", "--to", "ada"],
         ["resume"],
-        ["compact", "--reason", "the names"],
+        ["compact"],
     ):
         assert lanebus("control", "s", *words).code == 0
     said = ["user", "control.abort", "user", "control.steer", "user"]

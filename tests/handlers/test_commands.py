@@ -88,7 +88,10 @@ async def test_an_abort_cuts_the_answer_that_is_being_spoken_and_nothing_said_be
         ]
         cut = (await messages(session))[-1]
         assert isinstance(cut, AssistantMessage)
-        assert (cut.error_message, cut.usage) == ("Aborted by the user", Usage(input=3))
+        assert (cut.error_message, cut.usage) == (
+            "Aborted by the user",
+            Usage(input=3, output=3, total_tokens=6, estimated=True),
+        )
         assert await ends(session) == ["aborted"]
         assert await session.open_messages() == []
         await ask(session, "still there?")

@@ -42,7 +42,7 @@ def wants(*messages: Publishable, policy: CompactionPolicy = POLICY, failed: int
 
 def cut(*messages: Publishable, policy: CompactionPolicy = POLICY) -> int | None:
     context = context_of(*messages)
-    return find_cut(context, read_standing(context), policy)
+    return find_cut(context, read_standing(context, Status()), policy)
 
 
 def test_a_context_that_grows_into_the_reserve_is_to_be_compacted() -> None:
@@ -148,7 +148,7 @@ _SAID = st.sampled_from(("ask", "say", "call", "result", "fail", "compact"))
 def test_a_cut_parts_no_call_from_its_result_and_leaves_nobody_unanswered(said: Sequence[str], keep: int) -> None:
     entries = [_entry(word, number) for number, word in enumerate(said, 1)]
     context = context_of(*entries)
-    before = read_standing(context)
+    before = read_standing(context, Status())
     if before.answer is not None and before.answer.open_calls:
         return
     kept = find_cut(context, before, CompactionPolicy(window=1_000, reserve=100, keep_recent=keep))
@@ -156,7 +156,7 @@ def test_a_cut_parts_no_call_from_its_result_and_leaves_nobody_unanswered(said: 
         return
     after = context_of(*entries, Compaction(summary="S", first_kept=kept))
     assert len(after.messages) <= len(context.messages) + 1
-    assert read_standing(after).prompts == before.prompts
+    assert read_standing(after, Status()).prompts == before.prompts
     assert [*after.messages][1:] == [*context.messages][len(context.messages) - len(after.messages) + 1 :]
     orphans = {f"c{at}" for at, word in enumerate(said, 1) if word == "call" and at < kept <= at + 1}
     assert not any(f"c{at}" in orphans and word == "result" for at, word in enumerate(said))

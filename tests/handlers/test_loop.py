@@ -32,7 +32,6 @@ from handlers.agent.model import ModelRequest
 from handlers.agent.run import Run
 from handlers.agent.standing import read_standing
 from handlers.agent.tool import ToolContext, ToolReply, tool
-from handlers.context import build_context
 from handlers.providers.answer import ModelEvent, Piece
 from tests.handlers.agents import (
     SECONDS,
@@ -252,7 +251,7 @@ async def test_a_loop_stops_at_its_limit_of_turns() -> None:
         assert (await said(session))[-2:] == ["user: [Agent stopped: turn limit of 3 reached]", "agent.ended"]
         (end,) = [event for event in await events(session) if isinstance(event, AgentEnded)]
         assert (end.stop_reason, end.turns) == ("maxTurns", 3)
-        assert not read_standing(await build_context(session)).has_work, "its own note is no question"
+        assert not read_standing(*await (await take_run(session)).refresh()).has_work, "its own note is no question"
         await loop(await take_run(session))
         assert len(model.requests) == 3
 

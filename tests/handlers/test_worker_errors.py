@@ -130,7 +130,7 @@ async def test_a_message_to_a_session_that_waits_for_its_next_attempt_waits_with
             assert agent.calls == 1
             await session.publish(PauseCommand().as_extension())
             await eventually(lambda: agent.calls == 2)
-            await wait_for(session, "agent.ended")
+            await wait_for(session, "agent.control.answered")
 
 
 async def test_a_session_that_was_begun_for_a_named_agent_is_worked_by_it() -> None:

@@ -32,14 +32,14 @@ async def called(run: Run, *calls: ToolCallBlock, loop: int = 1) -> None:
 
 async def open_answer(run: Run) -> Answer | None:
     """The answer whose calls are open, if there is one."""
-    answer = read_standing((await run.refresh()).context).answer
+    answer = read_standing(*await run.refresh()).answer
     return answer if answer is not None and answer.open_calls else None
 
 
 async def step(run: Run, *tools: Tool) -> bool:
     """One step of the open calls; gives whether there was something to do."""
     view = await run.refresh()
-    answer = read_standing(view.context).answer
+    answer = read_standing(*view).answer
     if answer is None or not answer.open_calls or waits_for_person(answer, view.status):
         return False
     await run_tools(run, {tool.name: tool for tool in tools}, answer, view)

@@ -18,5 +18,5 @@ async def work_off(session: Session, scenario: Scenario, agent: Agent) -> None:
     run = Run(session, lease)
     for act in scenario.acts:
         await act(session)
-        while read_standing((await run.refresh()).context).has_work:
+        while read_standing(*await run.refresh()).has_work:
             await agent(run)

@@ -1,6 +1,6 @@
 """An agent gives a task to another one, which works on it in a session of its own. Any worker of the group takes it.
 
-    python examples/08_sub_agents.py
+    python examples/09_sub_agents.py
 
 prints
     user: Ask the clerk what 17 × 23 is.
