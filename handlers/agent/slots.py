@@ -35,6 +35,8 @@ class Place:
 
     def __init__(self, semaphore: anyio.Semaphore) -> None:
         self._semaphore = semaphore
+        self._blocks = 0
+        """for whose length it is lent"""
         self._is_taken = semaphore.value > 0
         if self._is_taken:
             semaphore.acquire_nowait()
@@ -53,8 +55,14 @@ class Place:
 
     @asynccontextmanager
     async def lent(self) -> AsyncGenerator[None, None]:
-        """Let others have it for the length of the block. Where the block is cancelled or raises, it is not taken
-        again: what is left to do then does not wait for others."""
+        """Let others have it for the length of the block. Blocks may overlap: the place is taken again at the end of
+        the last one. Where a block is cancelled or raises, it does not take it again: what is left to do then does not
+        wait for others."""
+        self._blocks += 1
         self.give_back()
-        yield
-        await self.take()
+        try:
+            yield
+        finally:
+            self._blocks -= 1
+        if not self._blocks:
+            await self.take()

@@ -8,6 +8,7 @@ from bus.messages.events import (
     AgentEnded,
     AgentEvent,
     AgentStarted,
+    CompactionFailed,
     ControlAnswered,
     MessageEnded,
     MessageStarted,
@@ -73,6 +74,7 @@ CONTROLLED: Sequence[Publishable] = (
         Abort(loop_id=_LOOP, when="turn", reason="enough"),
         ControlAnswered(control=22, outcome="applied"),
         AgentEnded(loop_id=_LOOP, stop_reason="userStop", turns=1, usage=_SPENT),
+        CompactionFailed(loop_id=_LOOP, reason="no words", provider="anthropic", model="claude-golden", usage=_SPENT),
     ),
 )
 """Two calls that wait for a person, what people say meanwhile, and commands that are not answered yet."""
