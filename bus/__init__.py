@@ -106,7 +106,7 @@ from bus.messages.usage import Cost, Rates, Usage
 from bus.notice import Notice
 from bus.receipt import Outcome, Receipt
 from bus.retention import Trimmed
-from bus.retry_policy import GiveUp, Retry, RetryPolicy
+from bus.retry_policy import GiveUp, Jitter, Retry, RetryPolicy
 from bus.session import ALL_LANES, Session, new_session_id
 
 __all__ = (
@@ -122,6 +122,7 @@ __all__ = (
     "DurabilityWarning",
     "Erased",
     "GiveUp",
+    "Jitter",
     "Lease",
     "Limits",
     "MediaStore",

@@ -8,8 +8,9 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from bus.errors import InvalidLetterId
+from bus.errors import InvalidLetterId, InvalidSessionId
 from bus.head import answered
+from bus.keys import check_session_id
 from bus.log import Script
 
 if TYPE_CHECKING:
@@ -75,16 +76,17 @@ class DeadLetters:
         """All letters, or those of one session; bucket by bucket, in each the oldest first.
 
         Raises:
+            InvalidSessionId: the session's id is none.
             Unavailable: the server cannot be reached.
         """
-        buckets = range(self._keys.buckets) if session is None else (self._keys.bucket(session),)
+        buckets = range(self._keys.buckets) if session is None else (self._keys.bucket(check_session_id(session)),)
         for bucket in buckets:
             place = "-"
             while place:
                 reply = await self._log.call("XRANGE", self._keys.dead(bucket, self.group), place, "+", "COUNT", PAGE)
                 page = cast("list[Entry]", reply)
                 for entry in page:
-                    letter = _read(bucket, entry)
+                    letter = self._read(bucket, entry)
                     if letter is not None and session in {None, letter.session}:
                         yield letter
                 place = f"({page[-1][0].decode()}" if len(page) == PAGE else ""
@@ -99,7 +101,7 @@ class DeadLetters:
         bucket, entry_id = self._place(letter_id)
         reply = await self._log.call("XRANGE", self._keys.dead(bucket, self.group), entry_id, entry_id)
         found = cast("list[Entry]", reply)
-        return _read(bucket, found[0]) if found else None
+        return self._read(bucket, found[0]) if found else None
 
     async def redrive(self, letters: Iterable[DeadLetter]) -> int:
         """Send letters on their way again: their work is given to a consumer of the group soon, as if never tried, and
@@ -109,11 +111,15 @@ class DeadLetters:
             How many were; one that is gone already is left out, and so is one whose session was erased.
 
         Raises:
+            InvalidLetterId: one was not read here; nothing was sent.
             Unavailable: the server cannot be reached; some of them may be on their way.
         """
         shares: dict[int, list[DeadLetter]] = defaultdict(list)
         for letter in letters:
-            shares[self._place(letter.id)[0]].append(letter)
+            bucket, _ = self._place(letter.id)
+            if bucket != self._keys.bucket(check_session_id(letter.session)):
+                raise InvalidLetterId(letter.id)
+            shares[bucket].append(letter)
         count = 0
         for bucket, share in shares.items():
             for first in range(0, len(share), REDRIVE_PAGE):
@@ -144,15 +150,19 @@ class DeadLetters:
             raise InvalidLetterId(letter_id)
         return int(match[1]), match[2]
 
+    def _read(self, bucket: int, entry: Entry) -> DeadLetter | None:
+        letter = _letter(bucket, entry)
+        return letter if letter is not None and self._keys.bucket(letter.session) == bucket else None
 
-def _read(bucket: int, entry: Entry) -> DeadLetter | None:
+
+def _letter(bucket: int, entry: Entry) -> DeadLetter | None:
     """The letter of an entry; None if the bus did not write it. Pure."""
     fields = entry[1]
     values = dict(zip(fields[::2], fields[1::2], strict=False))
     try:
         return DeadLetter(
             id=f"{bucket}:{entry[0].decode()}",
-            session=values[b"s"].decode(),
+            session=check_session_id(values[b"s"].decode()),
             position=int(values[b"z"]),
             pointer=values[b"p"].decode(),
             reason=values[b"r"].decode(errors="replace"),
@@ -162,5 +172,5 @@ def _read(bucket: int, entry: Entry) -> DeadLetter | None:
             raw=values[b"b"],
             size_bytes=int(values[b"l"]),
         )
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, InvalidSessionId):
         return None

@@ -50,6 +50,10 @@ class GroupReader:
         """There is, or may be, something to fetch."""
         return bool(self._rich or self.left)
 
+    def look_again(self) -> None:
+        """Time has passed: what had nothing may have some. Those that had more come first."""
+        self._rich.update(dict.fromkeys(self._streams))
+
     async def sweep(self) -> None:
         """Look for what is not new, if it is time to. Raises Unavailable."""
         await self.left.sweep(await self._connected())
@@ -71,8 +75,8 @@ class GroupReader:
     async def wait(self, seconds: float, most: int) -> list[Work]:
         """Wait for what is new, until there is some or so long, and give it. Raises Unavailable.
 
-        A blocked read gives entries of the first stream that has some. Only where several got some in the moment
-        between two commands it gives of each, and may give more than `most`; so it asks for few.
+        Only after `fetch` gave nothing. A blocked read gives entries of the first stream that gets some; only where
+        several got some since `fetch` looked it gives of each, and may give more than `most`. So it asks for few.
         """
         count, block = max(most // len(self._streams), 1), _milliseconds(seconds)
         command = ("XREADGROUP", *self._log.reader, "COUNT", count, "BLOCK", block, "STREAMS")
@@ -174,4 +178,4 @@ class GroupReader:
 
 
 def _milliseconds(seconds: float) -> int:
-    return max(int(seconds * 1000), 1)
+    return max(int(max(seconds, 0.0) * 1000), 1)

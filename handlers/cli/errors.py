@@ -4,7 +4,7 @@ from pathlib import Path
 
 from bus.errors import MessageError, StreamError, Unavailable
 
-__all__ = ("BadLine", "BeyondEnd", "FileUnread", "FileUnwritten", "ServerSilent", "SessionEmpty")
+__all__ = ("BadLine", "BeyondEnd", "FileUnread", "FileUnwritten", "NoSuchLetter", "ServerSilent", "SessionEmpty")
 
 
 class SessionEmpty(StreamError):
@@ -21,6 +21,14 @@ class BeyondEnd(StreamError):
     def __init__(self, session: str, position: int, last: int) -> None:
         super().__init__(f"session {session!r} has no entry {position}: its last one is {last}")
         self.session, self.position, self.last = session, position, last
+
+
+class NoSuchLetter(StreamError):
+    """No group has a dead letter of that id (any more)."""
+
+    def __init__(self, letter: str) -> None:
+        super().__init__(f"there is no dead letter {letter}; `lanebus dead list` lists those that there are")
+        self.letter = letter
 
 
 class BadLine(MessageError):

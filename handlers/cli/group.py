@@ -33,6 +33,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "replay": ("replay", "Fold a session's projections anew, and compare with what is stored."),
         "fork": ("fork", "Begin a session that shares the beginning of another one."),
         "archive": ("archive", "Keep what sessions hold in sealed files, out of the server."),
+        "dead": ("dead", "Look at work that was set aside, and send it on its way again."),
         "trim": ("trim", "Take the oldest entries of a session out of its log."),
         "erase": ("erase", "Remove everything of a session, for good."),
         "close": ("close", "Let a session take no further messages."),

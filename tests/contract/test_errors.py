@@ -457,15 +457,15 @@ async def serving(consumer: Consumer) -> AsyncGenerator[list[str], None]:
         tasks.cancel_scope.cancel()
 
 
-async def test_a_group_that_was_destroyed_is_made_again_from_the_beginning(server: AnyServer) -> None:
-    """NOGROUP."""
+async def test_a_group_that_was_destroyed_is_made_again(server: AnyServer) -> None:
+    """NOGROUP. Where it goes on: test_group_loss.py."""
     async with server.bus() as bus, serving(bus.consumer("g", "c")) as heard:
         await bus.session("a").publish(said("x"))
         await eventually(lambda: heard == ["a"])
         server.do("XGROUP", "DESTROY", Keys().index(Keys().bucket("a")), "g")
-        await eventually(lambda: heard == ["a", "a"])
+        count = len(heard)
         await bus.session("a").publish(said("y"))
-        await eventually(lambda: heard == ["a", "a", "a"])
+        await eventually(lambda: len(heard) > count)
 
 
 async def test_a_worker_goes_on_where_a_slot_went(cluster: RealCluster) -> None:

@@ -1,0 +1,197 @@
+"""A consumer takes what there is room for, in turn, and tells when it is done."""
+
+import anyio
+import pytest
+
+from bus import InvalidName, SetupError, Work
+from bus.keys import Keys
+from tests.contract.groups import pending, ring, take_all, take_one
+from tests.contract.said import said, told
+from tests.servers import AnyServer, eventually, shortly
+
+SLOTS = 7
+
+
+def in_buckets(count: int) -> list[str]:
+    """Sessions that are all in different buckets."""
+    found: dict[int, str] = {}
+    for number in range(10_000):
+        found.setdefault(Keys().bucket(f"s{number}"), f"s{number}")
+    return list(found.values())[:count]
+
+
+async def test_no_more_is_taken_than_there_is_room_for(server: AnyServer) -> None:
+    names = in_buckets(40)
+    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
+        await ring(bus, *names, *names)
+        done: list[str] = []
+        works: list[Work] = []
+        while len(done) < 80:
+            async with shortly():
+                works += await consumer.take(SLOTS - len(works))
+            assert not any(work.is_retry for work in works)  # none had to be handed back
+            assert len(works) <= SLOTS
+            assert len(pending(server)) <= SLOTS
+            if len(works) == SLOTS or len(done) + len(works) == 80:
+                finished = works[:4]
+                done += [work.session for work in finished]
+                await consumer.ack(*finished)
+                works = works[4:]
+            if len(done) + len(works) == 80:
+                done += [work.session for work in works]
+        assert sorted(done) == sorted([*names, *names])
+
+
+async def test_what_is_rung_in_one_step_for_many_is_taken_one_by_one(server: AnyServer) -> None:
+    names = in_buckets(12)
+    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
+        taken: list[str] = []
+
+        async def take() -> None:
+            for _ in names:
+                work = await take_one(consumer)
+                assert len(pending(server)) <= 1
+                taken.append(work.session)
+                await consumer.ack(work)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(take)
+            for name in names:  # they wait at the same time, and share a round trip
+                tasks.start_soon(ring, bus, name)
+        assert sorted(taken) == sorted(names)
+        assert pending(server) == []
+
+
+async def test_while_nobody_takes_nothing_becomes_pending(server: AnyServer) -> None:
+    async with server.bus() as bus, bus.consumer("g", "c") as busy, bus.consumer("g", "other") as other:
+        await ring(bus, "a")
+        work = await take_one(busy)
+        await ring(bus, "b", "c", "d")
+        assert sorted(each.session for each in await take_all(other, 3)) == ["b", "c", "d"]
+        assert (work.pointer, "c") in pending(server)
+        assert len(pending(server)) == 4
+
+
+async def test_a_take_that_is_cut_off_anywhere_loses_nothing(server: AnyServer) -> None:
+    names = [f"s{number}" for number in range(60)]
+    heard: list[str] = []
+    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
+        await ring(bus, *names)
+        cuts = 0
+        async with shortly(60):
+            while len(heard) < len(names):
+                cuts += 1
+                with anyio.move_on_after(0.0005 * (cuts % 8) if cuts % 10 else 5):
+                    heard += [work.session for work in await consumer.take(5)]
+        assert sorted(heard) == sorted(names)
+
+
+async def test_what_is_in_hand_is_not_given_again(server: AnyServer) -> None:
+    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
+        await ring(bus, "a", "b")
+        works = await take_all(consumer, 2)
+        await consumer.close()  # as a lost link is: what is pending is looked through once more
+        await ring(bus, "c")
+        assert (await take_one(consumer)).session == "c"
+        for work in works:
+            found = server.do("XPENDING", Keys().index(work.bucket), "g", work.pointer, work.pointer, "1")
+            assert isinstance(found, list)
+            assert isinstance(found[0], list)
+            assert str(found[0][3]) == "1"  # or it would seem to have been tried
+        await consumer.ack(*works)
+
+
+async def test_many_are_acknowledged_at_once(server: AnyServer) -> None:
+    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
+        await ring(bus, *(f"s{number}" for number in range(50)))
+        works = await take_all(consumer, 50)
+        await consumer.ack(*works)
+        await consumer.ack()
+        assert pending(server) == []
+
+
+async def test_pointers_that_ring_nobody_do_not_stay_pending(server: AnyServer) -> None:
+    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
+        for number in range(20):
+            await bus.session(f"s{number}").publish(told("x"))
+        await ring(bus, "a")
+        work = await take_one(consumer)
+        await consumer.keep(work)  # also where the next read is long to come
+        if len(pending(server)) == 1:
+            return
+        with anyio.move_on_after(1):
+            await consumer.take(1)
+        await eventually(lambda: pending(server) == [(work.pointer, "c")])
+
+
+async def test_works_of_a_session_come_in_their_order(server: AnyServer) -> None:
+    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
+        for _ in range(30):
+            await bus.session("s").publish(said("x"))
+        works = await take_all(consumer, 30)
+        assert [work.position for work in works] == list(range(1, 31))
+
+
+async def test_who_was_silent_takes_nothing_back(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        quiet, alive = bus.consumer("g", "quiet", heartbeat=0.2), bus.consumer("g", "alive", heartbeat=0.2)
+        async with quiet, alive:
+            await ring(bus, "a")
+            work = await take_one(quiet)
+            assert await quiet.keep() == []
+            taken = await take_one(alive)
+            assert (taken.session, taken.attempt) == ("a", 2)
+            assert await quiet.keep(work) == [work]
+            assert await quiet.keep() == []
+            assert pending(server) == [(work.pointer, "alive")]
+            await quiet.retry(work, delay=0)
+            await quiet.set_aside(work, reason="late")
+            assert pending(server) == [(work.pointer, "alive")]
+            assert await bus.dead_letters("g").count() == 0
+
+
+async def test_who_leaves_hands_back_all_and_is_forgotten(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        leaving, staying = bus.consumer("g", "leaving"), bus.consumer("g", "staying")
+        async with leaving, staying:
+            await ring(bus, *(f"s{number}" for number in range(30)))
+            works = await take_all(leaving, 30)
+            await leaving.retry(works[0], delay=0)
+            again = await take_one(leaving)
+            assert again.attempt == 2
+            assert await leaving.leave() == 30
+            taken = await take_all(staying, 30)
+            assert sorted(work.session for work in taken) == sorted(work.session for work in works)
+            assert {work.attempt for work in taken} == {1, 2}
+            assert [each.name for each in (await bus.group_status("g")).consumers] == ["staying"]
+            assert await leaving.leave() == 0
+
+
+async def test_what_is_handed_back_is_given_to_others_at_once_and_not_as_tried(server: AnyServer) -> None:
+    async with server.bus() as bus, bus.consumer("g", "full") as full, bus.consumer("g", "free") as free:
+        await ring(bus, "a")
+        await full.hand_back(await take_one(full))
+        again = await take_one(free)
+        assert (again.session, again.attempt) == ("a", 1)
+        await free.ack(again)
+        assert pending(server) == []
+        assert (await bus.group_status("g")).retries == 0
+
+
+async def test_names_and_numbers_that_cannot_be_meant_are_refused(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        for group, name in (("", "c"), ("a:b", "c"), ("g" * 65, "c"), ("g", ""), ("g", "a b"), ("g", "ü"), ("g", "\n")):
+            with pytest.raises(InvalidName):
+                bus.consumer(group, name)
+        async with bus.consumer("g", "c") as consumer:
+            with pytest.raises(SetupError):
+                await consumer.take(0)
+            await ring(bus, "a")
+            work = await take_one(consumer)
+            for number in (-1.0, float("nan"), float("inf")):
+                with pytest.raises(SetupError):
+                    await consumer.retry(work, delay=number)
+                with pytest.raises(SetupError):
+                    bus.consumer("g", "c", heartbeat=number)
+        with pytest.warns(DeprecationWarning, match="heartbeat"):
+            bus.consumer("g", "c", idle=3)
