@@ -218,3 +218,28 @@ async def test_a_consumer_waits_for_a_lost_server(process: RealServer) -> None:
             process.start()
             way.cut()
         tasks.cancel_scope.cancel()
+
+
+async def test_what_rings_nobody_is_acknowledged_by_keep_while_another_task_takes(server: AnyServer) -> None:
+    async with server.bus() as bus, bus.consumer("g", "c") as consumer, anyio.create_task_group() as tasks:
+        heard: list[str] = []
+        rounds = 40
+
+        async def take_all() -> None:
+            while True:
+                works = await consumer.take(3)
+                heard.extend(work.session for work in works)
+                await consumer.ack(*works)
+
+        async def keep_all() -> None:
+            while True:
+                await consumer.keep()
+
+        tasks.start_soon(take_all)
+        tasks.start_soon(keep_all)
+        for number in range(rounds):
+            await bus.session("dull").publish(told("x"), told("y"))
+            await ring(bus, f"s{number}")
+        await eventually(lambda: len(heard) >= rounds)
+        assert sorted(heard) == sorted(f"s{number}" for number in range(rounds))
+        tasks.cancel_scope.cancel()
