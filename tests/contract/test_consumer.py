@@ -4,6 +4,7 @@ from contextlib import suppress
 from functools import partial
 
 import anyio
+from anyio.lowlevel import checkpoint
 
 from bus import Bus, Consumer, Unavailable, Work
 from bus.keys import Keys
@@ -234,6 +235,7 @@ async def test_what_rings_nobody_is_acknowledged_by_keep_while_another_task_take
         async def keep_all() -> None:
             while True:
                 await consumer.keep()
+                await checkpoint()  # with nothing to keep it asks nobody
 
         tasks.start_soon(take_all)
         tasks.start_soon(keep_all)
