@@ -122,6 +122,11 @@ class GroupLog:
         if calls:
             await run_scripts(self._pool, _DONE, calls)
 
+    async def ack_dull(self, dull: Mapping[str, Sequence[str]]) -> None:
+        """Done with pointers that ring nobody, by their stream."""
+        for reply in await self._pool.call_many([("XACK", name, self._group, *ids) for name, ids in dull.items()]):
+            answered(reply)
+
     async def keep(self, works: Sequence[Work]) -> list[Work]:
         """Still at them; gives those that are no longer this consumer's."""
         shares = list(_by_bucket(works))

@@ -107,9 +107,13 @@ class GroupReader:
             self._heard.clear()
 
     async def flush(self) -> None:
-        """Acknowledge what rings nobody, where the next read may be long to come. Raises Unavailable."""
-        if self._dull and self._link is not None and not self._link.is_broken:
-            await self._call(self._link, ("PING",), 0.0)
+        """Acknowledge what rings nobody, where the next read may be long to come. Raises Unavailable.
+
+        Not on our link: another task may read on it at this moment, and each would take the other's answers.
+        """
+        dull, self._dull = self._dull, {}
+        if dull:
+            await self._log.ack_dull(dull)
 
     async def close(self) -> None:
         """Close the link; what was read and not acknowledged stays pending with the consumer."""

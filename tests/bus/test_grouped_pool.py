@@ -129,7 +129,7 @@ async def test_a_call_in_the_moment_in_which_all_flights_end_is_carried_too() ->
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(call_twice, "a")
             await anyio.wait_all_tasks_blocked()
-            tasks.start_soon(call_twice, "b")
+            tasks.start_soon(pool.call, "b")
             await anyio.wait_all_tasks_blocked()
             assert len(inner.writes) == 2
             inner.gate.set()

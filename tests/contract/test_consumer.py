@@ -218,3 +218,16 @@ async def test_a_consumer_waits_for_a_lost_server(process: RealServer) -> None:
             process.start()
             way.cut()
         tasks.cancel_scope.cancel()
+
+
+async def test_what_rings_nobody_is_acknowledged_by_keep_while_another_task_takes(server: AnyServer) -> None:
+    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
+        session = bus.session("s")
+        await session.publish(told("x"))
+        await session.publish(said("x"))
+        with anyio.fail_after(15):
+            await consumer.ack(*await consumer.take(1_000))  # what rang nobody came in the same page
+            await session.publish(said("y"))
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(consumer.keep)
+                tasks.start_soon(consumer.take, 100)
