@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from bus.errors import BusError, Closed, Refused
+from bus.errors import Closed, Refused
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -39,6 +39,8 @@ class GroupedPool:
         self._pool = pool
         self._waiting: deque[_Call] = deque()
         self._flights: set[asyncio.Task[None]] = set()
+        # Not their number: one that has found nothing more to carry is no longer at work, though it has not ended.
+        self._at_work = 0
         self._is_closed = False
 
     @property
@@ -72,7 +74,8 @@ class GroupedPool:
             raise Closed("bus")
         call = _Call(commands, asyncio.get_running_loop().create_future())
         self._waiting.append(call)
-        if len(self._flights) < FLIGHTS:
+        if self._at_work < FLIGHTS:
+            self._at_work += 1
             # It begins in the next turn of the event loop: whoever calls in this one shares it.
             flight = asyncio.create_task(self._fly())
             self._flights.add(flight)
@@ -105,12 +108,14 @@ class GroupedPool:
         except BaseException as error:
             self._fail(group, error if isinstance(error, Exception) else Closed("bus"))
             raise
+        finally:
+            self._at_work -= 1
 
     async def _carry(self, group: Sequence[_Call]) -> None:
         commands = [command for call in group for command in call.commands]
         try:
             replies = await self._pool.call_many(commands)
-        except BusError as error:
+        except Exception as error:  # noqa: BLE001  # it is the callers', each of whom may catch it
             if len(group) == 1:
                 self._fail(group, error)
                 return

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from bus.errors import SessionErased
 from bus.group_log import run_scripts
-from bus.log import INDEX_LENGTH, Lease, Script
+from bus.log import INDEX_LENGTH, Lease, Rider, Script
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from bus.connection import Argument
     from bus.log import Log
 
@@ -47,12 +46,23 @@ class Leases:
             SessionErased: there is nothing to work on.
             Unavailable: the server cannot be reached.
         """
-        ((epoch, left),) = await self._run("take", [Lease(session, owner, 0)], seconds, flag=also_resting)
-        if epoch < 0:
-            raise SessionErased(session)
-        if epoch:
-            return Taking(Lease(session, owner, epoch))
-        return Taking(None, max(left, 0) / 1000, max(-left, 0) / 1000)
+        (numbers,) = await self._run("take", [Lease(session, owner, 0)], seconds, flag=also_resting)
+        return _taking(session, owner, *numbers)
+
+    def rider(self, session: str, owner: str, seconds: float, *, also_resting: bool = True) -> Rider:
+        """`take` as a rider on the session's reading: who gets the lease by it has also read all that is there."""
+        return Rider(_LEASE.command(*self._call("take", [Lease(session, owner, 0)], seconds, flag=also_resting)))
+
+    def ridden(self, session: str, owner: str, rider: Rider) -> Taking | None:
+        """What a rider gave; None if it did not go out, or the server did not know the script: `take` then.
+
+        Raises:
+            SessionErased: there is nothing to work on.
+        """
+        if not isinstance(rider.reply, Sequence) or isinstance(rider.reply, bytes):
+            return None
+        epoch, left = cast("Sequence[int]", rider.reply)
+        return _taking(session, owner, epoch, left)
 
     async def renew(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
         """Hold leases for longer; gives those that are lost.
@@ -79,16 +89,11 @@ class Leases:
     async def _run(
         self, step: str, leases: Sequence[Lease], seconds: float, *, flag: bool = False
     ) -> list[tuple[int, int]]:
-        """The answers, in the order of the leases, which are of one owner in each call."""
-        keys, shares = self._log.keys, defaultdict[tuple[int, str], list[int]](list)
+        """The answers, in the order of the leases."""
+        shares = defaultdict[tuple[int, str], list[int]](list)
         for at, lease in enumerate(leases):
-            shares[keys.bucket(lease.session), lease.owner].append(at)
-        calls: list[tuple[Sequence[str], Sequence[Argument]]] = []
-        for (bucket, owner), places in shares.items():
-            share = [leases[at] for at in places]
-            names = (keys.index(bucket), *(keys.head(lease.session) for lease in share))
-            pairs = [word for lease in share for word in (lease.session, lease.epoch)]
-            calls.append((names, (step, owner, int(seconds * 1000), "1" if flag else "", INDEX_LENGTH, *pairs)))
+            shares[self._log.keys.bucket(lease.session), lease.owner].append(at)
+        calls = [self._call(step, [leases[at] for at in places], seconds, flag=flag) for places in shares.values()]
         answers = [(0, 0)] * len(leases)
         replies = await run_scripts(self._log, _LEASE, calls) if calls else ()
         for places, reply in zip(shares.values(), replies, strict=True):
@@ -96,3 +101,20 @@ class Leases:
             for at, epoch, left in zip(places, numbers[::2], numbers[1::2], strict=True):
                 answers[at] = (epoch, left)
         return answers
+
+    def _call(
+        self, step: str, leases: Sequence[Lease], seconds: float, *, flag: bool
+    ) -> tuple[Sequence[str], Sequence[Argument]]:
+        """The keys and arguments for leases of one owner and one bucket."""
+        keys = self._log.keys
+        names = (keys.index(keys.bucket(leases[0].session)), *(keys.head(lease.session) for lease in leases))
+        pairs = [word for lease in leases for word in (lease.session, lease.epoch)]
+        return names, (step, leases[0].owner, int(seconds * 1000), "1" if flag else "", INDEX_LENGTH, *pairs)
+
+
+def _taking(session: str, owner: str, epoch: int, left: int) -> Taking:
+    if epoch < 0:
+        raise SessionErased(session)
+    if epoch:
+        return Taking(Lease(session, owner, epoch))
+    return Taking(None, max(left, 0) / 1000, max(-left, 0) / 1000)

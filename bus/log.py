@@ -38,6 +38,7 @@ __all__ = (
     "Log",
     "Plan",
     "Previewed",
+    "Rider",
     "Script",
     "Shared",
     "Terms",
@@ -126,6 +127,16 @@ class Shared(NamedTuple):
     incarnations: tuple[Incarnation, ...]
     trimmed: int
     """the highest position of it that cannot be read any more; 0 if all can"""
+
+
+class Rider:
+    """A command that goes out with the first page of a reading, in one write and before it: whatever it did, the page
+    has seen."""
+
+    def __init__(self, command: Sequence[Argument]) -> None:
+        self.command = command
+        self.reply: Reply | Refused = None
+        """None until it is there"""
 
 
 class Plan(NamedTuple):
@@ -223,7 +234,14 @@ class Log:
         return sum(int(cast("bytes", answered(reply)) or 0) for reply in replies)
 
     async def page(
-        self, session: str, lanes: Sequence[Lane], after: int, until: int | None, count: int
+        self,
+        session: str,
+        lanes: Sequence[Lane],
+        after: int,
+        until: int | None,
+        count: int,
+        *,
+        rider: Rider | None = None,
     ) -> tuple[SessionHead, list[list[Entry]]]:
         """The head, then up to `count` entries of each lane above `after` and up to `until`, oldest first.
 
@@ -236,7 +254,11 @@ class Log:
             ("XRANGE", self._keys.lane(session, lane), f"{after + 1}-0", end, "COUNT", count) for lane in lanes
         ]
         commands.append(commands[0])
-        first, *pages, last = await self._pool.call_many(commands)
+        if rider is not None:
+            rider.reply, *replies = await self._pool.call_many((rider.command, *commands))
+        else:
+            replies = await self._pool.call_many(commands)
+        first, *pages, last = replies
         head, later = read_head(session, first), read_head(session, last)
         if later.trimmed > head.trimmed or later.is_erased:
             head = head._replace(

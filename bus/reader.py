@@ -13,7 +13,7 @@ from bus.envelope import Cursor, Envelope
 from bus.errors import CursorTrimmed, LogRolledBack, SessionErased
 from bus.fork import Part, lineage
 from bus.head import SessionHead
-from bus.log import Log
+from bus.log import Log, Rider
 from bus.messages.lanes import Lane
 from bus.selection import Selection
 
@@ -81,6 +81,7 @@ async def read_pages(
     *,
     past: Past | None = None,
     part: Part | None = None,
+    rider: Rider | None = None,
 ) -> AsyncGenerator[Page, None]:
     """What stands after a cursor and up to `until`, page by page in position order; None is up to the present end.
 
@@ -89,6 +90,7 @@ async def read_pages(
     Args:
         past: where to look for what was trimmed away, also while this reads.
         part: read in the name of a fork that shares these entries.
+        rider: goes out with the first page.
 
     Raises:
         CursorTrimmed: what comes next after the cursor was trimmed away.
@@ -102,8 +104,8 @@ async def read_pages(
     ahead: asyncio.Task[tuple[SessionHead, list[list[Entry]]]] | None = None
     try:
         while until is None or position < until:
-            head, pages = await (ahead or log.page(session, lanes, position, until, count))
-            ahead = None
+            head, pages = await (ahead or log.page(session, lanes, position, until, count, rider=rider))
+            ahead = rider = None
             holder = head
             if part is not None:
                 part.require(head, position)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from bus.codec import Entry
     from bus.keys import Keys
-    from bus.links import Link, Reply, Route
+    from bus.links import Argument, Link, Reply, Route
 
 __all__ = ("Ringing", "Watch")
 
@@ -159,10 +159,10 @@ class Ringing:
         self._wanted.clear()
 
     async def _read(self, link: Link, places: dict[str, str]) -> list[tuple[bytes, list[Entry]]]:
-        command = ("XREAD", "COUNT", COUNT, "BLOCK", BLOCK_MS, "STREAMS", *places, *places.values())
+        streams: tuple[Argument, ...] = (*places, *places.values())
         try:
             with anyio.fail_after(BLOCK_MS / 1000 + SILENCE_SECONDS):
-                reply: Reply = await link.call(*command)
+                reply: Reply = await link.call("XREAD", "COUNT", COUNT, "BLOCK", BLOCK_MS, "STREAMS", *streams)
         except TimeoutError:
             raise Unavailable("server: no answer to a blocked read") from None
         return cast("list[tuple[bytes, list[Entry]]]", reply or [])

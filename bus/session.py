@@ -16,7 +16,7 @@ from bus.hub import Hub
 from bus.keys import check_session_id
 from bus.leases import Leases
 from bus.live import Live, OpenMessage
-from bus.log import Checkpoint, Lease, Log
+from bus.log import Checkpoint, Lease, Log, Rider
 from bus.media.store import MediaStore
 from bus.messages.delta import Delta
 from bus.messages.extension import ExtensionMessage
@@ -209,15 +209,21 @@ class Session:
         kinds: Collection[str] | Mapping[Lane, Collection[str]] | None = None,
         after: Cursor = START,
         until: int | None = None,
+        rider: Rider | None = None,
     ) -> AsyncGenerator[Page, None]:
         """The same as `read`, a stretch at a time, each with the cursor of its end, whatever was wanted of it.
         There is one at least, also where nothing is new.
+
+        Args:
+            rider: goes out with the first page, such as `Leases.rider`.
 
         Raises:
             CursorTrimmed, ArchiveDamaged, LogRolledBack, SessionErased, Unavailable: as for `read`.
         """
         selection = Selection.of(lanes, kinds)
-        async with aclosing(read_pages(self._log, self.id, selection, after, until, past=self._archive)) as pages:
+        async with aclosing(
+            read_pages(self._log, self.id, selection, after, until, past=self._archive, rider=rider)
+        ) as pages:
             async for page in pages:
                 yield page
 

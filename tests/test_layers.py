@@ -59,6 +59,7 @@ ORDER = [
         "leftovers",
         "group_reader",
         "group_pumps",
+        "taking",
         "dead_letters",
         "groups",
         "consumer",

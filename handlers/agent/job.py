@@ -30,7 +30,7 @@ from bus.errors import (
     SessionErased,
     Unavailable,
 )
-from bus.leases import Leases
+from bus.leases import Leases, Taking
 from bus.log import Lease
 from bus.messages.delta import Delta
 from bus.messages.message import AssistantMessage, now_ms
@@ -130,6 +130,8 @@ class Job:
         self._pause = PAUSE_SECONDS
         self._attempt, self._failures = 1, 0
         self._is_stopping = False
+        self._is_read = False
+        """what is known of the session was read under the lease"""
 
     def add(self, work: Work) -> None:
         """A pointer asks for the session."""
@@ -201,11 +203,11 @@ class Job:
             self._rung = asyncio.Event()
             taken = anyio.current_time()
             is_due = any(work.is_retry for work in self._works)
-            taking = await shared.leases.take(self.session, shared.owner, shared.heartbeat_seconds, also_resting=is_due)
+            taking = await self._take(also_resting=is_due)
             if taking.rests_seconds:
                 if not (await shared.warm.take(self.session).refresh()).status.commands:
                     return await self._leave_resting(taking.rests_seconds)
-                taking = await shared.leases.take(self.session, shared.owner, shared.heartbeat_seconds)
+                taking = await self._take(also_resting=True)
             if taking.lease is None:
                 return self._wait(at_least=taking.held_seconds)
             self._attempt = max((work.attempt for work in self._works), default=1)
@@ -221,6 +223,22 @@ class Job:
             _log.exception("session %s could not be worked on", self.session)
             return await self._cannot(error)
         return self._wait()
+
+    async def _take(self, *, also_resting: bool) -> Taking:
+        """Take the lease, and read what is new in the same step: the first look is then free."""
+        shared = self._shared
+        leases, owner, seconds = shared.leases, shared.owner, shared.heartbeat_seconds
+        rider = leases.rider(self.session, owner, seconds, also_resting=also_resting)
+        self._is_read = False
+        try:
+            await shared.warm.take(self.session).refresh(rider)
+        except (CursorTrimmed, ArchiveDamaged):
+            pass  # whoever has the lease tells the user
+        else:
+            if (taking := leases.ridden(self.session, owner, rider)) is not None:
+                self._is_read = True
+                return taking
+        return await leases.take(self.session, owner, seconds, also_resting=also_resting)
 
     async def _cannot(self, error: Exception) -> _Step:
         """Something is wrong with the session, or with us, before or after its agent runs."""
@@ -268,6 +286,8 @@ class Job:
         shared = self._shared
         warm = shared.warm.take(self.session)
         run = Run(warm.session, lease, warm, place=self._place)
+        if self._is_read:
+            run.prime()
         try:
             if self._attempt > DEATHS and not self._works[0].error:
                 view = await run.refresh()

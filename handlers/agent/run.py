@@ -69,10 +69,8 @@ class Run:
             LogRolledBack: the log has lost what this run has seen.
             StreamError, Unavailable: as reading the session does.
         """
-        if self._is_primed:
-            self._is_primed = False
-            return self._warm.view
-        view = await self._warm.refresh()
+        view = self._warm.view if self._is_primed else await self._warm.refresh()
+        self._is_primed = False
         self._seen = max(self._seen, self._warm.cursor.position)
         self._position = max(self._position, self._seen)
         return view

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from bus.envelope import START, Cursor
 from bus.errors import BusError, CursorTrimmed, LogRolledBack
+from bus.log import Rider
 from bus.messages.lanes import Lane
 from bus.session import Session
 from handlers.agent.status import STATUS, STATUS_KINDS, Status
@@ -63,8 +64,11 @@ class WarmSession:
         """Up to where it was read."""
         return self._cursor
 
-    async def refresh(self) -> View:
+    async def refresh(self, rider: Rider | None = None) -> View:
         """The session as of now. May be cancelled at any point: what was folded stays, the next call goes on there.
+
+        Args:
+            rider: goes out with the last step of it: what it did is seen.
 
         Raises:
             LogRolledBack: the log has lost what this holds. It is of no use any more: make another.
@@ -73,7 +77,7 @@ class WarmSession:
         async with self._one_at_a_time:
             if not self._is_loaded:
                 await self._load()
-            await self._read_on()
+            await self._read_on(rider)
             return self.view
 
     async def store(self) -> None:
@@ -91,8 +95,8 @@ class WarmSession:
         except BusError:
             self._stored = expected
 
-    async def _read_on(self) -> None:
-        pages = self.session.pages(kinds=_WANTED, after=self._cursor)
+    async def _read_on(self, rider: Rider | None = None) -> None:
+        pages = self.session.pages(kinds=_WANTED, after=self._cursor, rider=rider)
         async with aclosing(pages):
             async for page in pages:
                 for envelope in page.envelopes:

@@ -22,6 +22,7 @@ class Counting:
     def __init__(self) -> None:
         self.writes: list[list[Sequence[Argument]]] = []
         self.poison: bytes | None = None
+        self.gate: anyio.Event | None = None
 
     async def call(
         self, *command: Argument, at: str | None = None, more_seconds: float = 0.0, again: bool = True
@@ -34,7 +35,7 @@ class Counting:
         self, commands: Sequence[Sequence[Argument]], *, more_seconds: float = 0.0
     ) -> list[Reply | Refused]:
         self.writes.append(list(commands))
-        await checkpoint()
+        await (checkpoint() if self.gate is None else self.gate.wait())
         if any(self.poison in command for command in commands):
             raise Unavailable("poison")
         return [Refused(str(command[1])) if command[0] == "NO" else str(command[0]).encode() for command in commands]
@@ -113,3 +114,22 @@ async def test_a_closed_one_takes_nothing() -> None:
     await pool.close()
     with pytest.raises(Closed):
         await pool.call("a")
+
+
+async def test_a_call_in_the_moment_in_which_all_flights_end_is_carried_too() -> None:
+    inner = Counting()
+    inner.gate = anyio.Event()
+    pool = GroupedPool(inner)
+
+    async def call_twice(name: str) -> None:
+        assert await pool.call(name) == name.encode()
+        assert await pool.call(f"{name} again") == f"{name} again".encode()
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(call_twice, "a")
+            await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(pool.call, "b")
+            await anyio.wait_all_tasks_blocked()
+            assert len(inner.writes) == 2
+            inner.gate.set()

@@ -60,7 +60,6 @@ async def test_work_whose_taker_died_comes_again_and_counts(server: AnyServer) -
             await ring(bus, "a")
             await dead.retry(await take_one(dead), delay=0)
             again = await take_one(dead)
-            await dead.keep(again)
             await dead.close()
             third = await take_one(alive)
             assert (third.session, third.attempt) == ("a", 3)
@@ -68,6 +67,26 @@ async def test_work_whose_taker_died_comes_again_and_counts(server: AnyServer) -
             assert await alive.keep() == []
             await alive.ack(third)
             assert (await bus.group_status("g")).retries == 0
+
+
+async def test_work_that_was_put_off_and_is_kept_is_not_taken_over(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        holder, other = bus.consumer("g", "holder", heartbeat=0.5), bus.consumer("g", "other", heartbeat=0.5)
+        async with holder, other:
+            await ring(bus, "a")
+            await holder.retry(await take_one(holder), delay=0)
+            work = await take_one(holder)
+            with anyio.move_on_after(1.5) as scope:
+                async with anyio.create_task_group() as tasks:
+
+                    async def keep() -> None:
+                        while True:
+                            assert await holder.keep(work) == []
+                            await anyio.sleep(0.05)
+
+                    tasks.start_soon(keep)
+                    raise AssertionError(await other.take(1))
+            assert scope.cancelled_caught
 
 
 async def test_work_that_is_put_off_twice_in_one_answer_that_was_lost_is_put_off_once(process: RealServer) -> None:
@@ -126,6 +145,21 @@ async def test_nothing_is_kept_of_a_session_that_was_erased(server: AnyServer) -
         assert await bus.dead_letters("g").count() == 0
         assert (await bus.group_status("g")).retries == 0
         assert server.do("EXISTS", Keys().retries(Keys().bucket("a"))) == 0
+
+
+async def test_nothing_is_kept_of_a_session_whose_erasure_has_only_begun(server: AnyServer) -> None:
+    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
+        await ring(bus, *["a"] * 4)
+        works = await take_all(consumer, 4)
+        await consumer.set_aside(works[0], reason="secret")
+        letters = [letter async for letter in bus.dead_letters("g").read()]
+        server.do("DEL", Keys().head("a"))
+        server.do("HSET", Keys().head("a"), "state", "erased")
+        await consumer.retry(works[1], delay=600, error="secret")
+        assert await consumer.set_aside(works[2], reason="secret") == ""
+        assert await bus.dead_letters("g").redrive(letters) == 0
+        status = await bus.group_status("g")
+        assert (status.retries, status.dead, status.pending) == (0, 0, 1)
 
 
 # --- dead letters -------------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ async def test_no_more_is_taken_than_there_is_room_for(server: AnyServer) -> Non
         while len(done) < 80:
             async with shortly():
                 works += await consumer.take(SLOTS - len(works))
+            assert not any(work.is_retry for work in works)  # none had to be handed back
             assert len(works) <= SLOTS
             assert len(pending(server)) <= SLOTS
             if len(works) == SLOTS or len(done) + len(works) == 80:
@@ -92,6 +93,11 @@ async def test_what_is_in_hand_is_not_given_again(server: AnyServer) -> None:
         await consumer.close()  # as a lost link is: what is pending is looked through once more
         await ring(bus, "c")
         assert (await take_one(consumer)).session == "c"
+        for work in works:
+            found = server.do("XPENDING", Keys().index(work.bucket), "g", work.pointer, work.pointer, "1")
+            assert isinstance(found, list)
+            assert isinstance(found[0], list)
+            assert str(found[0][3]) == "1"  # or it would seem to have been tried
         await consumer.ack(*works)
 
 
@@ -180,5 +186,12 @@ async def test_names_and_numbers_that_cannot_be_meant_are_refused(server: AnySer
         async with bus.consumer("g", "c") as consumer:
             with pytest.raises(SetupError):
                 await consumer.take(0)
+            await ring(bus, "a")
+            work = await take_one(consumer)
+            for number in (-1.0, float("nan"), float("inf")):
+                with pytest.raises(SetupError):
+                    await consumer.retry(work, delay=number)
+                with pytest.raises(SetupError):
+                    bus.consumer("g", "c", heartbeat=number)
         with pytest.warns(DeprecationWarning, match="heartbeat"):
             bus.consumer("g", "c", idle=3)
