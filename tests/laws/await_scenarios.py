@@ -76,8 +76,9 @@ def _answers(context: Context) -> AssistantMessage:
 def _calls_two(context: Context) -> AssistantMessage:
     if isinstance(context.messages[-1], ToolResultMessage):
         return _says("Done.")
-    asked = (ToolCallBlock(id="call-1", name="record", arguments={"word": "a"}),)
-    asked += (ToolCallBlock(id="call-2", name="record", arguments={"word": "b"}),)
+    asked = tuple(
+        ToolCallBlock(id=f"call-{place}", name="record", arguments={"word": word}) for place, word in enumerate("ab")
+    )
     return AssistantMessage(content=asked, stop_reason="toolUse")
 
 

@@ -24,6 +24,8 @@ __all__ = ("Moment", "Trial", "counted", "cut")
 
 T = TypeVar("T")
 
+_Coroutine = Coroutine[object, None, T] | Generator["asyncio.Future[object] | None", None, T]
+
 PATIENCE = 20.0
 """Seconds after which a call that was cancelled counts as one that never ends."""
 
@@ -116,15 +118,16 @@ async def _run(call: Callable[[], Coroutine[object, None, T]], at: int, trial: T
     loop = asyncio.get_running_loop()
 
     def cancel() -> None:
-        trial.is_cut = True
-        task.cancel()
+        if not task.done():
+            trial.is_cut = True
+            task.cancel()
 
     def strike(waited: object) -> None:
         if trial.moment is Moment.EARLY:
             cancel()
         elif isinstance(waited, asyncio.Future):
             # The task asks to be woken only after this, so it is cancelled first, with its wake-up on the way.
-            waited.add_done_callback(lambda _: task.done() or cancel())  # pyright: ignore[reportUnknownLambdaType, reportUnknownMemberType]  # whatever it holds
+            waited.add_done_callback(lambda _: cancel())  # pyright: ignore[reportUnknownLambdaType, reportUnknownMemberType]  # whatever it holds
         else:
             loop.call_soon(cancel)
 
@@ -171,10 +174,11 @@ def _counting_tasks(loop: asyncio.AbstractEventLoop) -> Generator[None, None, No
     """Tasks that are started in the block count for the call that starts them."""
 
     def make(
-        loop: asyncio.AbstractEventLoop, coroutine: Coroutine[object, None, object], **named: Context | None
-    ) -> asyncio.Task[object]:
+        loop: asyncio.AbstractEventLoop, coroutine: _Coroutine[T], *, context: Context | None = None
+    ) -> asyncio.Task[T]:
         counter = _counter.get()
-        return asyncio.Task(coroutine if counter is None else _steps_of(coroutine, counter), loop=loop, **named)
+        counted = coroutine if counter is None else _steps_of(coroutine, counter)
+        return asyncio.Task(counted, loop=loop, context=context)
 
     before = loop.get_task_factory()
     loop.set_task_factory(make)
@@ -184,12 +188,12 @@ def _counting_tasks(loop: asyncio.AbstractEventLoop) -> Generator[None, None, No
         loop.set_task_factory(before)
 
 
-async def _steps_of(inner: Coroutine[object, None, T], counter: Counter) -> T:
+async def _steps_of(inner: _Coroutine[T], counter: Counter) -> T:
     return await _steps(inner, counter)
 
 
 @coroutine
-def _steps(inner: Coroutine[object, None, T], counter: Counter) -> Generator[object, None, T]:
+def _steps(inner: _Coroutine[T], counter: Counter) -> Generator[object, None, T]:
     """Run a coroutine, from one suspension to the next; the event loop sees what it would see without this."""
     step: Callable[[], object] = partial(inner.send, None)
     while True:

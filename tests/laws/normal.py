@@ -2,7 +2,7 @@
 time. Pure."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from itertools import groupby
 from typing import cast
 
@@ -26,6 +26,9 @@ __all__ = ("normal",)
 
 Entry = dict[str, JsonValue]
 
+Cut = Set[tuple[str, int]]
+"""turns, by their loop and number"""
+
 
 def normal(entries: Sequence[Envelope]) -> list[Entry]:
     """The log's entries as JSON. A turn that was cut is left out, and those behind it count as if it had not been.
@@ -34,7 +37,7 @@ def normal(entries: Sequence[Envelope]) -> list[Entry]:
     worker's word that it stopped. What is made equal: times, epochs in ids, positions, sums over a loop, which hold
     what the cut turns have cost, and the order of results.
     """
-    cut = {turn for turn in map(_cut_turn, entries) if turn is not None}
+    cut = frozenset(turn for turn in map(_cut_turn, entries) if turn is not None)
     kept = [entry for entry in entries if not _is_of(entry, cut)]
     seen: set[tuple[object, ...]] = set()
     whole: list[Envelope] = []
@@ -71,30 +74,36 @@ def _result_of(entry: Envelope) -> str | None:
     return event.tool_call_id if isinstance(event, ToolEnded) else None
 
 
-def _cut_turn(entry: Envelope) -> TurnId | None:
-    message = entry.message
-    is_cut = isinstance(message, AssistantMessage) and (message.metadata or {}).get(CUT)
-    return message.turn_id if isinstance(message, AssistantMessage) and is_cut else None
+def _cut_turn(entry: Envelope) -> tuple[str, int] | None:
+    match entry.message:
+        case AssistantMessage(turn_id=TurnId() as turn_id, metadata=dict(metadata)) if metadata.get(CUT):
+            return _key(turn_id)
+        case _:
+            return None
+
+
+def _key(turn_id: TurnId) -> tuple[str, int]:
+    return turn_id.loop_id, turn_id.turn_index
 
 
 def _event(entry: Envelope) -> AgentEvent | None:
     return parse_event(entry.message) if isinstance(entry.message, ExtensionMessage) else None
 
 
-def _is_of(entry: Envelope, cut: set[TurnId]) -> bool:
+def _is_of(entry: Envelope, cut: Cut) -> bool:
     """Whether it belongs to a turn that was cut, or tells of a worker."""
     match entry.message:
-        case AssistantMessage(turn_id=turn_id):
-            return turn_id in cut
+        case AssistantMessage(turn_id=TurnId() as turn_id):
+            return _key(turn_id) in cut
         case ExtensionMessage(kind="worker.stopped"):
             return True
         case _:
             pass
     match _event(entry):
         case TurnStarted(turn_id=turn_id) | TurnEnded(turn_id=turn_id):
-            return turn_id in cut
+            return _key(turn_id) in cut
         case MessageStarted(turn_id=turn_id) | MessageEnded(turn_id=turn_id):
-            return turn_id in cut
+            return _key(turn_id) in cut
         case _:
             return False
 
@@ -112,7 +121,7 @@ def _repeatable(entry: Envelope) -> tuple[object, ...] | None:
             return None
 
 
-def _entry(entry: Envelope, cut: set[TurnId], places: Mapping[int, int], llm: Sequence[int]) -> Entry:
+def _entry(entry: Envelope, cut: Cut, places: Mapping[int, int], llm: Sequence[int]) -> Entry:
     assert not isinstance(entry.message, Unreadable)
     said = cast("Entry", json.loads(entry.message.to_json()))
     said.pop("timestamp", None)
@@ -123,7 +132,7 @@ def _entry(entry: Envelope, cut: set[TurnId], places: Mapping[int, int], llm: Se
     if isinstance(data, dict):
         for name in ("prompts", "toolResults"):
             if isinstance(found := data.get(name), list):
-                data[name] = sorted(places.get(cast("int", position), 0) for position in found)
+                data[name] = [*sorted(places.get(cast("int", position), 0) for position in found)]
         for name in ("message", "position", "control"):
             if isinstance(found := data.get(name), int):
                 data[name] = places.get(found, 0)
@@ -135,15 +144,16 @@ def _entry(entry: Envelope, cut: set[TurnId], places: Mapping[int, int], llm: Se
     return {"lane": entry.lane.value, **said}
 
 
-def _renumber(said: Entry, cut: set[TurnId]) -> None:
+def _renumber(said: Entry, cut: Cut) -> None:
     """Turns count from 0 without those that were cut; ids of messages end without their epoch."""
     for holder in (said, said.get("data")):
         if not isinstance(holder, dict):
             continue
         match holder.get("turnId"):
             case {"loopId": str(loop), "turnIndex": int(index)}:
-                number = index - sum(turn.loop_id == loop and turn.turn_index < index for turn in cut)
-                holder["turnId"] = {"loopId": loop, "turnIndex": number}
+                number = index - sum(turn[0] == loop and turn[1] < index for turn in cut)
+                turn: Entry = {"loopId": loop, "turnIndex": number}
+                holder["turnId"] = turn
                 for name in ("messageId", "id"):
                     if isinstance(holder.get(name), str):
                         holder[name] = f"{loop}.{number}"

@@ -25,7 +25,7 @@ def _nothing() -> None:
 def _no_heed() -> None:
     """A worker does not look whether it still holds what it works on: its own clock would stop it, too."""
 
-    async def run(_: Heartbeat) -> None:
+    async def run(self: Heartbeat) -> None:
         await anyio.sleep_forever()
 
     Heartbeat.run = run  # type: ignore[method-assign]  # a fault
@@ -70,7 +70,7 @@ def _charges_again() -> None:
     def made(self: FunctionTool, function: Function, **options: object) -> None:
         make(self, function, **{**options, "idempotent": True})  # type: ignore[arg-type]  # a fault
 
-    FunctionTool.__init__ = made  # type: ignore[method-assign, assignment]  # a fault
+    FunctionTool.__init__ = made  # type: ignore[method-assign]  # a fault
 
 
 MUTANTS: dict[str, Callable[[], None]] = {
