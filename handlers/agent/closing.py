@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 
+from pydantic import JsonValue
+
 from bus.messages.content import TextBlock
 from bus.messages.message import AssistantMessage, ToolResultMessage, now_ms
-from handlers.agent.marks import SEEN
+from handlers.agent.marks import HELD, SEEN
 from handlers.agent.standing import Answer
 
 __all__ = ("closing_message",)
@@ -28,6 +30,12 @@ def closing_message(answer: Answer, results: Sequence[ToolResultMessage]) -> Ass
     return AssistantMessage(
         content=(TextBlock(text="\n".join(words)),),
         turn_id=answer.turn_id,
-        metadata={SEEN: (answer.message.metadata or {}).get(SEEN, answer.position)},
+        metadata={SEEN: answer.position, **_marks(answer)},
         timestamp=now_ms(),
     )
+
+
+def _marks(answer: Answer) -> dict[str, JsonValue]:
+    """How far the answer's model had read."""
+    metadata = answer.message.metadata or {}
+    return {mark: metadata[mark] for mark in (SEEN, HELD) if mark in metadata}

@@ -18,6 +18,7 @@ class Draft:
         self._model = model
         self._texts: dict[int, tuple[Piece, list[str]]] = {}
         self._usage: Usage | None = None
+        self._is_counted = False
         self.whole: AssistantMessage | None = None
 
     @property
@@ -25,15 +26,32 @@ class Draft:
         """Nothing was said and nothing is known to have been paid for."""
         return self.whole is None and not self._texts and self._usage is None
 
+    @property
+    def is_counted(self) -> bool:
+        """It is known what the call took, or that nothing more will be told of it."""
+        return self._is_counted
+
     def add(self, event: ModelEvent) -> None:
         """Take the next event of the stream."""
+        self.overhear(event)
         match event:
             case Piece():
                 self._texts.setdefault(event.block, (event, []))[1].append(event.text)
+            case AssistantMessage():
+                self.whole = event
+            case _:
+                pass
+
+    def overhear(self, event: ModelEvent) -> None:
+        """Take from the next event what it tells of the call's usage, and nothing of what is said in it."""
+        match event:
             case Usage():
                 self._usage = event
             case AssistantMessage():
-                self.whole = event
+                self._usage = event.usage or self._usage
+                self._is_counted = True
+            case _:
+                pass
 
     def cut(self, stop_reason: StopReason, reason: str) -> AssistantMessage:
         """The text so far as a message that failed."""
@@ -51,7 +69,7 @@ class Draft:
             error_message=reason,
             provider=self._model.provider,
             model=self._model.name,
-            usage=(self.whole and self.whole.usage) or self._usage,
+            usage=self._usage,
             timestamp=now_ms(),
         )
 

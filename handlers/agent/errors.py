@@ -2,7 +2,7 @@
 
 from bus.errors import BusError, MissingExtra, SetupError
 
-__all__ = ("AgentNotFound", "DuplicateTool", "MissingExtra", "TryAgain")
+__all__ = ("AgentNotFound", "DuplicateTool", "MissingExtra", "NoProgress", "TryAgain")
 
 
 class AgentNotFound(SetupError):
@@ -33,3 +33,14 @@ class TryAgain(BusError):
     def __init__(self, delay: float, reason: str) -> None:
         super().__init__(f"again in {delay:.1f} s: {reason}")
         self.delay, self.reason = delay, reason
+
+
+class NoProgress(BusError):
+    """A step of a loop changed nothing in the log, so the next one would be the same for ever.
+
+    Fields: `session`; `step`, what it was called.
+    """
+
+    def __init__(self, session: str, step: str) -> None:
+        super().__init__(f"session {session!r}: the step {step} changes nothing")
+        self.session, self.step = session, step

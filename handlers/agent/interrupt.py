@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 import anyio
 
-from bus.errors import MessageError
-from bus.messages.control import Abort, Steer, parse_control
+from bus.messages.control import Abort, Steer
 from handlers.agent.run import Run
-from handlers.agent.status import Command, Status
+from handlers.agent.standing import Standing, read_standing
+from handlers.agent.status import Command
 
-__all__ = ("Interrupt", "until_interrupted")
+__all__ = ("Interrupt", "find_interrupt", "until_interrupted")
 
 
 class Interrupt(NamedTuple):
@@ -20,11 +20,16 @@ class Interrupt(NamedTuple):
     control: Abort | Steer
 
 
-async def until_interrupted(run: Run, work: Callable[[], Awaitable[None]]) -> Interrupt | None:
+async def until_interrupted(
+    run: Run, work: Callable[[], Awaitable[None]], stop: Callable[[], None] | None = None
+) -> Interrupt | None:
     """Do some work until it is done, or until a command ends it: `work` is cancelled then, and has cleaned up when this
     returns. None if it came to its end.
 
     Whatever `work` raises is raised here, and not in a group.
+
+    Args:
+        stop: tells `work` to come to its end by itself, in place of cancelling it.
     """
     failure: Exception | None = None
     found: Interrupt | None = None
@@ -33,8 +38,8 @@ async def until_interrupted(run: Run, work: Callable[[], Awaitable[None]]) -> In
         nonlocal found
         while found is None:
             await run.wait_rung()
-            found = _interrupt((await run.refresh()).status)
-        scope.cancel()
+            found = find_interrupt(read_standing(*await run.refresh()))
+        (stop or scope.cancel)()
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(watch, tasks.cancel_scope)
@@ -48,12 +53,14 @@ async def until_interrupted(run: Run, work: Callable[[], Awaitable[None]]) -> In
     return found
 
 
-def _interrupt(status: Status) -> Interrupt | None:
-    for command in status.commands:
-        try:
-            control = parse_control(command.message)
-        except MessageError:
-            continue
-        if isinstance(control, Abort | Steer) and control.when == "now":
-            return Interrupt(command, control)
+def find_interrupt(standing: Standing) -> Interrupt | None:
+    """The first command that cannot wait, of those that are meant for what goes on now."""
+    for command in standing.commands:
+        match command.control:
+            case Abort(when="now", loop_id=loop_id) as abort if loop_id in {None, standing.loop_id}:
+                return Interrupt(command, abort)
+            case Steer(when="now", position=position) as steer if position in standing.prompts:
+                return Interrupt(command, steer)
+            case _:
+                pass
     return None

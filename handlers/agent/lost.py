@@ -1,12 +1,14 @@
 """What a worker was saying when it was lost: whoever takes its session over records it, so that its preview ends."""
 
 import logging
+from functools import partial
 
 from bus.errors import MessageTooLarge
 from bus.live import OpenMessage
 from bus.messages.message import AssistantMessage, now_ms
 from bus.messages.turn import TurnId
 from handlers.agent.draft import cut_content
+from handlers.agent.marks import CUT
 from handlers.agent.preview import Preview
 from handlers.agent.recording import is_of_earlier_lease, record_answer
 from handlers.agent.run import Run
@@ -37,19 +39,31 @@ async def record_lost(run: Run) -> None:
 
 
 async def _record(run: Run, spoken: OpenMessage, turn_id: TurnId) -> None:
-    context = await run.context.refresh()
+    view = await run.refresh()
+    standing = read_standing(*view)
     message = AssistantMessage(
         content=cut_content((block.kind, block.delta) for block in spoken.blocks),
         stop_reason="aborted",
         error_message=LOST,
         timestamp=now_ms(),
     )
-    # Where all was answered meanwhile, what was said is recorded and the loop is over.
-    is_cut = read_standing(context).has_work
+    is_left = bool(standing.prompts) or standing.answer is not None
+    record = partial(
+        record_answer,
+        run,
+        view.context,
+        turn_id,
+        # Nobody knows how far its model had read; what was shown to one before is.
+        seen=standing.shown if is_left else None,
+        held=standing.held,
+        mark=CUT if is_left else None,
+        # Where all was answered meanwhile, what was said is recorded and the loop is over.
+        is_over=not view.status.is_over(turn_id.loop_id),
+        message_id=spoken.message_id,
+    )
     try:
-        receipt = await record_answer(run, context, turn_id, message, is_cut=is_cut, message_id=spoken.message_id)
+        receipt = await record(message)
     except MessageTooLarge as error:
-        message = message.model_copy(update={"content": (), "error_message": f"{LOST}; {error}"})
-        receipt = await record_answer(run, context, turn_id, message, is_cut=is_cut, message_id=spoken.message_id)
+        receipt = await record(message.model_copy(update={"content": (), "error_message": f"{LOST}; {error}"}))
     if receipt.is_duplicate:  # the turn has another answer, so this one has no place in the log
         await Preview(run.session, spoken.message_id, turn_id, epoch=run.lease.epoch).cut(LOST)

@@ -1,13 +1,8 @@
 """What a worker notes in a message's private metadata. The names are ours, as imported messages bring their own."""
 
-__all__ = ("AGAIN", "CUT", "FOLLOW_UP", "HELD", "SEEN")
+from handlers.context.attention import HELD, SEEN
 
-SEEN = "lanebus.seen"
-"""in an answer: the position up to which its model had read. Who spoke while it was thought stands before it in the
-log and was not answered by it; only this tells"""
-
-HELD = "lanebus.held"
-"""in an answer: positions up to `SEEN` of follow-up messages that its model was not shown"""
+__all__ = ("AGAIN", "CUT", "FOLLOW_UP", "HELD", "SEEN", "WARNING")
 
 CUT = "lanebus.cut"
 """in an answer whose worker was stopped, or that was steered away from: the loop is not over, its next turn answers the
@@ -18,3 +13,6 @@ AGAIN = "lanebus.again"
 
 FOLLOW_UP = "lanebus.followUp"
 """in a user's message: it waits until the loop that is running is over"""
+
+WARNING = "lanebus.warning"
+"""in a note of the loop's own to the model: what a guard has to say of what the user said"""

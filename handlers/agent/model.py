@@ -24,6 +24,10 @@ class ModelRequest:
     """most tokens of the answer"""
     media: Mapping[str, MediaRef] = field(default_factory=dict[str, MediaRef])
     """what the context's references into the media store stand for, as `resolve_media` gives it"""
+    key: str | None = None
+    """Names this call, so that a provider that heard it before may know it again. The same call made once more, as it
+    is not known whether it was heard, has the same key; a call after one that failed has another, as a provider may
+    keep its answer for the key, a failure too."""
 
 
 class Model(Protocol):

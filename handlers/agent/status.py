@@ -10,9 +10,9 @@ from typing import Literal
 from pydantic import TypeAdapter
 
 from bus.envelope import Envelope
-from bus.errors import MessageError
+from bus.errors import DecodeError, MessageError
 from bus.messages.base import Frozen
-from bus.messages.control import parse_control
+from bus.messages.control import Approve, Control, Deny, parse_control
 from bus.messages.events import (
     AgentEnded,
     AgentEvent,
@@ -56,6 +56,14 @@ class Command(Frozen):
     position: int
     message: ExtensionMessage
 
+    @property
+    def control(self) -> Control | MessageError:
+        """What it says; an error where it cannot be read."""
+        try:
+            return parse_control(self.message) or DecodeError("kind", "is no command's")
+        except MessageError as error:
+            return error
+
 
 class LoopStatus(Frozen):
     """The newest loop."""
@@ -63,6 +71,8 @@ class LoopStatus(Frozen):
     loop_id: str
     started: float
     """seconds UTC by the server's clock"""
+    position: int = 0
+    """where it began; of a loop that goes on from one that was stopped, where that one did"""
     ended: StopReason | None = None
     """None while it is open"""
     turn: TurnId | None = None
@@ -73,6 +83,11 @@ class LoopStatus(Frozen):
     """of that turn: calls that were put to a person, answered or not"""
     calls_answered: Mapping[str, Command] = {}
     """of that turn: what the person said, once the worker has taken it"""
+
+    @property
+    def is_stopped(self) -> bool:
+        """It ended before it was done: what it left open, the next loop goes on with."""
+        return self.ended in {"paused", "handoff", "contextCompacted"}
 
 
 class Status(Frozen):
@@ -112,7 +127,7 @@ def _on_event(status: Status, event: AgentEvent, envelope: Envelope) -> Status:
         case AgentStarted(loop_id=loop_id):
             if status.loop is not None and status.loop.loop_id == loop_id:
                 return status
-            return status.model_copy(update={"loop": LoopStatus(loop_id=loop_id, started=envelope.time)})
+            return status.model_copy(update={"loop": _begun(status.loop, loop_id, envelope)})
         case ControlAnswered():
             return _on_answered(status, event)
         case SessionLinked(child=child):
@@ -124,6 +139,14 @@ def _on_event(status: Status, event: AgentEvent, envelope: Envelope) -> Status:
             return status
 
 
+def _begun(before: LoopStatus | None, loop_id: str, envelope: Envelope) -> LoopStatus:
+    """A loop that begins. One that goes on from a loop that was stopped has what is known of its open calls."""
+    if before is not None and before.is_stopped:
+        changes = {"loop_id": loop_id, "started": envelope.time, "ended": None, "turn": None}
+        return before.model_copy(update=changes)
+    return LoopStatus(loop_id=loop_id, started=envelope.time, position=envelope.position)
+
+
 def _in_loop(loop: LoopStatus, event: AgentEvent, position: int) -> LoopStatus:
     match event:
         case AgentEnded(loop_id=loop.loop_id, stop_reason=stop_reason):
@@ -131,7 +154,9 @@ def _in_loop(loop: LoopStatus, event: AgentEvent, position: int) -> LoopStatus:
         case TurnStarted(turn_id=turn_id) if turn_id.loop_id == loop.loop_id:
             if turn_id == loop.turn:
                 return loop
-            return LoopStatus(loop_id=loop.loop_id, started=loop.started, turn=turn_id)
+            if loop.turn is None:
+                return loop.model_copy(update={"turn": turn_id})
+            return LoopStatus(loop_id=loop.loop_id, started=loop.started, position=loop.position, turn=turn_id)
         case ToolStarted(turn_id=loop.turn, tool_call_id=call):
             return loop.model_copy(update={"calls_started": {**loop.calls_started, call: position}})
         case ToolWaiting(turn_id=loop.turn, tool_call_id=call):
@@ -153,11 +178,15 @@ def _on_answered(status: Status, event: ControlAnswered) -> Status:
     if kind == "control.resume":
         return status.model_copy(update={"halted": None})
     if kind in {"control.approve", "control.deny"} and status.loop is not None:
-        call = getattr(parse_control(command.message), "tool_call_id", "")
-        loop = status.loop
-        answered = loop.model_copy(update={"calls_answered": {**loop.calls_answered, call: command}})
-        return status.model_copy(update={"loop": answered})
+        return status.model_copy(update={"loop": _answered_call(status.loop, command)})
     return status
+
+
+def _answered_call(loop: LoopStatus, command: Command) -> LoopStatus:
+    control = command.control
+    if not isinstance(control, Approve | Deny):
+        return loop
+    return loop.model_copy(update={"calls_answered": {**loop.calls_answered, control.tool_call_id: command}})
 
 
 STATUS = Projection[Status](

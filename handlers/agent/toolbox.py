@@ -7,36 +7,39 @@ import anyio
 
 from bus.errors import BusError, MessageTooLarge
 from bus.messages.content import ToolCallBlock
-from bus.messages.events import AgentEnded, Progress, ToolEnded, TurnEnded
+from bus.messages.events import AgentEnded, Progress, ToolEnded, ToolStarted, TurnEnded
 from bus.messages.message import AssistantMessage, ToolResultMessage
 from bus.messages.reading import Publishable
 from bus.messages.usage import Usage
 from handlers.agent.closing import closing_message
-from handlers.agent.run import Run
-from handlers.agent.standing import Answer
+from handlers.agent.run import Run, View
+from handlers.agent.standing import Answer, loop_usage
 from handlers.agent.tool import Tool, ToolContext, failed
 
-__all__ = ("run_tools",)
+__all__ = ("close_calls", "run_tools")
 
 _log = logging.getLogger(__name__)
 
 
-async def run_tools(run: Run, tools: Mapping[str, Tool], answer: Answer, usage: Usage) -> bool:
+async def run_tools(run: Run, tools: Mapping[str, Tool], answer: Answer, view: View) -> None:
     """Run the calls of an answer that have no result yet, and end its turn.
 
     A result is appended once those of all earlier calls are. The last one ends the turn in the same step, and the loop
     too if every result of the batch says that no model call has to follow.
 
-    Args:
-        usage: of the loop, this answer's in it.
-
-    Returns:
-        Whether the loop is over.
-
     Raises:
         BusError: a result could not be published.
     """
-    batch = _Batch(run, tools, answer, usage)
+    loop, turn_id = view.status.loop, answer.turn_id
+    begun: Mapping[str, int] = {} if loop is None else loop.calls_started
+    starting = [
+        ToolStarted(turn_id=turn_id, tool_call_id=call.id, tool_name=call.name).as_extension()
+        for call in answer.open_calls
+        if call.id not in begun
+    ]
+    if starting:
+        await run.publish(*starting, key=f"{turn_id}.tools.{run.lease.epoch}")
+    batch = _Batch(run, tools, answer, loop_usage(view.context, turn_id.loop_id))
     failure: BusError | None = None
     async with anyio.create_task_group() as tasks:
         for call in answer.open_calls:
@@ -48,7 +51,18 @@ async def run_tools(run: Run, tools: Mapping[str, Tool], answer: Answer, usage: 
             tasks.cancel_scope.cancel()
     if failure is not None:
         raise failure
-    return batch.is_final
+
+
+async def close_calls(run: Run, answer: Answer, view: View, text: str) -> None:
+    """Answer the open calls with an error, in one step with the end of their turn.
+
+    Raises:
+        BusError: the results could not be published.
+    """
+    batch = _Batch(run, {}, answer, loop_usage(view.context, answer.turn_id.loop_id))
+    for call in answer.open_calls:
+        batch.close(call, text)
+    await batch.publish()
 
 
 class _Batch:
@@ -72,6 +86,10 @@ class _Batch:
         )
         result = await tool.run(call, context) if tool else failed(call, f"Tool {call.name} not found")
         self._results[call.id] = result.with_turn_id(self._answer.turn_id)
+        self._done[call.id].set()
+
+    def close(self, call: ToolCallBlock, text: str) -> None:
+        self._results[call.id] = failed(call, text).with_turn_id(self._answer.turn_id)
         self._done[call.id].set()
 
     async def publish(self) -> None:

@@ -51,6 +51,12 @@ class Chunked(Sequence[T]):
         changed = (*chunk[:place], item, *chunk[place + 1 :])
         return self._of((*self._full[:number], changed, *self._full[number + 1 :]), self._tail)
 
+    def beginning(self, length: int) -> "Chunked[T]":
+        """Its first items, so many."""
+        number, place = divmod(max(0, min(length, len(self))), _SIZE)
+        rest = self._full[number] if number < len(self._full) else self._tail
+        return self._of(self._full[:number], rest[:place])
+
     def __len__(self) -> int:
         return len(self._full) * _SIZE + len(self._tail)
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from bus.envelope import Envelope, Unreadable
 from bus.errors import ForgedEntry, MessageError
+from bus.messages.content import ToolResultBlock
 from bus.messages.context_entry import (
     BranchSummary,
     Compaction,
@@ -21,7 +22,8 @@ from bus.messages.context_entry import (
 from bus.messages.delta import Delta
 from bus.messages.extension import ExtensionMessage
 from bus.messages.lanes import Lane
-from bus.messages.message import AssistantMessage, DeveloperMessage, LlmMessage, SystemMessage
+from bus.messages.message import AssistantMessage, DeveloperMessage, LlmMessage, SystemMessage, UserMessage
+from handlers.context.attention import left_over
 from handlers.context.chunked import Chunked
 from handlers.context.errors import Misplaced, UnknownTarget
 from handlers.context.overlay import Stands, overlaid
@@ -67,8 +69,9 @@ class Context:
 
     @property
     def messages(self) -> Chunked[LlmMessage]:
-        """What goes to a provider, in its order: no instructions, no failed answers, summaries as user messages, and
-        behind each assistant message exactly one result a call (see `pairing.py`)."""
+        """What goes to a provider, in its order: no instructions, no failed answers, summaries as user messages, behind
+        each assistant message exactly one result a call (see `pairing.py`), and only behind those what was said while
+        it was thought (see `attention.py`)."""
         return self.pairing.messages
 
 
@@ -184,9 +187,27 @@ def _with_said(context: Context, stands: Stands) -> Context:
     if said is None:
         return context
     pairing = context.pairing
-    for message in said:
+    late = _spoken_meanwhile(context.path, stands)
+    if late:
+        pairing = pairing.leaving_out(late)
+    for message in (*said, *late):
         pairing = pairing.joined_by(message)
     return replace(context, path=context.path.appended(stands.envelope), pairing=pairing)
+
+
+def _spoken_meanwhile(path: Chunked[Envelope], stands: Stands) -> list[LlmMessage]:
+    """What users said before an answer that was made without it. It stands behind the answer for every later request:
+    else a model would be shown that it had read what it had not, and go on with its own words instead of the user's."""
+    message = stands.envelope.message
+    if stands.instead is not None or (isinstance(message, AssistantMessage) and message.is_failed):
+        return []
+    late = (envelope.message for envelope in reversed(left_over(path, stands.envelope)))
+    # Results inside a user's message stand behind their calls, wherever that is.
+    return [each for each in late if isinstance(each, UserMessage) and not _has_results(each)]
+
+
+def _has_results(message: LlmMessage) -> bool:
+    return any(isinstance(block, ToolResultBlock) for block in message.content)
 
 
 def _said(envelope: Envelope) -> tuple[LlmMessage, ...] | None:

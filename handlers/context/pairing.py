@@ -4,7 +4,8 @@ Behind each assistant message stand exactly as many results as it has calls, in 
 they came in. A call that has no result yet has a made-up one in its place, until the real one comes and replaces it.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bus.messages.content import TextBlock, ToolCallBlock, ToolResultBlock
@@ -43,6 +44,25 @@ class Pairing:
         for result in results:
             joined = joined._answered(result)
         return joined
+
+    def leaving_out(self, said: Sequence[LlmMessage]) -> "Pairing":
+        """The messages but for these very ones, none of which has a call or a result in it."""
+        gone = Counter(map(id, said))
+        start, kept = len(self.messages), list[LlmMessage]()
+        while start and gone.total():
+            start -= 1
+            message = self.messages[start]
+            if gone[id(message)]:
+                gone[id(message)] -= 1
+            else:
+                kept.append(message)
+        # Whatever stands behind has moved by as many as were taken out before it.
+        places = {id(message): place for place, message in enumerate(reversed(kept), start)}
+        waiting = {
+            call: tuple(place if place < start else places[id(self.messages[place])] for place in old)
+            for call, old in self.waiting.items()
+        }
+        return Pairing(self.messages.beginning(start).appended(*reversed(kept)), waiting)
 
     def _said(self, message: LlmMessage) -> "Pairing":
         calls = tuple(message.tool_calls()) if isinstance(message, AssistantMessage) else ()

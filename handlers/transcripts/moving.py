@@ -17,9 +17,9 @@ from bus.messages.events import (
     TurnStarted,
 )
 from bus.messages.extension import ExtensionMessage
-from bus.messages.message import AssistantMessage
+from bus.messages.message import AssistantMessage, LlmMessage, UserMessage
 from bus.messages.reading import Publishable
-from handlers.agent.marks import SEEN
+from handlers.context.attention import HELD, SEEN
 from handlers.transcripts.fields import Object
 from handlers.transcripts.format import Moved
 from handlers.transcripts.moves import Moves
@@ -60,7 +60,9 @@ def moved(message: Publishable) -> Publishable | Moved:
             )
         case Label():
             return Moved(lambda moves: _label(message, moves))
-        case AssistantMessage(metadata=dict(metadata)) if _is_position(metadata.get(SEEN)):
+        case AssistantMessage(metadata=dict(metadata)) | UserMessage(metadata=dict(metadata)) if _is_position(
+            metadata.get(SEEN)
+        ):
             return Moved(lambda moves: _seen(message, metadata, moves))
         case ExtensionMessage(kind=kind, data=dict(data)) if kind in POSITIONS:
             return Moved(lambda moves: ExtensionMessage.of(kind, _event(data, POSITIONS[kind], moves)))
@@ -88,11 +90,14 @@ def _label(label: Label, moves: Moves) -> Publishable:
     return label.model_copy(update={"target": target})
 
 
-def _seen(message: AssistantMessage, metadata: Object, moves: Moves) -> AssistantMessage:
-    """An agent's note of how far its model had read."""
-    seen = metadata[SEEN]
+def _seen(message: LlmMessage, metadata: Object, moves: Moves) -> LlmMessage:
+    """An agent's note of how far its model had read, and of what it was not shown."""
+    seen, held = metadata[SEEN], metadata.get(HELD)
     read = moves.llm_at_or_before(seen) if isinstance(seen, int) else None
-    return message.model_copy(update={"metadata": {**metadata, SEEN: read or 0}})
+    told: Object = {**metadata, SEEN: read or 0}
+    if isinstance(held, list):
+        told[HELD] = [at for at in (_at(item, moves) for item in held) if at is not None]
+    return message.model_copy(update={"metadata": told})
 
 
 def _event(data: Object, names: tuple[str, ...], moves: Moves) -> Object:

@@ -714,7 +714,7 @@ async def test_a_loop_killed_around_any_of_its_appends_is_continued_to_the_same_
             if survived == 2:
                 break
             appends += 1
-        assert appends == 7  # system, start, answer, two results, start, answer
+        assert appends == 8  # system, start, answer, tools, two results, start, answer
 
 
 async def test_a_loop_cancelled_anywhere_is_continued_to_one_answer_and_one_result_a_call() -> None:

@@ -1,0 +1,175 @@
+"""One answer of the model: its turn is begun in the log, the model is asked, and what came of it is recorded."""
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+from random import random
+from typing import NamedTuple
+
+import anyio
+
+from bus.errors import BusError, MessageTooLarge, SessionClosed, SessionErased
+from bus.media.resolve import resolve_media
+from bus.messages.control import Abort
+from bus.messages.events import AgentEvent, ControlAnswered
+from bus.messages.message import AssistantMessage
+from handlers.agent.draft import Draft
+from handlers.agent.errors import TryAgain
+from handlers.agent.failure import failure_of
+from handlers.agent.interrupt import Interrupt, until_interrupted
+from handlers.agent.listening import Listener
+from handlers.agent.marks import AGAIN, CUT
+from handlers.agent.model import ModelRequest
+from handlers.agent.open_answer import wanted_calls
+from handlers.agent.preview import Preview, open_preview
+from handlers.agent.recording import answer_id, record_answer
+from handlers.agent.retry import failed_attempts, has_overflowed
+from handlers.agent.run import Run, View
+from handlers.agent.settings import LoopSettings
+from handlers.agent.shown import as_shown
+from handlers.agent.steps import ABORTED, SKIPPED, Speak
+
+__all__ = ("give_answer",)
+
+LAST_WORDS_SECONDS = 5.0
+"""how long a cancelled loop takes to record what was said so far"""
+
+_STOPPED = "the worker was stopped"
+
+_log = logging.getLogger(__name__)
+
+
+async def give_answer(run: Run, view: View, settings: LoopSettings, step: Speak, key: str) -> bool:
+    """Ask the model, its turn having begun, and record what it says; gives whether the loop is over.
+
+    Cancelled while the model speaks, it records what was said so far, and whoever goes on begins a new turn.
+
+    Args:
+        view: what the model is to be shown.
+        key: names the call for the model's provider.
+
+    Raises:
+        TryAgain: the model failed for a while.
+        BusError: the log cannot be read or refuses.
+    """
+    answering = _Answering(run, view, settings, step)
+    media = await resolve_media(view.context.messages, run.session.media)
+    request = ModelRequest(
+        as_shown(view.context, step.held),
+        [tool.spec for tool in settings.tools.values()],
+        settings.max_tokens,
+        media,
+        key,
+    )
+    try:
+        return await answering.ask(request)
+    except (SessionClosed, SessionErased) as error:  # nothing can be recorded any more
+        await answering.cut_preview(str(error))
+        raise
+    except anyio.get_cancelled_exc_class():
+        with anyio.move_on_after(LAST_WORDS_SECONDS, shield=True):
+            await answering.last_words()
+        raise
+
+
+class _Again(NamedTuple):
+    """The model is to be asked again, at once if there is no delay."""
+
+    delay: float | None
+    """seconds"""
+
+
+class _Answering:
+    def __init__(self, run: Run, view: View, settings: LoopSettings, step: Speak) -> None:
+        self._run, self._view, self._settings, self._step = run, view, settings, step
+        self._draft = Draft(settings.model)
+
+    async def ask(self, request: ModelRequest) -> bool:
+        run, turn_id = self._run, self._step.turn_id
+        listener = Listener(self._settings.model, request, self._draft)
+        async with open_preview(run.session, answer_id(run, turn_id), turn_id, epoch=run.lease.epoch) as preview:
+            with run.showing(preview):
+                interrupt = await until_interrupted(run, partial(listener.run, preview), listener.cut)
+        if interrupt is not None and self._draft.whole is None:
+            return await self._record_cut(interrupt)
+        message = self._draft.whole or self._draft.cut("error", listener.fault or "the model ended without an answer")
+        return await self._record(message)
+
+    async def _record(self, message: AssistantMessage) -> bool:
+        """Record an answer that came to its end, well or not."""
+        again = self._again(message)
+        is_new = await self._append(message, mark=AGAIN if again else None)
+        if again is not None and again.delay is not None:
+            raise TryAgain(again.delay, message.error_message or "the model failed")
+        # A repeat means that the log holds another answer than ours: the next step starts from what it holds.
+        return is_new and again is None and not wanted_calls(message)
+
+    async def _record_cut(self, interrupt: Interrupt) -> bool:
+        """Record an answer that a command has cut. The command is answered with it, where it is its turn."""
+        command, control = interrupt
+        is_next = (await self._run.refresh()).status.commands[:1] == (command,)
+        also = (ControlAnswered(control=command.position, outcome="applied"),) if is_next else ()
+        if isinstance(control, Abort) and is_next:
+            message = self._draft.cut("aborted", control.reason or ABORTED)
+            return await self._append(message, seen=command.position, also=also)
+        message = self._draft.cut("aborted", ABORTED if isinstance(control, Abort) else SKIPPED)
+        await self._append(message, mark=CUT, also=also)
+        return False
+
+    async def _append(
+        self,
+        message: AssistantMessage,
+        *,
+        seen: int | None = None,
+        mark: str | None = None,
+        also: Sequence[AgentEvent] = (),
+    ) -> bool:
+        """Gives whether anything was added."""
+        held = self._step.held if seen is None else ()
+        record = partial(
+            record_answer,
+            self._run,
+            self._view.context,
+            self._step.turn_id,
+            seen=seen,
+            held=held,
+            mark=mark,
+            also=also,
+        )
+        try:
+            receipt = await record(message)
+        except MessageTooLarge as error:
+            receipt = await record(self._draft.without_content(str(error)))
+        return not receipt.is_duplicate
+
+    def _again(self, message: AssistantMessage) -> _Again | None:
+        failure, context = failure_of(message), self._view.context
+        if failure is None:
+            return None
+        if failure.is_overflow:
+            is_worth_it = self._settings.compaction is not None and not has_overflowed(context.entries)
+            return _Again(None) if is_worth_it else None
+        retry, attempt = self._settings.retry, failed_attempts(context.entries) + 1
+        if not failure.is_transient or attempt >= retry.attempts:
+            return None
+        return _Again(max(retry.delay(attempt, random()), failure.retry_after or 0.0))  # noqa: S311  # no secret
+
+    async def last_words(self) -> None:
+        """Record what was said until now. If the answer itself landed already, its key makes this add nothing."""
+        if self._draft.is_empty:  # the turn leaves no answer, and is begun again as it is
+            await self.cut_preview(_STOPPED)
+            return
+        try:
+            if self._draft.whole is not None:
+                await self._record(self._draft.whole)
+            else:
+                await self._append(self._draft.cut("aborted", _STOPPED), mark=CUT)
+        except TryAgain:
+            pass  # whoever comes next asks again, as the log says
+        except BusError as error:
+            _log.info("session %s: what was said until now is lost: %s", self._run.session.id, error)
+
+    async def cut_preview(self, reason: str) -> None:
+        """End what is shown without a message."""
+        run, turn_id = self._run, self._step.turn_id
+        await Preview(run.session, answer_id(run, turn_id), turn_id, epoch=run.lease.epoch).cut(reason)

@@ -1,0 +1,220 @@
+"""What people and programs tell a running agent. Each is one publish: ordered, rung to the workers, and with a `key` of
+your own applied once however often it is sent.
+
+Nothing is done by the one who sends. The session's worker answers each command in the step in which it takes effect;
+`answered` waits for that.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from bus.envelope import Cursor
+from bus.errors import Conflict, SessionClosed
+from bus.messages.control import Abort, Approve, Compact, Control, Deny, Handoff, Pause, Resume, Steer
+from bus.messages.events import ControlAnswered, parse_event
+from bus.messages.extension import ExtensionMessage
+from bus.messages.lanes import Lane
+from bus.messages.message import UserMessage
+from bus.messages.reading import Publishable
+from bus.messages.turn import TurnId
+from bus.receipt import Receipt
+from bus.session import Session
+from handlers.agent.marks import FOLLOW_UP
+
+__all__ = (
+    "abort",
+    "answered",
+    "approve",
+    "compact_now",
+    "deny",
+    "follow_up",
+    "handoff",
+    "pause",
+    "resume",
+    "steer",
+)
+
+_TRIES = 1_000
+
+
+async def abort(
+    session: Session,
+    *,
+    loop_id: str | None = None,
+    when: Literal["now", "turn"] = "now",
+    reason: str | None = None,
+    by: str | None = None,
+    key: str | None = None,
+) -> Receipt:
+    """End what the agent does, and have nothing answered that was said before this.
+
+    Args:
+        loop_id: only if it is this loop; None is whatever goes on.
+        when: now: the model is cut short and tools are cancelled. turn: the turn that is under way is finished first.
+        reason: for those who read the log.
+        by: who asks, for the same.
+        key: your own name for this publish; a repeat adds nothing.
+
+    Raises:
+        BusError: as for `Session.publish`.
+    """
+    return await _send(session, Abort(loop_id=loop_id, when=when, reason=reason, by=by), key)
+
+
+async def steer(
+    session: Session,
+    said: str | UserMessage,
+    *,
+    when: Literal["next", "now"] = "next",
+    by: str | None = None,
+    key: str | None = None,
+) -> Receipt:
+    """Say something to the loop that is running. Where none is, it is answered like any other word of a user.
+
+    Args:
+        when: next: the next request to the model has it. now: the answer that is being spoken is cut, and tools that
+            still run are skipped.
+        Others: as for `abort`.
+
+    Returns:
+        The positions of the message and of the command.
+
+    Raises:
+        Conflict: others were faster a thousand times.
+        BusError: as for `Session.publish`.
+    """
+    message = UserMessage.text(said) if isinstance(said, str) else said
+
+    def build(position: int) -> Sequence[Publishable]:
+        return message, Steer(position=position, when=when, by=by).as_extension()
+
+    return await _send_at(session, build, key)
+
+
+async def follow_up(session: Session, said: str | UserMessage, *, key: str | None = None) -> Receipt:
+    """Say something that waits until the loop that is running is over. Where none is, it is answered at once.
+
+    Raises:
+        BusError: as for `Session.publish`.
+    """
+    message = UserMessage.text(said) if isinstance(said, str) else said
+    marked = message.model_copy(update={"metadata": {**(message.metadata or {}), FOLLOW_UP: True}})
+    return await session.publish(marked, key=key)
+
+
+async def approve(
+    session: Session, turn_id: TurnId, tool_call_id: str, *, by: str | None = None, key: str | None = None
+) -> Receipt:
+    """Let a tool run that waits for a person: its `ToolWaiting` names the turn and the call.
+
+    Raises:
+        BusError: as for `Session.publish`.
+    """
+    return await _send(session, Approve(turn_id=turn_id, tool_call_id=tool_call_id, by=by), key)
+
+
+async def deny(
+    session: Session,
+    turn_id: TurnId,
+    tool_call_id: str,
+    *,
+    reason: str | None = None,
+    by: str | None = None,
+    key: str | None = None,
+) -> Receipt:
+    """Do not let it run. The model is told so, with the reason.
+
+    Raises:
+        BusError: as for `Session.publish`.
+    """
+    return await _send(session, Deny(turn_id=turn_id, tool_call_id=tool_call_id, reason=reason, by=by), key)
+
+
+async def pause(
+    session: Session, *, reason: str | None = None, by: str | None = None, key: str | None = None
+) -> Receipt:
+    """Stop after the turn that is under way. What users say from then on waits for `resume`.
+
+    Raises:
+        BusError: as for `Session.publish`.
+    """
+    return await _send(session, Pause(reason=reason, by=by), key)
+
+
+async def handoff(
+    session: Session,
+    *,
+    to: str | None = None,
+    reason: str | None = None,
+    by: str | None = None,
+    key: str | None = None,
+) -> Receipt:
+    """As `pause`, and the session is a person's until `resume`.
+
+    Args:
+        to: whom it is handed to.
+
+    Raises:
+        BusError: as for `Session.publish`.
+    """
+    return await _send(session, Handoff(to=to, reason=reason, by=by), key)
+
+
+async def resume(session: Session, *, by: str | None = None, key: str | None = None) -> Receipt:
+    """Go on after `pause` or `handoff`, with what was left and with what users said since.
+
+    Raises:
+        BusError: as for `Session.publish`.
+    """
+    return await _send(session, Resume(by=by), key)
+
+
+async def compact_now(
+    session: Session, *, instructions: str | None = None, by: str | None = None, key: str | None = None
+) -> Receipt:
+    """Tell the context shorter before the next turn, however far from full it is.
+
+    Args:
+        instructions: what the summary has to keep.
+
+    Raises:
+        BusError: as for `Session.publish`.
+    """
+    return await _send(session, Compact(instructions=instructions, by=by), key)
+
+
+async def answered(session: Session, command: Receipt) -> ControlAnswered:
+    """Wait until a worker has answered a command: what became of it, and why.
+
+    Args:
+        command: what sending it gave.
+
+    Raises:
+        SessionClosed: it was closed before that.
+        StreamError, Unavailable, Closed: as following the session does.
+    """
+    kinds = {ControlAnswered.KIND}
+    after = Cursor(command.position)
+    async for envelope in session.follow(lanes={Lane.EXTENSION}, kinds=kinds, after=after, until_closed=True):
+        message = envelope.message
+        event = parse_event(message) if isinstance(message, ExtensionMessage) else None
+        if isinstance(event, ControlAnswered) and event.control == command.position:
+            return event
+    raise SessionClosed(session.id)
+
+
+async def _send(session: Session, control: Control, key: str | None) -> Receipt:
+    return await session.publish(control.as_extension(), key=key)
+
+
+async def _send_at(session: Session, build: Callable[[int], Sequence[Publishable]], key: str | None) -> Receipt:
+    """Publish messages that name their own positions."""
+    last = (await session.head()).position
+    for attempt in range(_TRIES):
+        try:
+            return await session.publish(*build(last + 1), key=key, expected=last)
+        except Conflict as conflict:
+            if attempt == _TRIES - 1:
+                raise
+            last = conflict.found
+    raise AssertionError

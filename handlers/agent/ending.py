@@ -1,0 +1,94 @@
+"""The ends of a loop that no answer of the model brings: a limit, a guard, a command."""
+
+from collections.abc import Sequence
+
+from bus.messages.context_entry import Prune
+from bus.messages.control import Abort
+from bus.messages.events import AgentEnded, AgentEvent, ControlAnswered, InputRejected, TurnEnded
+from bus.messages.message import AssistantMessage, StopReason, UserMessage, now_ms
+from bus.messages.reading import Publishable
+from bus.messages.turn import TurnId
+from bus.messages.usage import Usage
+from handlers.agent.recording import reading_marks
+from handlers.agent.run import Run, View
+from handlers.agent.settings import LoopSettings
+from handlers.agent.standing import loop_usage, read_standing
+from handlers.agent.steps import ABORTED, Speak, Stop
+from handlers.agent.turn_numbers import next_turn
+
+__all__ = ("abort_loop", "ended_event", "reject_input", "stop_loop")
+
+
+def ended_event(view: View, loop_id: str, stop_reason: StopReason) -> AgentEnded:
+    """The event that an open loop ends where it stands."""
+    return AgentEnded(
+        loop_id=loop_id,
+        stop_reason=stop_reason,
+        turns=next_turn(view.context, loop_id, view.status.loop).turn_index,
+        usage=loop_usage(view.context, loop_id),
+    )
+
+
+async def stop_loop(run: Run, view: View, step: Stop) -> None:
+    """End a loop at its limit, with a note for the model that goes on. Source of the note: seed 001."""
+    loop_id = step.turn_id.loop_id
+    note = _note(step.reached.text, step.turn_id, step.seen, step.held)
+    ended = AgentEnded(
+        loop_id=loop_id,
+        stop_reason=step.reached.stop_reason,
+        turns=step.turn_id.turn_index + 1,
+        usage=loop_usage(view.context, loop_id),
+    )
+    await run.publish(note, ended.as_extension(), key=f"{loop_id}.stopped")
+
+
+async def reject_input(run: Run, view: View, settings: LoopSettings, step: Speak, reason: str) -> None:
+    """End a loop whose input a guard rejects, before a model is asked. What was said stays in the log, and out of every
+    context. Source of the events: seed 001."""
+    loop_id = step.turn_id.loop_id
+    left = [position for position in (*step.prompts, *step.held) if position not in step.fresh]
+    events: list[AgentEvent] = [InputRejected(loop_id=loop_id, reason=reason)]
+    if step.begins is not None:
+        events.insert(0, settings.started(loop_id, step.begins))
+    ended = ended_event(view, loop_id, "guardRail").model_copy(update={"rejection": reason})
+    await run.publish(
+        *(event.as_extension() for event in events),
+        Prune(pruned=step.fresh, timestamp=now_ms()),
+        _note(f"input rejected: {reason}", step.turn_id, max(step.fresh), left),
+        ended.as_extension(),
+        key=f"{step.turn_id}.rejected",
+    )
+
+
+async def abort_loop(run: Run, view: View, abort: Abort, answered: ControlAnswered) -> None:
+    """End what is open, and have nothing answered that was said before the command.
+
+    An empty answer says so in the LLM lane: no model is shown it.
+    """
+    standing = read_standing(*view)
+    loop = view.status.loop
+    loop_id = standing.loop_id or (loop.loop_id if loop is not None and standing.is_stopped else None)
+    turn_id = None if loop_id is None else next_turn(view.context, loop_id, loop)
+    last_word = AssistantMessage(
+        stop_reason="aborted",
+        error_message=abort.reason or ABORTED,
+        turn_id=turn_id,
+        metadata=reading_marks(answered.control),
+        timestamp=now_ms(),
+    )
+
+    def build(position: int) -> Sequence[Publishable]:
+        batch: list[Publishable] = [last_word]
+        if turn_id is not None and standing.loop_id is not None:
+            turn = TurnEnded(turn_id=turn_id, stop_reason="aborted", usage=Usage(), message=position)
+            stop_reason: StopReason = "aborted" if abort.when == "now" else "userStop"
+            ended = ended_event(view, turn_id.loop_id, stop_reason).model_copy(update={"turns": turn_id.turn_index + 1})
+            batch += (turn.as_extension(), ended.as_extension())
+        return [*batch, answered.as_extension()]
+
+    await run.publish_at(build, key=f"control.{answered.control}")
+
+
+def _note(text: str, turn_id: TurnId, seen: int, held: Sequence[int]) -> UserMessage:
+    note = UserMessage.text(f"[Agent stopped: {text}]").with_turn_id(turn_id)
+    return note.model_copy(update={"metadata": reading_marks(seen, held)})
