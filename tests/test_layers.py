@@ -58,6 +58,8 @@ ORDER = [
         "group_pumps",
         "dead_letters",
         "groups",
+        "activity",
+        "lease_status",
         "consumer",
         "session",
         "bus",
