@@ -85,26 +85,24 @@ async def test_a_reader_that_is_gone_ends_it(lanebus: CommandLine) -> None:
 
 
 async def test_a_picture_is_drawn_over_the_one_before_and_fits_the_window(lanebus: CommandLine) -> None:
-    async with Bus.open(data_dir=lanebus.data_dir) as bus, bus.consumer("agents", "w1"):
+    async with Bus.open(data_dir=lanebus.data_dir) as bus, anyio.create_task_group() as tasks:
         await ring(bus, *(f"session-{number}" for number in range(30)))
-        worker = Worker(bus, demo_agent(delay=0.05))
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(worker.run)
-            with lanebus.on_terminal("top", "--every", "0.2", columns=60, lines=16) as terminal:
-                place = 0
-                for _ in range(4):
-                    place = await run_sync(lambda at: terminal.read_until(CLEAR_BELOW, after=at), place)
-                terminal.resize(40, 10)
-                while len(frames(terminal)[-1]) > 10:
-                    place = await run_sync(lambda at: terminal.read_until(CLEAR_BELOW, after=at), place)
-            tasks.cancel_scope.cancel()
-    assert HIDE in terminal.said
-    drawn = frames(terminal)
-    assert all(len(lines) <= 16 for lines in drawn)
-    assert [line for lines in drawn for line in lines if len(line) >= 60] == []
-    assert all(len(line) < 40 for line in drawn[-1])
-    # Nothing is cleared but where the window has got another size, and once at the beginning.
-    assert terminal.said.count("\x1b[2J") == 2
+        tasks.start_soon(Worker(bus, demo_agent(delay=0.05)).run)
+        with lanebus.on_terminal("top", "--every", "0.2", columns=60, lines=16) as terminal:
+            place = 0
+            for _ in range(4):
+                place = await run_sync(lambda at: terminal.read_until(CLEAR_BELOW, after=at), place)
+            terminal.resize(40, 10)
+            while len(frames(terminal)[-1]) > 10:
+                place = await run_sync(lambda at: terminal.read_until(CLEAR_BELOW, after=at), place)
+            drawn, said = frames(terminal), terminal.said
+        assert HIDE in said
+        assert all(len(lines) <= 16 for lines in drawn)
+        assert [line for lines in drawn for line in lines if len(line) >= 60] == []
+        assert all(len(line) < 40 for line in drawn[-1])
+        # Nothing is cleared but where the window has got another size, and once at the beginning.
+        assert said.count("\x1b[2J") == 2
+        tasks.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -131,7 +129,7 @@ async def test_colours_are_left_out_where_they_are_not_wanted(lanebus: CommandLi
                 terminal.end(signal.SIGINT)
             return terminal.said
 
-        assert "\x1b[1m" in await run_sync(shown, {})
+        assert "\x1b[1m" in await run_sync(shown, {"TERM": "xterm"})
         assert not re.search(r"\x1b\[\d*m", await run_sync(shown, {"NO_COLOR": "1"}))
         assert "\x1b" not in await run_sync(shown, {"TERM": "dumb"})
 
