@@ -16,7 +16,7 @@ from handlers.agent.standing import loop_usage, read_standing
 from handlers.agent.steps import ABORTED, Speak, Stop
 from handlers.agent.turn_numbers import next_turn
 
-__all__ = ("abort_loop", "ended_event", "reject_input", "stop_loop")
+__all__ = ("abort_loop", "ended_event", "fail_loop", "reject_input", "stop_loop")
 
 
 def ended_event(view: View, loop_id: str, stop_reason: StopReason) -> AgentEnded:
@@ -65,28 +65,57 @@ async def abort_loop(run: Run, view: View, abort: Abort, answered: ControlAnswer
 
     An empty answer says so in the LLM lane: no model is shown it.
     """
-    standing = read_standing(*view)
-    loop = view.status.loop
-    loop_id = standing.loop_id or (loop.loop_id if loop is not None and standing.is_stopped else None)
-    turn_id = None if loop_id is None else next_turn(view.context, loop_id, loop)
     last_word = AssistantMessage(
         stop_reason="aborted",
         error_message=abort.reason or ABORTED,
-        turn_id=turn_id,
         metadata=reading_marks(answered.control),
         timestamp=now_ms(),
     )
+    stop_reason: StopReason = "aborted" if abort.when == "now" else "userStop"
+    await _end(run, view, last_word, stop_reason, key=f"control.{answered.control}", also=(answered,))
+
+
+async def fail_loop(run: Run, view: View, reason: str, *, key: str | None = None) -> None:
+    """End what is open because the agent itself failed: what it was to answer counts as answered, and is not repeated.
+
+    Args:
+        key: names this failure, so that it is told once; None names it after the turn.
+
+    Raises:
+        Fenced: the lease is lost.
+        BusError: as for `Session.publish`.
+    """
+    last_word = AssistantMessage(
+        stop_reason="error", error_message=reason, metadata=reading_marks(view.context.position), timestamp=now_ms()
+    )
+    await _end(run, view, last_word, "error", key=key or f"failed.{view.context.position}", also=())
+
+
+async def _end(
+    run: Run,
+    view: View,
+    last_word: AssistantMessage,
+    stop_reason: StopReason,
+    *,
+    key: str,
+    also: Sequence[AgentEvent],
+) -> None:
+    """Put the last word into the log, and end the turn and the loop with it, if one is open."""
+    standing, loop = read_standing(*view), view.status.loop
+    loop_id = standing.loop_id or (loop.loop_id if loop is not None and standing.is_stopped else None)
+    turn_id = None if loop_id is None else next_turn(view.context, loop_id, loop)
 
     def build(position: int) -> Sequence[Publishable]:
-        batch: list[Publishable] = [last_word]
+        events: list[AgentEvent] = []
         if turn_id is not None and standing.loop_id is not None:
-            turn = TurnEnded(turn_id=turn_id, stop_reason="aborted", usage=Usage(), message=position)
-            stop_reason: StopReason = "aborted" if abort.when == "now" else "userStop"
-            ended = ended_event(view, turn_id.loop_id, stop_reason).model_copy(update={"turns": turn_id.turn_index + 1})
-            batch += (turn.as_extension(), ended.as_extension())
-        return [*batch, answered.as_extension()]
+            turns = {"turns": turn_id.turn_index + 1}
+            events += (
+                TurnEnded(turn_id=turn_id, stop_reason=last_word.stop_reason, usage=Usage(), message=position),
+                ended_event(view, turn_id.loop_id, stop_reason).model_copy(update=turns),
+            )
+        return [last_word.model_copy(update={"turn_id": turn_id}), *(each.as_extension() for each in (*events, *also))]
 
-    await run.publish_at(build, key=f"control.{answered.control}")
+    await run.publish_at(build, key=key)
 
 
 def _note(text: str, turn_id: TurnId, seen: int, held: Sequence[int]) -> UserMessage:

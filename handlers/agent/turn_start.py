@@ -1,5 +1,7 @@
 """A turn is begun in the log before the model is asked: whoever takes the session over knows that it may have been."""
 
+from typing import Literal
+
 from bus.envelope import Cursor
 from bus.errors import MessageError
 from bus.messages.events import AgentEvent, MessageStarted, TurnStarted, parse_event
@@ -45,7 +47,7 @@ async def start_turn(run: Run, settings: LoopSettings, step: Speak, warnings: tu
 async def take_up(run: Run, settings: LoopSettings, step: TakeUp) -> None:
     """Say that a loop begins with the tools of an answer from before it."""
     turn_id = step.answer.turn_id
-    trigger = "branch" if step.begins.continuation == "branch" else "continuation"
+    trigger: Literal["branch", "continuation"] = "branch" if step.begins.continuation == "branch" else "continuation"
     events: tuple[AgentEvent, ...] = (
         settings.started(turn_id.loop_id, step.begins),
         TurnStarted(turn_id=turn_id, trigger=trigger, prompts=(step.answer.position,)),

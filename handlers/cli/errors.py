@@ -4,7 +4,16 @@ from pathlib import Path
 
 from bus.errors import MessageError, StreamError, Unavailable
 
-__all__ = ("BadLine", "BeyondEnd", "FileUnread", "FileUnwritten", "NoSuchLetter", "ServerSilent", "SessionEmpty")
+__all__ = (
+    "BadLine",
+    "BeyondEnd",
+    "FileUnread",
+    "FileUnwritten",
+    "NoSuchLetter",
+    "NotAnswered",
+    "ServerSilent",
+    "SessionEmpty",
+)
 
 
 class SessionEmpty(StreamError):
@@ -61,3 +70,14 @@ class ServerSilent(Unavailable):
     def __init__(self, seconds: float) -> None:
         super().__init__(f"the server has not answered for {seconds:g} s; is it stopped, or loading a large log?")
         self.seconds = seconds
+
+
+class NotAnswered(Unavailable):
+    """No worker has answered a command in time. It stands in the log, and is answered by the next one that comes."""
+
+    def __init__(self, session: str, position: int, seconds: float) -> None:
+        super().__init__(
+            f"session {session!r}: no worker has answered the command at position {position} for {seconds:g} s; "
+            f"it stays in the log"
+        )
+        self.session, self.position, self.seconds = session, position, seconds

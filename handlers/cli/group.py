@@ -23,6 +23,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Write": {
         "publish": ("publish", "Append a message to a session."),
+        "control": ("control", "Tell a session's agent to stop, to listen or to go on."),
         "import": ("importing", "Put a transcript file into a session."),
     },
     "Carry": {

@@ -28,6 +28,8 @@ from bus.errors import (
 )
 from bus.keys import BUCKETS, Keys
 from bus.server import open_server
+from handlers.agent.loop import AgentLoop
+from handlers.providers.answer import Piece
 from handlers.ui.app import create_app
 from handlers.ui.auth import local_hosts
 from handlers.ui.body import BODY_LIMIT
@@ -36,6 +38,7 @@ from handlers.ui.replies import status_of
 from handlers.ui.server import serve
 from handlers.ui.stream import session_frames
 from tests.bus.resp import Resp
+from tests.handlers.agents import Pause, ScriptedModel, answer, said, take_run
 from tests.handlers.serving import TOKEN, client_of, serving, temporary_bus, temporary_dir
 
 ROOT = Path(__file__).parents[2]
@@ -451,6 +454,27 @@ async def test_a_client_that_goes_leaves_no_subscription_behind() -> None:
         with anyio.fail_after(30):
             while len(anyio.get_running_tasks()) > before:  # noqa: ASYNC110  # nobody tells of it
                 await anyio.sleep(0.01)
+
+
+async def test_a_client_that_leaves_in_the_middle_of_an_answer_cancels_nothing() -> None:
+    stop = Pause()
+    loop = AgentLoop(ScriptedModel([Piece("text", "As I "), stop, *answer("was saying.")]))
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("hello?"))
+        async with anyio.create_task_group() as tasks:
+            async with client.sse("/api/sessions/s1/events?live=1") as source:
+                tasks.start_soon(loop, await take_run(session))
+                await Reader(source).take(1)
+                await stop.reached.wait()
+            await client.aclose()
+            stop.over.set()
+        assert (await said(session))[-4:] == [
+            "assistant stop: was saying.",
+            "agent.message.ended",
+            "agent.turn.ended",
+            "agent.ended",
+        ]
 
 
 def _events_request(port: int) -> bytes:

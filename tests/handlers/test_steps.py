@@ -1,5 +1,6 @@
 """Given a log, the next step: every case of it in a line."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
 
@@ -46,10 +47,10 @@ T0, T1 = turn(0), turn(1)
 U0 = turn(0, "s1.main.2")
 FORKED = turn(3, "p.main.7")
 
-RUNS = [asks(), started(), begun(T0)]
-CALLS = [*RUNS, called(T0, "a", "b", seen=1)]
+RUNS: list[Publishable] = [asks(), started(), begun(T0)]
+CALLS: list[Publishable] = [*RUNS, called(T0, "a", "b", seen=1)]
 """the answer stands at 4"""
-WAITS = [*CALLS, result(T0, "a"), waiting(T0, "b")]
+WAITS: list[Publishable] = [*CALLS, result(T0, "a"), waiting(T0, "b")]
 """b waits for a person since 6"""
 
 
@@ -61,7 +62,7 @@ def warning() -> UserMessage:
     return UserMessage.text("[Warning: x]").with_turn_id(T0).model_copy(update={"metadata": {WARNING: [1]}})
 
 
-CASES: dict[str, tuple[list[Publishable], str]] = {
+CASES: dict[str, tuple[Sequence[Publishable], str]] = {
     "an empty session": ([], "rest"),
     "a question": ([asks()], "speak s1.main.1#0 user [1] from None initial"),
     "two questions": ([asks(), asks()], "speak s1.main.1#0 user [1, 2] from None initial"),
@@ -297,7 +298,7 @@ def test_instructions_come_before_all_that_a_loop_does_and_behind_commands() -> 
 # --- limits -------------------------------------------------------------------------------------------------------
 
 SPENT = Usage(input=60, cache_read=30, output=10, cost=Cost(total=Decimal("0.5")))
-ONE_TURN = [*RUNS, called(T0, "a", seen=1, usage=SPENT), result(T0, "a")]
+ONE_TURN: list[Publishable] = [*RUNS, called(T0, "a", seen=1, usage=SPENT), result(T0, "a")]
 
 
 @pytest.mark.parametrize(
