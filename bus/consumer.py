@@ -12,14 +12,14 @@ costs a look and does nothing else. Consumer groups are for workers, never for U
 from __future__ import annotations
 
 from contextlib import contextmanager
+from math import isfinite
 from typing import TYPE_CHECKING, Self
 
 import anyio
 
-from bus.errors import SetupError, Unavailable
+from bus.errors import SetupError
 from bus.group_log import GroupLog
-from bus.group_pumps import Pumps
-from bus.group_reader import GroupReader
+from bus.taking import Taking
 from bus.work import Hand, Work
 
 if TYPE_CHECKING:
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from bus.keys import Keys
 
 __all__ = ("Consumer", "Work")
-
-LOOK_SECONDS = 0.5
-"""How often a consumer that waits looks for what is due, and whether another one fell silent, at least."""
 
 BATCH = 64
 """How many pointers `work` takes at a time."""
@@ -47,15 +44,13 @@ class Consumer:
 
     def __init__(self, topology: Topology, pool: Pool, keys: Keys, *, group: str, name: str, heartbeat: float) -> None:
         """See `Bus.consumer`."""
+        if not isfinite(heartbeat) or heartbeat <= 0:
+            raise SetupError(f"consumer: heartbeat is {heartbeat}, want more than 0 seconds")
         self.group, self.name, self.heartbeat = group, name, heartbeat
-        self._topology, self._pool, self._keys = topology, pool, keys
         self._log = GroupLog(pool, keys, group, name, heartbeat)
         self._hand = Hand()
+        self._taking = Taking(topology, keys, self._log, self._hand, heartbeat)
         self._ready: list[Work] = []
-        self._readers: list[GroupReader] = []
-        self._pumps: Pumps | None = None
-        self._beat_at = 0.0
-        self._pause = 0.01
 
     async def __aenter__(self) -> Self:
         return self
@@ -83,26 +78,19 @@ class Consumer:
         """
         if free < 1:
             raise SetupError(f"take: free is {free}, want 1 or more")
-        self._open()
-        for reader in self._readers if self._topology.is_one else ():
-            reader.look_again()
+        self._taking.begin()
         while not self._ready:
-            try:
-                await self._turn(free)
-                self._pause = 0.01
-            except Unavailable:
-                for reader in self._readers:
-                    await reader.close()
-                await anyio.sleep(self._pause)
-                self._pause = min(self._pause * 2, 0.5)
-        if len(self._ready) > free:  # see `GroupReader.wait`; others may have room for it
+            self._ready += await self._taking.turn(free)
+        if len(self._ready) > free:  # see `Taking.turn`; others may have room for it
             await self._give_back(self._ready[free:])
             del self._ready[free:]
         works, self._ready = self._ready, []
         return works
 
     async def work(self) -> AsyncGenerator[Work, None]:
-        """The same one by one, for who works at one thing at a time; each must be acknowledged. It never ends."""
+        """The same one by one, each to be acknowledged; it never ends. It takes some ahead: who is at many sessions at
+        a time uses `take`.
+        """
         try:
             while True:
                 for work in await self.take(BATCH):
@@ -135,9 +123,8 @@ class Consumer:
         kept = works or tuple(self._hand.works())
         lost = await self._log.keep(kept) if kept else []
         self._hand.drop(lost)
-        for reader in self._readers if self._topology.is_one else ():
-            await reader.flush()
-        await self._beat()
+        await self._taking.flush()
+        await self._taking.beat()
         return lost
 
     async def retry(self, *works: Work, delay: float, error: str = "", attempts: int | None = None) -> None:
@@ -149,13 +136,16 @@ class Consumer:
             attempts: how often it was tried; the next one is told one more. None is `Work.attempt`.
 
         Raises:
+            SetupError: `delay` is no number of seconds.
             Unavailable: the server cannot be reached; they come again after a heartbeat.
         """
+        if not isfinite(delay) or delay < 0:
+            raise SetupError(f"retry: delay is {delay}, want 0 seconds or more")
         tried = [(work, work.attempt if attempts is None else attempts) for work in works]
         if tried:
             with self._letting_go(works):
                 await self._log.put_off(tried, delay, error)
-        self._sweep_by(anyio.current_time() + delay)
+        self._taking.look_by(anyio.current_time() + delay, {work.bucket for work in works})
 
     async def hand_back(self, *works: Work) -> None:
         """Give works to the others at once, as if they had not been given: they do not count as tried.
@@ -193,74 +183,18 @@ class Consumer:
             Unavailable: the server cannot be reached; its work comes to others after a heartbeat.
         """
         await self.close()
-        self._hand, self._ready = Hand(), []
+        self._hand.drop(self._hand.works())
+        self._ready = []
         return await self._log.leave()
 
     async def close(self) -> None:
         """Close its links. What was given and not done with stays pending with this consumer."""
-        if self._pumps is not None:
-            await self._pumps.close()
-        for reader in self._readers:
-            await reader.close()
-        self._pumps, self._readers = None, []
-
-    # --- one step -------------------------------------------------------------------------------------------------
-
-    async def _turn(self, free: int) -> None:
-        """Add to what is ready what there is, or what comes within a short while."""
-        try:
-            await self._beat()
-        except Unavailable:
-            if self._topology.is_one:
-                raise
-        seconds = max(min(self._beat_at - anyio.current_time(), LOOK_SECONDS), 0.001)
-        if self._pumps is not None:
-            self._ready += await self._pumps.take(free, seconds)
-            return
-        (reader,) = self._readers
-        self._ready += await reader.fetch(free)
-        if not self._ready:
-            self._ready += await reader.wait(
-                min(seconds, max(reader.left.sweep_at - anyio.current_time(), 0.001)), free
-            )
-
-    def _open(self) -> None:
-        if self._readers:
-            return
-        buckets = range(self._keys.buckets)
-        if self._topology.is_one:
-            self._readers = [self._reader(buckets)]
-        else:
-            self._readers = [self._reader((bucket,)) for bucket in buckets]
-            self._pumps = Pumps(self._readers)
-
-    def _reader(self, buckets: Sequence[int]) -> GroupReader:
-        route = self._topology.route(self._keys.index(buckets[0]))
-        return GroupReader(route, self._keys, self._log, self._hand, buckets)
-
-    async def _beat(self) -> None:
-        """Give a sign of life, if it is time to; look through the buckets if another consumer has fallen silent."""
-        now = anyio.current_time()
-        if now < self._beat_at:
-            return
-        quarter = self.heartbeat / 4
-        # What the silent one was given in its last quarter gets old enough only later, so it is told of for longer.
-        beat = await self._log.beat(self._hand.sessions(), quarter + 1)
-        wait = min(quarter, LOOK_SECONDS) if beat.silent else quarter
-        if beat.nearest is not None:
-            wait = min(wait, beat.nearest + 0.01)
-        self._beat_at = now + max(wait, 0.01)
-        if beat.silent:
-            self._sweep_by(now)
-
-    def _sweep_by(self, moment: float) -> None:
-        for reader in self._readers:
-            reader.left.sweep_by(moment)
+        await self._taking.close()
 
     async def _give_back(self, works: Sequence[Work]) -> None:
         with self._letting_go(works):
             await self._log.put_off([(work, work.attempt - 1) for work in works], 0.0, "")
-        self._sweep_by(anyio.current_time())
+        self._taking.look_by(anyio.current_time(), {work.bucket for work in works})
 
     @contextmanager
     def _letting_go(self, works: Sequence[Work]) -> Generator[None, None, None]:

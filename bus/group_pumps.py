@@ -92,7 +92,7 @@ class Pumps:
         if not reader.left.is_behind:  # what was pending with us comes before what is new, of all buckets
             self._caught_up(reader)
             await self._all_caught_up.wait()
-            await reader.wait_rung(RING_SECONDS)
+            await reader.wait_rung(min(RING_SECONDS, reader.left.next_look - anyio.current_time()))
         if not reader.has_some:
             return
         while self._room < 1:  # others were woken too, and may have been first

@@ -178,4 +178,4 @@ class GroupReader:
 
 
 def _milliseconds(seconds: float) -> int:
-    return max(int(seconds * 1000), 1)
+    return max(int(max(seconds, 0.0) * 1000), 1)

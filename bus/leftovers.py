@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from bus.group_log import Calling, GroupLog
     from bus.work import Hand, Work
@@ -17,6 +17,9 @@ __all__ = ("Leftovers",)
 
 SWEEP_SECONDS = 5.0
 """How often all buckets are looked through while nobody falls silent and nothing is due that this consumer knows of."""
+
+SOON_SECONDS = 0.02
+"""Buckets whose time comes so soon are looked into together."""
 
 FORGET_IDLE_SECONDS = 600.0
 """After how long a consumer's name is taken out of a bucket's group; only one with nothing pending ever is."""
@@ -28,9 +31,10 @@ class Leftovers:
     """Work of some buckets that is not new. First it is counted, so that no more is taken than there is room for."""
 
     def __init__(self, log: GroupLog, hand: Hand, buckets: Iterable[int]) -> None:
-        self._log, self._hand, self._buckets = log, hand, tuple(buckets)
+        self._log, self._hand = log, hand
         self._left: dict[int, int] = {}
-        self._sweep_at, self._forget_at = -inf, -inf
+        self._look_at = dict.fromkeys(buckets, -inf)
+        self._forget_at = -inf
         self.is_behind = True
         """there may be some that was pending with this consumer before it began, or whose answer was lost"""
 
@@ -38,39 +42,46 @@ class Leftovers:
         return bool(self._left)
 
     @property
-    def sweep_at(self) -> float:
-        """When the buckets are looked through again."""
-        return self._sweep_at
+    def next_look(self) -> float:
+        """When a bucket is looked into again."""
+        return min(self._look_at.values())
 
-    def sweep_by(self, moment: float) -> None:
-        """Look through the buckets at that moment, if not before."""
-        self._sweep_at = min(self._sweep_at, moment)
+    def look_by(self, moment: float, buckets: Collection[int] | None = None) -> None:
+        """Look into some buckets, or all, at that moment, if not before."""
+        for bucket, at in self._look_at.items():
+            if moment < at and (buckets is None or bucket in buckets):
+                self._look_at[bucket] = moment
 
     def begin_again(self) -> None:
         """An answer was lost, and what it gave is pending with this consumer."""
-        self.is_behind, self._sweep_at = True, -inf
+        self.is_behind = True
+        self.look_by(-inf)
 
     async def sweep(self, link: Calling) -> None:
-        """Count what there is, if it is time to. Raises Unavailable."""
+        """Count what there is in the buckets whose time has come. Raises Unavailable."""
         now = anyio.current_time()
-        if now < self._sweep_at:
+        if now < self.next_look:
             return
+        due = [bucket for bucket, at in self._look_at.items() if at <= now + SOON_SECONDS]
+        # Before the answer: who puts work off meanwhile may set an earlier time.
+        self._look_at.update(dict.fromkeys(due, now + SWEEP_SECONDS))
         is_forgetting = now >= self._forget_at
         looked = await self._log.look(
             link,
-            dict.fromkeys(self._buckets, 0),
-            self._in_hand(self._buckets),
+            dict.fromkeys(due, 0),
+            self._in_hand(due),
             own=self.is_behind,
             note=True,
             forget_idle=FORGET_IDLE_SECONDS if is_forgetting else None,
         )
-        if is_forgetting:
+        if is_forgetting and len(due) == len(self._look_at):
             self._forget_at = now + FORGET_EVERY_SECONDS
-        self._sweep_at = now + SWEEP_SECONDS
-        self._left = {bucket: each.left for bucket, each in looked.items() if each.left}
-        for each in looked.values():
+        for bucket, each in looked.items():
             if each.due:  # what is due now was counted
-                self.sweep_by(now + each.due)
+                self.look_by(now + each.due, (bucket,))
+            self._left.pop(bucket, None)
+            if each.left:
+                self._left[bucket] = each.left
         self.is_behind = self.is_behind and bool(self._left)
 
     async def claim(self, link: Calling, most: int) -> list[Work]:
@@ -91,7 +102,7 @@ class Leftovers:
             if each.left:
                 self._left[bucket] = each.left  # at the end of the line
         if not self._left and self.is_behind:
-            self._sweep_at = -inf  # a page may not have been all
+            self.look_by(-inf)  # a page may not have been all
         return self._hand.add(works)
 
     def _in_hand(self, buckets: Iterable[int]) -> dict[int, tuple[str, ...]]:

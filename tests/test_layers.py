@@ -56,6 +56,7 @@ ORDER = [
         "leftovers",
         "group_reader",
         "group_pumps",
+        "taking",
         "dead_letters",
         "groups",
         "activity",

@@ -51,7 +51,11 @@ def command() -> None:
 @_session_option
 @click.pass_context
 def list_(ctx: click.Context, group: str | None, session: str | None) -> None:
-    """List the dead letters, the oldest first."""
+    """List the dead letters, the oldest first.
+
+    \b
+    Example: lanebus dead list --group agents --json
+    """
     letters, dropped = run(partial(_list, Settings.of(ctx), group, session))
     output = Output.of(ctx)
     if output.is_json:
@@ -70,7 +74,11 @@ def list_(ctx: click.Context, group: str | None, session: str | None) -> None:
 @_group_option
 @click.pass_context
 def show(ctx: click.Context, letter: str, group: str | None) -> None:
-    """Show one dead letter with what was at fault, by its id in the list."""
+    """Show one dead letter with what was at fault, by its id in the list.
+
+    \b
+    Example: lanebus dead show 17:1754000000000-0
+    """
     name, found = run(partial(_show, Settings.of(ctx), letter, group))
     output = Output.of(ctx)
     if output.is_json:

@@ -9,6 +9,7 @@ from handlers.verify.orphans import find_orphans
 from handlers.verify.pointers import Pointers, read_pointers
 from handlers.verify.problem import Findings, Report, typed
 from handlers.verify.session import verify_session
+from handlers.verify.waiting import check_waiting
 
 __all__ = ("verify_all",)
 
@@ -30,6 +31,7 @@ async def verify_all(bus: Bus) -> AsyncGenerator[Report, None]:
             if report is not None:
                 yield report
         await typed(_check_pointers(inspector, bucket, pointers, rest), rest, f"bucket {bucket}")
+        await typed(check_waiting(inspector, bucket, rest), rest, f"bucket {bucket}")
         await typed(_check_bytes(inspector, bucket, rest), rest, f"bucket {bucket}")
     await typed(find_orphans(inspector, rest), rest, "keys of no session")
     yield rest.report(0)

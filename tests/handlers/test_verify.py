@@ -150,6 +150,11 @@ async def test_what_is_wrong_with_a_session_is_told_and_nothing_else(server: Any
         assert other.is_whole
 
 
+def dead_letter(say: Talk) -> None:
+    say("HSET", KEYS.groups(BUCKET), "g", "0-0 0")
+    say("XADD", KEYS.dead(BUCKET, "g"), "*", "s", "nowhere at all", "z", "1")
+
+
 ELSEWHERE = KEYS.lane("elsewhere", Lane.LLM)
 PLANTED_OUTSIDE: dict[str, tuple[Plant, str]] = {
     "a bucket counts other bytes": (command("HINCRBY", SESSIONS, ALL_BYTES, "5"), "bucket_bytes"),
@@ -162,6 +167,13 @@ PLANTED_OUTSIDE: dict[str, tuple[Plant, str]] = {
     "a pointer to no session": (command("XADD", INDEX, "*", "s", "elsewhere", "z", "1", "w", ""), "pointer"),
     "a pointer to nowhere": (command("XADD", INDEX, "*", "x", "y"), "pointer"),
     "an index of another type": (replaced(INDEX), "wrong_type"),
+    "work of no session that was put off": (
+        command("HSET", KEYS.retries(BUCKET), "g 1-0", "1 1 elsewhere  error"),
+        "pointer",
+    ),
+    "work that nobody can do": (command("HSET", KEYS.retries(BUCKET), "g 1-0", "x"), "pointer"),
+    "retries of another type": (replaced(KEYS.retries(BUCKET)), "wrong_type"),
+    "a dead letter of no session": (dead_letter, "pointer"),
 }
 """what somebody did beside the sessions → what is told"""
 
@@ -384,6 +396,11 @@ def test_what_was_trimmed_away_meanwhile_is_no_hole() -> None:
         ("n:{3}:index", (3, "", "index")),
         ("n:{3}:live", (3, "", "live")),
         ("n:{3}:dead:workers", (3, "", "dead:workers")),
+        ("n:{3}:retry:workers", (3, "", "retry:workers")),
+        ("n:{3}:retries", (3, "", "retries")),
+        ("n:{3}:groups", (3, "", "groups")),
+        ("n:group:{workers}:alive", (0, "", "group:{workers}:alive")),
+        ("n:group:{workers}:other", None),
         ("n:{3}:s:one:llm", (3, "one", "llm")),
         ("n:{3}:s:one:p:usage@1", (3, "one", "p:usage@1")),
         ("n:{3}:s:one:p:usage", None),

@@ -144,6 +144,11 @@ async def _at_work(point: Point) -> None:
     point.work = await _next_work(point, point.author.consumer("g", "c"))
 
 
+async def _set_aside(point: Point) -> None:
+    await _at_work(point)
+    await point.author.consumer("g", "c").set_aside(_work(point), reason="r")
+
+
 def _lease(point: Point) -> Lease:
     assert point.lease is not None
     return point.lease
@@ -198,6 +203,25 @@ async def _next_work(point: Point, consumer: Consumer) -> Work:
                 return work
             await consumer.ack(work)
     raise AssertionError("work has no end")
+
+
+async def _take(point: Point) -> list[Work]:
+    """All there is until the point's session is among it."""
+    async with point.consumer as consumer:
+        while True:
+            works = await consumer.take(8)
+            await consumer.ack(*(work for work in works if work.session != point.session.id))
+            if point.session.id in {work.session for work in works}:
+                return works
+
+
+async def _letters(point: Point) -> list[str]:
+    async with aclosing(point.bus.dead_letters("g").read(point.session.id)) as letters:
+        return [letter.session async for letter in letters]
+
+
+async def _redrive(point: Point) -> int:
+    return await point.bus.dead_letters("g").redrive_all(point.session.id)
 
 
 async def _resolve(point: Point) -> dict[str, MediaRef]:
@@ -280,7 +304,21 @@ CALLS: dict[str, Call] = {
     "release a lease": _call(lambda p: p.session.release_lease(_lease(p)), before=_leased),
     "work": _call(lambda p: _next_work(p, p.consumer), lambda p, work: work.session == p.session.id, before=_ring),
     "ack": _call(lambda p: p.consumer.ack(_work(p)), before=_at_work),
-    "keep": _call(lambda p: p.consumer.keep(_work(p)), before=_at_work),
+    "keep": _call(lambda p: p.consumer.keep(_work(p)), lambda _, lost: lost == [], before=_at_work),
+    "take": _call(_take, lambda p, works: p.session.id in {work.session for work in works}, before=_ring),
+    "keep all": _call(lambda p: p.consumer.keep(), lambda _, lost: lost == []),
+    "retry": _call(lambda p: p.consumer.retry(_work(p), delay=600), before=_at_work),
+    "hand back": _call(lambda p: p.consumer.hand_back(_work(p)), before=_at_work),
+    "set aside": _call(
+        lambda p: p.consumer.set_aside(_work(p), reason="r"),
+        lambda _, letter: letter == "" or "-" in letter,
+        before=_at_work,
+    ),
+    "leave": _call(lambda p: p.bus.consumer("g", "leaver").leave(), lambda _, count: count == 0),
+    "read dead letters": _call(_letters, lambda p, found: p.session.id in found, before=_set_aside),
+    "redrive": _call(_redrive, lambda _, count: count in {0, 1}, before=_set_aside),
+    "groups": _call(lambda p: p.bus.groups(), lambda _, names: names == ("g",), before=_at_work),
+    "group status": _call(lambda p: p.bus.group_status("g"), lambda _, status: status.name == "g"),
     "put media": _call(lambda p: p.bus.media.put_if_absent(PICTURE), lambda _, digest: len(digest) == 64),
     "resolve media": _call(_resolve, lambda _, found: [media.kind for media in found.values()] == ["data"]),
     "project": _call(lambda p: project(p.session, USAGE), lambda _, now: now.position >= 3),
