@@ -47,7 +47,9 @@ async def temporary_bus() -> AsyncGenerator[Bus]:
 
 
 @asynccontextmanager
-async def serving(bus: Bus, *, port: int = 0, allowed_hosts: Iterable[str] = ()) -> AsyncGenerator[Served]:
+async def serving(
+    bus: Bus, *, port: int = 0, allowed_hosts: Iterable[str] = (), reader_token: str | None = None
+) -> AsyncGenerator[Served]:
     """The page of a bus; leaving the block ends it and waits until it has ended."""
     ready = anyio.Event()
     urls: list[str] = []
@@ -59,7 +61,14 @@ async def serving(bus: Bus, *, port: int = 0, allowed_hosts: Iterable[str] = ())
     async with anyio.create_task_group() as tasks:
 
         async def run() -> None:
-            await serve(bus, port=port, token=TOKEN, allowed_hosts=allowed_hosts, on_ready=on_ready)
+            await serve(
+                bus,
+                port=port,
+                token=TOKEN,
+                reader_token=reader_token,
+                allowed_hosts=allowed_hosts,
+                on_ready=on_ready,
+            )
 
         tasks.start_soon(run)
         with anyio.fail_after(30):
