@@ -10,6 +10,7 @@ import anyio
 import httpx2
 
 from bus import Bus
+from bus.keeper import KEEPER_LOCK, lock_owner
 from bus.server import stop_server
 from handlers.ui.server import serve
 
@@ -35,8 +36,10 @@ async def temporary_dir() -> AsyncGenerator[Path]:
         try:
             yield Path(folder)
         finally:
-            with anyio.CancelScope(shield=True):
+            with anyio.fail_after(30, shield=True):
                 await stop_server(Path(folder))
+                while lock_owner(folder, KEEPER_LOCK) is not None:  # noqa: ASYNC110  # no event tells of its end
+                    await anyio.sleep(0.005)
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ __all__ = ()
 
 PATH = "/api/sessions/s1"
 TURN = TurnId(loop_id="s1.main.1", turn_index=2)
-ABOUT = {"turnId": {"loopId": "s1.main.1", "turnIndex": 2}, "toolCallId": "c1"}
+ABOUT: dict[str, object] = {"turnId": {"loopId": "s1.main.1", "turnIndex": 2}, "toolCallId": "c1"}
 
 COMMANDS: dict[str, dict[str, object]] = {
     "abort": {"loopId": "s1.main.1", "when": "turn", "reason": "enough"},

@@ -7,6 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 from playwright.async_api import Page, Route, expect
+from pydantic import JsonValue
 
 from bus import AssistantMessage, Bus, ExtensionMessage, Session, ToolCallBlock, TurnId, UserMessage
 from bus.messages.control import Control, parse_control
@@ -214,11 +215,17 @@ async def test_payloads_in_what_waits_and_in_what_is_answered_are_text_and_nothi
         position, _ = await next_control(session, 4 + len(bad))
         for payload in PAYLOADS:
             for kind in ("control.abort", "control.deny", "control.handoff", "control.resume"):
-                told = {"reason": payload, "by": payload, "to": payload, "toolCallId": payload, "when": payload}
+                told: dict[str, JsonValue] = {
+                    "reason": payload,
+                    "by": payload,
+                    "to": payload,
+                    "toolCallId": payload,
+                    "when": payload,
+                }
                 await session.publish(ExtensionMessage.of(kind, told))
-            for data in ({"control": payload, "outcome": payload, "reason": payload}, {"toolName": payload}):
-                await session.publish(ExtensionMessage.of("agent.control.answered", data))
-                await session.publish(ExtensionMessage.of("agent.tool.waiting", data))
+            answered: dict[str, JsonValue] = {"control": payload, "outcome": payload, "reason": payload}
+            await session.publish(ExtensionMessage.of("agent.control.answered", answered))
+            await session.publish(ExtensionMessage.of("agent.tool.waiting", {"toolName": payload, "why": payload}))
         await session.publish(ControlAnswered(control=position, outcome="refused", reason=PAYLOADS[4]).as_extension())
         await expect(page.locator(".sent.refused")).to_contain_text(PAYLOADS[4])
         hostile = ("script", "iframe", "img", "svg", "a", "form", "object", "style", "link", "base", "meta")

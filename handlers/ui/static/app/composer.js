@@ -62,7 +62,7 @@ export function Composer({ session, isClosed, isBusy, orders }) {
     ${fault ? html`<p class="fault" role="alert">${fault} <button class="quiet" type="submit">Send again</button></p>` : null}
     <div class="field">
       <textarea ref=${box} rows="1" value=${text} disabled=${isSending || isClosed} aria-label="Message to the agent"
-        placeholder=${isClosed ? "This session is closed" : isBusy ? "Say something while it works…" : "Ask the agent…"}
+        placeholder=${isClosed ? "This session is closed" : isBusy ? "Steer the agent…" : "Ask the agent…"}
         onInput=${(event) => setText(event.currentTarget.value)} onKeyDown=${onKeyDown}></textarea>
       ${isBusy
         ? html`<button type="button" class="now" title="Cut what it says or does, and have it go on with this" disabled=${isSending || isClosed || !text.trim()} onClick=${steer}>Steer now</button>`

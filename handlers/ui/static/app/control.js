@@ -79,7 +79,7 @@ function Ask({ call, feed, orders }) {
   const deny = () => orders.send({ command: "deny", ...about, ...(reason.trim() ? { reason: reason.trim() } : {}) });
   return html`<li class="ask">
     <p><code class="tool">${call.toolName}</code> <span>${WHY[call.why] ?? call.why}</span></p>
-    ${said === null ? null : html`<${Text} text=${said} kind="code" />`}
+    ${said === null ? html`<p class="note">Its arguments stand further up: load earlier entries to see them.</p>` : html`<${Text} text=${said} kind="code" />`}
     <div class="answers">
       <button type="button" class="yes" disabled=${orders.isSending} onClick=${() => orders.send({ command: "approve", ...about })}>Approve</button>
       <button type="button" class="no" disabled=${orders.isSending} onClick=${deny}>Deny</button>
@@ -89,7 +89,8 @@ function Ask({ call, feed, orders }) {
 }
 
 export function Control({ feed, status, orders, canWrite }) {
-  if (status === null || (status.position === 0 && status.doing === "idle")) return null;
+  // Nobody is to approve what they cannot see yet.
+  if (status === null || !feed.hasCaughtUp || (status.position === 0 && status.doing === "idle")) return null;
   const { doing, loop, waiting, commands } = status;
   const isHalted = doing === "paused" || doing === "handoff";
   const isBusy = doing === "model" || doing === "tools" || doing === "waiting";

@@ -106,14 +106,14 @@ function told(kind, data) {
     case "agent.session.linked":
       return `${data.parent} → ${data.child} · ${data.agent}`;
     case "control.steer":
-      return [`#${data.position}`, data.when, data.by].filter(Boolean).join(" · ");
+      return [`#${data.position}`, data.when, data.by && `by ${data.by}`].filter(Boolean).join(" · ");
     case "control.abort":
     case "control.pause":
     case "control.handoff":
     case "control.resume":
     case "control.approve":
     case "control.deny":
-      return [data.toolCallId, data.when, data.to, data.reason, data.by].filter(Boolean).join(" · ");
+      return [data.toolCallId, data.when, data.to, data.reason, data.by && `by ${data.by}`].filter(Boolean).join(" · ");
     default:
       return null;
   }
