@@ -134,22 +134,62 @@ async def test_colours_are_left_out_where_they_are_not_wanted(lanebus: CommandLi
         assert "\x1b" not in await run_sync(shown, {"TERM": "dumb"})
 
 
-async def test_a_server_that_is_gone_is_told_of_and_looked_at_again_when_it_is_back(lanebus: CommandLine) -> None:
-    lanebus("publish", "s1", "hi")
+async def test_a_server_that_hangs_is_told_of_and_looked_at_again_when_it_answers(lanebus: CommandLine) -> None:
     with lanebus.on_terminal("top", "--every", "0.2", columns=120) as terminal:
         await run_sync(terminal.read_until, CLEAR_BELOW)
         status = await server_status(lanebus.data_dir)
         assert status.pid is not None
+        os.kill(status.pid, signal.SIGSTOP)
+        try:
+            place = await run_sync(terminal.read_until, "the server has not answered")
+            await run_sync(lambda: terminal.read_until(CLEAR_BELOW, after=place))
+            drawn = frames(terminal)[-1]
+            assert drawn[0].startswith("the server has not answered")
+            assert "publishes" in drawn[1]  # what was seen last
+        finally:
+            os.kill(status.pid, signal.SIGCONT)
+        while "server" in frames(terminal)[-1][0]:
+            place = await run_sync(lambda at: terminal.read_until(CLEAR_BELOW, after=at), place)
+        assert "publishes" in frames(terminal)[-1][0]
+        assert await run_sync(terminal.end, signal.SIGINT) == 130
+
+
+async def test_a_server_that_hangs_is_told_of_once_where_no_terminal_is(lanebus: CommandLine) -> None:
+    with lanebus.running("top", "--every", "0.2") as process:
+        await _line(process)
+        status = await server_status(lanebus.data_dir)
+        assert status.pid is not None
+        os.kill(status.pid, signal.SIGSTOP)
+        try:
+            while "error" not in (found := await _line(process)):
+                pass
+            assert found == {"error": "the server has not answered for 3 s"}
+            assert (await _line(process)) == found
+        finally:
+            os.kill(status.pid, signal.SIGCONT)
+        while "error" in await _line(process):
+            pass
+        process.send_signal(signal.SIGINT)
+        assert await run_sync(process.wait) == 130
+        assert process.stderr is not None
+        told = process.stderr.read()
+        assert told.count("the server has not answered") == 1
+        assert told.count("the server answers again") == 1
+
+
+async def test_a_server_that_is_started_again_is_looked_at_as_before(lanebus: CommandLine) -> None:
+    lanebus("publish", "s1", "hi")
+    with lanebus.running("top", "--every", "0.2") as process:
+        await _line(process)
+        status = await server_status(lanebus.data_dir)
+        assert status.pid is not None
         os.kill(status.pid, signal.SIGKILL)
-        place = await run_sync(terminal.read_until, "server")
-        # Whoever comes next starts it again.
-        assert (await run_sync(lambda: lanebus("sessions"))).object["session"] == "s1"
-        with lanebus.running("tail", "s1", "-f"):
-            await run_sync(lambda: terminal.read_until(HOME, after=place))
-            while "server" in frames(terminal)[-1][0]:
-                place = await run_sync(lambda at: terminal.read_until(CLEAR_BELOW, after=at), place)
-            assert "publishes" in frames(terminal)[-1][0]
-            assert await run_sync(terminal.end, signal.SIGINT) == 130
+        async with Bus.open(data_dir=lanebus.data_dir) as bus, bus.consumer("agents", "w1") as consumer:
+            await take_one(consumer)
+            while not (await _line(process)).get("sessions"):
+                pass
+        process.send_signal(signal.SIGINT)
+        assert await run_sync(process.wait) == 130
 
 
 async def _line(process: Running) -> dict[str, object]:

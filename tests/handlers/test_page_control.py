@@ -78,6 +78,18 @@ async def test_a_call_that_waits_is_shown_with_its_arguments_and_approved_by_a_c
         assert seen.errors == []
 
 
+async def test_who_is_to_approve_a_call_is_told_where_its_arguments_are(chromium: Path) -> None:
+    async with temporary_bus() as bus:
+        session = bus.session("s1")
+        await wait_at(session, "rm")
+        await session.publish(*(ExtensionMessage.of("tick", number) for number in range(400)))
+        async with opened(chromium, bus) as (page, _, _):
+            await expect(page.locator(".ask")).to_contain_text("load earlier entries")
+            await page.locator(".scroll").evaluate("box => { box.scrollTop = 0 }")
+            await page.get_by_role("button", name="Load earlier").click()
+            await expect(page.locator(".ask")).to_contain_text('{"path":"rm"}')
+
+
 async def test_a_denial_gives_the_reason_and_is_told_if_it_came_late(chromium: Path) -> None:
     async with temporary_bus() as bus, opened(chromium, bus) as (page, _, _):
         session = bus.session("s1")
