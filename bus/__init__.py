@@ -1,5 +1,6 @@
 """An event-sourced message bus for agent loops, on Redis streams."""
 
+from bus.activity import Activity
 from bus.archive import (
     Archived,
     ArchiveProblem,
@@ -53,6 +54,7 @@ from bus.errors import (
 )
 from bus.groups import ConsumerStatus, GroupStatus
 from bus.head import Incarnation, Origin, SessionHead
+from bus.lease_status import LeaseStatus
 from bus.limits import Limits
 from bus.live import OpenMessage
 from bus.log import Checkpoint, Lease
@@ -143,6 +145,7 @@ __all__ = (
     # reading
     "ALL_LANES",
     "START",
+    "Activity",
     "ArchiveProblem",
     "Checkpoint",
     "ConsumerStatus",
@@ -151,6 +154,7 @@ __all__ = (
     "GroupStatus",
     "Incarnation",
     "Lane",
+    "LeaseStatus",
     "Notice",
     "OpenMessage",
     "Origin",

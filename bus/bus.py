@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from secrets import token_urlsafe
@@ -11,6 +11,7 @@ from warnings import warn
 
 import anyio
 
+from bus.activity import Activity, read_activity
 from bus.archive import Archive, ArchiveStore
 from bus.consumer import Consumer
 from bus.dead_letters import DeadLetters
@@ -22,6 +23,7 @@ from bus.head import SessionHead
 from bus.hub import Hub
 from bus.inspection import Inspector
 from bus.keys import BUCKETS, Keys, check_consumer, check_group, check_session_id
+from bus.lease_status import LeaseStatus, read_leases
 from bus.leases import Leases
 from bus.limits import Limits, Quota
 from bus.live import Live
@@ -252,6 +254,27 @@ class Bus:
             Unavailable: the server cannot be reached.
         """
         return await read_group(self._pool, self._keys, check_group(group))
+
+    async def activity(self, since: Activity | None = None) -> Activity:
+        """How much was published on this bus, and since the look before in which sessions. It costs the server the
+        same whatever there is.
+
+        Raises:
+            Unavailable: the server cannot be reached.
+        """
+        return await read_activity(self._pool, self._keys, since)
+
+    async def lease_status(self, sessions: Collection[str]) -> list[LeaseStatus]:
+        """Who has the leases of sessions, in their order; of one that does not exist nobody.
+
+        Raises:
+            InvalidSessionId: one of them is none.
+            Unavailable: the server cannot be reached.
+        """
+        found = {
+            each.session: each for each in await read_leases(self._pool, self._keys, map(check_session_id, sessions))
+        }
+        return [found[session] for session in sessions]
 
 
 async def _prepare(topology: Topology, pool: Pool, namespace: str) -> int:

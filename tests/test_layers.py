@@ -62,6 +62,8 @@ ORDER = [
         "taking",
         "dead_letters",
         "groups",
+        "activity",
+        "lease_status",
         "consumer",
         "session",
         "bus",

@@ -19,6 +19,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "turns": ("turns", "Show each model call of a session, with its tools and cost."),
         "usage": ("usage", "Sum up the tokens and the cost of a session."),
         "context": ("context", "Print the request that shows a model what a session holds."),
+        "top": ("top", "Show who works on what and what waits, live."),
     },
     "Write": {
         "publish": ("publish", "Append a message to a session."),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import click
 
@@ -29,27 +30,59 @@ _EXTRA = frozenset({"starlette", "uvicorn"})
     help="What the address must show; made up if not given.  [env var: LANEBUS_TOKEN]",
 )
 @click.option(
+    "--reader-token",
+    metavar="TEXT",
+    envvar="LANEBUS_READER_TOKEN",
+    help="Another one, for who may look and not speak.  [env var: LANEBUS_READER_TOKEN]",
+)
+@click.option(
     "--allow-host", "allowed", multiple=True, metavar="HOST:PORT", help="Answer to this name too; repeatable."
 )
 @click.pass_context
-def command(ctx: click.Context, *, host: str, port: int, token: str | None, allowed: tuple[str, ...]) -> None:
+def command(
+    ctx: click.Context,
+    *,
+    host: str,
+    port: int,
+    token: str | None,
+    reader_token: str | None,
+    allowed: tuple[str, ...],
+) -> None:
     """Serve the page that shows sessions live, until Ctrl-C. It prints the address to open, with the token it needs.
 
     \b
     Example: lanebus serve --port 8421
     """
-    run(partial(_serve, Settings.of(ctx), Output.of(ctx), host=host, port=port, token=token or None, allowed=allowed))
+    if reader_token and reader_token == token:
+        raise click.UsageError("--reader-token must be another one than --token")
+    tokens = _Tokens(token or None, reader_token or None)
+    run(partial(_serve, Settings.of(ctx), Output.of(ctx), host=host, port=port, tokens=tokens, allowed=allowed))
+
+
+class _Tokens(NamedTuple):
+    start: str | None
+    reader: str | None
 
 
 async def _serve(
-    settings: Settings, output: Output, *, host: str, port: int, token: str | None, allowed: tuple[str, ...]
+    settings: Settings, output: Output, *, host: str, port: int, tokens: _Tokens, allowed: tuple[str, ...]
 ) -> None:
     def on_ready(url: str) -> None:
         output.line(url, flush=True)
+        if tokens.reader is not None:
+            tell(f"for who may look and not speak: {url.partition('?')[0]}?token={tokens.reader}")
         tell("open this address in a browser; Ctrl-C ends")
 
     async with open_bus(settings) as bus:
-        await serve_page(bus, host=host, port=port, token=token, allowed=allowed, on_ready=on_ready)
+        await serve_page(
+            bus,
+            host=host,
+            port=port,
+            token=tokens.start,
+            reader_token=tokens.reader,
+            allowed=allowed,
+            on_ready=on_ready,
+        )
 
 
 async def serve_page(
@@ -59,6 +92,7 @@ async def serve_page(
     host: str = "127.0.0.1",
     port: int = PORT,
     token: str | None = None,
+    reader_token: str | None = None,
     allowed: tuple[str, ...] = (),
 ) -> None:
     """Serve the page until cancelled.
@@ -73,4 +107,12 @@ async def serve_page(
         if error.name in _EXTRA:
             raise ServeMissing(str(error.name)) from None
         raise
-    await serve(bus, host=host, port=port, token=token, allowed_hosts=allowed, on_ready=on_ready)
+    await serve(
+        bus,
+        host=host,
+        port=port,
+        token=token,
+        reader_token=reader_token,
+        allowed_hosts=allowed,
+        on_ready=on_ready,
+    )

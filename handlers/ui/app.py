@@ -17,18 +17,28 @@ from handlers.ui.routes import Api
 __all__ = ("create_app",)
 
 
-def create_app(bus: Bus, *, token: str, allowed_hosts: Iterable[str], closing: anyio.Event | None = None) -> Starlette:
+def create_app(
+    bus: Bus,
+    *,
+    token: str,
+    reader_token: str | None = None,
+    allowed_hosts: Iterable[str],
+    closing: anyio.Event | None = None,
+) -> Starlette:
     """The page and its API over one open bus.
 
     Args:
         token: what a client must show, as the cookie that `/?token=…` sets or as a bearer token; never empty.
+        reader_token: the same, for who may look and not speak; None is nobody.
         allowed_hosts: the `Host` headers it answers to, with their ports; see `local_hosts`.
         closing: set it, and open event streams say farewell and end.
     """
     page = load_page()
     app = Starlette(
         routes=Api(bus, page, closing or anyio.Event()).routes(),
-        middleware=[Middleware(Guard, token=token, allowed_hosts=allowed_hosts, headers=page.headers)],
+        middleware=[
+            Middleware(Guard, token=token, reader_token=reader_token, allowed_hosts=allowed_hosts, headers=page.headers)
+        ],
         exception_handlers={BusError: answer_error, HTTPException: answer_error},
     )
     app.router.redirect_slashes = False

@@ -16,8 +16,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from handlers.ui.replies import refuse
 
-__all__ = ("Guard", "cookie_name", "local_hosts")
+__all__ = ("Guard", "cookie_name", "local_hosts", "may_write")
 
+_READS = frozenset({"GET", "HEAD"})
+_MAY_WRITE = "lanebus.may_write"
 _COOKIE_SAFE = re.compile(r"[^a-z0-9]+")
 _UNKNOWN_VISITOR = (
     "lanebus: this page needs its start token.\n"
@@ -38,15 +40,29 @@ def cookie_name(host: str) -> str:
     return f"lanebus_{_COOKIE_SAFE.sub('_', host.lower()).strip('_')}"
 
 
+def may_write(scope: Scope) -> bool:
+    """Whether a request that the guard let through came with the start token."""
+    return scope.get(_MAY_WRITE) is True
+
+
 class Guard:
     """Lets a request through or answers it itself, and puts the headers of `headers` on every answer."""
 
     def __init__(
-        self, app: ASGIApp, *, token: str, allowed_hosts: Iterable[str], headers: Sequence[tuple[str, str]]
+        self,
+        app: ASGIApp,
+        *,
+        token: str,
+        reader_token: str | None = None,
+        allowed_hosts: Iterable[str],
+        headers: Sequence[tuple[str, str]],
     ) -> None:
-        if not token:
+        if not token or reader_token == "":
             raise ValueError("a start token may not be empty")
+        if reader_token == token:
+            raise ValueError("the reader's token must be another one than the start token")
         self._app, self._token, self._headers = app, token.encode(), tuple(headers)
+        self._reader_token = reader_token.encode() if reader_token is not None else None
         self._hosts = frozenset(host.lower() for host in allowed_hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -73,24 +89,31 @@ class Guard:
         return self._check_token(scope, headers, host)
 
     def _check_token(self, scope: Scope, headers: Headers, host: str) -> Response | None:
-        is_page = scope["path"] == "/" and scope["method"] in {"GET", "HEAD"}
+        is_page = scope["path"] == "/" and scope["method"] in _READS
         offered = QueryParams(scope["query_string"]).get("token") if is_page else None
-        if offered is not None and self._is_token(offered):
+        if offered is not None and self._is_known(offered):
             reply = Response(status_code=303, headers={"Location": "/"})
             reply.set_cookie(cookie_name(host), offered, path="/", httponly=True, samesite="strict")
             return reply
         scheme, _, credentials = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and self._is_token(credentials.strip()):
-            return None
+        if scheme.lower() == "bearer" and self._is_known(credentials.strip()):
+            return self._admit(scope, credentials.strip())
         cookie = cookie_parser(headers.get("cookie", "")).get(cookie_name(host))
-        if offered is None and cookie is not None and self._is_token(cookie):
-            return None
+        if offered is None and cookie is not None and self._is_known(cookie):
+            return self._admit(scope, cookie)
         if is_page:
             return PlainTextResponse(_UNKNOWN_VISITOR, 401)
         return refuse(401, "token_missing", "open the address that the server printed, or send it as a bearer token")
 
-    def _is_token(self, text: str) -> bool:
-        return compare_digest(text.encode("utf-8", "surrogatepass"), self._token)
+    def _admit(self, scope: Scope, token: str) -> Response | None:
+        scope[_MAY_WRITE] = _is_same(token, self._token)
+        if scope["method"] in _READS or may_write(scope):
+            return None
+        return refuse(403, "write_refused", "this token lets you look; speaking and commanding need the start token")
+
+    def _is_known(self, text: str) -> bool:
+        is_start = _is_same(text, self._token)
+        return is_start or (self._reader_token is not None and _is_same(text, self._reader_token))
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_started = False
@@ -112,3 +135,7 @@ class Guard:
                 reply = refuse(500, "internal", "something went wrong here; the server's log says what")
                 await reply(scope, receive, send_with_headers)
             raise
+
+
+def _is_same(text: str, token: bytes) -> bool:
+    return compare_digest(text.encode("utf-8", "surrogatepass"), token)

@@ -12,12 +12,16 @@ from bus.envelope import START, Cursor
 from bus.errors import DecodeError, InvalidCursor, SessionErased
 from bus.head import SessionHead
 from bus.messages.message import UserMessage
+from bus.receipt import Receipt
 from bus.session import Session
+from handlers.agent.commands import follow_up
+from handlers.ui.auth import may_write
 from handlers.ui.body import read_json
+from handlers.ui.commanding import check_key, check_text, read_command, send_command
 from handlers.ui.page import Asset, Page
 from handlers.ui.replies import answer, envelope_json
 from handlers.ui.stream import EventStream, session_frames
-from handlers.ui.views import turns_view, usage_view
+from handlers.ui.views import status_view, turns_view, usage_view
 
 __all__ = ("Api",)
 
@@ -25,9 +29,6 @@ PAGE_LIMIT = 1000
 """Most entries in one answer of `entries`."""
 
 SESSIONS_SHOWN = 500
-
-KEY_LIMIT = 200
-"""characters"""
 
 
 class Api:
@@ -43,11 +44,14 @@ class Api:
             Route("/", self.index),
             Route("/static/{path:path}", self.static),
             Route("/favicon.ico", self.favicon),
+            Route("/api/access", self.access),
             Route("/api/sessions", self.sessions),
             Route(session, self.head),
             Route(f"{session}/entries", self.entries),
             Route(f"{session}/events", self.events),
             Route(f"{session}/messages", self.speak, methods=["POST"]),
+            Route(f"{session}/commands", self.command, methods=["POST"]),
+            Route(f"{session}/status", self.status),
             Route(f"{session}/turns", self.turns),
             Route(f"{session}/usage", self.usage),
         ]
@@ -68,6 +72,10 @@ class Api:
         """The page's picture, for browsers that ask at the root."""
         del request
         return _file(self._page.assets["favicon.svg"])
+
+    async def access(self, request: Request) -> Response:
+        """`{"canWrite": …}`: whether who asks may speak and command, or only look."""
+        return answer({"canWrite": may_write(request.scope)})
 
     async def sessions(self, request: Request) -> Response:
         """`{"count": <all>, "sessions": [head, …]}`, newest activity first, at most SESSIONS_SHOWN."""
@@ -97,17 +105,29 @@ class Api:
         return EventStream(lambda: session_frames(session, after), closing=self._closing)
 
     async def speak(self, request: Request) -> Response:
-        """Publish `{"text": …, "key"?: …}` as the user's message and wake a worker; 201 with its positions.
+        """Publish `{"text": …, "key"?: …, "followUp"?: …}` as the user's message and wake a worker; 201 with its
+        positions. A follow-up waits until the loop that is running is over.
 
         A client that got no answer sends the same key again: what landed is not said twice, the answer is then 200.
         """
         session = self._session(request)
-        text, key = _spoken(await read_json(request))
-        receipt = await session.publish(UserMessage.text(text), key=key, wake=True)
-        return answer(
-            {"positions": list(receipt.positions), "duplicate": receipt.is_duplicate},
-            200 if receipt.is_duplicate else 201,
-        )
+        text, key, is_follow_up = _spoken(await read_json(request))
+        if is_follow_up:
+            return _published(await follow_up(session, text, key=key))
+        return _published(await session.publish(UserMessage.text(text), key=key, wake=True))
+
+    async def command(self, request: Request) -> Response:
+        """Publish `{"command": "abort" | "steer" | …, "key"?: …, "by"?: …, …}`, see `read_command`; 201 with its
+        positions, the last of which is the command's. A worker answers it by a `ControlAnswered` that names that.
+
+        A key sent again says it once, as with messages.
+        """
+        session = self._session(request)
+        return _published(await send_command(session, read_command(await read_json(request))))
+
+    async def status(self, request: Request) -> Response:
+        """What the agent does, what waits for a person, and which commands have no answer yet."""
+        return answer(await status_view(self._session(request)))
 
     async def turns(self, request: Request) -> Response:
         """What each turn did and took."""
@@ -127,15 +147,19 @@ def _cursor(text: str | None) -> Cursor:
     return Cursor.parse(text) if text else START
 
 
-def _spoken(body: JsonValue) -> tuple[str, str | None]:
-    if not isinstance(body, dict) or not set(body) <= {"text", "key"}:
-        raise DecodeError("", 'a message is posted as {"text": …} with an optional "key"')
-    text, key = body.get("text"), body.get("key")
-    if not isinstance(text, str) or not text.strip():
-        raise DecodeError("text", "must be a text that says something")
-    if key is not None and (not isinstance(key, str) or not 0 < len(key) <= KEY_LIMIT or not key.isprintable()):
-        raise DecodeError("key", f"must be 1 to {KEY_LIMIT} printable characters")
-    return text, key
+def _spoken(body: JsonValue) -> tuple[str, str | None, bool]:
+    if not isinstance(body, dict) or not set(body) <= {"text", "key", "followUp"}:
+        raise DecodeError("", 'a message is posted as {"text": …} with an optional "key" and "followUp"')
+    is_follow_up = body.get("followUp", False)
+    if not isinstance(is_follow_up, bool):
+        raise DecodeError("followUp", "must be true or false")
+    return check_text(body.get("text")), check_key(body.get("key"), "key"), is_follow_up
+
+
+def _published(receipt: Receipt) -> Response:
+    return answer(
+        {"positions": list(receipt.positions), "duplicate": receipt.is_duplicate}, 200 if receipt.is_duplicate else 201
+    )
 
 
 def _head_json(head: SessionHead) -> JsonValue:

@@ -27,6 +27,7 @@ async def serve(
     host: str = "127.0.0.1",
     port: int = 8420,
     token: str | None = None,
+    reader_token: str | None = None,
     allowed_hosts: Iterable[str] = (),
     on_ready: Callable[[str], None] | None = None,
 ) -> None:
@@ -35,6 +36,7 @@ async def serve(
     Args:
         port: 0 takes any free one.
         token: the start token; None makes one up.
+        reader_token: another one, for who may look and not speak; None is nobody.
         allowed_hosts: further `Host` headers to answer to, with their ports, as `bus.example.com:8420`.
         on_ready: called once with the address to open, token included, when requests are taken.
 
@@ -48,7 +50,13 @@ async def serve(
     with _listen(host, port) as listener:
         port = int(listener.getsockname()[1])
         closing = anyio.Event()
-        app = create_app(bus, token=token, allowed_hosts={*local_hosts(port), *allowed_hosts}, closing=closing)
+        app = create_app(
+            bus,
+            token=token,
+            reader_token=reader_token,
+            allowed_hosts={*local_hosts(port), *allowed_hosts},
+            closing=closing,
+        )
         config = uvicorn.Config(
             app,
             log_level="warning",

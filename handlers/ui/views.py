@@ -1,13 +1,17 @@
-"""What the page shows beside the lanes: turns with what they took, and the session's sums."""
+"""What the page shows beside the lanes: what the agent does, turns with what they took, and the session's sums."""
 
 from collections.abc import Mapping
 
+from bus.errors import ArchiveDamaged, CursorTrimmed
+from bus.messages.events import ToolWaiting
 from bus.session import Session
-from handlers.projections.projection import project
+from handlers.agent.doing import doing, own_loop, waiting_calls
+from handlers.agent.status import STATUS, LoopStatus
+from handlers.projections.projection import project, project_kept
 from handlers.projections.turns import TURNS, Turn
 from handlers.projections.usage import USAGE, summary
 
-__all__ = ("turns_view", "usage_view")
+__all__ = ("status_view", "turns_view", "usage_view")
 
 TURNS_SHOWN = 200
 """The newest ones; a long session has thousands, and the page asks after each turn."""
@@ -32,6 +36,45 @@ async def usage_view(session: Session) -> Mapping[str, object]:
     """
     total = (await project(session, USAGE)).state.total
     return {**summary(total.usage), "calls": total.calls, "calls_of_unknown_cost": total.calls_of_unknown_cost}
+
+
+async def status_view(session: Session) -> Mapping[str, object]:
+    """What the agent does, the calls that wait for a person, and the commands that no worker has answered yet.
+
+    Raises:
+        BusError: the log could not be read.
+    """
+    try:
+        now = await project(session, STATUS)
+    except (CursorTrimmed, ArchiveDamaged):
+        now = await project_kept(session, STATUS)
+    status, loop = now.state, own_loop(session.id, now.state)
+    is_open = loop is not None and (loop.ended is None or loop.is_stopped)
+    return {
+        "position": now.position,
+        "doing": doing(session.id, status),
+        "loop": None if loop is None else _loop(loop),
+        "waiting": [_waiting(call) for call in waiting_calls(loop)] if loop is not None and is_open else [],
+        "commands": [{"position": each.position, "kind": each.message.kind} for each in status.commands],
+    }
+
+
+def _loop(loop: LoopStatus) -> Mapping[str, object]:
+    return {
+        "loopId": loop.loop_id,
+        "turnIndex": None if loop.turn is None else loop.turn.turn_index,
+        "started": loop.started,
+        "ended": loop.ended,
+    }
+
+
+def _waiting(call: ToolWaiting) -> Mapping[str, object]:
+    return {
+        "turnId": {"loopId": call.turn_id.loop_id, "turnIndex": call.turn_id.turn_index},
+        "toolCallId": call.tool_call_id,
+        "toolName": call.tool_name,
+        "why": call.why,
+    }
 
 
 def _turn(turn: Turn, index: int) -> Mapping[str, object]:

@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import pty
+import select
 import shutil
 import signal
 import struct
@@ -28,7 +29,7 @@ from pydantic import JsonValue
 
 from bus.server import server_status
 
-__all__ = ("Answer", "CommandLine", "Running", "lanebus", "objects")
+__all__ = ("Answer", "CommandLine", "Running", "Terminal", "lanebus", "objects")
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 60
@@ -55,6 +56,47 @@ class Answer:
 def objects(text: str) -> list[dict[str, JsonValue]]:
     """JSON, one object a line."""
     return [cast("dict[str, JsonValue]", json.loads(line)) for line in text.splitlines()]
+
+
+@dataclass
+class Terminal:
+    """What a command says on a terminal while it goes on."""
+
+    descriptor: int
+    said: str = ""
+    """all of it, as it was sent"""
+    process: subprocess.Popen[bytes] | None = None
+
+    def resize(self, columns: int, lines: int) -> None:
+        """Give the window another size."""
+        fcntl.ioctl(self.descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def read_until(self, text: str, *, after: int = 0) -> int:
+        """Wait until a text was said behind a place; gives the place behind it."""
+        deadline = time.monotonic() + SECONDS
+        while (found := self.said.find(text, after)) < 0:
+            assert time.monotonic() < deadline, self.said[-2000:]
+            if not self._read():
+                raise AssertionError(f"it ended without {text!r}: {self.said[-2000:]}")
+        return found + len(text)
+
+    def end(self, number: int) -> int:
+        """Send a signal and wait until the command has ended; gives its code."""
+        assert self.process is not None
+        self.process.send_signal(number)
+        while self._read():
+            pass
+        return self.process.wait(SECONDS)
+
+    def _read(self) -> bool:
+        if not select.select([self.descriptor], [], [], SECONDS)[0]:
+            raise AssertionError(f"it says nothing: {self.said[-2000:]}")
+        try:
+            data = os.read(self.descriptor, 65536)
+        except OSError:  # nobody is at the other end any more
+            return False
+        self.said += data.decode(errors="replace")
+        return bool(data)
 
 
 @dataclass
@@ -140,6 +182,31 @@ class CommandLine:
                 os.close(ours)
                 process.kill()
         return Answer(code, said.decode().replace("\r\n", "\n"), "")
+
+    @contextmanager
+    def on_terminal(
+        self, *arguments: str | Path, columns: int = 80, lines: int = 24, env: Mapping[str, str] | None = None
+    ) -> Generator["Terminal"]:
+        """A command that goes on, with a terminal of its own; it is killed at the end of the block if it still does."""
+        ours, theirs = pty.openpty()
+        terminal = Terminal(ours)
+        terminal.resize(columns, lines)
+        with subprocess.Popen(
+            self._command(*arguments),
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            cwd=ROOT,
+            env=self._environment({"TERM": "xterm", **(env or {})}),
+            start_new_session=True,
+        ) as process:
+            os.close(theirs)
+            terminal.process = process
+            try:
+                yield terminal
+            finally:
+                process.kill()
+                os.close(ours)
 
     def wait_stopped(self) -> None:
         """Until the embedded server has ended, which it does by itself."""

@@ -10,6 +10,7 @@ import anyio
 import httpx2
 
 from bus import Bus
+from bus.keeper import KEEPER_LOCK, lock_owner
 from bus.server import stop_server
 from handlers.ui.server import serve
 
@@ -35,8 +36,10 @@ async def temporary_dir() -> AsyncGenerator[Path]:
         try:
             yield Path(folder)
         finally:
-            with anyio.CancelScope(shield=True):
+            with anyio.fail_after(30, shield=True):
                 await stop_server(Path(folder))
+                while lock_owner(folder, KEEPER_LOCK) is not None:  # noqa: ASYNC110  # no event tells of its end
+                    await anyio.sleep(0.005)
 
 
 @asynccontextmanager
@@ -47,7 +50,9 @@ async def temporary_bus() -> AsyncGenerator[Bus]:
 
 
 @asynccontextmanager
-async def serving(bus: Bus, *, port: int = 0, allowed_hosts: Iterable[str] = ()) -> AsyncGenerator[Served]:
+async def serving(
+    bus: Bus, *, port: int = 0, allowed_hosts: Iterable[str] = (), reader_token: str | None = None
+) -> AsyncGenerator[Served]:
     """The page of a bus; leaving the block ends it and waits until it has ended."""
     ready = anyio.Event()
     urls: list[str] = []
@@ -59,7 +64,14 @@ async def serving(bus: Bus, *, port: int = 0, allowed_hosts: Iterable[str] = ())
     async with anyio.create_task_group() as tasks:
 
         async def run() -> None:
-            await serve(bus, port=port, token=TOKEN, allowed_hosts=allowed_hosts, on_ready=on_ready)
+            await serve(
+                bus,
+                port=port,
+                token=TOKEN,
+                reader_token=reader_token,
+                allowed_hosts=allowed_hosts,
+                on_ready=on_ready,
+            )
 
         tasks.start_soon(run)
         with anyio.fail_after(30):

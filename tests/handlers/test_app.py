@@ -137,7 +137,7 @@ def test_each_branch_of_errors_has_its_status(error: BusError, status: int) -> N
 
 # --- what is asked ------------------------------------------------------------------------------------------------
 
-SESSION_ROUTES = ["", "/entries", "/events", "/turns", "/usage"]
+SESSION_ROUTES = ["", "/entries", "/events", "/status", "/turns", "/usage"]
 
 
 async def test_a_session_id_is_checked_on_every_route() -> None:
@@ -146,6 +146,7 @@ async def test_a_session_id_is_checked_on_every_route() -> None:
         paths = [f"/api/sessions/{session}" for session in wrong]
         replies = [await client.get(path + route) for path in paths for route in SESSION_ROUTES]
         replies += [await client.post(f"{path}/messages", json={"text": "hi"}) for path in paths]
+        replies += [await client.post(f"{path}/commands", json={"command": "abort"}) for path in paths]
         assert [reply.json()["error"] for reply in replies] == ["invalid_session_id"] * len(replies)
         assert {reply.status_code for reply in replies} == {400}
         assert (await client.get("/api/sessions")).json()["count"] == 0

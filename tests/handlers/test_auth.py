@@ -162,6 +162,26 @@ async def test_a_token_in_the_address_opens_the_page_alone() -> None:
         assert (await client.post("/", params={"token": TOKEN})).status_code == 401
 
 
+async def test_a_readers_token_reads_and_its_cookie_does_and_neither_writes() -> None:
+    guard = Guard(behind, token=TOKEN, reader_token="reader", allowed_hosts=local_hosts(8420), headers=[])
+    transport = httpx2.ASGITransport(app=guard)
+    async with httpx2.AsyncClient(transport=transport, base_url=f"http://{HOST}") as client:
+        for method, code in (("GET", 200), ("HEAD", 200), ("POST", 403), ("PUT", 403), ("DELETE", 403), ("X", 403)):
+            reply = await client.request(method, "/api/sessions", headers={"Authorization": "Bearer reader"})
+            assert (method, reply.status_code) == (method, code)
+        assert (await client.get("/", params={"token": "reader"})).status_code == 303
+        assert (await client.get("/api/sessions")).status_code == 200
+        assert (await client.post("/api/sessions/s1/messages", json={"text": "hi"})).status_code == 403
+        assert (await client.get("/", params={"token": TOKEN})).status_code == 303
+        assert (await client.post("/api/sessions/s1/messages", json={"text": "hi"})).status_code == 200
+
+
+@pytest.mark.parametrize("reader", ["", TOKEN])
+def test_a_readers_token_that_is_none_or_the_start_token_is_refused_at_once(reader: str) -> None:
+    with pytest.raises(ValueError, match="token"):
+        Guard(behind, token=TOKEN, reader_token=reader, allowed_hosts=[], headers=[])
+
+
 def test_an_empty_start_token_is_refused_at_once() -> None:
     with pytest.raises(ValueError, match="may not be empty"):
         Guard(behind, token="", allowed_hosts=[], headers=[])

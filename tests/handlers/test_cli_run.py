@@ -163,6 +163,21 @@ def test_the_page_is_served_at_the_address_that_is_printed(lanebus: CommandLine)
         assert end(process)[0] == 130
 
 
+def test_a_reader_is_given_an_address_that_lets_nobody_speak(lanebus: CommandLine) -> None:
+    with lanebus.running("serve", "--port", "0", "--token", "t0ken", "--reader-token", "reader") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        base = process.stdout.readline().partition("?")[0]
+        assert process.stderr.readline().strip().endswith(f"{base}?token=reader")
+        with httpx2.Client(headers={"Authorization": "Bearer reader"}) as client:
+            assert client.get(f"{base}api/sessions").status_code == 200
+            assert client.post(f"{base}api/sessions/s1/messages", json={"text": "hi"}).status_code == 403
+        assert end(process)[0] == 130
+    refused = lanebus("serve", "--token", "t", "--reader-token", "t")
+    assert refused.code == 2
+    assert "--reader-token" in refused.err
+
+
 # --- server -------------------------------------------------------------------------------------------------------
 
 

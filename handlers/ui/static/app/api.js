@@ -32,6 +32,8 @@ const path = (session, rest = "") => `/api/sessions/${encodeURIComponent(session
 export const listSessions = async () => (await ask("/api/sessions")).sessions;
 export const getHead = (session) => ask(path(session));
 export const getTurns = (session) => ask(path(session, "/turns"));
+export const getStatus = (session) => ask(path(session, "/status"));
+export const getAccess = () => ask("/api/access");
 export const getUsage = (session) => ask(path(session, "/usage"));
 export const eventsPath = (session, after) => path(session, `/events?after=${after}`);
 
@@ -39,13 +41,21 @@ export async function getEntries(session, after, until) {
   return (await ask(path(session, `/entries?after=${after}&until=${until}`))).entries;
 }
 
-/** The same key twice says it once, so a post whose answer was lost can be repeated. */
-export function say(session, text, key) {
-  return ask(path(session, "/messages"), {
+const post = (session, rest, body) =>
+  ask(path(session, rest), {
     method: "POST",
     headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ text, key }),
+    body: JSON.stringify(body),
   });
+
+/** The same key twice says it once, so a post whose answer was lost can be repeated. */
+export const say = (session, text, key, isFollowUp = false) =>
+  post(session, "/messages", isFollowUp ? { text, key, followUp: true } : { text, key });
+
+/** A command to the agent, such as `{command: "abort"}`; gives its position. The same key twice is one command. */
+export async function order(session, command, key) {
+  const { positions } = await post(session, "/commands", { ...command, key });
+  return positions.at(-1);
 }
 
 export function newKey() {

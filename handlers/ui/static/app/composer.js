@@ -3,8 +3,9 @@ import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { html } from "./html.js";
 import { newKey, say } from "./api.js";
 
-export function Composer({ session, isClosed }) {
+export function Composer({ session, isClosed, isBusy, orders }) {
   const [text, setText] = useState("");
+  const [isFollowUp, setFollowUp] = useState(false);
   const [isSending, setSending] = useState(false);
   const [fault, setFault] = useState(null);
   const box = useRef(null);
@@ -21,11 +22,12 @@ export function Composer({ session, isClosed }) {
 
   const send = async () => {
     if (isSending || isClosed || !text.trim()) return;
-    if (attempt.current?.text !== text) attempt.current = { text, key: newKey() };
+    const isLater = isBusy && isFollowUp;
+    if (attempt.current?.text !== text || attempt.current.isLater !== isLater) attempt.current = { text, isLater, key: newKey() };
     setSending(true);
     setFault(null);
     try {
-      await say(session, text, attempt.current.key);
+      await say(session, text, attempt.current.key, isLater);
       attempt.current = null;
       setText("");
     } catch (error) {
@@ -33,6 +35,14 @@ export function Composer({ session, isClosed }) {
     } finally {
       setSending(false);
     }
+  };
+
+  /** Cut the answer that is being spoken: the next request to the model has these words. */
+  const steer = async () => {
+    if (isSending || isClosed || !text.trim()) return;
+    setSending(true);
+    if (await orders.send({ command: "steer", text, when: "now" })) setText("");
+    setSending(false);
   };
 
   const onKeyDown = (event) => {
@@ -52,10 +62,16 @@ export function Composer({ session, isClosed }) {
     ${fault ? html`<p class="fault" role="alert">${fault} <button class="quiet" type="submit">Send again</button></p>` : null}
     <div class="field">
       <textarea ref=${box} rows="1" value=${text} disabled=${isSending || isClosed} aria-label="Message to the agent"
-        placeholder=${isClosed ? "This session is closed" : "Ask the agent…"}
+        placeholder=${isClosed ? "This session is closed" : isBusy ? "Steer the agent…" : "Ask the agent…"}
         onInput=${(event) => setText(event.currentTarget.value)} onKeyDown=${onKeyDown}></textarea>
+      ${isBusy
+        ? html`<button type="button" class="now" title="Cut what it says or does, and have it go on with this" disabled=${isSending || isClosed || !text.trim()} onClick=${steer}>Steer now</button>`
+        : null}
       <button type="submit" disabled=${isSending || isClosed || !text.trim()}>${isSending ? "Sending…" : "Send"}</button>
     </div>
+    ${isBusy
+      ? html`<label class="later"><input type="checkbox" checked=${isFollowUp} onChange=${(event) => setFollowUp(event.currentTarget.checked)} /> once it is done: the agent does not see it before</label>`
+      : null}
     <p class="keys"><kbd>Enter</kbd> sends, <kbd>Shift</kbd>+<kbd>Enter</kbd> begins a new line</p>
   </form>`;
 }

@@ -99,6 +99,21 @@ function told(kind, data) {
       return `${data.toolName}: ${data.text}`;
     case "agent.input.rejected":
       return data.reason;
+    case "agent.tool.waiting":
+      return `${data.toolName} · ${data.why === "unknown" ? "nobody knows what came of it" : "waits for approval"}`;
+    case "agent.control.answered":
+      return `#${data.control} ${data.outcome}${data.reason ? ` · ${data.reason}` : ""}`;
+    case "agent.session.linked":
+      return `${data.parent} → ${data.child} · ${data.agent}`;
+    case "control.steer":
+      return [`#${data.position}`, data.when, data.by && `by ${data.by}`].filter(Boolean).join(" · ");
+    case "control.abort":
+    case "control.pause":
+    case "control.handoff":
+    case "control.resume":
+    case "control.approve":
+    case "control.deny":
+      return [data.toolCallId, data.when, data.to, data.reason, data.by && `by ${data.by}`].filter(Boolean).join(" · ");
     default:
       return null;
   }
@@ -114,7 +129,7 @@ function ExtensionEntry({ entry }) {
     // The kind is an agent's, the data are somebody else's: then they are shown as they are.
   }
   const isAgent = kind.startsWith("agent.");
-  const isBad = kind === "agent.input.rejected" || (kind === "agent.tool.ended" && data?.isError === true);
+  const isBad = kind === "agent.input.rejected" || (kind === "agent.control.answered" && data?.outcome === "refused") || (kind === "agent.tool.ended" && data?.isError === true);
   const name = html`<code class="kind">${isAgent ? kind.slice("agent.".length) : kind}</code>`;
   const when = html`<time title=${dateTime(entry.time)}>${time(entry.time)}</time>`;
   if (data === null) return html`<div class=${`event ${isAgent ? "agent" : ""}`}><div class="line">${name}${when}</div></div>`;

@@ -2,8 +2,9 @@
 import { render } from "preact";
 import { useCallback, useEffect, useReducer, useRef, useState } from "preact/hooks";
 import { html } from "./html.js";
-import { getTurns, getUsage, listSessions } from "./api.js";
+import { getAccess, getStatus, getTurns, getUsage, listSessions } from "./api.js";
 import { Composer } from "./composer.js";
+import { Control, useOrders } from "./control.js";
 import { Feed } from "./feed.js";
 import { count } from "./format.js";
 import { Lanes } from "./lanes.js";
@@ -11,7 +12,7 @@ import { Sessions } from "./sessions.js";
 import { Turns } from "./turns.js";
 
 const POLL_MS = 2500;
-const NO_TURNS = { session: null, count: 0, turns: [], usage: null };
+const NO_TURNS = { count: 0, turns: [], usage: null };
 
 const shown = () => /^#\/s\/([A-Za-z0-9_-]{1,64})$/.exec(location.hash)?.[1] ?? null;
 
@@ -75,10 +76,16 @@ function useFeed(session) {
 }
 
 const TURNS_MS = 350;
+const STATUS_MS = 150;
 
-/** Turns and sums, asked for again a moment after the session moved on, also while it never rests. */
-function useTurns(session, position) {
-  const [found, setFound] = useState(NO_TURNS);
+const askTurns = async (session) => {
+  const [turns, usage] = await Promise.all([getTurns(session), getUsage(session)]);
+  return { ...turns, usage };
+};
+
+/** What the server makes of a session, asked for again a moment after it moved on, also while it never rests. */
+function useAsked(session, position, get, delay) {
+  const [found, setFound] = useState(null);
   const asker = useRef(null);
   useEffect(() => {
     if (session === null) return undefined;
@@ -91,18 +98,18 @@ function useTurns(session, position) {
       isAsking = true;
       isStale = false;
       try {
-        const [turns, usage] = await Promise.all([getTurns(session), getUsage(session)]);
-        if (!isOver) setFound({ session, ...turns, usage });
+        const answer = await get(session);
+        if (!isOver) setFound({ session, answer });
       } catch {
         if (!isOver) timer = setTimeout(ask, POLL_MS); // what is wrong is shown beside the connection
       }
       isAsking = false;
-      if (isStale) schedule(TURNS_MS);
+      if (isStale) schedule(delay);
     };
-    const schedule = (delay) => {
+    const schedule = (wait) => {
       if (isOver) return;
       if (isAsking) isStale = true;
-      else timer ??= setTimeout(ask, delay);
+      else timer ??= setTimeout(ask, wait);
     };
     asker.current = schedule;
     schedule(0);
@@ -111,8 +118,17 @@ function useTurns(session, position) {
       clearTimeout(timer);
     };
   }, [session]);
-  useEffect(() => asker.current?.(TURNS_MS), [position]);
-  return found.session === session ? found : NO_TURNS;
+  useEffect(() => asker.current?.(delay), [position]);
+  return found?.session === session ? found.answer : null;
+}
+
+/** Whether who looks may speak too; asked for once. */
+function useAccess() {
+  const [canWrite, setWrite] = useState(true);
+  useEffect(() => {
+    getAccess().then((access) => setWrite(access.canWrite), () => {});
+  }, []);
+  return canWrite;
 }
 
 function Connection({ feed, fault }) {
@@ -120,11 +136,23 @@ function Connection({ feed, fault }) {
   return html`<span class=${`connection ${state}`} role="status" data-state=${state}><i></i>${state === "behind" ? "catching up" : state}</span>`;
 }
 
+/** What the agent does, and the box to speak to it. */
+function Speaking({ session, feed, isClosed, canWrite }) {
+  const status = useAsked(session, feed?.position ?? 0, getStatus, STATUS_MS);
+  const orders = useOrders(session);
+  const isBusy = ["model", "tools", "waiting"].includes(status?.doing);
+  return html`
+    ${feed ? html`<${Control} feed=${feed} status=${status} orders=${orders} canWrite=${canWrite && !isClosed} />` : null}
+    ${canWrite ? html`<${Composer} session=${session} isClosed=${isClosed} isBusy=${isBusy} orders=${orders} />` : html`<p class="onlooker">You may look here, and not speak.</p>`}
+  `;
+}
+
 function App() {
   const [selected, select] = useSelected();
   const [heads, fault] = useHeads();
   const feed = useFeed(selected);
-  const { count: turnCount, turns, usage } = useTurns(selected, feed?.position ?? 0);
+  const { count: turnCount, turns, usage } = useAsked(selected, feed?.position ?? 0, askTurns, TURNS_MS) ?? NO_TURNS;
+  const canWrite = useAccess();
   const now = Date.now() / 1000;
 
   useEffect(() => {
@@ -168,7 +196,7 @@ function App() {
       ${selected === null
         ? html`<div class="empty"><h2>A session is one conversation with an agent</h2><p>Name one on the left, or press +. Its two lanes appear here, side by side, as they are written.</p></div>`
         : html`${feed ? html`<${Lanes} key=${selected} feed=${feed} version=${feed.version} />` : html`<div class="lanes"></div>`}
-            <${Composer} key=${`to-${selected}`} session=${selected} isClosed=${isClosed} />`}
+            <${Speaking} key=${`to-${selected}`} session=${selected} feed=${feed} isClosed=${isClosed} canWrite=${canWrite} />`}
     </main>
     <${Turns} count=${turnCount} turns=${turns} usage=${usage} onShow=${showTurn} />
   </div>`;

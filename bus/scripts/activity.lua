@@ -1,0 +1,23 @@
+-- What was published to a bucket's sessions since a look at its doorbell. It changes nothing.
+--
+-- KEYS  1 index stream
+-- ARGV  1 id of the last pointer seen, or "" at the first look · 2 the most pointers to give
+--
+-- Gives { milliseconds of the clock, pointers ever added, id of the last one, session, position, session, position, … },
+-- the pointers with the oldest first; none at the first look.
+
+local clock = redis.call('TIME')
+local now = string.format('%d', clock[1] * 1000 + math.floor(clock[2] / 1000))
+local info = redis.pcall('XINFO', 'STREAM', KEYS[1])
+if info.err then return { now, 0, '0-0' } end
+local found = {}
+for i = 1, #info, 2 do found[info[i]] = info[i + 1] end
+local answer = { now, found['entries-added'], found['last-generated-id'] }
+if ARGV[1] == '' then return answer end
+for _, entry in ipairs(redis.call('XRANGE', KEYS[1], '(' .. ARGV[1], '+', 'COUNT', ARGV[2])) do
+  local fields = {}
+  for i = 1, #entry[2], 2 do fields[entry[2][i]] = entry[2][i + 1] end
+  answer[#answer + 1] = fields.s or ''
+  answer[#answer + 1] = fields.z or ''
+end
+return answer

@@ -1,0 +1,213 @@
+"""Looks at a bus again and again, at a cost that does not grow with what is stored.
+
+A look reads the groups' own books, the leases of the sessions that they have in hand, and the newest entries of those
+that were published to meanwhile; never a list of all sessions.
+"""
+
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import anyio
+
+from bus.activity import Activity
+from bus.bus import Bus
+from bus.envelope import Cursor, Envelope
+from bus.errors import CursorTrimmed, MessageError, StreamError, Unavailable
+from bus.groups import GroupStatus
+from bus.lease_status import LeaseStatus
+from bus.messages.events import TurnEnded, TurnStarted, parse_event
+from bus.messages.extension import ExtensionMessage
+from bus.messages.lanes import Lane
+from bus.messages.usage import Usage
+from handlers.agent.doing import doing, own_loop
+from handlers.agent.status import STATUS, STATUS_KINDS, LoopStatus, Status
+from handlers.cli.overview import Overview, Pace, SessionStatus
+from handlers.cli.pace import Pacer, Step
+
+__all__ = ("Watcher",)
+
+SHOWN = 100
+"""Sessions of which a look tells."""
+
+LOOKED_INTO = 64
+"""Sessions that were published to and are read, in one look."""
+
+AT_A_TIME = 8
+"""Sessions that are read side by side."""
+
+REACH = 400
+"""Entries before the newest one that are looked at, of a session that was not looked into for long."""
+
+FIRST_REACH = 32
+"""Entries before the first publish that a pointer tells of: one publish may have several."""
+
+REMEMBERED = 500
+"""Sessions whose status is kept from one look to the next."""
+
+_KINDS = STATUS_KINDS | {TurnEnded.KIND}
+
+
+@dataclass(slots=True)
+class _Watched:
+    """What is known of one session."""
+
+    status: Status = STATUS.initial
+    position: int = 0
+    """up to which it was read"""
+    turns: list[Usage] = field(default_factory=list[Usage])
+    """that ended since the look before"""
+
+
+class _Place(NamedTuple):
+    group: str
+    worker: str
+
+
+class Watcher:
+    """Looks on. It writes nothing."""
+
+    def __init__(self, bus: Bus, groups: Sequence[str] = ()) -> None:
+        """`groups`: only these; none is all."""
+        self._bus, self._groups = bus, tuple(groups)
+        self._activity: Activity | None = None
+        self._pacer = Pacer()
+        self._watched: OrderedDict[str, _Watched] = OrderedDict()
+
+    async def look(self) -> Overview:
+        """How everything stands now, and how fast it went since the looks before.
+
+        Raises:
+            InvalidName: a group's name is none.
+            Unavailable: the server cannot be reached; the next look goes on from the one before.
+        """
+        groups = tuple([await self._bus.group_status(name) for name in self._groups or await self._bus.groups()])
+        before, activity = self._activity, await self._bus.activity(self._activity)
+        in_hand = _in_hand(groups)
+        changed = sorted(activity.sessions, key=lambda name: activity.sessions[name].publishes, reverse=True)
+        changed = changed[:LOOKED_INTO]
+        shown = [*in_hand, *self._kept(in_hand)][:SHOWN]
+        leases = {lease.session: lease for lease in await self._bus.lease_status({*shown, *changed})}
+        await self._read(leases.values(), activity, 0.0 if before is None else before.time)
+        named = [*in_hand, *self._kept(in_hand)]  # what was just read may be among them
+        shown = [name for name in named if name in leases][:SHOWN]
+        pace = None if before is None else self._pace(before, activity, changed)
+        self._activity = activity
+        return Overview(
+            time=activity.time,
+            groups=groups,
+            sessions=tuple(self._line(leases[name], in_hand.get(name)) for name in shown),
+            left_out=len(named) - len(shown),
+            pace=pace,
+        )
+
+    def _pace(self, before: Activity, activity: Activity, looked_into: Collection[str]) -> Pace:
+        turns = [usage for name in looked_into if (found := self._watched.get(name)) for usage in found.turns]
+        step = Step(
+            seconds=max(activity.time - before.time, 0.001),
+            publishes=max(activity.published - before.published, 0),
+            looked_into=sum(activity.sessions[name].publishes for name in looked_into),
+            turns=tuple(turns),
+        )
+        return self._pacer.add(step)
+
+    def _kept(self, in_hand: Collection[str]) -> list[str]:
+        """Sessions that go on only once a person says so: shown though no worker has them in hand, the newest first."""
+        waiting = {"waiting", "paused", "handoff"}
+        kept = (name for name, watched in self._watched.items() if doing(name, watched.status) in waiting)
+        return [name for name in kept if name not in in_hand][::-1]
+
+    async def _read(self, leases: Iterable[LeaseStatus], activity: Activity, since: float) -> None:
+        """Bring the status of these sessions up to their leases' positions."""
+        limit = anyio.CapacityLimiter(AT_A_TIME)
+        failures: list[Unavailable] = []
+
+        async def read(lease: LeaseStatus) -> None:
+            try:
+                async with limit:
+                    await self._read_one(lease, activity, since)
+            except Unavailable as error:  # raised below: here it would come out in an ExceptionGroup
+                failures.append(error)
+                tasks.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            for lease in leases:
+                tasks.start_soon(read, lease)
+        if failures:
+            raise failures[0]
+        while len(self._watched) > REMEMBERED:
+            self._watched.popitem(last=False)
+
+    async def _read_one(self, lease: LeaseStatus, activity: Activity, since: float) -> None:
+        name, last = lease.session, lease.position
+        watched = self._watched.pop(name, None) or _Watched()
+        watched.turns.clear()
+        span = activity.sessions.get(name)
+        since = 0.0 if watched.position else since  # of one that was read up to here, all of it is new
+        # What a publish began with may stand before the position that its pointer names.
+        wanted = last - REACH if span is None else min(last - REACH, span.first - FIRST_REACH)
+        start = max(watched.position, min(wanted, last), 0)
+        if last < watched.position:
+            return  # the log came back from an older copy; the next look begins anew
+        try:
+            await self._fold(name, watched, start, last, since)
+        except CursorTrimmed as gap:
+            with suppress(StreamError):
+                await self._fold(name, watched, gap.first_kept - 1, last, since)
+        except StreamError:
+            return  # erased meanwhile
+        watched.position = last
+        self._watched[name] = watched
+
+    async def _fold(self, session: str, watched: _Watched, start: int, last: int, since: float) -> None:
+        entries = self._bus.session(session).read(lanes={Lane.EXTENSION}, kinds=_KINDS, after=Cursor(start), until=last)
+        async with aclosing(entries):
+            async for envelope in entries:
+                _evolve(watched, envelope, since)
+
+    def _line(self, lease: LeaseStatus, place: _Place | None) -> SessionStatus:
+        watched = self._watched.get(lease.session)
+        status = watched.status if watched is not None else STATUS.initial
+        loop = own_loop(lease.session, status)
+        return SessionStatus(
+            session=lease.session,
+            group=place.group if place is not None else None,
+            worker=place.worker if place is not None else None,
+            owner=lease.owner,
+            epoch=lease.epoch,
+            seconds_left=lease.seconds_left,
+            position=lease.position,
+            doing=doing(lease.session, status),
+            loop_id=loop.loop_id if loop is not None else None,
+            turn=loop.turn.turn_index if loop is not None and loop.turn is not None else None,
+        )
+
+
+def _evolve(watched: _Watched, envelope: Envelope, since: float) -> None:
+    event = None
+    if isinstance(envelope.message, ExtensionMessage) and envelope.message.kind in {TurnEnded.KIND, TurnStarted.KIND}:
+        try:
+            event = parse_event(envelope.message)
+        except MessageError:
+            return
+    if isinstance(event, TurnEnded):
+        if envelope.time >= since:
+            watched.turns.append(event.usage)
+        return
+    status = watched.status
+    if isinstance(event, TurnStarted) and (status.loop is None or status.loop.loop_id != event.turn_id.loop_id):
+        # Its beginning stands before what was read.
+        loop = LoopStatus(loop_id=event.turn_id.loop_id, started=envelope.time, position=envelope.position)
+        status = status.model_copy(update={"loop": loop})
+    watched.status = STATUS.evolve(status, envelope)
+
+
+def _in_hand(groups: Iterable[GroupStatus]) -> Mapping[str, _Place]:
+    places: dict[str, _Place] = {}
+    for group in groups:
+        for consumer in group.consumers:
+            for session in consumer.sessions:
+                places.setdefault(session, _Place(group.name, consumer.name))
+    return dict(sorted(places.items()))
