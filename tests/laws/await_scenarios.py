@@ -51,6 +51,7 @@ class Speaker:
 
     provider = "scripted"
     name = "speaker-1"
+    context_window = None
 
     def __init__(self, book: Book, script: Callable[[Context], AssistantMessage]) -> None:
         self._book, self._script = book, script
