@@ -26,7 +26,7 @@ demo: $(VENV)/.run
 	$(BIN)/lanebus demo
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 3 --dist loadfile
 
 check: $(VENV)/.check
 	$(BIN)/ruff check

@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import assert_never, cast
+from typing import assert_never
 
 from bus.errors import Fenced
 from bus.media.resolve import resolve_media
@@ -88,7 +88,7 @@ class AgentLoop:
             DuplicateTool: two tools have the same name.
             DuplicateAgent: two sub-agents have, here or below.
         """
-        by_name = {tool.name: cast("Tool", tool) for tool in tools}
+        by_name = {tool.name: tool for tool in tools}
         if len(by_name) != len(tools):
             names = [tool.name for tool in tools]
             raise DuplicateTool(next(each for each in names if names.count(each) > 1))

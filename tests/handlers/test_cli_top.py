@@ -7,6 +7,7 @@ import signal
 import anyio
 import pytest
 from anyio.to_thread import run_sync
+from pydantic import JsonValue
 
 from bus.bus import Bus
 from bus.messages.message import UserMessage
@@ -45,15 +46,20 @@ async def test_a_group_is_a_line_of_json_and_a_row_of_a_table(lanebus: CommandLi
         lease = await bus.session(work.session).acquire_lease("w1.token", 60)
         assert lease is not None
         found = (await run_sync(lambda: lanebus("top", "--once"))).object
-        [group], [session] = found["groups"], found["sessions"]  # type: ignore[misc]
-        assert (group["name"], group["lag"], group["pending"]) == ("agents", 1, 1)  # type: ignore[index]
-        assert (session["session"], session["owner"]) == (work.session, "w1.token")  # type: ignore[index]
+        [group], [session] = _rows(found["groups"]), _rows(found["sessions"])
+        assert (group["name"], group["lag"], group["pending"]) == ("agents", 1, 1)
+        assert (session["session"], session["owner"]) == (work.session, "w1.token")
         text = (await run_sync(lambda: lanebus("top", "--once", "--table"))).out
         assert "\x1b" not in text
         assert re.search(r"^agents +1 +0 +1 +1 ", text, re.MULTILINE)
         assert re.search(rf"^{work.session} +w1 +1 +\d\d\.\d s ", text, re.MULTILINE)
         none = (await run_sync(lambda: lanebus("top", "--once", "--group", "other"))).object
         assert none["sessions"] == []
+
+
+def _rows(value: JsonValue) -> list[dict[str, JsonValue]]:
+    assert isinstance(value, list)
+    return [row for row in value if isinstance(row, dict)]
 
 
 def test_a_name_that_is_no_groups_is_told(lanebus: CommandLine) -> None:
@@ -71,7 +77,9 @@ async def test_each_look_is_a_line_and_the_next_has_the_pace(lanebus: CommandLin
             while not (pace := (await _line(process))["pace"]):
                 pass
             assert isinstance(pace, dict)
-            assert pace["publishes"] == pytest.approx(1 / pace["seconds"])  # type: ignore[operator]
+            seconds = pace["seconds"]
+            assert isinstance(seconds, float)
+            assert pace["publishes"] == pytest.approx(1 / seconds)
             process.send_signal(signal.SIGTERM)
             assert process.wait(30) == 143
 

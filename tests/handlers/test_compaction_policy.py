@@ -67,7 +67,7 @@ def test_without_a_known_window_only_a_refusal_asks_for_it() -> None:
 def test_the_policy_of_an_agent_takes_the_window_of_its_model() -> None:
     model = ScriptedModel()
     assert CompactionPolicy().of(model).window is None
-    model.context_window = 7  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+    model.context_window = 7
     assert CompactionPolicy().of(model) == CompactionPolicy(window=7, model=model)
     assert CompactionPolicy(window=5).of(model).window == 5
 
