@@ -62,11 +62,10 @@ class GroupReader:
         """What there is, `most` at most; empty if there is nothing. Raises Unavailable."""
         link = await self._connected()
         await self.left.sweep(link)
+        found: list[Work] = []
         if self.left and (self.left.is_behind or self._is_turn_of_left or not self._rich):
             self._is_turn_of_left = False
-            if found := await self.left.claim(link, most):
-                return found
-        found: list[Work] = []
+            found = await self.left.claim(link, most)
         while self._rich and not self.left.is_behind and not found:
             self._is_turn_of_left = True
             found = await self._read_rich(link, most)
@@ -90,7 +89,16 @@ class GroupReader:
         if self.has_some:
             return
         block = _milliseconds(seconds)
-        command = ("XREAD", "COUNT", BELL_COUNT, "BLOCK", block, "STREAMS", *self._heard, *self._heard.values())
+        command: tuple[Argument, ...] = (
+            "XREAD",
+            "COUNT",
+            BELL_COUNT,
+            "BLOCK",
+            block,
+            "STREAMS",
+            *self._heard,
+            *self._heard.values(),
+        )
         reply = await self._call(link, command, block / 1000)
         for stream, entries in cast("list[tuple[bytes, list[Entry]]]", reply or []):
             self._heard[stream.decode()] = entries[-1][0].decode()

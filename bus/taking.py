@@ -106,7 +106,8 @@ class Taking:
         if self._pumps is not None:
             return await self._pumps.take(free, max(seconds, SHORTEST_SECONDS))
         (reader,) = self._readers
-        if found := await reader.fetch(free):
+        found = await reader.fetch(free)
+        if found or reader.left.is_behind:  # nothing that is new comes before what was pending with us
             return found
         return await reader.wait(min(seconds, reader.left.next_look - anyio.current_time()), free)
 
