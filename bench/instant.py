@@ -13,6 +13,7 @@ import anyio
 
 from bus import AssistantMessage, Bus, TextBlock, Usage
 from handlers.agent import AgentLoop, ModelRequest, Run, Worker
+from handlers.agent.collector import collect_rarely
 from handlers.providers.answer import ModelEvent
 
 __all__ = ("CONCURRENCY", "SESSIONS", "InstantModel")
@@ -54,6 +55,7 @@ async def _main(data_dir: Path, name: str, heartbeat: float, *, hangs: bool) -> 
         if answered % SESSIONS == 0:
             print(time.monotonic(), flush=True)
 
+    collect_rarely()  # as `lanebus worker` does
     async with Bus.open(data_dir=data_dir) as bus:
         print("ready", flush=True)
         await Worker(bus, agent, name=name, concurrency=CONCURRENCY, heartbeat=heartbeat).run()

@@ -25,6 +25,9 @@ __all__ = ("dead_worker", "idle_worker", "turn_start", "turns_a_second")
 HAND_OVERS = 200
 """in each round"""
 
+PAUSE_SECONDS = 0.01
+"""between two of them: whoever was given the last one waits for the next by then, and has finished its turn"""
+
 HEARTBEAT = 2.0
 IDLE_SECONDS = 20.0
 
@@ -46,7 +49,7 @@ async def turn_start(bus: Bus, plain: Plain, messages: Sequence[LlmMessage]) -> 
         taken: list[float] = []
         for _ in range(HAND_OVERS):
             reading = asyncio.create_task(plain.xreadgroup("bench-bare", "g"))
-            await asyncio.sleep(0.002)  # it blocks by now
+            await asyncio.sleep(PAUSE_SECONDS)
             began = time.perf_counter()
             await asyncio.gather(plain.xadd("bench-bare", _QUESTION), _noted(reading, taken, began))
         return median(taken) * 1e3
@@ -55,7 +58,7 @@ async def turn_start(bus: Bus, plain: Plain, messages: Sequence[LlmMessage]) -> 
         taken: list[float] = []
         for session in sessions:
             model.called = anyio.Event()
-            await asyncio.sleep(0.002)
+            await asyncio.sleep(PAUSE_SECONDS)
             began = time.perf_counter()
             publishing = asyncio.create_task(session.publish(_QUESTION))
             await model.called.wait()

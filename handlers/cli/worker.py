@@ -7,6 +7,7 @@ import click
 
 from bus.bus import Bus
 from bus.retry_policy import RetryPolicy
+from handlers.agent.collector import collect_rarely
 from handlers.agent.load import load_agent
 from handlers.agent.worker import DRAIN_SECONDS, HEARTBEAT_SECONDS, RETRY, Worker
 from handlers.cli.exits import Terminated
@@ -108,6 +109,7 @@ def _named(text: str) -> tuple[str, str]:
 
 
 async def _work(settings: Settings, make: Callable[[Bus], Worker], greeting: str) -> None:
+    collect_rarely()
     async with open_bus(settings) as bus:
         worker = make(bus)
         with on_sigterm(worker.stop):
