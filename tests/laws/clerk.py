@@ -87,6 +87,7 @@ class Clerk:
 
     provider = "scripted"
     name = "clerk-1"
+    context_window = None
 
     def __init__(self, book: Book, *, moment: float = MOMENT) -> None:
         self._book, self._moment = book, moment
