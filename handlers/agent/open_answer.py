@@ -64,22 +64,29 @@ def wanted_calls(message: AssistantMessage) -> tuple[ToolCallBlock, ...]:
 def open_answer(path: Sequence[Envelope]) -> Answer | None:
     """The answer that the path goes on from; None if nothing has to follow the last one, or there is none."""
     results: list[tuple[int, ToolResultMessage]] = []
+    cut: Answer | None = None
     for envelope in backwards(path):
         match envelope.message:
             case ToolResultMessage() as result:
                 results.append((envelope.position, result))
             case UserMessage(turn_id=TurnId()) as note if WARNING not in (note.metadata or {}):
-                return None  # the note that a limit was reached ends a loop
+                return cut  # the note that a limit was reached ends a loop
             case AssistantMessage(turn_id=TurnId() as turn_id) as message:
                 ids = {call.id for call in message.tool_calls()}
                 own = tuple((at, result) for at, result in reversed(results) if result.tool_call_id in ids)
                 answer = Answer(envelope.position, message, turn_id, own)
-                return answer if answer.is_cut or (answer.calls and not answer.is_final) else None
+                if answer.is_cut:
+                    cut = cut or answer
+                    continue
+                goes_on = bool(answer.calls) and not answer.is_final
+                if cut is not None:  # its model was asked with these
+                    return cut._replace(results=own) if goes_on else cut
+                return answer if goes_on else None
             case AssistantMessage():
-                return None  # no loop's: imported, or a worker's word that the loop failed
+                return cut  # no loop's: imported, or a worker's word that the loop failed
             case _:
                 pass
-    return None
+    return cut
 
 
 def backwards(entries: Sequence[Envelope]) -> Iterator[Envelope]:

@@ -107,7 +107,7 @@ CASES: dict[str, tuple[Sequence[Publishable], str]] = {
     ),
     "the next turn, cut": (
         [*CALLS, result(T0, "a"), result(T0, "b"), begun(T1), says(T1, stop_reason="aborted", seen=6, mark=CUT)],
-        "speak s1.main.1#2 continuation []",
+        "speak s1.main.1#2 continuation [5, 6]",
     ),
     # --- who speaks meanwhile
     "a question while the model thinks": (

@@ -64,7 +64,7 @@ async def _turns(url: str, book: Path, order: Order) -> None:
     async with Bus.open(url) as bus:
         session = bus.session(order.session)
         await session.head()  # its links are there
-        await counted(work_off(session, scenario, scenario.agent(Book(book))), at=order.at, strike=die)
+        await counted(work_off(session, scenario, Book(book)), at=order.at, strike=die)
         os._exit(0)
 
 
