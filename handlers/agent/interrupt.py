@@ -1,5 +1,6 @@
 """A command that cannot wait for the end of a step: it ends what is being done at once."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
@@ -11,6 +12,10 @@ from handlers.agent.standing import Standing, read_standing
 from handlers.agent.status import Command
 
 __all__ = ("Interrupt", "find_interrupt", "until_interrupted")
+
+
+LISTEN_SECONDS = 0.02
+"""after which work is interrupted at all"""
 
 
 class Interrupt(NamedTuple):
@@ -41,11 +46,14 @@ async def until_interrupted(run: Run, work: Callable[[], Awaitable[None]]) -> In
         scope.cancel()
 
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(watch, tasks.cancel_scope)
+        # Whoever is done at once does not listen at all: an instant turn costs no task and no look at the index.
+        watching = asyncio.get_running_loop().call_later(LISTEN_SECONDS, tasks.start_soon, watch, tasks.cancel_scope)
         try:
             await work()
         except Exception as error:  # noqa: BLE001
             failures.insert(0, error)
+        finally:
+            watching.cancel()
         tasks.cancel_scope.cancel()
     if failures:
         raise failures[0]

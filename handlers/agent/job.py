@@ -314,6 +314,10 @@ class Job:
                 at = run.position
                 if (step := await self._call(agent, run, view)) is not None:
                     return step
+                if run.is_finished and not self._rung.is_set():
+                    self._pause = PAUSE_SECONDS
+                    await warm.store()
+                    return _Over(lease)
         except Fenced:
             self._depose()
             return self._wait()

@@ -146,6 +146,8 @@ class AgentLoop:
                 raise NoProgress(run.session.id, type(step).__name__)
             before = step, view
             if await self._take(run, view, step):
+                if isinstance(step, Speak) and not step.held and not view.status.commands:
+                    run.finish()
                 return
 
     async def _take(self, run: Run, view: View, step: Step) -> bool:

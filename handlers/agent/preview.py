@@ -1,7 +1,7 @@
 """Live deltas while a model speaks: many small pieces, put together and sent by a task of their own."""
 
 import logging
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from io import StringIO
 from typing import NamedTuple, Protocol
@@ -59,12 +59,20 @@ class Preview:
     """
 
     def __init__(
-        self, session: _Previewing, message_id: str, turn_id: TurnId | None, *, epoch: int | None = None
+        self,
+        session: _Previewing,
+        message_id: str,
+        turn_id: TurnId | None,
+        *,
+        epoch: int | None = None,
+        begin: Callable[["Preview"], None] | None = None,
     ) -> None:
         """
         Args:
             epoch: of the lease under which the message is spoken: once it is lost, nothing more is shown.
+            begin: starts `run` at the first piece; an answer that comes as a whole needs no task.
         """
+        self._begin = begin
         self._session, self._message_id, self._turn_id, self._epoch = session, message_id, turn_id, epoch
         self._runs: list[_Run] = []
         self._characters, self._unsent_characters = 0, 0
@@ -84,6 +92,9 @@ class Preview:
             self._runs.append(_Run(piece, StringIO()))
         self._runs[-1].text.write(piece.text)
         self._added += 1
+        if self._begin is not None:
+            self._begin(self)
+            self._begin = None
         self._unsent_characters += len(piece.text)
         self._some.set()
         if self._unsent_characters >= FLUSH_CHARACTERS or piece.tool_name is not None:
@@ -92,6 +103,8 @@ class Preview:
     async def flush(self) -> None:
         """Wait until what was added until now is shown, or given up; for what follows it. `run` must be running."""
         goal = self._added
+        if self._shown >= goal:
+            return
         with anyio.move_on_after(END_SECONDS):
             while self._shown < goal:
                 self._hurry.set()
@@ -163,9 +176,12 @@ async def open_preview(
 
     The block must not raise: errors would come out in a group.
     """
-    preview = Preview(session, message_id, turn_id, epoch=epoch)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(preview.run)
+
+        def begin(preview: Preview) -> None:
+            tasks.start_soon(preview.run)
+
+        preview = Preview(session, message_id, turn_id, epoch=epoch, begin=begin)
         try:
             yield preview
             # No piece may be sent once the whole message is there, as it would stand behind it.

@@ -3,8 +3,6 @@
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 
-import anyio
-
 from bus.envelope import Cursor
 from bus.errors import Conflict, Fenced
 from bus.live import OpenMessage
@@ -21,9 +19,6 @@ __all__ = ("Agent", "Run", "View")
 
 PUBLISH_SECONDS = 60.0
 """An answer has cost money: it waits longer for a server than other messages do."""
-
-LISTEN_SECONDS = 0.02
-"""Who waits for a word for less than this does not listen at all: an instant turn costs no look at the index."""
 
 _TRIES = 1_000
 
@@ -48,7 +43,7 @@ class Run:
         self._seen = 0
         """up to here everything was read, or is our own"""
         self._preview: Preview | None = None
-        self._is_primed = False
+        self._is_primed = self._is_finished = False
         self.is_deposed = False
         """something was refused because the lease is lost"""
 
@@ -75,6 +70,16 @@ class Run:
         self._position = max(self._position, self._seen)
         return view
 
+    @property
+    def is_finished(self) -> bool:
+        """Its agent has left nothing to do, and nobody else has appended since it looked: there is no need to look
+        again. What comes from now on rings."""
+        return self._is_finished and self._seen == self._position
+
+    def finish(self) -> None:
+        """As of the last refresh, and with what was published since, nothing is left to do."""
+        self._is_finished = True
+
     def prime(self) -> None:
         """The next refresh, if nothing is published before it, gives what the last one gave: whoever calls the agent
         has just looked, and looks again when it is over."""
@@ -100,7 +105,6 @@ class Run:
             Unavailable: the server cannot be reached at the start; later it is waited for.
         """
         self._is_primed = False
-        await anyio.sleep(LISTEN_SECONDS)
         await self.session.wait_rung(Cursor(self._seen))
 
     def idle(self) -> AbstractAsyncContextManager[None]:
@@ -176,7 +180,7 @@ class Run:
         raise AssertionError
 
     def _note(self, receipt: Receipt) -> None:
-        self._is_primed = False
+        self._is_primed = self._is_finished = False
         self._position = max(self._position, receipt.position)
         if receipt.positions[0] == self._seen + 1:  # nobody spoke in between
             self._seen = receipt.position
