@@ -89,8 +89,8 @@ async def send_command(session: Session, command: Command) -> Receipt:
             return await commands.handoff(session, to=to, reason=reason, by=by, key=key)
         case Resume(by=by):
             return await commands.resume(session, by=by, key=key)
-        case Compact(by=by, instructions=instructions):
-            return await commands.compact_now(session, instructions=instructions, by=by, key=key)
+        case Compact(by=by):
+            return await commands.compact_now(session, by=by, key=key)
         case other:
             raise DecodeError("command", f"{other.KIND} cannot be sent from here")
 

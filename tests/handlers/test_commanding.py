@@ -23,7 +23,7 @@ COMMANDS: dict[str, dict[str, object]] = {
     "pause": {"reason": "lunch"},
     "handoff": {"to": "me", "reason": "hard"},
     "resume": {},
-    "compact": {"instructions": "keep names"},
+    "compact": {},
 }
 
 
