@@ -78,7 +78,7 @@ class Consumer:
         """
         if free < 1:
             raise SetupError(f"take: free is {free}, want 1 or more")
-        self._taking.begin()
+        self._taking.begin(free)
         while not self._ready:
             self._ready += await self._taking.turn(free)
         if len(self._ready) > free:  # see `Taking.turn`; others may have room for it

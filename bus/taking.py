@@ -25,6 +25,13 @@ LOOK_SECONDS = 0.5
 
 SHORTEST_SECONDS = 0.01
 
+GAP_SECONDS = 0.02
+"""Whoever comes back within this time goes on waiting. To look at all streams first would cost three reads between any
+two pointers; what several streams got meanwhile, beyond the room there is, is handed back."""
+
+MANY = 16
+"""With room for less nothing is left to chance."""
+
 LONGEST_PAUSE_SECONDS = 0.5
 """Between two tries to reach a lost server."""
 
@@ -39,11 +46,13 @@ class Taking:
         self._pumps: Pumps | None = None
         self._beat_at = 0.0
         self._pause = SHORTEST_SECONDS
+        self._turned_at = -GAP_SECONDS
 
-    def begin(self) -> None:
-        """Somebody has room again, maybe after a long time."""
+    def begin(self, free: int) -> None:
+        """Somebody has room for so many, maybe after a long time without."""
         self._open()
-        if self._pumps is None:
+        is_soon = anyio.current_time() - self._turned_at < GAP_SECONDS
+        if self._pumps is None and not (is_soon and free >= MANY):
             self._readers[0].look_again()
 
     async def turn(self, free: int) -> list[Work]:
@@ -57,6 +66,7 @@ class Taking:
             self._pause = min(self._pause * 2, LONGEST_PAUSE_SECONDS)
             return []
         self._pause = SHORTEST_SECONDS
+        self._turned_at = anyio.current_time()
         return found
 
     async def beat(self) -> None:
