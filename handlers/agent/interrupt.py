@@ -31,32 +31,38 @@ async def until_interrupted(run: Run, work: Callable[[], Awaitable[None]]) -> In
 
     Whatever `work` raises is raised here, and not in a group. So is what keeps the log from being watched.
     """
-    # Raised at the end: out of the task group they would come in a group.
-    failures: list[Exception] = []
     found: Interrupt | None = None
+    failure: Exception | None = None
+    watching: asyncio.Task[None] | None = None
+    scope = anyio.CancelScope()
 
-    async def watch(scope: anyio.CancelScope) -> None:
-        nonlocal found
+    async def watch() -> None:
+        nonlocal found, failure
         try:
             while found is None:
                 await run.wait_rung()
                 found = find_interrupt(read_standing(*await run.refresh()))
-        except Exception as error:  # noqa: BLE001
-            failures.append(error)
+        except Exception as error:  # noqa: BLE001  # raised below, by whoever waits for the work
+            failure = error
         scope.cancel()
 
-    async with anyio.create_task_group() as tasks:
-        # Whoever is done at once does not listen at all: an instant turn costs no task and no look at the index.
-        watching = asyncio.get_running_loop().call_later(LISTEN_SECONDS, tasks.start_soon, watch, tasks.cancel_scope)
-        try:
+    def begin() -> None:
+        nonlocal watching
+        watching = asyncio.create_task(watch())
+
+    # Not in a task group: whoever is done at once does not pay for a task, and a group's may not be started by a timer.
+    timer = asyncio.get_running_loop().call_later(LISTEN_SECONDS, begin)
+    try:
+        with scope:
             await work()
-        except Exception as error:  # noqa: BLE001
-            failures.insert(0, error)
-        finally:
+    finally:
+        timer.cancel()
+        if watching is not None:
             watching.cancel()
-        tasks.cancel_scope.cancel()
-    if failures:
-        raise failures[0]
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait((watching,))
+    if failure is not None:
+        raise failure
     return found
 
 
