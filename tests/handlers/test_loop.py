@@ -79,6 +79,7 @@ async def test_a_question_is_answered_in_two_appends() -> None:
         assert await said(session) == [
             "user: hello?",
             "agent.started",
+            "agent.request.defined",
             "agent.turn.started",
             "agent.message.started",
             "assistant stop: Hello!",
@@ -116,6 +117,7 @@ async def test_tools_run_side_by_side_and_their_results_stand_in_the_order_of_th
         assert await said(session) == [
             "user: hello?",
             "agent.started",
+            "agent.request.defined",
             "agent.turn.started",
             "agent.message.started",
             "assistant toolUse: <first><second>",
@@ -437,6 +439,7 @@ async def test_a_turn_cut_before_its_first_word_is_begun_again_as_it_is() -> Non
         assert await said(session) == [
             "user: hello?",
             "agent.started",
+            "agent.request.defined",
             "agent.turn.started",
             "agent.message.started",
             "user: are you there?",
