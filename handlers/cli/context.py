@@ -20,7 +20,7 @@ from handlers.cli.opening import open_session
 from handlers.cli.options import BusCommand, Settings
 from handlers.cli.output import Output, tell
 from handlers.cli.run import run
-from handlers.cli.turn_name import TURN
+from handlers.cli.turn_name import read_turn
 from handlers.context.build import build_context
 from handlers.context.fold import Context
 from handlers.providers.registry import PROVIDERS
@@ -40,7 +40,7 @@ __all__ = ("command",)
 )
 @click.option(
     "--turn",
-    type=TURN,
+    type=read_turn,
     metavar="TURN",
     help="What the model was asked in this turn, such as support-42.main.3#0: with its tools and options, in the form "
     "that it had if no other is named.",
