@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+from typing import cast
 
 import httpx2
 import pytest
