@@ -32,8 +32,10 @@ __all__ = (
     "ParallelLoopsStarted",
     "Progress",
     "PruneApplied",
+    "RequestDefined",
     "RevertApplied",
     "SessionLinked",
+    "ToolDefinition",
     "ToolEnded",
     "ToolStarted",
     "ToolUpdated",
@@ -106,6 +108,8 @@ class TurnStarted(AgentEvent):
     trigger: Literal["user", "subAgent", "continuation", "branch"] = "user"
     prompts: Positions = ()
     """the entries that this turn answers"""
+    request: str | None = None
+    """hash of the `RequestDefined` that tells what the model is offered beside the context; None if that is not told"""
 
 
 class TurnEnded(AgentEvent):
@@ -129,12 +133,45 @@ class UsageSettled(AgentEvent):
     usage: Usage
 
 
+class ToolDefinition(Wire):
+    """A tool as a model is told of it."""
+
+    name: str
+    description: str
+    input_schema: dict[str, JsonValue]
+    """JSON schema of its arguments"""
+
+
+class RequestDefined(AgentEvent):
+    """What all requests from here on have beside the context: told once, and again when it has changed. These are the
+    agent's words, and none of the conversation's."""
+
+    KIND = "agent.request.defined"
+    hash: str
+    """of all that follows: `TurnStarted` names it"""
+    provider: str
+    model: str
+    """who is asked"""
+    api: str | None = None
+    """the form of the requests, such as "openai-chat"; None if the model does not tell"""
+    tools: Annotated[tuple[ToolDefinition, ...], Field(strict=False)] = ()
+    """in the order of the request"""
+    max_tokens: int
+    """most tokens of an answer"""
+    options: dict[str, JsonValue] | None = None
+    """how else the model forms its requests, as far as it tells"""
+
+
 class MessageStarted(AgentEvent):
     """The model began to speak; what follows under this id are live deltas."""
 
     KIND = "agent.message.started"
     turn_id: TurnId
     message_id: str
+    shown: Position | None = None
+    """up to where the model is shown the session; None is all that stands before this event"""
+    held: Annotated[tuple[Position, ...] | None, Field(strict=False)] = None
+    """positions up to there of what it is not shown yet"""
 
 
 class MessageEnded(AgentEvent):
@@ -323,6 +360,7 @@ _EVENTS: dict[str, type[AgentEvent]] = {
         ToolWaiting,
         ControlAnswered,
         SessionLinked,
+        RequestDefined,
     )
 }
 

@@ -28,6 +28,7 @@ from handlers.agent.run import Run, View
 from handlers.agent.settings import LoopSettings
 from handlers.agent.shown import as_shown
 from handlers.agent.steps import ABORTED, SKIPPED, Speak
+from handlers.providers.tools import ToolSpec
 
 __all__ = ("give_answer",)
 
@@ -40,7 +41,14 @@ _log = logging.getLogger(__name__)
 
 
 async def give_answer(
-    run: Run, view: View, settings: LoopSettings, step: Speak, *, key: str, media: Mapping[str, MediaRef]
+    run: Run,
+    view: View,
+    settings: LoopSettings,
+    step: Speak,
+    *,
+    tools: Sequence[ToolSpec],
+    key: str,
+    media: Mapping[str, MediaRef],
 ) -> bool:
     """Ask the model, its turn having begun, and record what it says; gives whether the loop is over.
 
@@ -48,6 +56,7 @@ async def give_answer(
 
     Args:
         view: what the model is to be shown.
+        tools: what it is offered.
         key: names the call for the model's provider.
         media: what the context's references into the media store stand for.
 
@@ -57,7 +66,7 @@ async def give_answer(
     """
     request = ModelRequest(
         as_shown(view.context, step.held),
-        [tool.spec for tool in settings.tools.values()],
+        tools,
         settings.max_tokens,
         media,
         key,

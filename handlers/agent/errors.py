@@ -1,6 +1,7 @@
 """What can be wrong with an agent before it runs, and what it tells its worker."""
 
-from bus.errors import BusError, MissingExtra, SetupError
+from bus.errors import BusError, MessageError, MissingExtra, SetupError
+from bus.messages.turn import TurnId
 
 __all__ = (
     "AgentNotFound",
@@ -9,6 +10,7 @@ __all__ = (
     "MissingExtra",
     "ModelNotFound",
     "NoProgress",
+    "RequestUnknown",
     "TryAgain",
 )
 
@@ -71,3 +73,14 @@ class NoProgress(BusError):
     def __init__(self, session: str, step: str) -> None:
         super().__init__(f"session {session!r}: the step {step} changes nothing")
         self.session, self.step = session, step
+
+
+class RequestUnknown(MessageError):
+    """The log does not tell what a turn's model was asked.
+
+    Fields: `session`, `turn_id`; `reason`, what is missing.
+    """
+
+    def __init__(self, session: str, turn_id: TurnId, reason: str) -> None:
+        super().__init__(f"session {session!r}: the request of turn {turn_id} is not to be had: {reason}")
+        self.session, self.turn_id, self.reason = session, turn_id, reason

@@ -28,6 +28,7 @@ from handlers.agent.orphans import abort_orphans
 from handlers.agent.retry import DEFAULT_RETRY, Retrying
 from handlers.agent.run import Run, View
 from handlers.agent.settings import Compaction, LoopSettings
+from handlers.agent.settling import Settler
 from handlers.agent.standing import read_standing
 from handlers.agent.steps import (
     CloseCalls,
@@ -53,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 
 class AgentLoop:
-    """An agent that asks a model and runs its tools. Holds nothing of any session, so one serves them all."""
+    """An agent that asks a model and runs its tools. Nothing that a session needs is held here, so one serves all."""
 
     def __init__(
         self,
@@ -107,6 +108,7 @@ class AgentLoop:
             drain_seconds=drain_seconds,
             compaction=compaction,
         )
+        self._settler = Settler(model)
 
     @property
     def name(self) -> str:
@@ -128,6 +130,7 @@ class AgentLoop:
         try:
             await record_lost(run)
             await self._run(run)
+            await self._settler.settle_open(run)
         except Fenced as error:
             _log.info("session %s: the loop goes on elsewhere: %s", run.session.id, error)
 
@@ -189,13 +192,14 @@ class AgentLoop:
             return True
         # Before the turn begins: without a store that answers no model can be asked.
         media = await resolve_media(view.context.messages, run.session.media)
-        key = await start_turn(run, self.settings, step, verdict.warnings)
+        offer = self.settings.offer()
+        key = await start_turn(run, view, self.settings, step, offer, warnings=verdict.warnings)
         if verdict.warnings:
             # The warnings are in the log now, and perhaps more than they.
             view = await run.refresh()
             step = replace(step, held=read_standing(*view).held)
             media = await resolve_media(view.context.messages, run.session.media)
-        return await give_answer(run, view, self.settings, step, key=key, media=media)
+        return await give_answer(run, view, self.settings, step, tools=offer.tools, key=key, media=media)
 
     async def _ask_guards(self, run: Run, view: View, step: Speak) -> Verdict | None:
         """None if a command came meanwhile."""

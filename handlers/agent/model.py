@@ -4,6 +4,8 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+from pydantic import JsonValue
+
 from bus.messages.media import MediaRef
 from bus.messages.message import AssistantMessage
 from bus.messages.usage import Usage
@@ -11,7 +13,7 @@ from handlers.context.fold import Context
 from handlers.providers.answer import ModelEvent
 from handlers.providers.tools import ToolSpec
 
-__all__ = ("DEFAULT_MAX_TOKENS", "Model", "ModelRequest", "Pricing", "Settling")
+__all__ = ("DEFAULT_MAX_TOKENS", "Model", "ModelRequest", "Optioned", "Pricing", "Settling")
 
 DEFAULT_MAX_TOKENS = 4096
 
@@ -58,6 +60,21 @@ class Model(Protocol):
         a `ModelFailure`; raising is for what nobody foresaw. A generator that is closed or cancelled lets go of the
         provider at once. The message's ids and turn are the caller's to set.
         """
+        ...
+
+
+@runtime_checkable
+class Optioned(Protocol):
+    """A model that tells how it forms its requests, so that the log can tell it too."""
+
+    @property
+    def api(self) -> str:
+        """A name in `PROVIDERS`."""
+        ...
+
+    @property
+    def request_options(self) -> Mapping[str, JsonValue]:
+        """What it was made with that shows in its requests, as JSON. Nothing that is secret."""
         ...
 
 

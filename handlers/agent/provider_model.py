@@ -17,37 +17,22 @@ from pydantic import JsonValue
 
 from bus.errors import DecodeError, MessageError
 from bus.messages.message import AssistantMessage
-from bus.messages.usage import Rates, Usage
+from bus.messages.usage import Usage
 from handlers.agent.failure import ModelFailure, failure_of_code, failure_of_error, with_failure
 from handlers.agent.model import ModelRequest
+from handlers.agent.request_form import ModelOptions, form_request, written_options
 from handlers.agent.tally import Tally
 from handlers.providers.answer import Answer, Begun, ModelEvent, priced
-from handlers.providers.blocks import copied
 from handlers.providers.prices import are_prices_there, list_price, listed_window
 from handlers.providers.registry import PROVIDERS
 from handlers.providers.request import Json, ProviderRequest
-from handlers.providers.target import FormOptions
 
 __all__ = ("ModelOptions", "ProviderModel", "key_headers")
 
 _CUT = "the stream ended before the message did"
 _KEY_LENGTH = 255
-_FORM = tuple(FormOptions.__annotations__)
 
 _log = logging.getLogger(__name__)
-
-
-class ModelOptions(FormOptions, total=False):
-    """What every adapter takes by keyword, beside how its requests are formed."""
-
-    options: Mapping[str, JsonValue]
-    """more of the request's body, such as `temperature` or `thinking`; objects in it are joined with ours"""
-    rates: Rates | None
-    """what a million tokens cost you; else the price lists tell, where they are installed and know the model"""
-    context_window: int | None
-    """tokens; else the price lists tell"""
-    max_output: int | None
-    """most tokens that the model can answer with: no request asks for more"""
 
 
 class ProviderModel(ABC):
@@ -68,6 +53,16 @@ class ProviderModel(ABC):
         self._rates = options.get("rates")
         # Now, as it takes a tenth of a second the first time, which must not stand in the way of an answer.
         self._has_lists = are_prices_there()
+
+    @property
+    def api(self) -> str:
+        """See `Optioned.api`."""
+        return self.API
+
+    @property
+    def request_options(self) -> Mapping[str, JsonValue]:
+        """See `Optioned.request_options`."""
+        return written_options(self._options)
 
     @property
     def context_window(self) -> int | None:
@@ -136,20 +131,9 @@ class ProviderModel(ABC):
         return with_failure(message, failure)
 
     def _form(self, request: ModelRequest) -> ProviderRequest:
-        most = self._options.get("max_output")
-        asked: FormOptions = {name: self._options[name] for name in _FORM if name in self._options}  # type: ignore[assignment,literal-required]  # the same keys
-        form = self._api.to_request(
-            request.context,
-            **asked,
-            model=self.name,
-            max_tokens=request.max_tokens if most is None else min(request.max_tokens, most),
-            tools=request.tools,
-            media=request.media,
-            stream=True,
-        )
+        form = form_request(self._api, self.name, request, self._options)
         for warning in form.warnings:
             _log.warning("session %s: %s", request.context.session, warning)
-        _join(form.body, self._options.get("options", {}))
         return form
 
 
@@ -160,15 +144,6 @@ def key_headers(key: str | None) -> dict[str, str]:
     if len(key) > _KEY_LENGTH or not (key.isascii() and key.isprintable()):
         key = sha256(key.encode(errors="surrogatepass")).hexdigest()
     return {"Idempotency-Key": key}
-
-
-def _join(body: Json, more: Mapping[str, JsonValue]) -> None:
-    for name, value in more.items():
-        known = body.get(name)
-        if isinstance(known, dict) and isinstance(value, dict):
-            _join(known, value)
-        else:
-            body[name] = copied(value)
 
 
 def _object(event: object) -> Json:

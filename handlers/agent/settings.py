@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from bus.messages.events import AgentStarted
+from handlers.agent.definition import Definitions, Offer
 from handlers.agent.guards import Guard
 from handlers.agent.limits import DEFAULT_LIMITS, LoopLimits
 from handlers.agent.model import DEFAULT_MAX_TOKENS, Model
@@ -45,6 +46,11 @@ class LoopSettings:
     retry: Retrying = DEFAULT_RETRY
     drain_seconds: float = 2.0
     compaction: Compaction | None = None
+    definitions: Definitions = field(default_factory=Definitions, compare=False, repr=False)
+
+    def offer(self) -> Offer:
+        """What the model is offered now; tools may change what they say of themselves."""
+        return self.definitions.offer(self.model, [tool.spec for tool in self.tools.values()], self.max_tokens)
 
     def started(self, loop_id: str, begins: "Beginning") -> AgentStarted:
         """The event that such a loop begins."""

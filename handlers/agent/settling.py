@@ -1,15 +1,32 @@
 """What a cut call really took, told once it is known."""
 
 import logging
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import anyio
 
 from bus.envelope import Envelope
+from bus.errors import BusError, Fenced
 from bus.messages.events import UsageSettled
 from bus.messages.message import AssistantMessage
 from bus.messages.usage import Usage
 from handlers.agent.model import Model, Settling
-from handlers.agent.run import Run
+from handlers.agent.run import Run, View
 
-__all__ = ("is_settleable", "settle")
+__all__ = ("SETTLE_SECONDS", "TRIES", "Settler", "is_settleable", "settle")
+
+SETTLE_SECONDS = 2.0
+"""how long a run that has nothing else to do asks, at most"""
+
+TRIES = 3
+"""how often one process asks for one answer"""
+
+_LOOK_BACK = 500
+"""entries of the LLM lane: what was cut longer ago is not asked for any more"""
+
+_REMEMBERED = 4_096
+"""answers whose tries are counted; older ones may be asked for again"""
 
 _log = logging.getLogger(__name__)
 
@@ -44,6 +61,8 @@ async def settle(run: Run, model: Model, envelope: Envelope) -> bool:
         return False
     if not isinstance(message, AssistantMessage) or message.turn_id is None or not isinstance(model, Settling):
         raise AssertionError
+    if message.turn_id.session != run.session.id:  # a fork has its parent's answers, and its parent asks for them
+        return False
     usage = await model.settle(message)
     if usage is None:
         _log.debug("session %s: what entry %d took is not to be learnt", envelope.session, envelope.position)
@@ -52,3 +71,80 @@ async def settle(run: Run, model: Model, envelope: Envelope) -> bool:
     event = UsageSettled(turn_id=message.turn_id, message=envelope.position, usage=own)
     await run.publish(event.as_extension(), key=f"{envelope.position}.settled")
     return True
+
+
+class Settler:
+    """Asks what the cut calls of a session took, whenever it has been worked on, until that is known."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._tries: OrderedDict[tuple[str, int], int] = OrderedDict()
+        """session and position → how often it was asked here"""
+
+    async def settle_open(self, run: Run) -> None:
+        """Ask for what is open, for a while, and as long as nobody speaks. May be cancelled at any point. Whatever goes
+        wrong but for a lost lease goes no further: it is asked for again when the session is next worked on.
+
+        Raises:
+            Fenced: the lease is lost.
+        """
+        if not isinstance(self._model, Settling):
+            return
+        try:
+            found = self._open(await run.refresh())
+            if found:
+                with anyio.move_on_after(SETTLE_SECONDS):
+                    await self._settle_unless_rung(run, found)
+        except Fenced:
+            raise
+        except Exception as error:  # noqa: BLE001  # of the log, or of the model: the turn is over and has its answer
+            _log.info("session %s: what a cut call took is not known yet: %s", run.session.id, error)
+
+    def _open(self, view: View) -> list[Envelope]:
+        """The answers to ask for, the newest first."""
+        entries, session = view.context.entries, view.context.session
+        found: list[Envelope] = []
+        for index in range(len(entries) - 1, max(len(entries) - 1 - _LOOK_BACK, -1), -1):
+            envelope = entries[index]
+            message = envelope.message
+            if (
+                isinstance(message, AssistantMessage)
+                and message.turn_id is not None
+                and message.turn_id.session == session
+                and is_settleable(self._model, envelope)
+                and envelope.position not in view.status.settled
+                and self._tries.get((session, envelope.position), 0) < TRIES
+            ):
+                found.append(envelope)
+        return found
+
+    async def _settle_unless_rung(self, run: Run, found: Sequence[Envelope]) -> None:
+        failures: list[Exception] = []
+
+        async def settle_all(scope: anyio.CancelScope) -> None:
+            try:
+                for envelope in found:
+                    self._count(envelope)
+                    await settle(run, self._model, envelope)
+            except Exception as error:  # noqa: BLE001  # raised below: out of the group it would come in another
+                failures.append(error)
+            scope.cancel()
+
+        async def listen(scope: anyio.CancelScope) -> None:
+            try:
+                await run.wait_rung()
+            except BusError as error:
+                failures.append(error)
+            scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(listen, tasks.cancel_scope)
+            tasks.start_soon(settle_all, tasks.cancel_scope)
+        if failures:
+            raise failures[0]
+
+    def _count(self, envelope: Envelope) -> None:
+        key = envelope.session, envelope.position
+        self._tries[key] = self._tries.pop(key, 0) + 1
+        while len(self._tries) > _REMEMBERED:
+            self._tries.popitem(last=False)

@@ -20,11 +20,13 @@ from bus.messages.events import (
     CompactionEnded,
     CompactionFailed,
     ControlAnswered,
+    RequestDefined,
     SessionLinked,
     ToolEnded,
     ToolStarted,
     ToolWaiting,
     TurnStarted,
+    UsageSettled,
     parse_event,
 )
 from bus.messages.extension import ExtensionMessage
@@ -47,6 +49,8 @@ STATUS_KINDS = frozenset(
         SessionLinked.KIND,
         CompactionEnded.KIND,
         CompactionFailed.KIND,
+        RequestDefined.KIND,
+        UsageSettled.KIND,
     }
 )
 """the messages that the fold looks at; others change nothing"""
@@ -109,6 +113,12 @@ class Status(Frozen):
     session: str | None = None
     compactions_failed: int = 0
     """tries in a row that gave no summary, since the newest loop began"""
+    request: str | None = None
+    """hash of the newest `RequestDefined`"""
+    request_position: int = 0
+    """where that stands"""
+    settled: tuple[int, ...] = ()
+    """positions of the answers whose usage was estimated, and is settled"""
 
     def is_over(self, loop_id: str) -> bool:
         """Whether the newest loop is this one, and has ended."""
@@ -145,6 +155,11 @@ def _on_event(status: Status, event: AgentEvent, envelope: Envelope) -> Status:
             return _on_answered(status, event)
         case SessionLinked(child=child):
             return status.model_copy(update={"link": event}) if child == envelope.session else status
+        case RequestDefined(hash=hash):
+            return status.model_copy(update={"request": hash, "request_position": envelope.position})
+        case UsageSettled(message=message):
+            known = message in status.settled
+            return status if known else status.model_copy(update={"settled": (*status.settled, message)})
         case _ if status.loop is not None:
             loop = _in_loop(status.loop, event, envelope.position)
             return status if loop is status.loop else status.model_copy(update={"loop": loop})

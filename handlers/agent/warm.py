@@ -113,7 +113,7 @@ class WarmSession:
         stored = await self.session.load_projection(STATUS.name, STATUS.version)
         self._stored = stored.position if stored is not None else 0
         try:
-            if stored is not None and await self._begin(STATUS.state.validate_json(stored.state), stored.cursor):
+            if stored is not None and await self._begin(_known(stored.state, head.trimmed), stored.cursor):
                 self._is_loaded = True
                 return
         except ValidationError:
@@ -147,6 +147,12 @@ class WarmSession:
             self._context, self._status, self._cursor = Context(self.session.id), Status(), START
             return False
         return True
+
+
+def _known(stored: bytes, trimmed: int) -> Status:
+    status = STATUS.state.validate_json(stored)
+    # What the model is offered has to be told anew where nobody finds it any more.
+    return status if status.request_position > trimmed else status.model_copy(update={"request": None})
 
 
 class WarmSessions:

@@ -1,24 +1,30 @@
 """`lanebus context`: what a model sees."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from bus.errors import DecodeError
 from bus.media.resolve import resolve_media
 from bus.messages.media import MediaRef
 from bus.messages.reading import parse_json
+from bus.messages.turn import TurnId
+from handlers.agent.asked import AskedRequest, read_request
+from handlers.agent.model import DEFAULT_MAX_TOKENS
 from handlers.cli.errors import BeyondEnd, FileUnread
 from handlers.cli.opening import open_session
 from handlers.cli.options import BusCommand, Settings
 from handlers.cli.output import Output, tell
 from handlers.cli.run import run
+from handlers.cli.turn_name import read_turn
 from handlers.context.build import build_context
 from handlers.context.fold import Context
 from handlers.providers.registry import PROVIDERS
+from handlers.providers.request import ProviderRequest
 from handlers.providers.tools import ToolSpec
 
 __all__ = ("command",)
@@ -32,10 +38,15 @@ __all__ = ("command",)
 @click.option(
     "--at", type=click.IntRange(min=1), metavar="POSITION", help="As the model saw it at this entry; now if not given."
 )
-@click.option("--model", metavar="NAME", help="Ask this model; the session's own if not given.")
 @click.option(
-    "--max-tokens", type=click.IntRange(min=1), default=4096, help="Most tokens of the answer.", show_default=True
+    "--turn",
+    type=read_turn,
+    metavar="TURN",
+    help="What the model was asked in this turn, such as support-42.main.3#0: with its tools and options, in the form "
+    "that it had if no other is named.",
 )
+@click.option("--model", metavar="NAME", help="Ask this model; the session's own if not given.")
+@click.option("--max-tokens", type=click.IntRange(min=1), help="Most tokens of the answer; 4096 if nothing tells.")
 @click.option(
     "--tools",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -48,22 +59,34 @@ def command(
     *,
     provider: str,
     at: int | None,
+    turn: TurnId | None,
     model: str | None,
-    max_tokens: int,
+    max_tokens: int | None,
     tools: Path | None,
 ) -> None:
     """Print the request that shows a model what a session holds: its whole JSON body.
 
     It is made from the LLM lane alone, with media of the media store inline. What the provider cannot take is left
-    out, with a warning on stderr. Gemini's body names no model: that is in its URL.
+    out, with a warning on stderr. Gemini's body names no model: that is in its URL. With --turn, what the model was
+    offered beside comes from the events that tell it.
 
     \b
     Example: lanebus context support-42 --provider anthropic --at 12
+    Example: lanebus context support-42 --turn support-42.main.3#0
     """
-    definitions = _read_tools(tools)
-    context, media = run(partial(_context, Settings.of(ctx), session, at))
-    form = PROVIDERS[provider].to_request
-    request = form(context, model=model, max_tokens=max_tokens, tools=definitions, media=media)
+    if turn is not None:
+        if at is not None:
+            raise click.UsageError("--at and --turn each say what is meant: want one of them")
+        asked = run(partial(_asked, Settings.of(ctx), session, turn))
+        is_named = ctx.get_parameter_source("provider") is not ParameterSource.DEFAULT
+        request = _asked_form(asked, provider if is_named else None, model, max_tokens, _read_tools(tools))
+    else:
+        definitions = _read_tools(tools)
+        context, media = run(partial(_context, Settings.of(ctx), session, at))
+        form = PROVIDERS[provider].to_request
+        request = form(
+            context, model=model, max_tokens=max_tokens or DEFAULT_MAX_TOKENS, tools=definitions, media=media
+        )
     for warning in request.warnings:
         tell(f"warning: {warning}")
     output = Output.of(ctx)
@@ -81,6 +104,32 @@ async def _context(settings: Settings, session_id: str, at: int | None) -> tuple
             raise BeyondEnd(session_id, at, last)
         context = await build_context(session, at=at)
         return context, await resolve_media(context.messages, session.media)
+
+
+async def _asked(settings: Settings, session_id: str, turn: TurnId) -> AskedRequest:
+    async with open_session(settings, session_id) as session:
+        return await read_request(session, turn)
+
+
+def _asked_form(
+    asked: AskedRequest, provider: str | None, model: str | None, max_tokens: int | None, tools: Sequence[ToolSpec]
+) -> ProviderRequest:
+    """The body of a request that was made, but for what is asked for otherwise."""
+    definition = asked.definition
+    if definition is None:
+        tell("warning: the log does not tell which tools and options the request had")
+    if definition is not None and provider in {None, definition.api} and not (model or max_tokens or tools):
+        own = asked.form()
+        if own is not None:
+            return own
+    request = asked.request
+    return PROVIDERS[provider or (definition and definition.api) or "anthropic"].to_request(
+        request.context,
+        model=model or (definition.model if definition is not None else None),
+        max_tokens=max_tokens or request.max_tokens,
+        tools=tools or request.tools,
+        media=request.media,
+    )
 
 
 def _read_tools(path: Path | None) -> list[ToolSpec]:

@@ -19,6 +19,7 @@ from handlers.cli.opening import open_session
 from handlers.cli.options import BusCommand, Settings
 from handlers.cli.output import Output
 from handlers.cli.run import run
+from handlers.cli.turn_name import read_turn
 
 __all__ = ("command",)
 
@@ -43,10 +44,7 @@ class _Given(NamedTuple):
     def call(self) -> tuple[TurnId, str]:
         """The turn and the call, as `lanebus tail` shows them."""
         turn, call = self.words
-        loop_id, _, index = turn.rpartition("#")
-        if not loop_id or not index.isdecimal():
-            raise click.UsageError(f"{turn!r} is no turn: want one such as support-42.main.3#0")
-        return TurnId(loop_id=loop_id, turn_index=int(index)), call
+        return read_turn(turn), call
 
 
 class _Verb(NamedTuple):

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from pydantic import JsonValue
+
 from bus import AssistantMessage, ExtensionMessage, Publishable, TextBlock, ToolCallBlock, TurnId, Usage, UserMessage
 from bus.messages.control import Abort, Approve, Compact, Control, Deny, Handoff, Pause, Resume, Steer
 from bus.messages.events import (
@@ -12,7 +14,9 @@ from bus.messages.events import (
     ControlAnswered,
     MessageEnded,
     MessageStarted,
+    RequestDefined,
     SessionLinked,
+    ToolDefinition,
     ToolWaiting,
     TurnStarted,
 )
@@ -21,6 +25,12 @@ __all__ = ("CONTROLLED",)
 
 _LOOP = "golden.main.1"
 _TURN = TurnId(loop_id=_LOOP, turn_index=0)
+_NEXT = TurnId(loop_id="golden.main.2", turn_index=0)
+_SCHEMA: dict[str, JsonValue] = {
+    "type": "object",
+    "properties": {"amount": {"type": "string", "default": None}},
+    "required": ["amount"],
+}
 _CALL = ToolCallBlock(id="call_1", name="pay", arguments={"amount": "12.50"})
 _OTHER = ToolCallBlock(id="call_2", name="ask_the_expert", arguments={})
 _SPENT = Usage(input=120, output=9, total_tokens=129)
@@ -75,6 +85,18 @@ CONTROLLED: Sequence[Publishable] = (
         ControlAnswered(control=22, outcome="applied"),
         AgentEnded(loop_id=_LOOP, stop_reason="userStop", turns=1, usage=_SPENT),
         CompactionFailed(loop_id=_LOOP, reason="no words", provider="anthropic", model="claude-golden", usage=_SPENT),
+        AgentStarted(loop_id=_NEXT.loop_id, agent="golden", parent_loop_id=_LOOP, continuation="default"),
+        RequestDefined(
+            hash="5d6f1c2a",
+            provider="anthropic",
+            model="claude-golden",
+            api="anthropic",
+            tools=(ToolDefinition(name="pay", description="Pay a bill.", input_schema=_SCHEMA),),
+            max_tokens=4096,
+            options={"cache": True, "options": {"temperature": 0.5, "stop_sequences": None}},
+        ),
+        TurnStarted(turn_id=_NEXT, prompts=(1,), request="5d6f1c2a"),
+        MessageStarted(turn_id=_NEXT, message_id="next", shown=24, held=(24,)),
     ),
 )
 """Two calls that wait for a person, what people say meanwhile, and commands that are not answered yet."""

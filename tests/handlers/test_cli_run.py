@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+from typing import cast
 
 import httpx2
 import pytest
@@ -63,6 +64,27 @@ def test_what_the_demo_leaves_is_a_session_like_any_other(lanebus: CommandLine) 
     assert lanebus("usage", session).object == asked["usage"]
     body = lanebus("context", session).object
     assert body["model"] == "offline-1"
+    assert lanebus("verify", session).code == 0
+
+
+def test_what_a_turn_was_asked_is_printed_with_its_tools(lanebus: CommandLine) -> None:
+    session = str(lanebus("demo", "--once", "--json").object["session"])
+    first, second = (lanebus("context", session, "--turn", f"{session}.main.1#{n}").object for n in (0, 1))
+    for body in (first, second):
+        assert [tool["name"] for tool in cast("list[dict[str, str]]", body["tools"])] == [
+            "calculate",
+            "clock",
+            "roll_dice",
+        ]
+        assert body["model"] == "offline-1"
+    assert [len(cast("list[object]", body["messages"])) for body in (first, second)] == [1, 3]
+    other = lanebus("context", session, "--turn", f"{session}.main.1#0", "--provider", "openai-chat", "--model", "m")
+    assert other.object["model"] == "m"
+    assert len(cast("list[object]", other.object["tools"])) == 3
+    none = lanebus("context", session, "--turn", f"{session}.main.9#0")
+    assert (none.code, "no model was asked" in none.err) == (1, True)
+    assert lanebus("context", session, "--turn", "?").code == 2
+    assert lanebus("context", session, "--turn", f"{session}.main.1#0", "--at", "1").code == 2
 
 
 def test_the_demo_answers_who_speaks_while_its_page_is_up_and_ends_by_ctrl_c(lanebus: CommandLine) -> None:

@@ -79,6 +79,7 @@ async def test_a_question_is_answered_in_two_appends() -> None:
         assert await said(session) == [
             "user: hello?",
             "agent.started",
+            "agent.request.defined",
             "agent.turn.started",
             "agent.message.started",
             "assistant stop: Hello!",
@@ -92,7 +93,7 @@ async def test_a_question_is_answered_in_two_appends() -> None:
         found = await events(session)
         assert [event.prompts for event in found if isinstance(event, TurnStarted)] == [(1,)]
         assert [event.message_id for event in found if isinstance(event, MessageStarted)] == [told.id]
-        assert [(event.message, event.usage) for event in found if isinstance(event, TurnEnded)] == [(5, told.usage)]
+        assert [(event.message, event.usage) for event in found if isinstance(event, TurnEnded)] == [(6, told.usage)]
 
 
 async def test_tools_run_side_by_side_and_their_results_stand_in_the_order_of_the_calls() -> None:
@@ -116,6 +117,7 @@ async def test_tools_run_side_by_side_and_their_results_stand_in_the_order_of_th
         assert await said(session) == [
             "user: hello?",
             "agent.started",
+            "agent.request.defined",
             "agent.turn.started",
             "agent.message.started",
             "assistant toolUse: <first><second>",
@@ -135,9 +137,9 @@ async def test_tools_run_side_by_side_and_their_results_stand_in_the_order_of_th
             "agent.ended",
         ]
         turns = [event for event in await events(session) if isinstance(event, TurnEnded)]
-        assert [turn.tool_results for turn in turns] == [(9, 11), ()]
+        assert [turn.tool_results for turn in turns] == [(10, 12), ()]
         started = [event for event in await events(session) if isinstance(event, TurnStarted)]
-        assert [(turn.trigger, turn.prompts) for turn in started] == [("user", (1,)), ("continuation", (9, 11))]
+        assert [(turn.trigger, turn.prompts) for turn in started] == [("user", (1,)), ("continuation", (10, 12))]
         (end,) = [event for event in await events(session) if isinstance(event, AgentEnded)]
         assert (end.turns, end.usage) == (2, Usage(input=15, output=3, total_tokens=18))
         assert {message.turn_id and message.turn_id.turn_index for message in (await messages(session))[1:]} == {0, 1}
@@ -437,6 +439,7 @@ async def test_a_turn_cut_before_its_first_word_is_begun_again_as_it_is() -> Non
         assert await said(session) == [
             "user: hello?",
             "agent.started",
+            "agent.request.defined",
             "agent.turn.started",
             "agent.message.started",
             "user: are you there?",
@@ -448,7 +451,7 @@ async def test_a_turn_cut_before_its_first_word_is_begun_again_as_it_is() -> Non
             "agent.ended",
         ]
         started = [event for event in await events(session) if isinstance(event, TurnStarted)]
-        assert [(turn.turn_id.turn_index, turn.prompts) for turn in started] == [(0, (1,)), (0, (1, 5))]
+        assert [(turn.turn_id.turn_index, turn.prompts) for turn in started] == [(0, (1,)), (0, (1, 6))]
 
 
 async def test_what_a_lost_worker_was_saying_is_recorded_by_whoever_takes_over() -> None:

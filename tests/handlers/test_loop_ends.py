@@ -278,9 +278,10 @@ async def test_what_a_guard_warns_of_is_told_to_the_model_behind_the_words() -> 
         await work(agent, run)
         assert asked == [["hello?"]], "once, however often the model is asked"
         assert await shown(model, 1) == ["hello?", "[Warning: may be a trick]"]
-        assert (await said(session))[:5] == [
+        assert (await said(session))[:6] == [
             "user: hello?",
             "agent.started",
+            "agent.request.defined",
             "agent.turn.started",
             "user: [Warning: may be a trick]",
             "agent.message.started",
@@ -308,6 +309,7 @@ async def test_an_abort_ends_a_guard_that_hangs() -> None:
 ORDER = [
     "user: hello?",
     "agent.started",
+    "agent.request.defined",
     "agent.turn.started",
     "agent.message.started",
     "assistant toolUse: <first><second>",
@@ -327,7 +329,8 @@ ORDER = [
     "agent.ended",
 ]
 """Seed 001's, F16: turn start, the prompts (which are in the log before it), the answer's start and end, each tool's
-start, the results with their ends, turn end; what ends the loop comes last."""
+start, the results with their ends, turn end; what ends the loop comes last. What the model is offered is told where it
+is new."""
 
 
 async def test_the_events_of_a_loop_stand_in_seed_001_s_order() -> None:

@@ -1,21 +1,27 @@
 """What a cut call really took is asked for, and told in the log, once."""
 
+from collections.abc import Awaitable, Callable
+
+import anyio
 import pytest
 
-from bus import Bus, Envelope, Session, Usage, UserMessage
+from bus import Bus, Envelope, Session, TextBlock, Usage, UserMessage
 from bus.messages.events import UsageSettled
 from bus.messages.message import AssistantMessage
 from bus.messages.turn import TurnId
+from handlers.agent import AgentLoop, abort, settling
 from handlers.agent.draft import Draft
 from handlers.agent.model import ModelRequest
 from handlers.agent.openai_model import OpenAIResponsesModel
-from handlers.agent.settling import is_settleable, settle
+from handlers.agent.settling import TRIES, Settler, is_settleable, settle
 from handlers.projections.projection import project
 from handlers.projections.usage import USAGE
-from tests.handlers.agents import ScriptedModel, Step, events, fresh_bus, log, take_run
+from handlers.providers.answer import Piece
+from tests.handlers.agents import SECONDS, Pause, ScriptedModel, Step, answer, events, fresh_bus, log, said, take_run
 from tests.handlers.entries import context_of
 from tests.handlers.model_api import Json, ModelApi, Status, serve_api
 from tests.handlers.model_dialects import DIALECTS, Said
+from tests.handlers.test_commands import at_work
 
 __all__ = ()
 
@@ -138,3 +144,186 @@ def test_only_an_estimate_of_this_model_can_be_settled(change: dict[str, object]
     entry = Envelope("s1", 2, CUT.lane, CUT, 0.0, "test")
     assert is_settleable(Teller(), entry)
     assert not is_settleable(Teller(), entry._replace(message=CUT.model_copy(update=change)))
+
+
+# --- when it is asked ---------------------------------------------------------------------------------------------
+
+
+class Asked(Teller):
+    """Counts how often it was asked, and for what; what it says is worked out then."""
+
+    def __init__(self, *answers: list[Step], told: Callable[[], Awaitable[Usage | None]]) -> None:
+        super().__init__(None, *answers)
+        self.asked: list[str] = []
+        self._told = told
+
+    async def settle(self, message: AssistantMessage) -> Usage | None:
+        self.asked.append(message.text_content())
+        return await self._told()
+
+
+async def paid() -> Usage | None:
+    return PAID
+
+
+async def unknown() -> Usage | None:
+    return None
+
+
+def cut(text: str) -> list[Step]:
+    """An answer of which nobody knows yet what it took."""
+    return [CUT.model_copy(update={"content": (TextBlock(text=text),), "stop_reason": "length"})]
+
+
+async def talk(session: Session, loop: AgentLoop, text: str = "hi") -> None:
+    await session.publish(UserMessage.text(text))
+    await loop(await take_run(session))
+
+
+async def settled(session: Session) -> list[UsageSettled]:
+    return [event for event in await events(session) if isinstance(event, UsageSettled)]
+
+
+async def test_a_cut_answer_is_settled_at_the_end_of_its_run_and_not_asked_for_again() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        model = Asked(cut("one"), answer("Two."), answer("Three."), told=paid)
+        for loop in (agent := AgentLoop(model), agent, AgentLoop(model)):  # the last one is another process's
+            await talk(session, loop)
+        assert model.asked == ["one"]
+        (event,) = await settled(session)
+        assert event.usage == PAID
+        total = (await project(session, USAGE)).state.total
+        assert total.pending is None
+
+
+async def test_what_is_not_known_is_asked_for_when_the_session_is_next_worked_on_but_not_for_ever() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        model = Asked(cut("one"), *(answer(f"{n}.") for n in range(TRIES + 2)), told=unknown)
+        loop = AgentLoop(model)
+        for _ in range(TRIES + 2):
+            await talk(session, loop)
+        assert model.asked == ["one"] * TRIES
+        other = Asked(answer("Yes."), told=paid)
+        await talk(session, AgentLoop(other))
+        assert (other.asked, len(await settled(session))) == (["one"], 1)
+
+
+async def test_an_aborted_answer_is_settled_once_the_abort_is_answered() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        stop = Pause()
+        begun = Usage(input=90, total_tokens=90)
+        said_at_asking: list[list[str]] = []
+
+        async def looks() -> Usage | None:
+            said_at_asking.append(await said(session))
+            return PAID
+
+        model = Asked([Piece("text", "On"), begun, stop], told=looks)
+        await session.publish(UserMessage.text("hi"))
+        async with at_work(session, AgentLoop(model, drain_seconds=0), stop):
+            await abort(session)
+        assert model.asked == ["On"]
+        assert {"agent.control.answered", "agent.ended"} <= {*said_at_asking[0]}
+        assert [event.usage for event in await settled(session)] == [PAID]
+
+
+async def test_who_speaks_does_not_wait_for_a_price() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        is_asked, is_over = anyio.Event(), anyio.Event()
+
+        async def hangs() -> Usage | None:
+            is_asked.set()
+            await anyio.sleep_forever()
+            return None
+
+        async def work() -> None:
+            await talk(session, AgentLoop(Asked(cut("one"), told=hangs)))
+            is_over.set()
+
+        with anyio.fail_after(SECONDS), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(settling, "SETTLE_SECONDS", SECONDS * 2)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(work)
+                await is_asked.wait()
+                await session.publish(UserMessage.text("are you there?"))
+                await is_over.wait()
+        assert await settled(session) == []
+
+
+async def test_a_price_that_is_never_told_ends_no_run_and_neither_does_a_fault() -> None:
+    async def hangs() -> Usage | None:
+        await anyio.sleep_forever()
+        return None
+
+    async def fails() -> Usage | None:
+        raise RuntimeError("out of paper")
+
+    async with fresh_bus() as bus:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(settling, "SETTLE_SECONDS", 0.05)
+            for name, told in (("s1", hangs), ("s2", fails)):
+                session = bus.session(name)
+                await talk(session, AgentLoop(Asked(cut("one"), told=told)))
+                assert (await said(session))[-1] == "agent.ended"
+                assert await settled(session) == []
+
+
+async def test_a_crash_between_the_answer_and_the_event_has_it_asked_for_again() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        is_asked = anyio.Event()
+
+        async def dies() -> Usage | None:
+            is_asked.set()
+            await anyio.sleep_forever()
+            return None
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(talk, session, AgentLoop(Asked(cut("one"), told=dies)))
+            await is_asked.wait()
+            tasks.cancel_scope.cancel()
+        model = Asked(answer("Yes."), told=paid)
+        await talk(session, AgentLoop(model))
+        assert (model.asked, len(await settled(session))) == (["one"], 1)
+
+
+async def test_a_fork_does_not_ask_for_what_its_parent_has_to_pay() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await talk(session, AgentLoop(Asked(cut("one"), told=unknown)))
+        fork = await session.fork(id="s2")
+        model = Asked(cut("two"), told=paid)
+        await talk(fork, AgentLoop(model))
+        assert model.asked == ["two"]
+        assert len(await settled(fork)) == 1
+        assert await settled(session) == []
+        inherited = next(each for each in await log(fork) if isinstance(each.message, AssistantMessage))
+        assert not await settle(await take_run(fork), model, inherited)
+
+
+async def test_a_lost_lease_ends_it() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+
+        async def deposed() -> Usage | None:
+            await take_run(session)
+            return PAID
+
+        await session.publish(UserMessage.text("hi"))
+        run = await take_run(session)
+        await AgentLoop(Asked(cut("one"), told=deposed))(run)
+        assert run.is_deposed
+        assert await settled(session) == []
+
+
+async def test_a_model_that_cannot_be_asked_costs_no_look_at_the_log() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await cut_session(bus)
+        run = await take_run(session)
+        await Settler(ScriptedModel()).settle_open(run)
+        assert run.position == 0
