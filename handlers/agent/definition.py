@@ -29,18 +29,18 @@ class Offer(NamedTuple):
 
 def define_request(model: Model, tools: Sequence[ToolSpec], max_tokens: int) -> RequestDefined | None:
     """The event that tells what these requests have beside the context; None if something of it is no JSON. Pure."""
-    is_optioned = isinstance(model, Optioned)
+    told = model if isinstance(model, Optioned) else None
     try:
         definition = RequestDefined(
             hash="",
             provider=model.provider,
             model=model.name,
-            api=model.api if is_optioned else None,
+            api=None if told is None else told.api,
             tools=tuple(
                 ToolDefinition(name=tool.name, description=tool.description, input_schema=tool.schema) for tool in tools
             ),
             max_tokens=max_tokens,
-            options=dict(model.request_options) or None if is_optioned else None,
+            options=None if told is None else {**told.request_options} or None,
         )
         # Not sorted: the order of tools and of their fields shows in the request.
         content = definition.to_json_bytes()

@@ -55,7 +55,7 @@ async def _start(
 ) -> str:
     turn_id, definition = step.turn_id, offer.definition
     prompts = (*step.results, *step.prompts)
-    request = definition and definition.hash
+    request = None if definition is None else definition.hash
     turn = TurnStarted(turn_id=turn_id, trigger=step.trigger, prompts=prompts, request=request)
     speaking = MessageStarted(
         turn_id=turn_id,

@@ -23,7 +23,15 @@ from bus import (
     Usage,
     UserMessage,
 )
-from bus.messages.events import AgentEnded, AgentEvent, AgentStarted, TurnEnded, TurnStarted, parse_event
+from bus.messages.events import (
+    AgentEnded,
+    AgentEvent,
+    AgentStarted,
+    RequestDefined,
+    TurnEnded,
+    TurnStarted,
+    parse_event,
+)
 from bus.messages.extension import ExtensionMessage
 from bus.messages.message import LlmMessage
 from handlers.agent.loop import AgentLoop
@@ -219,7 +227,7 @@ def own_ids(entries: Sequence[object]) -> set[str]:
         turn_id = getattr(event, "turn_id", None) or (message.turn_id if isinstance(message, LlmMessage) else None)
         if isinstance(turn_id, TurnId):
             found.add(turn_id.session)
-        elif event is not None:
+        elif event is not None and not isinstance(event, RequestDefined):  # which is of no loop
             found.add(str(getattr(event, "loop_id", "")).partition(".")[0])
     return found
 
@@ -232,11 +240,11 @@ async def test_a_fork_anywhere_in_a_loop_goes_on_under_its_own_ids() -> None:
         before = await log(parent)
         for at in range(1, len(before) + 1):
             child = await parent.fork(at, id=f"c{next(_names)}")
-            model = ScriptedModel(answer("Four.")) if at >= 5 else ScriptedModel(calls(FIRST, SECOND), answer("Four."))
+            model = ScriptedModel(answer("Four.")) if at >= 6 else ScriptedModel(calls(FIRST, SECOND), answer("Four."))
             loop = AgentLoop(model, (first, second))
             await loop(await take_run(child))
             own = [entry.message for entry in (await log(child))[at:]]
-            is_over = at >= 16  # the answer that ends the loop is there
+            is_over = at >= 17  # the answer that ends the loop is there
             assert own_ids(own) == (set() if is_over else {child.id})
             llm = [e.message async for e in child.read(lanes={Lane.LLM})]
             told = [message.tool_call_id for message in llm if isinstance(message, ToolResultMessage)]
@@ -298,6 +306,7 @@ async def test_a_fork_that_took_up_open_tools_and_died_goes_on_in_the_same_loop(
             "result: two",
             "agent.tool.ended",
             "agent.turn.ended",
+            "agent.request.defined",
             "agent.turn.started",
             "agent.message.started",
             "assistant stop: Three.",

@@ -5,7 +5,7 @@ import pytest
 
 from bus import Cursor, ExtensionMessage, Session, UserMessage
 from bus.messages.control import Abort, Pause
-from bus.messages.events import AgentEnded, AgentStarted
+from bus.messages.events import AgentEnded, AgentStarted, RequestDefined
 from bus.messages.usage import Usage
 from handlers.agent import warm as module
 from handlers.agent.status import STATUS
@@ -150,3 +150,17 @@ async def test_a_primed_run_looks_again_once_it_has_said_something() -> None:
         await run.publish(ExtensionMessage.of("progress"))
         await session.publish(UserMessage.text("well?"))
         assert len((await run.refresh()).context.entries) == 3
+
+
+async def test_what_a_model_is_offered_is_told_anew_once_it_was_trimmed_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "STORE_EVERY", 1)
+    async with fresh_bus() as bus:
+        session = bus.session("s")
+        await session.publish(RequestDefined(hash="h", provider="p", model="m", max_tokens=1).as_extension())
+        await speak(session, 1)
+        first = WarmSession(session)
+        await first.refresh()
+        await first.store()
+        assert (await WarmSession(session).refresh()).status.request == "h"
+        await session.trim(2)
+        assert (await WarmSession(session).refresh()).status.request is None

@@ -227,6 +227,7 @@ async def test_a_worker_cancelled_in_a_tool_leaves_the_call_to_another() -> None
         assert [text for text in await said(session) if not text.startswith(("agent.m", "agent.to"))] == [
             "user: hello?",
             "agent.started",
+            "agent.request.defined",
             "agent.turn.started",
             "assistant toolUse: <slow>",
             "result: done",

@@ -130,7 +130,9 @@ def _entry(entry: Envelope, cut: Cut, places: Mapping[int, int], llm: Sequence[i
         metadata[SEEN] = sum(position <= seen for position in llm)
     data = said.get("data")
     if isinstance(data, dict):
-        for name in ("prompts", "toolResults"):
+        if isinstance(shown := data.get("shown"), int):
+            data["shown"] = sum(position <= shown for position in llm)
+        for name in ("prompts", "toolResults", "held"):
             if isinstance(found := data.get(name), list):
                 data[name] = [*sorted(places.get(cast("int", position), 0) for position in found)]
         for name in ("message", "position", "control"):
