@@ -35,6 +35,7 @@ from bus.log import Lease
 from bus.messages.delta import Delta
 from bus.messages.message import AssistantMessage, now_ms
 from bus.retry_policy import Retry, RetryPolicy
+from handlers.agent.ending import fail_loop
 from handlers.agent.errors import TryAgain
 from handlers.agent.finishing import Finishing
 from handlers.agent.heartbeat import Heartbeat
@@ -142,6 +143,7 @@ class Job:
         """A pointer asks for the session."""
         if work not in self._works:
             self._works.append(work)
+        self._pause = PAUSE_SECONDS  # who held the session may have died
         self._rung.set()
 
     def drop(self, work: Work) -> None:
@@ -296,7 +298,9 @@ class Job:
         try:
             if self._attempt > DEATHS and not self._works[0].error:
                 view = await run.refresh()
-                await self._give_up(run, view, RuntimeError(f"given {self._attempt - 1} times without an outcome"))
+                error = RuntimeError(f"given {self._attempt - 1} times without an outcome")
+                if (step := await self._give_up(run, view, error)) is not None:
+                    return step
             at = -1
             while True:
                 view = await run.refresh()
@@ -309,7 +313,8 @@ class Job:
                     await warm.store()
                     return _Over(lease)
                 if run.position == at:
-                    await self._give_up(run, view, RuntimeError("the agent did nothing"))
+                    if (step := await self._give_up(run, view, RuntimeError("the agent did nothing"))) is not None:
+                        return step
                     continue
                 at = run.position
                 if (step := await self._call(agent, run, view)) is not None:
@@ -341,7 +346,7 @@ class Job:
             decision = shared.retry.decide(error, self._attempt, random())  # noqa: S311  # to come apart, not to hide
             if isinstance(decision, Retry):
                 return await self._put_off(run.lease, decision.delay, _text(error), tried=self._attempt)
-            await self._give_up(run, view, error)
+            return await self._give_up(run, view, error)
         if run.is_deposed:
             raise Fenced(self.session, run.lease.epoch, run.lease.epoch + 1)
         self._attempt = 1
@@ -349,18 +354,27 @@ class Job:
 
     # --- what cannot be done now, or not at all -------------------------------------------------------------------
 
-    async def _give_up(self, run: Run, view: View, error: Exception) -> None:
-        """Say in the log that the agent failed, and set aside what it failed at: that is not tried again."""
+    async def _give_up(self, run: Run, view: View, error: Exception) -> _Step | None:
+        """Say in the log that the agent failed, and set aside what it failed at: that is not tried again.
+
+        None where somebody has asked for the session meanwhile. Else it stops here, even if there is more to do, such
+        as a command that the agent cannot obey either: whoever asks next has it tried again.
+        """
         prompts = read_standing(*view).prompts
         raw = b""
         for envelope in view.context.path:
             if prompts and envelope.position == prompts[-1] and not isinstance(envelope.message, Unreadable | Delta):
                 raw = encode(envelope.message)
-        await self._record(run, error, view.context.position)
+        now = await run.refresh()  # what the agent has said, and the loop it began, if it got so far
+        seen = max(view.context.position, read_standing(*now).seen)
+        await fail_loop(run, now, _text(error), seen=seen)
+        self._shared.tally.given_up += 1
         await self._set_aside(error, raw)
+        self._attempt = 1
+        return None if self._works else _Over(run.lease)
 
     async def _record(self, run: Run, error: Exception, seen: int) -> None:
-        """Say in the log that the session's agent failed. What it failed at counts as answered, and is not repeated."""
+        """Say in the log that nobody can read the session any more: what cannot be answered counts as answered."""
         failed = AssistantMessage(
             stop_reason="error", error_message=_text(error), metadata={SEEN: seen}, timestamp=now_ms()
         )
@@ -380,10 +394,12 @@ class Job:
         self._works = []
         if works:
             first = max(works, key=lambda work: work.attempt)
-            await shared.consumer.retry(first, delay=delay, error=reason, attempts=tried)
+            # First the others, so that a server that refuses to put it off leaves none of them in hand for good.
             shared.finishing.ack([work for work in works if work is not first])
+            await shared.consumer.retry(first, delay=delay, error=reason, attempts=tried)
         shared.tally.put_off += 1
-        await shared.leases.release((lease,), rest=delay)
+        # Whose pointers were all lost does not know whether others have them.
+        await shared.leases.release((lease,), rest=delay, ring=not works)
         return _Left()
 
     async def _leave_resting(self, seconds: float) -> _Step:

@@ -1,0 +1,47 @@
+"""An agent that raises whatever it is asked stops its session, and nothing else."""
+
+from bus import RetryPolicy, UserMessage
+from bus.messages.control import Abort
+from bus.messages.events import AgentStarted
+from bus.messages.message import AssistantMessage
+from handlers.agent.run import Run
+from tests.handlers.agents import fresh_bus, messages, said
+from tests.handlers.test_worker_errors import working
+from tests.servers import eventually
+
+__all__ = ()
+
+ONCE = RetryPolicy(attempts=1, base=0.0)
+
+
+async def poison(run: Run) -> None:
+    """Raises, whatever there is to do."""
+    raise OSError(run.session.id)
+
+
+async def test_an_agent_that_cannot_even_obey_is_not_asked_for_ever() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("hello?"), Abort().as_extension())
+        async with working(bus, poison, retry=ONCE) as worker:
+            await eventually(lambda: worker.tally.given_up > 0)
+            # Another session is answered behind it: by then the first one would have been asked again and again.
+            await bus.session("s2").publish(UserMessage.text("hello?"))
+            await eventually(lambda: worker.tally.given_up > 1)
+        assert worker.tally.given_up == worker.tally.runs == 2
+        assert sum(isinstance(message, AssistantMessage) for message in await messages(session)) == 1
+        assert await bus.dead_letters("agents").count() == 2
+
+
+async def test_a_loop_that_its_agent_failed_in_is_ended() -> None:
+    async def breaks(run: Run) -> None:
+        await run.publish(AgentStarted(loop_id="s1.main.1", agent="poison").as_extension())
+        raise OSError("no")
+
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        async with working(bus, breaks, retry=ONCE) as worker:
+            await session.publish(UserMessage.text("hello?"))
+            await eventually(lambda: worker.tally.given_up == 1)
+        entries = await said(session)
+    assert entries.count("agent.started") == entries.count("agent.ended") == 1
