@@ -40,6 +40,7 @@ from handlers.agent.errors import TryAgain
 from handlers.agent.finishing import Finishing
 from handlers.agent.heartbeat import Heartbeat
 from handlers.agent.marks import SEEN
+from handlers.agent.redriven import reopening
 from handlers.agent.run import Agent, Run
 from handlers.agent.slots import Place
 from handlers.agent.standing import read_standing
@@ -308,6 +309,8 @@ class Job:
                 if agent is None and self._rung.is_set():
                     self._rung = asyncio.Event()
                     continue
+                if agent is None and await self._reopen(run, view):
+                    continue
                 if agent is None:
                     self._pause = PAUSE_SECONDS
                     await warm.store()
@@ -351,6 +354,16 @@ class Job:
             raise Fenced(self.session, run.lease.epoch, run.lease.epoch + 1)
         self._attempt = 1
         return None
+
+    async def _reopen(self, run: Run, view: View) -> bool:
+        """Have answered what a dead letter was set aside for, if one was sent on its way again."""
+        reasons = {work.error for work in self._works if work.is_retry and work.attempt == 1}
+        for reason in reasons:
+            if (found := reopening(view.context.path, reason)) is not None:
+                answer, position = found
+                await run.publish(answer, key=f"redriven.{position}")
+                return True
+        return False
 
     # --- what cannot be done now, or not at all -------------------------------------------------------------------
 

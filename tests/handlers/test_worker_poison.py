@@ -5,9 +5,9 @@ from bus.messages.control import Abort
 from bus.messages.events import AgentStarted
 from bus.messages.message import AssistantMessage
 from handlers.agent.run import Run
-from tests.handlers.agents import fresh_bus, messages, said
-from tests.handlers.test_worker_errors import working
-from tests.servers import eventually
+from tests.handlers.agents import fresh_bus, messages, said, wait_for
+from tests.handlers.test_worker_errors import Faulty, working
+from tests.servers import eventually, shortly
 
 __all__ = ()
 
@@ -45,3 +45,36 @@ async def test_a_loop_that_its_agent_failed_in_is_ended() -> None:
             await eventually(lambda: worker.tally.given_up == 1)
         entries = await said(session)
     assert entries.count("agent.started") == entries.count("agent.ended") == 1
+
+
+async def test_what_an_agent_failed_at_is_answered_once_its_letter_is_sent_on_its_way_again() -> None:
+    agent = Faulty(OSError("one"), OSError("two"))
+    async with fresh_bus() as bus:
+        session, letters = bus.session("s1"), bus.dead_letters("agents")
+        async with working(bus, agent, retry=ONCE) as worker:
+            await session.publish(UserMessage.text("hello?"))
+            for failures in (1, 2):  # it may fail again, for another reason
+                await eventually(lambda failures=failures: worker.tally.given_up == failures)
+                async with shortly():
+                    while await letters.redrive_all() == 0:
+                        pass
+            await wait_for(session, "agent.ended")
+        assert [text for text in await said(session) if text.startswith("assistant stop")] == ["assistant stop: Yes."]
+        assert await letters.count() == 0
+
+
+async def test_a_letter_of_a_session_that_has_gone_on_asks_nothing_again() -> None:
+    agent = Faulty(OSError("one"))
+    async with fresh_bus() as bus:
+        session, letters = bus.session("s1"), bus.dead_letters("agents")
+        async with working(bus, agent, retry=ONCE) as worker:
+            await session.publish(UserMessage.text("hello?"))
+            await eventually(lambda: worker.tally.given_up == 1)
+            await session.publish(UserMessage.text("and now?"))
+            await wait_for(session, "agent.ended")
+            position = (await session.head()).position
+            assert await letters.redrive_all() == 1
+            async with shortly():
+                while (status := await bus.group_status("agents")).retries or status.consumers[0].sessions:
+                    pass
+        assert (await session.head()).position == position
