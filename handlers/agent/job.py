@@ -297,7 +297,7 @@ class Job:
         if self._is_read:
             run.prime()
         try:
-            if self._attempt > DEATHS and not self._works[0].error:
+            if self._attempt > self._deaths:
                 view = await run.refresh()
                 error = RuntimeError(f"given {self._attempt - 1} times without an outcome")
                 if (step := await self._give_up(run, view, error)) is not None:
@@ -332,6 +332,12 @@ class Job:
             await self._record(run, error, (await run.session.head()).position)
             await self._set_aside(error, b"")
             return _Over(lease)
+
+    @property
+    def _deaths(self) -> int:
+        """After how many attempts it counts as deadly. Those of work that was put off after errors count for its policy
+        first, which ends those that nobody died of."""
+        return DEATHS + (self._shared.retry.attempts if any(work.error for work in self._works) else 0)
 
     async def _call(self, agent: Agent, run: Run, view: View) -> _Step | None:
         """Run the agent once; None if it has to be looked again."""

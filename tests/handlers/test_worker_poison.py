@@ -5,6 +5,7 @@ from bus.messages.control import Abort
 from bus.messages.events import AgentStarted
 from bus.messages.message import AssistantMessage
 from handlers.agent.run import Run
+from tests.contract.groups import take_one
 from tests.handlers.agents import fresh_bus, messages, said, wait_for
 from tests.handlers.test_worker_errors import Faulty, working
 from tests.servers import eventually, shortly
@@ -78,3 +79,16 @@ async def test_a_letter_of_a_session_that_has_gone_on_asks_nothing_again() -> No
                 while (status := await bus.group_status("agents")).retries or status.consumers[0].sessions:
                     pass
         assert (await session.head()).position == position
+
+
+async def test_a_session_that_failed_once_and_then_kills_its_workers_is_given_up() -> None:
+    agent = Faulty()
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("hello?"))
+        async with bus.consumer("agents", "dead") as consumer:
+            work = await take_one(consumer)
+            await consumer.retry(work, delay=0, error="OSError: one", attempts=13)
+        async with working(bus, agent) as worker:
+            await eventually(lambda: worker.tally.given_up == 1)
+        assert agent.calls == 0
