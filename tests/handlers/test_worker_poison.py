@@ -1,10 +1,13 @@
 """An agent that raises whatever it is asked stops its session, and nothing else."""
 
+from functools import partial
+
 from bus import RetryPolicy, UserMessage
 from bus.messages.control import Abort
 from bus.messages.events import AgentStarted
 from bus.messages.message import AssistantMessage
 from handlers.agent.run import Run
+from handlers.agent.worker import Worker
 from tests.contract.groups import take_one
 from tests.handlers.agents import fresh_bus, messages, said, wait_for
 from tests.handlers.test_worker_errors import Faulty, working
@@ -13,6 +16,10 @@ from tests.servers import eventually, shortly
 __all__ = ()
 
 ONCE = RetryPolicy(attempts=1, base=0.0)
+
+
+def has_given_up(worker: Worker, times: int) -> bool:
+    return worker.tally.given_up == times
 
 
 async def poison(run: Run) -> None:
@@ -55,7 +62,7 @@ async def test_what_an_agent_failed_at_is_answered_once_its_letter_is_sent_on_it
         async with working(bus, agent, retry=ONCE) as worker:
             await session.publish(UserMessage.text("hello?"))
             for failures in (1, 2):  # it may fail again, for another reason
-                await eventually(lambda failures=failures: worker.tally.given_up == failures)
+                await eventually(partial(has_given_up, worker, failures))
                 async with shortly():
                     while await letters.redrive_all() == 0:
                         pass
