@@ -6,10 +6,11 @@ from bus import RetryPolicy, UserMessage
 from bus.messages.control import Abort
 from bus.messages.events import AgentStarted
 from bus.messages.message import AssistantMessage
+from handlers.agent.loop import AgentLoop
 from handlers.agent.run import Run
 from handlers.agent.worker import Worker
 from tests.contract.groups import take_one
-from tests.handlers.agents import fresh_bus, messages, said, wait_for
+from tests.handlers.agents import Pause, ScriptedModel, answer, fresh_bus, messages, said, wait_for
 from tests.handlers.test_worker_errors import Faulty, working
 from tests.servers import eventually, shortly
 
@@ -99,3 +100,25 @@ async def test_a_session_that_failed_once_and_then_kills_its_workers_is_given_up
         async with working(bus, agent) as worker:
             await eventually(lambda: worker.tally.given_up == 1)
         assert agent.calls == 0
+
+
+async def test_what_was_not_answered_as_a_session_was_closed_is_answered_once_it_is_opened_again() -> None:
+    asked = Pause()
+    echo = AgentLoop(ScriptedModel(answer("Yes.")))
+
+    async def agent(run: Run) -> None:
+        await asked.wait()
+        await echo(run)
+
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        async with working(bus, agent):
+            await session.publish(UserMessage.text("hello?"))
+            await asked.reached.wait()
+            await session.close()
+            asked.over.set()
+            async with shortly():  # the worker finds it closed, and is done with it
+                while (await bus.group_status("agents")).pending:
+                    pass
+            await session.reopen()
+            await wait_for(session, "agent.ended")
