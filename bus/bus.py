@@ -208,9 +208,7 @@ class Bus:
         heads = await self._log.heads(await self._log.sessions())
         return sorted(heads, key=lambda head: head.updated, reverse=True)
 
-    def consumer(
-        self, group: str, name: str, *, heartbeat: float = HEARTBEAT_SECONDS, idle: float | None = None
-    ) -> Consumer:
+    def consumer(self, group: str, name: str, *, heartbeat: float = HEARTBEAT_SECONDS) -> Consumer:
         """A worker's place in a consumer group; no I/O.
 
         Args:
@@ -218,14 +216,10 @@ class Bus:
             name: of this consumer, and of no other at a time; the same name after a restart gets its unfinished work
                 again. 1 to 128 printable ASCII characters, no space.
             heartbeat: seconds without a sign of life after which its unfinished work is given to others.
-            idle: the old name of `heartbeat`.
 
         Raises:
             InvalidName: a name is none.
         """
-        if idle is not None:
-            warn("consumer(idle=) is now heartbeat=", DeprecationWarning, stacklevel=2)
-            heartbeat = idle
         check_group(group)
         check_consumer(name)
         return Consumer(self._topology, self._pool, self._keys, group=group, name=name, heartbeat=heartbeat)

@@ -23,7 +23,7 @@ from bus.taking import Taking
 from bus.work import Hand, Work
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator, Sequence
+    from collections.abc import Generator, Sequence
     from types import TracebackType
 
     from bus.connection import Pool, Topology
@@ -31,15 +31,12 @@ if TYPE_CHECKING:
 
 __all__ = ("Consumer", "Work")
 
-BATCH = 64
-"""How many pointers `work` takes at a time."""
-
 
 class Consumer:
     """One worker's place in a group. First its own pending work, then what is new, due again, or left by the dead.
 
-    `take` and `work` are for one task at a time, all else for any. What is given is this consumer's until it is
-    acknowledged, put off or set aside, or until it was silent for a heartbeat: then others are given it.
+    `take` is for one task at a time, all else for any. What is given is this consumer's until it is acknowledged, put
+    off or set aside, or until it was silent for a heartbeat: then others are given it.
     """
 
     def __init__(self, topology: Topology, pool: Pool, keys: Keys, *, group: str, name: str, heartbeat: float) -> None:
@@ -86,17 +83,6 @@ class Consumer:
             del self._ready[free:]
         works, self._ready = self._ready, []
         return works
-
-    async def work(self) -> AsyncGenerator[Work, None]:
-        """The same one by one, each to be acknowledged; it never ends. It takes some ahead: who is at many sessions at
-        a time uses `take`.
-        """
-        try:
-            while True:
-                for work in await self.take(BATCH):
-                    yield work
-        finally:
-            await self.close()
 
     async def ack(self, *works: Work) -> None:
         """Done with them; nobody gets them again.

@@ -94,10 +94,13 @@ class Leftovers:
             most -= asked[bucket]
         if not asked:
             return []
+        now = anyio.current_time()
         looked = await self._log.look(link, asked, self._in_hand(asked), own=self.is_behind)
         works: list[Work] = []
         for bucket, each in looked.items():
             works += each.works
+            if each.due:  # behind what was due already, of which alone the count told
+                self.look_by(now + each.due, (bucket,))
             self._left.pop(bucket)
             if each.left:
                 self._left[bucket] = each.left  # at the end of the line

@@ -150,7 +150,8 @@ class Session:
             Others: as `publish` does; the session stays closed.
         """
         note = ExtensionMessage.of(REOPENED, {"reason": reason})
-        conditions = Conditions(key, state="open")
+        # It rings: the close may have cut off who was answering, and nobody has come back to that since.
+        conditions = Conditions(key, wake=True, state="open")
         return await self._publisher.publish(self.id, (note, *messages), conditions, PUBLISH_SECONDS)
 
     async def preview(self, *deltas: Delta, epoch: int | None = None, seconds: float = PUBLISH_SECONDS) -> None:

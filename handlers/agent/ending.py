@@ -75,19 +75,19 @@ async def abort_loop(run: Run, view: View, abort: Abort, answered: ControlAnswer
     await _end(run, view, last_word, stop_reason, key=f"control.{answered.control}", also=(answered,))
 
 
-async def fail_loop(run: Run, view: View, reason: str, *, key: str | None = None) -> None:
+async def fail_loop(run: Run, view: View, reason: str, *, seen: int | None = None, key: str | None = None) -> None:
     """End what is open because the agent itself failed: what it was to answer counts as answered, and is not repeated.
 
     Args:
+        seen: up to where it was to answer; None is all that the view has.
         key: names this failure, so that it is told once; None names it after the turn.
 
     Raises:
         Fenced: the lease is lost.
         BusError: as for `Session.publish`.
     """
-    last_word = AssistantMessage(
-        stop_reason="error", error_message=reason, metadata=reading_marks(view.context.position), timestamp=now_ms()
-    )
+    marks = reading_marks(view.context.position if seen is None else seen)
+    last_word = AssistantMessage(stop_reason="error", error_message=reason, metadata=marks, timestamp=now_ms())
     await _end(run, view, last_word, "error", key=key or f"failed.{view.context.position}", also=())
 
 

@@ -54,11 +54,18 @@ class Finishing:
             try:
                 # In this order: a message that comes in between finds the session free, or its pointer waits for that.
                 if leases:
-                    await self._leases.release(leases)
+                    await self._release(leases)
+                # Also where that failed: what is not let go of counts as in hand, and is kept for as long as we live.
                 await self._consumer.ack(*works)
             except Unavailable as error:
-                _log.info("%d leases, %d pointers were not given back: %s", len(leases), len(works), error)
+                _log.info("%d pointers were not acknowledged: %s", len(works), error)
             except BaseException:
                 self._released, self._done = leases + self._released, works + self._done
                 self._some.set()
                 raise
+
+    async def _release(self, leases: Sequence[Lease]) -> None:
+        try:
+            await self._leases.release(leases)
+        except Unavailable as error:
+            _log.info("%d leases were not given back: %s", len(leases), error)

@@ -35,10 +35,12 @@ from bus.log import Lease
 from bus.messages.delta import Delta
 from bus.messages.message import AssistantMessage, now_ms
 from bus.retry_policy import Retry, RetryPolicy
+from handlers.agent.ending import fail_loop
 from handlers.agent.errors import TryAgain
 from handlers.agent.finishing import Finishing
 from handlers.agent.heartbeat import Heartbeat
 from handlers.agent.marks import SEEN
+from handlers.agent.redriven import reopening
 from handlers.agent.run import Agent, Run
 from handlers.agent.slots import Place
 from handlers.agent.standing import read_standing
@@ -142,6 +144,7 @@ class Job:
         """A pointer asks for the session."""
         if work not in self._works:
             self._works.append(work)
+        self._pause = PAUSE_SECONDS  # who held the session may have died
         self._rung.set()
 
     def drop(self, work: Work) -> None:
@@ -294,9 +297,11 @@ class Job:
         if self._is_read:
             run.prime()
         try:
-            if self._attempt > DEATHS and not self._works[0].error:
+            if self._attempt > self._deaths:
                 view = await run.refresh()
-                await self._give_up(run, view, RuntimeError(f"given {self._attempt - 1} times without an outcome"))
+                error = RuntimeError(f"given {self._attempt - 1} times without an outcome")
+                if (step := await self._give_up(run, view, error)) is not None:
+                    return step
             at = -1
             while True:
                 view = await run.refresh()
@@ -304,12 +309,15 @@ class Job:
                 if agent is None and self._rung.is_set():
                     self._rung = asyncio.Event()
                     continue
+                if agent is None and await self._reopen(run, view):
+                    continue
                 if agent is None:
                     self._pause = PAUSE_SECONDS
                     await warm.store()
                     return _Over(lease)
                 if run.position == at:
-                    await self._give_up(run, view, RuntimeError("the agent did nothing"))
+                    if (step := await self._give_up(run, view, RuntimeError("the agent did nothing"))) is not None:
+                        return step
                     continue
                 at = run.position
                 if (step := await self._call(agent, run, view)) is not None:
@@ -329,6 +337,12 @@ class Job:
             await self._set_aside(error, b"")
             return _Over(lease)
 
+    @property
+    def _deaths(self) -> int:
+        """After how many attempts it counts as deadly. Those of work that was put off after errors count for its policy
+        first, which ends those that nobody died of."""
+        return DEATHS + (self._shared.retry.attempts if any(work.error for work in self._works) else 0)
+
     async def _call(self, agent: Agent, run: Run, view: View) -> _Step | None:
         """Run the agent once; None if it has to be looked again."""
         shared = self._shared
@@ -345,26 +359,45 @@ class Job:
             decision = shared.retry.decide(error, self._attempt, random())  # noqa: S311  # to come apart, not to hide
             if isinstance(decision, Retry):
                 return await self._put_off(run.lease, decision.delay, _text(error), tried=self._attempt)
-            await self._give_up(run, view, error)
+            return await self._give_up(run, view, error)
         if run.is_deposed:
             raise Fenced(self.session, run.lease.epoch, run.lease.epoch + 1)
         self._attempt = 1
         return None
 
+    async def _reopen(self, run: Run, view: View) -> bool:
+        """Have answered what a dead letter was set aside for, if one was sent on its way again."""
+        reasons = {work.error for work in self._works if work.is_retry and work.attempt == 1}
+        for reason in reasons:
+            if (found := reopening(view.context.path, reason)) is not None:
+                answer, position = found
+                await run.publish(answer, key=f"redriven.{position}")
+                return True
+        return False
+
     # --- what cannot be done now, or not at all -------------------------------------------------------------------
 
-    async def _give_up(self, run: Run, view: View, error: Exception) -> None:
-        """Say in the log that the agent failed, and set aside what it failed at: that is not tried again."""
+    async def _give_up(self, run: Run, view: View, error: Exception) -> _Step | None:
+        """Say in the log that the agent failed, and set aside what it failed at: that is not tried again.
+
+        None where somebody has asked for the session meanwhile. Else it stops here, even if there is more to do, such
+        as a command that the agent cannot obey either: whoever asks next has it tried again.
+        """
         prompts = read_standing(*view).prompts
         raw = b""
         for envelope in view.context.path:
             if prompts and envelope.position == prompts[-1] and not isinstance(envelope.message, Unreadable | Delta):
                 raw = encode(envelope.message)
-        await self._record(run, error, view.context.position)
+        now = await run.refresh()  # what the agent has said, and the loop it began, if it got so far
+        seen = max(view.context.position, read_standing(*now).seen)
+        await fail_loop(run, now, _text(error), seen=seen)
+        self._shared.tally.given_up += 1
         await self._set_aside(error, raw)
+        self._attempt = 1
+        return None if self._works else _Over(run.lease)
 
     async def _record(self, run: Run, error: Exception, seen: int) -> None:
-        """Say in the log that the session's agent failed. What it failed at counts as answered, and is not repeated."""
+        """Say in the log that nobody can read the session any more: what cannot be answered counts as answered."""
         failed = AssistantMessage(
             stop_reason="error", error_message=_text(error), metadata={SEEN: seen}, timestamp=now_ms()
         )
@@ -384,10 +417,12 @@ class Job:
         self._works = []
         if works:
             first = max(works, key=lambda work: work.attempt)
-            await shared.consumer.retry(first, delay=delay, error=reason, attempts=tried)
+            # First the others, so that a server that refuses to put it off leaves none of them in hand for good.
             shared.finishing.ack([work for work in works if work is not first])
+            await shared.consumer.retry(first, delay=delay, error=reason, attempts=tried)
         shared.tally.put_off += 1
-        await shared.leases.release((lease,), rest=delay)
+        # Whose pointers were all lost does not know whether others have them.
+        await shared.leases.release((lease,), rest=delay, ring=not works)
         return _Left()
 
     async def _leave_resting(self, seconds: float) -> _Step:

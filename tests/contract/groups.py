@@ -1,6 +1,6 @@
 """What the tests of consumer groups share: bells to ring, and what the server holds of them."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import cast
 
 from bus import Bus, Consumer, Work
@@ -9,7 +9,7 @@ from tests.bus.resp import Reply
 from tests.contract.said import said
 from tests.servers import AnyServer, shortly
 
-__all__ = ("pending", "ring", "take_all", "take_one", "write_old")
+__all__ = ("pending", "ring", "take_all", "take_one", "works", "write_old")
 
 
 async def ring(bus: Bus, *names: str) -> None:
@@ -32,6 +32,16 @@ async def take_all(consumer: Consumer, count: int) -> list[Work]:
         while len(works) < count:
             works += await consumer.take(count - len(works))
     return works
+
+
+async def works(consumer: Consumer) -> AsyncGenerator[Work, None]:
+    """All works one by one; it never ends. Some are taken ahead."""
+    try:
+        while True:
+            for work in await consumer.take(64):
+                yield work
+    finally:
+        await consumer.close()
 
 
 def pending(server: AnyServer, group: str = "g") -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ import anyio
 
 from bus import Bus, Consumer, Unavailable, Work
 from bus.keys import Keys
+from tests.contract.groups import works
 from tests.contract.said import said, told
 from tests.proxy import proxy
 from tests.servers import AnyServer, RealServer, eventually
@@ -15,7 +16,7 @@ from tests.servers import AnyServer, RealServer, eventually
 async def take(consumer: Consumer, count: int, *, ack: bool = True) -> list[str]:
     """The sessions of the next pointers, which must come soon."""
     sessions: list[str] = []
-    work = consumer.work()
+    work = works(consumer)
     with anyio.fail_after(15):
         async for item in work:
             sessions.append(item.session)
@@ -46,7 +47,7 @@ async def test_each_bell_goes_to_one_consumer(server: AnyServer) -> None:
     heard: list[str] = []
 
     async def serve(consumer: Consumer) -> None:
-        async for item in consumer.work():
+        async for item in works(consumer):
             heard.append(item.session)
             await consumer.ack(item)
 
@@ -86,7 +87,7 @@ async def test_what_is_pending_is_given_once_while_it_is_worked_at(server: AnySe
         heard: list[Work] = []
 
         async def serve() -> None:
-            async for item in bus.consumer("g", "c").work():
+            async for item in works(bus.consumer("g", "c")):
                 heard.append(item)  # noqa: PERF401  and is at work on all of them at once
 
         async with anyio.create_task_group() as tasks:
@@ -116,7 +117,7 @@ async def test_what_the_dead_left_is_found_behind_much_that_others_are_at(server
         assert isinstance(found[0], list)
         last = str(found[0][0])
         server.do("XCLAIM", index, "g", "other", "0", last, "IDLE", "3600000", "JUSTID")
-        work = bus.consumer("g", "alive", heartbeat=600).work()
+        work = works(bus.consumer("g", "alive", heartbeat=600))
         with anyio.fail_after(15):
             assert (await anext(work)).pointer == last
         await work.aclose()
@@ -130,7 +131,7 @@ async def test_what_the_dead_left_is_claimed_also_while_new_work_never_ends(serv
 
         async def serve() -> None:
             consumer = bus.consumer("g", "alive", heartbeat=0.05)
-            async for item in consumer.work():
+            async for item in works(consumer):
                 heard.append(item.session)
                 await consumer.ack(item)
 
@@ -148,7 +149,7 @@ async def test_what_the_dead_left_is_claimed_also_while_new_work_never_ends(serv
 async def test_work_that_is_kept_is_not_taken_over(server: AnyServer) -> None:
     async with server.bus() as bus:
         await ring(bus, "a")
-        holder, work = bus.consumer("g", "holder"), bus.consumer("g", "holder").work()
+        holder, work = bus.consumer("g", "holder"), works(bus.consumer("g", "holder"))
         item = await anext(work)
         with anyio.move_on_after(3) as scope:
             async with anyio.create_task_group() as tasks:
@@ -169,7 +170,7 @@ async def test_a_group_that_is_gone_is_made_again(server: AnyServer) -> None:
 
     async def serve(bus: Bus) -> None:
         consumer = bus.consumer("g", "c")
-        async for item in consumer.work():
+        async for item in works(consumer):
             heard.append(item.session)
             await consumer.ack(item)
 
@@ -204,7 +205,7 @@ async def test_a_consumer_waits_for_a_lost_server(process: RealServer) -> None:
 
     async def serve(bus: Bus) -> None:
         consumer = bus.consumer("g", "c")
-        async for item in consumer.work():
+        async for item in works(consumer):
             heard.append(item.session)
             with suppress(Unavailable):  # it comes again
                 await consumer.ack(item)

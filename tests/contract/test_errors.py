@@ -12,6 +12,7 @@ from bus.errors import Refused
 from bus.keys import Keys
 from bus.limits import FRESH_SECONDS
 from tests.clusters import SERVICE, RealCluster, RealSentinel
+from tests.contract.groups import works
 from tests.contract.said import said, told, words
 from tests.contract.traffic import Traffic, traffic
 from tests.servers import AnyServer, RealServer, eventually
@@ -447,7 +448,7 @@ async def serving(consumer: Consumer) -> AsyncGenerator[list[str], None]:
     heard: list[str] = []
 
     async def serve() -> None:
-        async for work in consumer.work():
+        async for work in works(consumer):
             heard.append(work.session)
             await consumer.ack(work)
 

@@ -20,6 +20,7 @@ from bus import (
 from bus.errors import DecodeError
 from bus.keys import Keys
 from tests.bus.resp import ResponseError
+from tests.contract.groups import works
 from tests.contract.said import read, said, told, word, words
 from tests.servers import AnyServer, RealServer, eventually
 
@@ -148,7 +149,7 @@ async def test_a_forged_bell_stops_neither_followers_nor_workers(
 
     async def serve(bus: Bus) -> None:
         consumer = bus.consumer("g", "c")
-        async for item in consumer.work():
+        async for item in works(consumer):
             work.append(item.session)
             await consumer.ack(item)
 

@@ -31,6 +31,19 @@ async def test_work_that_was_put_off_comes_again_when_it_is_due_and_says_why(ser
         assert server.do("EXISTS", Keys().retries(Keys().bucket("a")), Keys().retry(Keys().bucket("a"), "g")) == 0
 
 
+async def test_what_is_due_a_little_later_does_not_wait_for_the_next_sweep(
+    server: AnyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bus.leftovers.SWEEP_SECONDS", 3600.0)
+    async with server.bus() as bus, bus.consumer("g", "c", heartbeat=3600) as consumer:
+        await ring(bus, "a", "a")
+        first, second = await take_all(consumer, 2)
+        await consumer.retry(first, delay=0.3, error="")
+        await consumer.retry(second, delay=0.6, error="")
+        await consumer.ack(*await take_all(consumer, 1))
+        assert [work.pointer for work in await take_all(consumer, 1)] == [second.pointer]
+
+
 async def test_what_is_due_is_given_to_any_consumer_and_to_one_only(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "dead") as dead:
         await ring(bus, *(f"s{number}" for number in range(20)))

@@ -193,5 +193,3 @@ async def test_names_and_numbers_that_cannot_be_meant_are_refused(server: AnySer
                     await consumer.retry(work, delay=number)
                 with pytest.raises(SetupError):
                     bus.consumer("g", "c", heartbeat=number)
-        with pytest.warns(DeprecationWarning, match="heartbeat"):
-            bus.consumer("g", "c", idle=3)

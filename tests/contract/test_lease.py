@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from bus import Bus, Checkpoint, Cursor, Delta, Fenced, Lease
+from tests.contract.groups import works
 from tests.contract.said import assert_gap_free, read, said, told, words
 from tests.proxy import proxy
 from tests.servers import AnyServer, RealServer, eventually
@@ -150,7 +151,7 @@ async def _lease(bus: Bus) -> None:
 
 async def _work(bus: Bus) -> None:
     consumer = bus.consumer("g", "c")
-    work = consumer.work()
+    work = works(consumer)
     try:
         await consumer.ack(await anext(work))
     finally:

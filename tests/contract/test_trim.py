@@ -38,6 +38,7 @@ from handlers.context.build import WarmContext, build_context
 from handlers.projections.projection import project, rebuild
 from handlers.projections.usage import USAGE
 from tests.bus.resp import ResponseError
+from tests.contract.groups import works
 from tests.contract.said import read, said, told, word
 from tests.contract.test_consumer import take
 from tests.servers import AnyServer, RealServer, eventually, shortly
@@ -323,7 +324,7 @@ async def test_work_that_no_worker_has_handled_is_kept(server: AnyServer) -> Non
         with pytest.raises(TrimRefused) as caught:  # not delivered
             await session.trim(10)
         assert caught.value.holders == {"g:agents": 3}
-        work = consumer.work()
+        work = works(consumer)
         async with shortly():
             first, second = await anext(work), await anext(work)
         assert (first.position, second.position) == (5, 9)
@@ -390,7 +391,7 @@ async def test_what_rings_nobody_and_other_sessions_hold_nothing(server: AnyServ
         with pytest.raises(TrimRefused) as caught:
             await bus.session("s").trim(10)
         assert caught.value.holders == {"g:agents": 8}
-        work = bus.consumer("agents", "w").work()
+        work = works(bus.consumer("agents", "w"))
         async with shortly():
             while (await anext(work)).session != "s":
                 pass

@@ -38,6 +38,7 @@ from handlers.ui.replies import status_of
 from handlers.ui.server import serve
 from handlers.ui.stream import session_frames
 from tests.bus.resp import Resp
+from tests.contract.groups import works
 from tests.handlers.agents import Pause, ScriptedModel, answer, said, take_run
 from tests.handlers.serving import TOKEN, client_of, serving, temporary_bus, temporary_dir
 
@@ -246,9 +247,9 @@ async def test_a_fork_says_what_it_is_a_fork_of() -> None:
 async def test_a_posted_message_wakes_a_worker() -> None:
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
         await client.post("/api/sessions/s1/messages", json={"text": "hi"})
-        async with aclosing(bus.consumer("agents", "w1").work()) as works:
+        async with aclosing(works(bus.consumer("agents", "w1"))) as given:
             with anyio.fail_after(30):
-                work = await anext(works)
+                work = await anext(given)
         assert (work.session, work.position) == ("s1", 1)
 
 

@@ -28,6 +28,7 @@ from handlers.projections.usage import USAGE, summary
 from handlers.transcripts.format import UnknownFormat
 from handlers.transcripts.importer import FORMATS, BadLine, ImportProgress, import_transcript
 from handlers.transcripts.lines import read_lines
+from tests.contract.groups import works
 
 __all__ = ()
 
@@ -191,8 +192,8 @@ async def test_no_worker_is_called_to_answer_history(tmp_path: Path) -> None:
         await import_transcript(session, file_of(HEADER, user("a")))
         await session.publish(UserMessage.text("b"))
         consumer = bus.consumer("agents", "w1")
-        async with aclosing(consumer.work()) as works:
-            async for work in works:
+        async with aclosing(works(consumer)) as given:
+            async for work in given:
                 assert work.position == 3  # the bell of the history's own entries did not ring
                 break
 

@@ -33,6 +33,7 @@ from handlers.context import Context, WarmContext, build_context
 from handlers.projections.projection import project, rebuild
 from handlers.projections.usage import USAGE
 from handlers.verify import Replayed, replay, verify_session
+from tests.contract.groups import works
 from tests.contract.said import said, told, word
 from tests.servers import RealServer
 
@@ -215,8 +216,8 @@ async def _check_archive(point: Point) -> list[ArchiveProblem]:
 
 async def _next_work(point: Point, consumer: Consumer) -> Work:
     """The work there is for the point's session; what other points have left comes before."""
-    async with aclosing(consumer.work()) as works:
-        async for work in works:
+    async with aclosing(works(consumer)) as given:
+        async for work in given:
             if work.session == point.session.id:
                 return work
             await consumer.ack(work)

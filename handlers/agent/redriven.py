@@ -1,0 +1,41 @@
+"""A dead letter that was sent on its way again: what its agent failed at is to be answered after all."""
+
+from collections.abc import Sequence
+
+from bus.envelope import Envelope
+from bus.group_log import ERROR_LENGTH
+from bus.messages.message import AssistantMessage, now_ms
+from handlers.agent.open_answer import backwards, is_cut
+from handlers.agent.recording import reading_marks
+from handlers.context.attention import held_of, seen_of
+
+__all__ = ("AGAIN_TEXT", "Reopening", "reopening")
+
+AGAIN_TEXT = "sent on its way again"
+
+Reopening = tuple[AssistantMessage, int]
+"""An empty answer, which no model is shown, and the position of the failed one that it takes back."""
+
+
+def reopening(path: Sequence[Envelope], reason: str) -> Reopening | None:
+    """What to append so that users' messages that counted as answered by a failure count as unread again. Pure.
+
+    None where the session has gone on since, or failed for another reason than the letter's: there is nothing to do.
+
+    Args:
+        reason: why the work was set aside.
+    """
+    answers = (each for each in backwards(path) if seen_of(each) is not None and not _is_cut(each))
+    failed, before = next(answers, None), next(answers, None)
+    if failed is None or not isinstance(failed.message, AssistantMessage) or failed.message.stop_reason != "error":
+        return None
+    if not reason or (failed.message.error_message or "")[:ERROR_LENGTH] != reason[:ERROR_LENGTH]:
+        return None
+    seen = (seen_of(before) or 0) if before is not None else 0
+    marks = reading_marks(seen, sorted(held_of(before)) if before is not None else ())
+    answer = AssistantMessage(stop_reason="aborted", error_message=AGAIN_TEXT, metadata=marks, timestamp=now_ms())
+    return answer, failed.position
+
+
+def _is_cut(envelope: Envelope) -> bool:
+    return isinstance(envelope.message, AssistantMessage) and is_cut(envelope.message)

@@ -1,0 +1,55 @@
+"""What a worker is done with, on a server that has no memory left: nothing stays in its hands for good."""
+
+import anyio
+
+from bus import UserMessage
+from handlers.agent.errors import TryAgain
+from handlers.agent.finishing import Finishing
+from handlers.agent.loop import AgentLoop
+from handlers.agent.run import Run
+from tests.contract.groups import pending, take_one
+from tests.handlers.agents import ScriptedModel, answer
+from tests.handlers.test_worker_errors import working
+from tests.servers import RealServer, eventually
+
+__all__ = ()
+
+
+async def test_a_pointer_is_acknowledged_although_its_lease_cannot_be_given_back(valkey: RealServer) -> None:
+    async with valkey.bus() as bus, bus.consumer("agents", "w") as consumer:
+        await bus.session("s1").publish(UserMessage.text("hello?"))
+        work = await take_one(consumer)
+        lease = (await bus.leases.take("s1", "w", 60)).lease
+        assert lease is not None
+        finishing = Finishing(bus.leases, consumer)
+        finishing.release(lease)
+        finishing.ack([work])
+        valkey.do("CONFIG", "SET", "maxmemory", "1")  # a lease is written, an acknowledgement takes nothing
+        await finishing.flush()
+        assert not pending(valkey, "agents")
+
+
+async def test_a_pointer_is_let_go_of_although_its_session_cannot_be_put_off(valkey: RealServer) -> None:
+    echo = AgentLoop(ScriptedModel(*[answer("Yes.")] * 3))
+    is_full, called, has_two = False, anyio.Event(), anyio.Event()
+
+    async def agent(run: Run) -> None:
+        nonlocal is_full
+        if not is_full:
+            is_full = True
+            called.set()
+            await has_two.wait()
+            valkey.do("CONFIG", "SET", "maxmemory", "1")
+            raise TryAgain(0, "not yet")
+        await echo(run)
+
+    async with valkey.bus() as bus, working(bus, agent):
+        await bus.session("s1").publish(UserMessage.text("hello?"))
+        await called.wait()
+        await bus.session("s1").publish(UserMessage.text("are you there?"))
+        await eventually(lambda: len(pending(valkey, "agents")) == 2)
+        has_two.set()
+        await eventually(lambda: valkey.do("CONFIG", "GET", "maxmemory") == ["maxmemory", "1"])
+        await eventually(lambda: len(pending(valkey, "agents")) == 1)
+        valkey.do("CONFIG", "SET", "maxmemory", "0")
+        await eventually(lambda: not pending(valkey, "agents"))
