@@ -408,8 +408,14 @@ def plain() -> None:
 
 
 def test_a_call_named_as_one_from_before_a_pause_is_another_call() -> None:
-    before = [*RUNS, called(T0, "a", seen=1), tool_started(T0, "a"), result(T0, "a"), tool_ended(T0, "a")]
-    after = [ended("paused"), started("s1.main.2"), begun(U0), called(U0, "a", seen=7)]
+    before: list[Publishable] = [
+        *RUNS,
+        called(T0, "a", seen=1),
+        tool_started(T0, "a"),
+        result(T0, "a"),
+        tool_ended(T0, "a"),
+    ]
+    after: list[Publishable] = [ended("paused"), started("s1.main.2"), begun(U0), called(U0, "a", seen=7)]
     view = view_of(*before, *after)
     answer = read_standing(*view).answer
     assert answer is not None
@@ -417,8 +423,13 @@ def test_a_call_named_as_one_from_before_a_pause_is_another_call() -> None:
 
 
 def test_a_call_that_waited_in_a_loop_that_was_aborted_while_it_was_paused_waits_no_more() -> None:
-    aborted = [ended("paused"), commands(Abort()), says(T0, stop_reason="aborted", seen=8), answered(8)]
-    again = [asks(), started("s1.main.2"), begun(U0)]
+    aborted: list[Publishable] = [
+        ended("paused"),
+        commands(Abort()),
+        says(T0, stop_reason="aborted", seen=8),
+        answered(8),
+    ]
+    again: list[Publishable] = [asks(), started("s1.main.2"), begun(U0)]
     view = view_of(*WAITS, *aborted, *again)
     assert view.status.loop is not None
     assert waiting_calls(view.status.loop) == ()
@@ -429,7 +440,17 @@ def test_a_call_that_waited_in_a_loop_that_was_aborted_while_it_was_paused_waits
 
 
 def test_a_word_to_a_call_that_was_asked_about_in_a_loop_since_stopped_is_taken() -> None:
-    again = [ended("paused"), started("s1.main.2"), begun(U0), waiting(U0, "b"), ended("paused", "s1.main.2")]
-    third = [started("s1.main.3"), begun(turn(0, "s1.main.3")), commands(Approve(turn_id=U0, tool_call_id="b"))]
+    again: list[Publishable] = [
+        ended("paused"),
+        started("s1.main.2"),
+        begun(U0),
+        waiting(U0, "b"),
+        ended("paused", "s1.main.2"),
+    ]
+    third: list[Publishable] = [
+        started("s1.main.3"),
+        begun(turn(0, "s1.main.3")),
+        commands(Approve(turn_id=U0, tool_call_id="b")),
+    ]
     view = view_of(*WAITS, *again, *third)
     assert judge(view, view.status.commands[0]).outcome == "applied"
