@@ -40,8 +40,7 @@ async def call_tool(tool: Tool, call: ToolCallBlock, context: ToolContext) -> To
     error = task.exception()
     if error is not None:
         return failed(call, f"{type(error).__name__}: {error}")
-    result = task.result()
-    return result if result.tool_call_id == call.id else failed(call, f"{call.name} gave the result of another call")
+    return _checked(call, task.result())
 
 
 async def _stop(task: asyncio.Future[ToolResultMessage], call: ToolCallBlock) -> ToolResultMessage | None:
@@ -60,7 +59,14 @@ async def _stop(task: asyncio.Future[ToolResultMessage], call: ToolCallBlock) ->
     if error is not None:
         _log.warning("%s failed while it was stopped", call.name, exc_info=error)
         return None
-    return task.result()
+    return _checked(call, task.result())
+
+
+def _checked(call: ToolCallBlock, result: object) -> ToolResultMessage:
+    """What a tool gave, if it is a result of this call."""
+    if not isinstance(result, ToolResultMessage):
+        return failed(call, f"{call.name} gave no result, but {type(result).__name__}")
+    return result if result.tool_call_id == call.id else failed(call, f"{call.name} gave the result of another call")
 
 
 def _forget(task: asyncio.Future[ToolResultMessage]) -> None:

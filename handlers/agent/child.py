@@ -9,6 +9,7 @@ from bus.messages.control import Abort
 from bus.messages.events import AgentEnded, SessionLinked
 from bus.messages.extension import ExtensionMessage
 from bus.messages.message import AssistantMessage, StopReason, UserMessage
+from bus.messages.turn import TurnId
 from bus.notice import CLOSED
 from bus.session import Session
 
@@ -21,7 +22,10 @@ _DIGEST_BYTES = 10
 _GOES_ON = frozenset({"paused", "handoff", "contextCompacted"})
 """a loop that ended so is gone on with by the next one"""
 
-_TOLD = frozenset({"assistant", AgentEnded.KIND, CLOSED})
+_NOTED = frozenset({"guardRail", "maxTurns"})
+"""the loop's own last word says why"""
+
+_TOLD = frozenset({"assistant", "user", AgentEnded.KIND, CLOSED})
 
 
 class Outcome(NamedTuple):
@@ -66,6 +70,7 @@ async def wait_child(child: Session) -> Outcome:
         StreamError, Unavailable: as for `Session.follow`.
     """
     said: AssistantMessage | None = None
+    note: UserMessage | None = None
     async with aclosing(child.follow(kinds=_TOLD)) as entries:
         async for envelope in entries:
             match envelope.message:
@@ -73,14 +78,16 @@ async def wait_child(child: Session) -> Outcome:
                     # No loop's: its worker's word that the agent failed.
                     return Outcome("error", "", None, fault)
                 case AssistantMessage() as answer:
-                    said = answer
+                    said, note = answer, None
+                case UserMessage(turn_id=TurnId()) as told:
+                    note = told
                 case ExtensionMessage(kind=AgentEnded.KIND, data=data):
                     try:
                         ended = AgentEnded.read(data)
                     except MessageError:
                         continue
                     if ended.stop_reason not in _GOES_ON:
-                        return _outcome(ended, said)
+                        return _outcome(ended, said, note)
                 case ExtensionMessage(kind=kind) if kind == CLOSED:
                     return Outcome("error", "", None, "its session was closed")
                 case _:
@@ -98,6 +105,9 @@ async def abort_child(child: Session, link: SessionLinked, reason: str) -> None:
         await child.publish(Abort(by=link.parent, reason=reason).as_extension(), key=f"{_KEY}.abort")
 
 
-def _outcome(ended: AgentEnded, said: AssistantMessage | None) -> Outcome:
-    fault = ended.rejection or (said.error_message if said is not None and said.is_failed else None)
+def _outcome(ended: AgentEnded, said: AssistantMessage | None, note: UserMessage | None) -> Outcome:
+    # In the words of the LLM lane: the parent's model is told, and it is told nothing that an extension message says.
+    fault = said.error_message if said is not None and said.is_failed else None
+    if note is not None and ended.stop_reason in _NOTED:
+        fault = note.text_content()
     return Outcome(ended.stop_reason, said.text_content() if said is not None else "", ended.loop_id, fault)

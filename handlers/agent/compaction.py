@@ -22,6 +22,7 @@ from handlers.agent.compaction_step import CompactionStep, is_led_elsewhere
 from handlers.agent.draft import Draft
 from handlers.agent.errors import TryAgain
 from handlers.agent.failure import failure_of
+from handlers.agent.interrupt import is_aborted
 from handlers.agent.listening import Listener
 from handlers.agent.model import Model
 from handlers.agent.run import Run, View
@@ -142,7 +143,7 @@ class _Doing:
         for _ in range(_TRIES):
             last = (await self._run.session.head()).position
             view = await self._run.refresh()
-            if any(isinstance(command.control, Abort) for command in view.status.commands):
+            if is_aborted(read_standing(*view)):
                 return await self._interrupted("the loop was aborted")
             if is_led_elsewhere(view.context, self._step.view.context.position):
                 return await self._interrupted("the session was branched meanwhile")

@@ -32,4 +32,5 @@ def own_loop(session: str, status: Status) -> LoopStatus | None:
 
 def waiting_calls(loop: LoopStatus) -> tuple[ToolWaiting, ...]:
     """The calls that a person has yet to approve or deny, in the order in which they began to wait."""
-    return tuple(call for name, call in loop.calls_waiting.items() if name not in loop.calls_answered)
+    over = loop.calls_answered.keys() | loop.calls_ended.keys()
+    return tuple(call for name, call in loop.calls_waiting.items() if name not in over)

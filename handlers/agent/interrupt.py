@@ -11,7 +11,7 @@ from handlers.agent.run import Run
 from handlers.agent.standing import Standing, read_standing
 from handlers.agent.status import Command
 
-__all__ = ("Interrupt", "find_interrupt", "until_interrupted")
+__all__ = ("Interrupt", "find_interrupt", "is_aborted", "until_interrupted")
 
 
 LISTEN_SECONDS = 0.02
@@ -77,3 +77,9 @@ def find_interrupt(standing: Standing) -> Interrupt | None:
             case _:
                 pass
     return None
+
+
+def is_aborted(standing: Standing) -> bool:
+    """Whether an abort of what goes on now, or would go on next, is still to be answered."""
+    loops = {None, standing.loop_id}
+    return any(isinstance(each.control, Abort) and each.control.loop_id in loops for each in standing.commands)

@@ -40,11 +40,12 @@ from handlers.agent.errors import TryAgain
 from handlers.agent.finishing import Finishing
 from handlers.agent.heartbeat import Heartbeat
 from handlers.agent.marks import SEEN
+from handlers.agent.obeying import refuse, refused
 from handlers.agent.redriven import reopening
 from handlers.agent.run import Agent, Run
 from handlers.agent.slots import Place
 from handlers.agent.standing import read_standing
-from handlers.agent.status import Status
+from handlers.agent.status import Command, Status
 from handlers.agent.warm import View, WarmSessions
 from handlers.agent.worker_counts import WorkerCounts
 
@@ -55,6 +56,9 @@ LONGEST_PAUSE_SECONDS = 60.0
 """between two tries for a session that another holds, or that could not be read; the pause doubles"""
 
 HAND_BACK_SECONDS = 3.0
+
+IGNORED = 3
+"""An agent that was run so often without a word to the oldest command answers none."""
 
 DEATHS = 10
 """A session that was given so often without a word of what became of it kills those who work on it."""
@@ -302,7 +306,8 @@ class Job:
                 error = RuntimeError(f"given {self._attempt - 1} times without an outcome")
                 if (step := await self._give_up(run, view, error)) is not None:
                     return step
-            at = -1
+            at, ignored = -1, 0
+            oldest: tuple[Command, ...] = ()
             while True:
                 view = await run.refresh()
                 agent = shared.agents.of(view.status) if read_standing(*view).has_work else None
@@ -315,6 +320,13 @@ class Job:
                     self._pause = PAUSE_SECONDS
                     await warm.store()
                     return _Over(lease)
+                commands = view.status.commands
+                ignored = ignored + 1 if commands and commands[:1] == oldest else 0
+                oldest = commands[:1]
+                if commands and (run.position == at or ignored >= IGNORED):
+                    # An agent that is a function may know none. They would keep it busy for ever.
+                    await refuse(run, commands, "this agent answers no commands")
+                    continue
                 if run.position == at:
                     if (step := await self._give_up(run, view, RuntimeError("the agent did nothing"))) is not None:
                         return step
@@ -390,7 +402,9 @@ class Job:
                 raw = encode(envelope.message)
         now = await run.refresh()  # what the agent has said, and the loop it began, if it got so far
         seen = max(view.context.position, read_standing(*now).seen)
-        await fail_loop(run, now, _text(error), seen=seen)
+        left = [command for command in view.status.commands if command in now.status.commands]
+        also = refused(left, "the agent failed")
+        await fail_loop(run, now, _text(error), seen=seen, key=f"failed.{seen}.{run.position}", also=also)
         self._shared.tally.given_up += 1
         await self._set_aside(error, raw)
         self._attempt = 1

@@ -4,6 +4,7 @@ from typing import Literal, NamedTuple
 
 from bus.errors import MessageError
 from bus.messages.control import Abort, Approve, Compact, Control, Deny, Handoff, Pause, Resume, Steer
+from handlers.agent.interrupt import is_aborted
 from handlers.agent.run import View
 from handlers.agent.standing import Standing, read_standing
 from handlers.agent.status import Command
@@ -54,6 +55,8 @@ def judge(view: View, command: Command) -> Judgement:
             return REPEATED if view.status.halted == "handoff" else APPLIED
         case Resume():
             return APPLIED if standing.is_halted else REPEATED
+        case Compact() if is_aborted(standing):
+            return LATE
         case Compact():
             return Judgement("refused", "this agent compacts nothing")
         case other:
@@ -82,9 +85,11 @@ def _judge_word(word: Approve | Deny, view: View, standing: Standing) -> Judgeme
     answer, loop, call = standing.answer, view.status.loop, word.tool_call_id
     if answer is None or loop is None or all(each.id != call for each in answer.open_calls):
         return LATE
-    if word.turn_id not in (answer.turn_id, answer.message.turn_id):
+    asked = loop.calls_waiting.get(call)
+    # Who was asked in the turn of a loop that was stopped since answers what was asked then.
+    if word.turn_id not in (answer.turn_id, answer.message.turn_id, asked and asked.turn_id):
         return LATE
-    if call in loop.calls_started and call not in loop.calls_waiting:
+    if call in loop.calls_started and asked is None:
         return LATE
     before = loop.calls_answered.get(call)
     if before is None:

@@ -33,16 +33,24 @@ class Listener:
             if preview is not None and isinstance(event, Piece):
                 preview.add(event)
 
-        async with listening(self._model.stream(self._request), self._draft, show) as speech:
+        try:
+            events = self._model.stream(self._request)
+        except Exception as error:  # noqa: BLE001  # as below: an adapter may be no generator
+            self._note(error)
+            return None
+        async with listening(events, self._draft, show) as speech:
 
             async def hear() -> None:
                 try:
                     await speech.wait()
                 except Exception as error:  # noqa: BLE001  # whatever an adapter raises is recorded as a failed answer
-                    _log.warning("the model %s failed", self._model.name, exc_info=True)
-                    self.fault = f"{type(error).__name__}: {error}"
+                    self._note(error)
 
             interrupt = await until_interrupted(run, hear)
             if interrupt is not None:
                 await speech.drain(seconds=self._drain_seconds)
         return interrupt
+
+    def _note(self, error: Exception) -> None:
+        _log.warning("the model %s failed", self._model.name, exc_info=error)
+        self.fault = f"{type(error).__name__}: {error}"

@@ -1,5 +1,7 @@
 """Commands are answered in the order of the log, each once, and each in the same append as what it does."""
 
+from collections.abc import Sequence
+
 from bus.messages.control import Abort, Handoff, Pause
 from bus.messages.events import AgentEvent, ControlAnswered
 from handlers.agent.ending import abort_loop, ended_event
@@ -8,7 +10,7 @@ from handlers.agent.run import Run, View
 from handlers.agent.standing import read_standing
 from handlers.agent.status import Command
 
-__all__ = ("obey",)
+__all__ = ("obey", "refuse", "refused")
 
 
 async def obey(run: Run, view: View, command: Command) -> None:
@@ -30,3 +32,19 @@ async def obey(run: Run, view: View, command: Command) -> None:
             stopped = ended_event(view, loop_id, "paused" if isinstance(control, Pause) else "handoff")
             events.insert(0, stopped)
     await run.publish(*(event.as_extension() for event in events), key=f"control.{command.position}")
+
+
+async def refuse(run: Run, commands: Sequence[Command], reason: str) -> None:
+    """Answer commands that the session's agent does not answer.
+
+    Raises:
+        Fenced: the lease is lost.
+        BusError: the log refuses.
+    """
+    for command, event in zip(commands, refused(commands, reason), strict=True):
+        await run.publish(event.as_extension(), key=f"control.{command.position}")
+
+
+def refused(commands: Sequence[Command], reason: str) -> tuple[ControlAnswered, ...]:
+    """The answers to commands that nobody obeys."""
+    return tuple(ControlAnswered(control=each.position, outcome="refused", reason=reason) for each in commands)

@@ -10,12 +10,14 @@ from bus.messages.reading import Publishable
 from bus.messages.turn import TurnId
 from bus.messages.usage import Usage
 from bus.receipt import Receipt
-from handlers.agent.marks import HELD, SEEN
+from handlers.agent.marks import AGAIN, CUT, HELD, SEEN
 from handlers.agent.run import Run
 from handlers.agent.standing import loop_usage, wanted_calls
 from handlers.context.fold import Context
 
 __all__ = ("answer_id", "is_of_earlier_lease", "reading_marks", "record_answer")
+
+_OWN = frozenset({AGAIN, CUT, HELD, SEEN})
 
 
 def answer_id(run: Run, turn_id: TurnId) -> str:
@@ -68,7 +70,9 @@ async def record_answer(
         MessageTooLarge: the answer is over the limit.
         BusError: as for `Session.publish`.
     """
-    private = {**(message.metadata or {}), **reading_marks(context.position if seen is None else seen, held)}
+    # What an adapter brings along decides nothing: a loop is gone on with where we say so.
+    given = {name: value for name, value in (message.metadata or {}).items() if name not in _OWN}
+    private = {**given, **reading_marks(context.position if seen is None else seen, held)}
     if mark is not None:
         private[mark] = True
     message_id = message_id or answer_id(run, turn_id)

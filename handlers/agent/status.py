@@ -93,6 +93,8 @@ class LoopStatus(Frozen):
     """of that turn: calls that were put to a person, answered or not"""
     calls_answered: Mapping[str, Command] = {}
     """of that turn: what the person said to the newest question, once the worker has taken it"""
+    calls_ended: Mapping[str, int] = {}
+    """of that turn: tool call id → position of its `ToolEnded`"""
 
     @property
     def is_stopped(self) -> bool:
@@ -171,8 +173,24 @@ def _begun(before: LoopStatus | None, loop_id: str, envelope: Envelope) -> LoopS
     """A loop that begins. One that goes on from a loop that was stopped has what is known of its open calls."""
     if before is not None and before.is_stopped:
         changes = {"loop_id": loop_id, "started": envelope.time, "ended": None, "turn": None}
-        return before.model_copy(update=changes)
+        return before.model_copy(update={**changes, **_open_calls(before)})
     return LoopStatus(loop_id=loop_id, started=envelope.time, position=envelope.position)
+
+
+def _open_calls(loop: LoopStatus) -> dict[str, Mapping[str, object]]:
+    """What is known of the calls that have not ended. The others' ids may come again: a provider that counts them anew
+    in each answer calls none of those that were."""
+
+    def left(known: Mapping[str, object]) -> Mapping[str, object]:
+        return {call: each for call, each in known.items() if call not in loop.calls_ended}
+
+    return {
+        "calls_started": left(loop.calls_started),
+        "calls_attempts": left(loop.calls_attempts),
+        "calls_waiting": left(loop.calls_waiting),
+        "calls_answered": left(loop.calls_answered),
+        "calls_ended": {},
+    }
 
 
 def _in_loop(loop: LoopStatus, event: AgentEvent, position: int) -> LoopStatus:
@@ -189,6 +207,8 @@ def _in_loop(loop: LoopStatus, event: AgentEvent, position: int) -> LoopStatus:
             attempts = {**loop.calls_attempts, call: event.attempt or 1}
             started = {**loop.calls_started, call: position}
             return loop.model_copy(update={"calls_started": started, "calls_attempts": attempts})
+        case ToolEnded(turn_id=loop.turn, tool_call_id=call):
+            return loop.model_copy(update={"calls_ended": {**loop.calls_ended, call: position}})
         case ToolWaiting(turn_id=loop.turn, tool_call_id=call):
             # Asked again, it waits again: an answer to an earlier question is none to this one.
             answered = {known: each for known, each in loop.calls_answered.items() if known != call}
@@ -210,9 +230,19 @@ def _on_answered(status: Status, event: ControlAnswered) -> Status:
         return status.model_copy(update={"halted": _HALTS[kind]})
     if kind == "control.resume":
         return status.model_copy(update={"halted": None})
+    if kind == "control.abort" and status.loop is not None and status.loop.ended is not None:
+        return status.model_copy(update={"loop": _left_alone(status.loop)})
     if kind in {"control.approve", "control.deny"} and status.loop is not None:
         return status.model_copy(update={"loop": _answered_call(status.loop, command)})
     return status
+
+
+def _left_alone(loop: LoopStatus) -> LoopStatus:
+    """A loop that was stopped and then aborted: nobody goes on with its calls, and none waits for a person."""
+    none: dict[str, object] = {}
+    return loop.model_copy(
+        update={"calls_started": none, "calls_attempts": none, "calls_waiting": none, "calls_answered": none}
+    )
 
 
 def _answered_call(loop: LoopStatus, command: Command) -> LoopStatus:

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from bus.messages.context_entry import Position
 from bus.messages.control import Abort, Compact
 from bus.messages.turn import TurnId
-from handlers.agent.interrupt import find_interrupt
+from handlers.agent.interrupt import find_interrupt, is_aborted
 from handlers.agent.judging import waits_for_turn
 from handlers.agent.limits import Reached
 from handlers.agent.open_answer import Answer
@@ -166,7 +166,8 @@ def _before_command(view: View, standing: Standing, settings: LoopSettings) -> S
                 return RunTools(answer)
             if isinstance(command.control, Abort):  # the turn cannot end by itself
                 return CloseCalls(answer, ABORTED)
-    if isinstance(command.control, Compact) and settings.compaction is not None:
+    # What an abort behind it would end at once is not begun: it would be begun again for ever.
+    if isinstance(command.control, Compact) and settings.compaction is not None and not is_aborted(standing):
         return _compact(view, standing, settings, command)
     return Obey(command)
 

@@ -1,14 +1,16 @@
 """A loop that grows too large is compacted on its way, and the next one goes on with it."""
 
+import anyio
+
 from bus import AssistantMessage, Session, TextBlock, ToolCallBlock, Usage, UserMessage
-from bus.messages.control import Compact
-from bus.messages.events import AgentEnded, AgentStarted
+from bus.messages.control import Abort, Compact
+from bus.messages.events import AgentEnded, AgentStarted, ControlAnswered
 from handlers.agent.compaction import Compactor
 from handlers.agent.compaction_policy import CompactionPolicy
 from handlers.agent.loop import AgentLoop
 from handlers.agent.standing import read_standing
 from handlers.agent.tool import tool
-from tests.handlers.agents import ScriptedModel, Step, answer, calls, events, fresh_bus, said, take_run
+from tests.handlers.agents import Pause, ScriptedModel, Step, answer, calls, events, fresh_bus, said, take_run
 
 __all__ = ()
 
@@ -154,3 +156,32 @@ async def test_a_command_waits_for_the_turn_to_be_over() -> None:
             "agent.ended",
         ]
         assert entries[-4] == "assistant stop: There is paint."
+
+
+async def test_an_abort_behind_a_command_to_compact_ends_the_compaction_for_good() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await old_talk(session)
+        model = ScriptedModel(answer("Paint."))
+        await finish(session, agent(model, writer()))
+        summing = Pause()
+        summaries = ScriptedModel([summing, AssistantMessage(content=(TextBlock(text="They talked."),))])
+        await session.publish(UserMessage.text("And now?"), Compact().as_extension())
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(finish, session, agent(model, summaries))
+            await summing.reached.wait()
+            await session.publish(Abort().as_extension())
+        assert len(summaries.requests) == 1
+        answers = [event.outcome for event in await events(session) if isinstance(event, ControlAnswered)]
+        assert answers == ["late", "applied"]
+
+
+async def test_an_abort_of_another_loop_does_not_hold_up_a_compaction() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await old_talk(session)
+        await finish(session, agent(ScriptedModel(answer("Paint.")), writer()))
+        await session.publish(Compact().as_extension(), Abort(loop_id="s1.main.9").as_extension())
+        await finish(session, agent(ScriptedModel(), writer("They talked.")))
+        answers = [event.outcome for event in await events(session) if isinstance(event, ControlAnswered)]
+        assert answers == ["applied", "late"]

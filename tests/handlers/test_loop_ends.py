@@ -1,6 +1,6 @@
 """What else ends or holds up a loop: limits, guards, models that fail for a while; and the order of its events."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from decimal import Decimal
 from itertools import count
 
@@ -27,13 +27,15 @@ from handlers.agent import (
 )
 from handlers.agent.ending import fail_loop
 from handlers.agent.failure import ModelFailure, with_failure
-from handlers.agent.marks import AGAIN
+from handlers.agent.marks import AGAIN, CUT
+from handlers.agent.model import ModelRequest
 from handlers.agent.run import Run, View
 from handlers.agent.shown import as_shown
 from handlers.agent.standing import read_standing
 from handlers.agent.steps import CompactContext
 from handlers.context import build_context
 from handlers.context.attention import HELD, SEEN
+from handlers.providers.answer import ModelEvent
 from tests.handlers.agents import Pause, ScriptedModel, Step, answer, calls, events, fresh_bus, messages, said, take_run
 from tests.handlers.test_commands import at_work, ends, work
 from tests.handlers.test_loop import Died, MortalRun, ask, first, second
@@ -489,3 +491,33 @@ async def test_an_agent_that_failed_ends_its_loop_and_is_not_asked_the_same_agai
         await work(AgentLoop(ScriptedModel(answer("Yes."))), run)
         loops = [event.loop_id for event in await events(session) if isinstance(event, AgentStarted)]
         assert loops == ["s1.main.1", "s1.main.2"]
+
+
+async def test_marks_that_a_model_s_answer_brings_along_decide_nothing() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        marked = AssistantMessage(
+            content=(TextBlock(text="Yes."),), metadata={CUT: True, AGAIN: True, HELD: [1], "own": "kept"}
+        )
+        await work(AgentLoop(ScriptedModel([marked])), await take_run(session))
+        (recorded,) = [message for message in await messages(session) if isinstance(message, AssistantMessage)]
+        assert recorded.metadata == {SEEN: 1, "own": "kept"}
+        assert await ends(session) == ["stop"]
+
+
+class _Refusing(ScriptedModel):
+    """Raises before it gives any stream."""
+
+    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        raise ValueError("no key")
+
+
+async def test_a_model_that_gives_no_stream_has_failed() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        await work(AgentLoop(_Refusing()), await take_run(session))
+        (failed,) = [message for message in await messages(session) if isinstance(message, AssistantMessage)]
+        assert (failed.stop_reason, failed.error_message) == ("error", "ValueError: no key")
+        assert await ends(session) == ["error"]

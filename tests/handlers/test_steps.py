@@ -10,17 +10,22 @@ from hypothesis import strategies as st
 
 from bus.messages.context_entry import Compaction
 from bus.messages.control import Abort, Approve, Compact, Deny, Handoff, Pause, Resume, Steer
-from bus.messages.events import SessionLinked
+from bus.messages.events import SessionLinked, ToolEnded
 from bus.messages.extension import ExtensionMessage
 from bus.messages.message import SystemMessage, UserMessage
 from bus.messages.reading import Publishable
+from bus.messages.turn import TurnId
 from bus.messages.usage import Cost, Usage
+from handlers.agent.doing import waiting_calls
+from handlers.agent.judging import judge
 from handlers.agent.limits import LoopLimits
 from handlers.agent.marks import AGAIN, CUT, SEEN, WARNING
 from handlers.agent.run import Run, View
 from handlers.agent.settings import LoopSettings
 from handlers.agent.standing import read_standing
 from handlers.agent.steps import CompactContext, Rest, next_step
+from handlers.agent.tool import tool
+from handlers.agent.verdict import Start, judge_all
 from tests.handlers.agents import ScriptedModel
 from tests.handlers.loop_logs import (
     answered,
@@ -388,3 +393,64 @@ def test_a_worker_finds_work_exactly_where_there_is_a_step(messages: list[Publis
 def test_a_call_that_runs_is_not_taken_for_one_that_waits() -> None:
     view = view_of(*CALLS, tool_started(T0, "a"), tool_started(T0, "b"))
     assert in_words(next_step(view, SETTINGS, 0.0)) == "run a,b of s1.main.1#0"
+
+
+# --- what one loop leaves to the next ------------------------------------------------------------------------------
+
+
+def tool_ended(turn_id: TurnId, call: str) -> ExtensionMessage:
+    return ToolEnded(turn_id=turn_id, tool_call_id=call, tool_name="tool", is_error=False).as_extension()
+
+
+@tool(name="tool")
+def plain() -> None:
+    """Do it."""
+
+
+def test_a_call_named_as_one_from_before_a_pause_is_another_call() -> None:
+    before: list[Publishable] = [
+        *RUNS,
+        called(T0, "a", seen=1),
+        tool_started(T0, "a"),
+        result(T0, "a"),
+        tool_ended(T0, "a"),
+    ]
+    after: list[Publishable] = [ended("paused"), started("s1.main.2"), begun(U0), called(U0, "a", seen=7)]
+    view = view_of(*before, *after)
+    answer = read_standing(*view).answer
+    assert answer is not None
+    assert [verdict for _, verdict in judge_all(answer, {"tool": plain}, view.status).values()] == [Start(plain, 1)]
+
+
+def test_a_call_that_waited_in_a_loop_that_was_aborted_while_it_was_paused_waits_no_more() -> None:
+    aborted: list[Publishable] = [
+        ended("paused"),
+        commands(Abort()),
+        says(T0, stop_reason="aborted", seen=8),
+        answered(8),
+    ]
+    again: list[Publishable] = [asks(), started("s1.main.2"), begun(U0)]
+    view = view_of(*WAITS, *aborted, *again)
+    assert view.status.loop is not None
+    assert waiting_calls(view.status.loop) == ()
+    # Nor does one of that name which the next loop's model makes.
+    assert in_words(next_step(view_of(*WAITS, *aborted, *again, called(U0, "b", seen=11)), SETTINGS, 0.0)) == (
+        "run b of s1.main.2#0"
+    )
+
+
+def test_a_word_to_a_call_that_was_asked_about_in_a_loop_since_stopped_is_taken() -> None:
+    again: list[Publishable] = [
+        ended("paused"),
+        started("s1.main.2"),
+        begun(U0),
+        waiting(U0, "b"),
+        ended("paused", "s1.main.2"),
+    ]
+    third: list[Publishable] = [
+        started("s1.main.3"),
+        begun(turn(0, "s1.main.3")),
+        commands(Approve(turn_id=U0, tool_call_id="b")),
+    ]
+    view = view_of(*WAITS, *again, *third)
+    assert judge(view, view.status.commands[0]).outcome == "applied"

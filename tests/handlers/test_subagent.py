@@ -8,12 +8,13 @@ from itertools import count
 import anyio
 import pytest
 
-from bus import Bus, Session, TextBlock, ToolCallBlock, UserMessage
+from bus import Bus, Session, TextBlock, ToolCallBlock, Usage, UserMessage
 from bus.messages.control import Abort, Pause, Resume
 from bus.messages.events import AgentEnded, ControlAnswered, SessionLinked, ToolEnded, TurnStarted
 from bus.messages.message import AssistantMessage, ToolResultMessage
 from handlers.agent.child import child_id
 from handlers.agent.errors import DuplicateAgent
+from handlers.agent.guards import Reject
 from handlers.agent.loop import AgentLoop
 from handlers.agent.model import ModelRequest
 from handlers.agent.orphans import abort_orphans
@@ -410,3 +411,30 @@ def test_a_childs_id_is_a_sessions_id_and_the_same_for_the_same_call() -> None:
     assert len(child_id(long, "a")) == 64
     assert child_id("s", "a").startswith("s-")
     assert child_id("x" * 43 + "1", "a") != child_id("x" * 43 + "2", "a")
+
+
+async def test_what_a_childs_events_say_reaches_no_model_of_its_parent() -> None:
+    """A guard's reason does, as the note that the loop leaves for models."""
+
+    async def never(prompts: Sequence[UserMessage]) -> Reject:
+        del prompts
+        return Reject("not today")
+
+    for rejected in (False, True):
+        helper = AgentLoop(ScriptedModel(), guards=(never,)) if rejected else None
+        async with fresh_bus() as bus:
+            session, child = bus.session(PARENT_ID), bus.session(CHILD)
+            await ask(session)
+            async with working(bus, parent(ScriptedModel(calls(asks()), answer("Oh.")), sub(helper))):
+                if not rejected:
+                    await wait_for(child, "user: ")
+                    ended = AgentEnded(
+                        loop_id="x", stop_reason="guardRail", turns=0, usage=Usage(), rejection="canary-e51b"
+                    )
+                    await child.publish(ended.as_extension())
+                await wait_for(session, "agent.ended")
+            (result,) = await results(session)
+            told = "helper ended without a result: guardRail"
+            assert result.text_content() == (
+                f"{told}\n[Agent stopped: input rejected: not today]" if rejected else told
+            )

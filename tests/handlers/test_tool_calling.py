@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from typing import cast
 
 import anyio
 import anyio.lowlevel
@@ -87,6 +88,7 @@ class Foreign(FunctionTool):
     [
         (KeyError("x"), "KeyError: 'x'"),
         (ToolResultMessage.of("other", "fine"), "a gave the result of another call"),
+        (cast("ToolResultMessage", "fine"), "a gave no result, but str"),
     ],
 )
 async def test_what_somebody_else_s_tool_does_wrong_is_its_result(

@@ -8,14 +8,14 @@ import pytest
 
 from bus import Bus, ExtensionMessage, RetryPolicy, UserMessage
 from bus.messages.control import Pause as PauseCommand
-from bus.messages.events import SessionLinked
+from bus.messages.events import AgentEnded, AgentStarted, ControlAnswered, SessionLinked
 from bus.messages.message import AssistantMessage
 from bus.messages.turn import TurnId
 from handlers.agent.errors import TryAgain
 from handlers.agent.loop import AgentLoop
 from handlers.agent.run import Agent, Run
 from handlers.agent.worker import Worker
-from tests.handlers.agents import SECONDS, Pause, ScriptedModel, answer, fresh_bus, messages, said, wait_for
+from tests.handlers.agents import SECONDS, Pause, ScriptedModel, answer, events, fresh_bus, messages, said, wait_for
 from tests.servers import eventually
 
 __all__ = ()
@@ -182,3 +182,39 @@ async def test_while_an_agent_only_waits_another_session_has_its_place() -> None
             await wait_for(other, "agent.ended")
             waits.over.set()
             await wait_for(session, "agent.ended")
+
+
+async def _nothing(run: Run) -> None:
+    del run
+
+
+async def _talks(run: Run) -> None:
+    await run.publish(AssistantMessage.text("Yes."))
+
+
+@pytest.mark.parametrize("agent", [_nothing, _talks])
+async def test_an_agent_that_knows_no_commands_is_not_kept_busy_by_one(agent: Agent) -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await session.publish(PauseCommand().as_extension())
+        async with working(bus, agent):
+            await wait_for(session, "agent.control.answered")
+        (event,) = [event for event in await events(session) if isinstance(event, ControlAnswered)]
+        assert event.outcome == "refused"
+        assert len(await said(session)) <= 5
+
+
+async def test_an_agent_that_fails_leaves_no_loop_open_and_no_command_unanswered() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+
+        async def begins(run: Run) -> None:
+            await run.publish(AgentStarted(loop_id="s1.main.1", agent="a").as_extension(), key="started")
+            raise OSError("one")
+
+        async with working(bus, begins):
+            await session.publish(UserMessage.text("hello?"), PauseCommand().as_extension())
+            await wait_for(session, "agent.control.answered")
+        told = await events(session)
+        assert [event.stop_reason for event in told if isinstance(event, AgentEnded)] == ["error"]
+        assert [event.outcome for event in told if isinstance(event, ControlAnswered)] == ["refused"]

@@ -16,7 +16,10 @@ from pydantic import JsonValue
 
 from bus import Bus, Envelope, ExtensionMessage, Publishable
 from bus.messages.context_entry import BranchSummary, Compaction, Label, LeafMove, Prune
+from bus.messages.control import Abort, Approve, Compact, Control, Deny, Handoff, Pause, Resume, Steer
+from bus.messages.events import AgentEvent, ControlAnswered
 from bus.messages.reading import LlmLaneMessage
+from bus.messages.turn import TurnId
 from handlers.context import Context, build_context
 from handlers.providers.registry import PROVIDERS
 from tests.handlers.lane_logs import lane_logs
@@ -46,8 +49,35 @@ _DATA: list[JsonValue] = [
 ]
 _KINDS: list[str] = ["progress", "custom", "user", "assistant", "system", "tool", "leafMove", "compaction"]
 _MORE_KINDS = ["import.pi", "", "session.closed", "control.abort", "turn.ended"]
+_TURN = TurnId(loop_id="s.main.1", turn_index=0)
+_texts = st.text(max_size=8).map(lambda text: f"{text}{CANARY}")
+
+
+def _all_commands(text: str) -> list[Control | AgentEvent]:
+    return [
+        Abort(by=text, reason=text),
+        Steer(by=text, position=1),
+        Approve(by=text, turn_id=_TURN, tool_call_id="a"),
+        Deny(by=text, turn_id=_TURN, tool_call_id="a", reason=text),
+        Pause(by=text, reason=text),
+        Handoff(by=text, to=text, reason=text),
+        Resume(by=text),
+        Compact(by=text),
+        ControlAnswered(control=1, outcome="refused", reason=text),
+    ]
+
+
+def _command(text: str, which: int) -> ExtensionMessage:
+    return _all_commands(text)[which].as_extension()
+
+
+_commands = st.builds(_command, _texts, st.integers(0, 8))
 _extensions = st.lists(
-    st.builds(ExtensionMessage.of, st.sampled_from(_KINDS + _MORE_KINDS), st.sampled_from(_DATA)), max_size=4
+    st.one_of(
+        st.builds(ExtensionMessage.of, st.sampled_from(_KINDS + _MORE_KINDS), st.sampled_from(_DATA)),
+        _commands,
+    ),
+    max_size=4,
 )
 
 

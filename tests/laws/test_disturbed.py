@@ -1,0 +1,79 @@
+"""Users, commands, failures and kills in any order, at any place: the session comes to rest, and its log is whole."""
+
+import anyio
+import pytest
+
+from bus import Bus, Session, UserMessage
+from handlers.agent import commands, run
+from handlers.agent.run import View
+from handlers.agent.standing import Standing, read_standing
+from handlers.agent.status import STATUS
+from handlers.context import build_context
+from handlers.projections.projection import project
+from tests.handlers.agents import SECONDS, fresh_bus
+from tests.laws.disturbed import CANARY, Life
+from tests.laws.disturbed_agent import RUN_ONCE, Wild
+from tests.laws.disturbed_faults import find_faults
+
+__all__ = ()
+
+LIVES = 60
+
+
+@pytest.mark.parametrize("kills", [False, True], ids=["alive", "killed"])
+async def test_a_session_comes_to_rest_however_it_is_disturbed(*, kills: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "LISTEN_SECONDS", 0.002)  # so that an interrupt comes in the middle of what is short
+    async with fresh_bus() as bus:
+        for seed in range(LIVES):
+            with anyio.fail_after(SECONDS):
+                assert await _live(bus, seed, kills=kills) == [], f"seed {seed}"
+
+
+async def _live(bus: Bus, seed: int, *, kills: bool) -> list[str]:
+    life = Life(bus.session(f"s{seed}"), seed, kills=kills)
+    wild = Wild(life)
+    for _ in range(life.random.randint(2, 6)):
+        await (life.say() if life.random.random() < 0.6 else life.deed())
+        if life.random.random() < 0.7:
+            await life.work(wild.loop)
+    faults = await _rest(life, wild)
+    shown = {
+        message.text_content()
+        for request in wild.requests
+        for message in request.context.messages
+        if isinstance(message, UserMessage)
+    }
+    faults += find_faults([entry async for entry in life.session.read()], shown)
+    faults += [
+        f"{name} {key} ran {times} times" for (key, name), times in wild.ran.items() if name in RUN_ONCE and times > 1
+    ]
+    faults += [f"{spoken.message_id} is still shown" for spoken in await life.session.open_messages()]
+    if any(CANARY in repr([*request.context.messages, *request.context.system]) for request in wild.requests):
+        faults.append("a model was told what a command says")
+    return faults
+
+
+async def _rest(life: Life, wild: Wild) -> list[str]:
+    """Nobody disturbs it any more, and people answer what it waits for."""
+    life.is_quiet = True
+    for _ in range(20):
+        await life.work(wild.loop)
+        view = await _view(life.session)
+        standing = read_standing(*view)
+        if standing.is_halted:
+            await commands.resume(life.session)
+        elif standing.is_waiting and standing.answer is not None and view.status.loop is not None:
+            call = view.status.loop.calls_waiting[standing.answer.open_calls[0].id]
+            await commands.approve(life.session, call.turn_id, call.tool_call_id)
+        else:
+            return _left(standing)
+    return ["it does not come to rest"]
+
+
+def _left(standing: Standing) -> list[str]:
+    left = (*standing.prompts, *standing.held, *([] if standing.answer is None else [standing.answer]))
+    return [f"{each} is left" for each in left]
+
+
+async def _view(session: Session) -> View:
+    return View(await build_context(session), (await project(session, STATUS)).state)
