@@ -267,8 +267,7 @@ async def test_a_follower_is_told_of_another_log_that_is_longer_already(server: 
 async def test_a_way_that_went_dead_without_a_sign_is_left(
     process: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("bus.hub.BLOCK_MS", "bus.group_reader.BLOCK_MS"):
-        monkeypatch.setattr(name, 100)
+    monkeypatch.setattr("bus.hub.BLOCK_MS", 100)
     for name in ("bus.hub.SILENCE_SECONDS", "bus.pool.ANSWER_SECONDS", "bus.publisher.ANSWER_SECONDS"):
         monkeypatch.setattr(name, 0.3)
     async with proxy(process.socket) as way, Bus.open(way.url) as bus, anyio.create_task_group() as tasks:

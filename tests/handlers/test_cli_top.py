@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+from typing import cast
 
 import anyio
 import pytest
@@ -76,10 +77,10 @@ async def test_each_look_is_a_line_and_the_next_has_the_pace(lanebus: CommandLin
             await bus.session("s1").publish(UserMessage.text("hi"))
             while not (pace := (await _line(process))["pace"]):
                 pass
-            assert isinstance(pace, dict)
-            seconds = pace["seconds"]
+            [told] = _rows(cast("JsonValue", [pace]))
+            seconds = told["seconds"]
             assert isinstance(seconds, float)
-            assert pace["publishes"] == pytest.approx(1 / seconds)
+            assert told["publishes"] == pytest.approx(1 / seconds)
             process.send_signal(signal.SIGTERM)
             assert process.wait(30) == 143
 

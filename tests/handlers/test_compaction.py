@@ -236,7 +236,7 @@ async def test_a_step_cancelled_at_any_await_is_taken_again_to_the_same_context(
             cuts += trial.is_cut
             if not trial.is_cut:
                 break
-        assert cuts > 8
+        assert cuts >= 6
 
 
 async def test_a_deposed_worker_writes_no_summary() -> None:

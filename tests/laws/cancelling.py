@@ -177,8 +177,12 @@ def _counting_tasks(loop: asyncio.AbstractEventLoop) -> Generator[None, None, No
         loop: asyncio.AbstractEventLoop, coroutine: _Coroutine[T], *, context: Context | None = None
     ) -> asyncio.Task[T]:
         counter = _counter.get()
-        counted = coroutine if counter is None else _steps_of(coroutine, counter)
-        return asyncio.Task(counted, loop=loop, context=context)
+        if counter is None:
+            return asyncio.Task(coroutine, loop=loop, context=context)
+        task = asyncio.Task(_steps_of(coroutine, counter), loop=loop, context=context)
+        # Cancelled before its first step, it would leave the coroutine behind.
+        task.add_done_callback(lambda _: coroutine.close())
+        return task
 
     before = loop.get_task_factory()
     loop.set_task_factory(make)

@@ -4,7 +4,7 @@ import anyio
 import pytest
 
 from bus import Bus, Session, UserMessage
-from handlers.agent import commands, run
+from handlers.agent import commands, interrupt
 from handlers.agent.run import View
 from handlers.agent.standing import Standing, read_standing
 from handlers.agent.status import STATUS
@@ -22,7 +22,7 @@ LIVES = 60
 
 @pytest.mark.parametrize("kills", [False, True], ids=["alive", "killed"])
 async def test_a_session_comes_to_rest_however_it_is_disturbed(*, kills: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "LISTEN_SECONDS", 0.002)  # so that an interrupt comes in the middle of what is short
+    monkeypatch.setattr(interrupt, "LISTEN_SECONDS", 0.002)  # so that an interrupt comes in the middle of what is short
     async with fresh_bus() as bus:
         for seed in range(LIVES):
             with anyio.fail_after(SECONDS):

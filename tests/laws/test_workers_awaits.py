@@ -238,7 +238,7 @@ async def _cancelled(server: RealServer, book: Book, name: str, moment: Moment) 
     async with server.bus() as bus:
         wanted = await _undisturbed(bus, scenario, book)
         for at in range(1, MOST):
-            session = bus.session(f"c{at}")
+            session = bus.session(f"cancelled-{at}")
             working = partial(work_off, session, scenario, book)
             trial = await cut(working, at=at, moment=moment, is_deep=True)
             assert trial.is_honest, trial
