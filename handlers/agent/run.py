@@ -64,6 +64,7 @@ class Run:
             LogRolledBack: the log has lost what this run has seen.
             StreamError, Unavailable: as reading the session does.
         """
+        self._is_finished = False
         view = self._warm.view if self._is_primed else await self._warm.refresh()
         self._is_primed = False
         self._seen = max(self._seen, self._warm.cursor.position)
