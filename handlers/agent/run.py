@@ -13,7 +13,6 @@ from bus.session import Session
 from handlers.agent.preview import Preview
 from handlers.agent.slots import Place
 from handlers.agent.warm import View, WarmSession
-from handlers.context.fold import Context
 
 __all__ = ("Agent", "Run", "View")
 
@@ -35,8 +34,6 @@ class Run:
             place: the one this run has among those of its worker.
         """
         self.session, self.lease = session, lease
-        self.context = _Contexts(self)
-        """the LLM lane's fold alone"""
         self._warm, self._place = warm or WarmSession(session), place
         self._position = 0
         """of the last entry we know of"""
@@ -185,22 +182,6 @@ class Run:
         self._position = max(self._position, receipt.position)
         if receipt.positions[0] == self._seen + 1:  # nobody spoke in between
             self._seen = receipt.position
-
-
-class _Contexts:
-    """The LLM lane's part of what a run sees."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-
-    @property
-    def context(self) -> Context:
-        """As of the last refresh; empty before the first."""
-        return self._run.view.context
-
-    async def refresh(self) -> Context:
-        """As of now; raises as `Run.refresh` does."""
-        return (await self._run.refresh()).context
 
 
 Agent = Callable[[Run], Awaitable[None]]

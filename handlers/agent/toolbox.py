@@ -20,14 +20,11 @@ from handlers.agent.interrupt import Interrupt, until_interrupted
 from handlers.agent.results import Results
 from handlers.agent.run import Run, View
 from handlers.agent.standing import Answer, loop_usage
+from handlers.agent.steps import ABORTED, SKIPPED
 from handlers.agent.tool import Tool, ToolContext, failed
 from handlers.agent.verdict import Ask, Start, Tell, Verdict, Wait, judge_all
 
-__all__ = ("ABORTED", "SKIPPED", "close_calls", "run_tools")
-
-ABORTED = "Aborted by the user"
-SKIPPED = "Skipped due to queued user message."
-"""Source: seed 001."""
+__all__ = ("close_calls", "run_tools")
 
 LAST_WORDS_SECONDS = 3.0
 """how long a cancelled batch takes to record the results that it has"""

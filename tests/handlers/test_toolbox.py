@@ -12,8 +12,9 @@ from bus import ExtensionMessage, Session, ToolCallBlock, TurnId, UserMessage
 from bus.messages.control import Abort, Approve, Deny, Handoff, Steer, parse_control
 from bus.messages.events import AgentEvent, Progress, ToolEnded, ToolStarted, ToolWaiting, TurnEnded
 from bus.receipt import Receipt
+from handlers.agent.steps import ABORTED, SKIPPED
 from handlers.agent.tool import FunctionTool, ToolContext, ToolReply, tool
-from handlers.agent.toolbox import ABORTED, SKIPPED, close_calls, run_tools
+from handlers.agent.toolbox import close_calls, run_tools
 from tests.handlers.agents import SECONDS, Pause, events, fresh_bus, log, said, take_run, wait_for
 from tests.handlers.tool_runs import called, command, go_on, open_answer, results, step
 

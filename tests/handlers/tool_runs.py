@@ -26,7 +26,7 @@ async def called(run: Run, *calls: ToolCallBlock, loop: int = 1) -> None:
     asked = await session.publish(UserMessage.text("hello?"))
     begun = (AgentStarted(loop_id=turn.loop_id, agent="test"), TurnStarted(turn_id=turn, prompts=(asked.position,)))
     await run.publish(*(event.as_extension() for event in begun), key=f"{turn}.started")
-    context = await run.context.refresh()
+    context = (await run.refresh()).context
     await record_answer(run, context, turn, AssistantMessage(content=calls, stop_reason="toolUse"))
 
 
