@@ -1,12 +1,13 @@
 """Fixtures that every test may use."""
 
 pytest_plugins = (
-    "tests.needs",
-    "tests.servers",
-    "tests.clusters",
-    "tests.short_dir",
-    "tests.object_store",
-    "tests.contract.archived",
-    "tests.handlers.command_line",
+    "tests.support.suite.scale",
+    "tests.support.suite.needs",
+    "tests.support.servers.real",
+    "tests.support.servers.clusters",
+    "tests.support.suite.short_dir",
+    "tests.support.servers.object_store",
+    "tests.support.log.archived",
+    "tests.support.cli.command_line",
     "pytester",
 )

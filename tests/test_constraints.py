@@ -4,16 +4,16 @@ import re
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from tests.support.paths import ROOT
+
 __all__ = ()
 
-ROOT = Path(__file__).resolve().parent.parent
 TEXT = (ROOT / "constraints.txt").read_text()
 PIN = re.compile(
     r"(?P<name>[a-z0-9-]+)==(?P<version>[^\s;]+)(?: ; (?P<marker>[^\\]+?))?"

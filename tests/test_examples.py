@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.support.paths import ROOT
+
 EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
 
 

@@ -6,9 +6,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.support.paths import ROOT
+
 __all__ = ()
 
-ROOT = Path(__file__).resolve().parent.parent
 
 # The modules of `bus`, from the ground up. A new one gets its place here.
 ORDER = [

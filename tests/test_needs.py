@@ -6,7 +6,7 @@ import pytest
 
 __all__ = ()
 
-CONFTEST = 'pytest_plugins = ("tests.needs",)'
+CONFTEST = 'pytest_plugins = ("tests.support.suite.needs",)'
 CASES = """\
     import pytest
 
@@ -31,7 +31,7 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytes
     """A folder of tests on a machine with no programs and no data."""
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("CI", "")
-    monkeypatch.setattr("tests.needs.SHARED", pytester.path / "absent")
+    monkeypatch.setattr("tests.support.suite.needs.SHARED", pytester.path / "absent")
     pytester.makeconftest(CONFTEST)
     write(pytester, CASES)
     return pytester

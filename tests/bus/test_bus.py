@@ -11,10 +11,9 @@ import pytest
 from bus import Bus, Closed, DurabilityWarning, InvalidSessionId, OutcomeUnknown, SetupError, Unavailable
 from bus.errors import UnsafeServer
 from bus.launch import find_binary
-from tests.contract.said import said, words
-from tests.servers import RealServer, real_server
-
-ROOT = Path(__file__).parents[2]
+from tests.support.log.said import said, words
+from tests.support.paths import ROOT
+from tests.support.servers.real import RealServer, real_server
 
 
 async def test_without_a_url_the_embedded_server_is_used_and_keeps_what_was_said(short_dir: Path) -> None:

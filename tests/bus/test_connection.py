@@ -9,9 +9,9 @@ from bus.cluster import Cluster
 from bus.connection import Argument, Link, LinkPool, Server, topology_at
 from bus.errors import Redirected, Refused, Unavailable
 from bus.slots import key_of, slot_of
-from tests.clusters import SERVICE, RealCluster, RealSentinel
-from tests.contract.said import said, words
-from tests.servers import RealServer, shortly
+from tests.support.log.said import said, words
+from tests.support.servers.clusters import SERVICE, RealCluster, RealSentinel
+from tests.support.servers.real import RealServer, shortly
 
 
 async def client_count(link: Link) -> int:

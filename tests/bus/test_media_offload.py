@@ -38,8 +38,8 @@ from bus.media.store import check_sha256
 from bus.messages.content import DataBlock
 from bus.messages.media import INLINE_LIMIT_BYTES
 from bus.messages.message import SystemMessage
-from tests.contract.said import assert_gap_free, read, said, word, words
-from tests.servers import RealServer, shortly
+from tests.support.log.said import assert_gap_free, read, said, word, words
+from tests.support.servers.real import RealServer, shortly
 
 LARGE = b"\x89PNG\r\n\x1a\n" + b"a" * INLINE_LIMIT_BYTES
 SMALL = b"\x89PNG\r\n\x1a\nsmall"

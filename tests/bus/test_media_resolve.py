@@ -33,7 +33,7 @@ from bus.media import KeyedMedia, as_agentflow, media_of, offloaded
 from bus.media.resolve import TOGETHER
 from bus.messages.content import DataBlock
 from handlers.providers.target import Target
-from tests.servers import shortly
+from tests.support.servers.real import shortly
 
 PNG = b"\x89PNG\r\n\x1a\ncat"
 PDF = b"%PDF-1.7 dog"

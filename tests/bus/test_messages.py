@@ -50,9 +50,9 @@ from bus.messages.content import UnknownBlock
 from bus.messages.delta import Delta
 from bus.messages.events import AgentEvent, TurnEnded, parse_event
 from bus.messages.reading import read_delta, read_extension, read_llm
+from tests.support.paths import ROOT
 
 T = TypeVar("T")
-ROOT = Path(__file__).parents[2]
 EXAMPLES = (
     '{"role":"user","content":[{"type":"text","text":"hi"}],"timestamp":12345,'
     '"turnId":{"loopId":"s1.main.1","turnIndex":0}}',

@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, given, settings
 from bus import ExtensionMessage, Publishable, read_message
 from bus.codec import encode
 from bus.messages.reading import read_extension, read_llm
-from tests.bus.made import messages
+from tests.support.messages.made import messages
 
 __all__ = ()
 

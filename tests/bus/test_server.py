@@ -23,9 +23,9 @@ from bus.data_dir import SOCKET_PATH_BYTES
 from bus.errors import DirectoryNotOwned, NoEmbeddedServer, ServerFailed, ServerInUse, SocketPathTooLong
 from bus.launch import find_binary
 from bus.server import default_data_dir, open_server, server_status, stop_server
-from tests.bus.resp import Resp, ResponseError, encode
+from tests.support.paths import ROOT
+from tests.support.servers.resp import Resp, ResponseError, encode
 
-ROOT = Path(__file__).parents[2]
 IS_ROOT = os.geteuid() == 0
 ENDED = "stopped"
 
@@ -102,7 +102,7 @@ class Opener:
 
 
 def opener_command(*arguments: str | Path) -> list[str]:
-    return [sys.executable, "-m", "tests.bus.opener", *map(str, arguments)]
+    return [sys.executable, "-m", "tests.support.servers.opener", *map(str, arguments)]
 
 
 async def read_all(process: Process) -> str:

@@ -19,8 +19,8 @@ from handlers.projections.projection import project
 from handlers.projections.sessions import SESSIONS
 from handlers.projections.turns import TURNS
 from handlers.projections.usage import USAGE
-from tests.contract.said import said, told, word
-from tests.servers import RealServer
+from tests.support.log.said import said, told, word
+from tests.support.servers.real import RealServer
 
 __all__ = ()
 

@@ -5,8 +5,8 @@ import pytest
 from bus import InvalidSessionId, UserMessage
 from bus.activity import POINTERS, Span
 from bus.keys import Keys
-from tests.contract.said import told
-from tests.servers import AnyServer
+from tests.support.log.said import told
+from tests.support.servers.real import AnyServer
 
 
 async def test_a_first_look_counts_and_names_nobody(server: AnyServer) -> None:

@@ -23,7 +23,8 @@ from bus.archive import writing
 from bus.keys import Keys
 from handlers.projections.projection import project, rebuild
 from handlers.projections.usage import USAGE
-from tests.contract.archived import (
+from tests.contract.test_erase import picture
+from tests.support.log.archived import (
     archive_on,
     archiving,
     fill,
@@ -36,9 +37,8 @@ from tests.contract.archived import (
     stretches,
     trim,
 )
-from tests.contract.said import assert_gap_free, read, said, told, word
-from tests.contract.test_erase import picture
-from tests.servers import AnyServer, RealServer
+from tests.support.log.said import assert_gap_free, read, said, told, word
+from tests.support.servers.real import AnyServer, RealServer
 
 
 @pytest.mark.usefixtures("small")

@@ -13,7 +13,7 @@ from bus import (
 from bus.archive.names import SegmentName
 from bus.archive.segment import line_of, sealed
 from bus.keys import Keys
-from tests.contract.archived import (
+from tests.support.log.archived import (
     archive_on,
     archiving,
     fill,
@@ -24,8 +24,8 @@ from tests.contract.archived import (
     seen_until,
     trim,
 )
-from tests.contract.said import assert_gap_free, read, said
-from tests.servers import AnyServer, RealServer
+from tests.support.log.said import assert_gap_free, read, said
+from tests.support.servers.real import AnyServer, RealServer
 
 
 def _remove(path: Path) -> None:

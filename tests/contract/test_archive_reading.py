@@ -26,7 +26,7 @@ from handlers.context.build import build_context
 from handlers.projections.projection import project, rebuild
 from handlers.projections.turns import TURNS
 from handlers.projections.usage import USAGE
-from tests.contract.archived import (
+from tests.support.log.archived import (
     LANES,
     archiving,
     fill,
@@ -38,9 +38,9 @@ from tests.contract.archived import (
     stretches,
     trim,
 )
-from tests.contract.said import assert_gap_free, read, said, told, word
-from tests.proxy import proxy
-from tests.servers import AnyServer, RealServer, shortly
+from tests.support.log.said import assert_gap_free, read, said, told, word
+from tests.support.servers.proxy import proxy
+from tests.support.servers.real import AnyServer, RealServer, shortly
 
 
 @pytest.mark.usefixtures("small")

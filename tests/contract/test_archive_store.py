@@ -10,7 +10,7 @@ from obstore.store import LocalStore, MemoryStore, S3Store
 from bus import ArchiveStore, DirectoryArchive, ObjectArchive, SetupError, Unavailable, archive_store_at
 from bus.archive import store as limits
 from bus.errors import InvalidArchiveName, MessageTooLarge
-from tests.object_store import bucket_at
+from tests.support.servers.object_store import bucket_at
 
 
 @pytest.fixture(params=["directory", "memory", "local", "s3"])

@@ -6,8 +6,8 @@ from bus import START, Cursor, InvalidName, LogRolledBack, SessionErased
 from bus.keys import Keys
 from handlers.projections.projection import project
 from handlers.projections.usage import USAGE
-from tests.contract.said import read, said
-from tests.servers import AnyServer, RealServer
+from tests.support.log.said import read, said
+from tests.support.servers.real import AnyServer, RealServer
 
 
 async def test_a_reader_goes_on_where_it_saved(server: AnyServer) -> None:

@@ -7,10 +7,10 @@ import anyio
 
 from bus import Bus, Consumer, Unavailable, Work
 from bus.keys import Keys
-from tests.contract.groups import works
-from tests.contract.said import said, told
-from tests.proxy import proxy
-from tests.servers import AnyServer, RealServer, eventually
+from tests.support.log.groups import works
+from tests.support.log.said import said, told
+from tests.support.servers.proxy import proxy
+from tests.support.servers.real import AnyServer, RealServer, eventually
 
 
 async def take(consumer: Consumer, count: int, *, ack: bool = True) -> list[str]:

@@ -34,10 +34,10 @@ from bus.erasure import erase
 from bus.keys import Keys
 from bus.log import Log, Script
 from bus.messages.lanes import Lane
-from tests.clusters import RealCluster
-from tests.contract.said import read, said, told, words
 from tests.contract.test_consumer import take
-from tests.servers import AnyServer, RealServer, eventually, shortly
+from tests.support.log.said import read, said, told, words
+from tests.support.servers.clusters import RealCluster
+from tests.support.servers.real import AnyServer, RealServer, eventually, shortly
 
 CANARY = "canary-5e1f"
 

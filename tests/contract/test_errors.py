@@ -11,11 +11,11 @@ from bus import Bus, Consumer, Delta, Lane, Limits, LogRolledBack, SetupError, U
 from bus.errors import Refused
 from bus.keys import Keys
 from bus.limits import FRESH_SECONDS
-from tests.clusters import SERVICE, RealCluster, RealSentinel
-from tests.contract.groups import works
-from tests.contract.said import said, told, words
-from tests.contract.traffic import Traffic, traffic
-from tests.servers import AnyServer, RealServer, eventually
+from tests.support.log.groups import works
+from tests.support.log.said import said, told, words
+from tests.support.log.traffic import Traffic, traffic
+from tests.support.servers.clusters import SERVICE, RealCluster, RealSentinel
+from tests.support.servers.real import AnyServer, RealServer, eventually
 
 NAMES = ("a", "b", "c")
 

@@ -23,9 +23,9 @@ from bus import (
 )
 from bus.keys import Keys
 from bus.selection import Selection
-from tests.contract.following import Subscriber
-from tests.contract.said import said, told, word
-from tests.servers import AnyServer, eventually
+from tests.support.log.following import Subscriber
+from tests.support.log.said import said, told, word
+from tests.support.servers.real import AnyServer, eventually
 
 CHOICES: list[list[str] | None] = [
     *(None, ["user"], ["told"], ["rare"], ["agent.*"], ["user", "agent.ended"], ["nothing"], ["*"], []),

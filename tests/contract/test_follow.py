@@ -10,10 +10,10 @@ from anyio.abc import TaskGroup
 
 from bus import ALL_LANES, START, Bus, Closed, Cursor, Delta, Envelope, Lane, LogRolledBack, Session
 from bus.keys import Keys
-from tests.contract.said import assert_gap_free, read, said, told, word
 from tests.contract.test_read import fill
-from tests.proxy import proxy
-from tests.servers import AnyServer, RealServer, eventually
+from tests.support.log.said import assert_gap_free, read, said, told, word
+from tests.support.servers.proxy import proxy
+from tests.support.servers.real import AnyServer, RealServer, eventually
 
 
 class Follower:

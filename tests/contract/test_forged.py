@@ -19,10 +19,10 @@ from bus import (
 )
 from bus.errors import DecodeError
 from bus.keys import Keys
-from tests.bus.resp import ResponseError
-from tests.contract.groups import works
-from tests.contract.said import read, said, told, word, words
-from tests.servers import AnyServer, RealServer, eventually
+from tests.support.log.groups import works
+from tests.support.log.said import read, said, told, word, words
+from tests.support.servers.real import AnyServer, RealServer, eventually
+from tests.support.servers.resp import ResponseError
 
 HEADER = "1 1700000000000 somebody"
 OTHERS = {

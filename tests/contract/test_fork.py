@@ -24,8 +24,8 @@ from bus import (
     TrimRefused,
 )
 from bus.keys import ALL_BYTES, Keys
-from tests.contract.said import assert_gap_free, read, said, told, word, words
-from tests.servers import AnyServer, RealServer
+from tests.support.log.said import assert_gap_free, read, said, told, word, words
+from tests.support.servers.real import AnyServer, RealServer
 
 KEYS = Keys()
 

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bus import Bus, Cursor, Lane, Session
-from tests.contract.said import said, told, word
-from tests.servers import AnyServer, RealServer
+from tests.support.log.said import said, told, word
+from tests.support.servers.real import AnyServer, RealServer
 
 _names = count()
 

@@ -7,8 +7,8 @@ import pytest
 
 from bus import Bus, Consumer
 from bus.keys import Keys
-from tests.contract.groups import pending, ring, take_all, take_one
-from tests.servers import AnyServer, RealServer, eventually
+from tests.support.log.groups import pending, ring, take_all, take_one
+from tests.support.servers.real import AnyServer, RealServer, eventually
 
 INDEX = Keys().index(Keys().bucket("a"))
 GROUPS = Keys().groups(Keys().bucket("a"))

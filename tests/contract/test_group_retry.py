@@ -5,9 +5,9 @@ import pytest
 
 from bus import DeadLetter, InvalidLetterId, TrimRefused
 from bus.keys import Keys
-from tests.contract.groups import pending, ring, take_all, take_one
-from tests.contract.said import said
-from tests.servers import AnyServer, RealServer, eventually
+from tests.support.log.groups import pending, ring, take_all, take_one
+from tests.support.log.said import said
+from tests.support.servers.real import AnyServer, RealServer, eventually
 
 
 async def test_work_that_was_put_off_comes_again_when_it_is_due_and_says_why(server: AnyServer) -> None:

@@ -5,9 +5,9 @@ import pytest
 
 from bus import Bus
 from bus.keys import Keys
-from tests.contract.groups import ring, take_all, take_one
-from tests.contract.said import told
-from tests.servers import AnyServer, eventually, shortly
+from tests.support.log.groups import ring, take_all, take_one
+from tests.support.log.said import told
+from tests.support.servers.real import AnyServer, eventually, shortly
 
 
 async def test_a_group_that_does_not_exist_is_all_zeros(server: AnyServer) -> None:

@@ -5,9 +5,9 @@ import pytest
 
 from bus import InvalidName, SetupError, Work
 from bus.keys import Keys
-from tests.contract.groups import pending, ring, take_all, take_one
-from tests.contract.said import said, told
-from tests.servers import AnyServer, eventually, shortly
+from tests.support.log.groups import pending, ring, take_all, take_one
+from tests.support.log.said import said, told
+from tests.support.servers.real import AnyServer, eventually, shortly
 
 SLOTS = 7
 

@@ -10,8 +10,8 @@ from bus.keys import Keys
 from handlers.context import WarmContext
 from handlers.projections.projection import project
 from handlers.projections.usage import USAGE
-from tests.contract.said import read, said, words
-from tests.servers import AnyServer, RealServer
+from tests.support.log.said import read, said, words
+from tests.support.servers.real import AnyServer, RealServer
 
 
 def head(position: int, *incarnations: tuple[str, int]) -> SessionHead:

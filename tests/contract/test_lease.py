@@ -9,10 +9,10 @@ import anyio
 import pytest
 
 from bus import Bus, Checkpoint, Cursor, Delta, Fenced, Lease
-from tests.contract.groups import works
-from tests.contract.said import assert_gap_free, read, said, told, words
-from tests.proxy import proxy
-from tests.servers import AnyServer, RealServer, eventually
+from tests.support.log.groups import works
+from tests.support.log.said import assert_gap_free, read, said, told, words
+from tests.support.servers.proxy import proxy
+from tests.support.servers.real import AnyServer, RealServer, eventually
 
 
 async def test_a_lease_is_held_by_one_until_it_is_given_back(server: AnyServer) -> None:

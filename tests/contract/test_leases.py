@@ -5,8 +5,8 @@ import pytest
 
 from bus import Bus, Cursor, ExtensionMessage, SessionErased, UserMessage
 from bus.messages.control import Abort
-from tests.contract.said import said, told
-from tests.servers import AnyServer
+from tests.support.log.said import said, told
+from tests.support.servers.real import AnyServer
 
 __all__ = ()
 

@@ -29,10 +29,10 @@ from bus import (
 from bus.errors import Refused
 from bus.keys import Keys
 from bus.log import Log
-from tests.contract.said import assert_gap_free, said, told
 from tests.contract.test_follow import Follower, piece
-from tests.proxy import proxy
-from tests.servers import AnyServer, RealServer, eventually
+from tests.support.log.said import assert_gap_free, said, told
+from tests.support.servers.proxy import proxy
+from tests.support.servers.real import AnyServer, RealServer, eventually
 
 LLM = frozenset({Lane.LLM})
 

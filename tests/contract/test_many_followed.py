@@ -4,9 +4,9 @@ import anyio
 import pytest
 
 from bus import Delta, Envelope, LogRolledBack, Notice
-from tests.contract.following import Subscriber
-from tests.contract.said import assert_gap_free, said, told
-from tests.servers import AnyServer, RealServer, eventually
+from tests.support.log.following import Subscriber
+from tests.support.log.said import assert_gap_free, said, told
+from tests.support.servers.real import AnyServer, RealServer, eventually
 
 
 @pytest.fixture(autouse=True)

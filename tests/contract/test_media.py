@@ -32,9 +32,9 @@ from bus.keys import Keys
 from bus.launch import find_binary
 from bus.media import RedisMedia
 from bus.media.store import MediaHead
-from tests.needs import find
-from tests.object_store import bucket_at
-from tests.servers import AnyServer, RealServer, real_server, shortly
+from tests.support.servers.object_store import bucket_at
+from tests.support.servers.real import AnyServer, RealServer, real_server, shortly
+from tests.support.suite.needs import find
 
 DATA = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 300
 SHA256 = hashlib.sha256(DATA).hexdigest()

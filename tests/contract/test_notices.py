@@ -10,10 +10,10 @@ from anyio.lowlevel import checkpoint
 
 from bus import ALL_LANES, Cursor, Envelope, ExtensionMessage, Lane, LogRolledBack, Notice, Session, UserMessage
 from bus.session import CLOSED
-from tests.contract.following import Subscriber
-from tests.contract.said import assert_gap_free, read, said, told
 from tests.contract.test_read import fill
-from tests.servers import AnyServer, RealServer, eventually
+from tests.support.log.following import Subscriber
+from tests.support.log.said import assert_gap_free, read, said, told
+from tests.support.servers.real import AnyServer, RealServer, eventually
 
 LLM, EXTENSION = frozenset({Lane.LLM}), frozenset({Lane.EXTENSION})
 

@@ -13,8 +13,8 @@ from bus import (
 )
 from bus.bus import Bus
 from bus.session import CLOSED, REOPENED
-from tests.contract.said import read, said, told, words
-from tests.servers import AnyServer
+from tests.support.log.said import read, said, told, words
+from tests.support.servers.real import AnyServer
 
 ABORT = ExtensionMessage.of("control.abort", None)
 

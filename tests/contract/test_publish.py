@@ -25,9 +25,9 @@ from bus import (
 )
 from bus.errors import DecodeError, Refused
 from bus.keys import Keys
-from tests.contract.said import assert_gap_free, read, said, told, word, words
-from tests.proxy import proxy
-from tests.servers import AnyServer, RealServer, eventually
+from tests.support.log.said import assert_gap_free, read, said, told, word, words
+from tests.support.servers.proxy import proxy
+from tests.support.servers.real import AnyServer, RealServer, eventually
 
 
 def placed(receipt: object) -> tuple[tuple[int, ...], bool]:

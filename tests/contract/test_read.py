@@ -4,8 +4,8 @@ import anyio
 import pytest
 
 from bus import START, Cursor, Envelope, ExtensionMessage, Lane, LogRolledBack, Session, SessionHead
-from tests.contract.said import assert_gap_free, read, said, told, word
-from tests.servers import AnyServer, RealServer
+from tests.support.log.said import assert_gap_free, read, said, told, word
+from tests.support.servers.real import AnyServer, RealServer
 
 
 async def fill(session: Session, count: int) -> None:

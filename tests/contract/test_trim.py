@@ -37,11 +37,11 @@ from bus.selection import Selection
 from handlers.context.build import WarmContext, build_context
 from handlers.projections.projection import project, rebuild
 from handlers.projections.usage import USAGE
-from tests.bus.resp import ResponseError
-from tests.contract.groups import works
-from tests.contract.said import read, said, told, word
 from tests.contract.test_consumer import take
-from tests.servers import AnyServer, RealServer, eventually, shortly
+from tests.support.log.groups import works
+from tests.support.log.said import read, said, told, word
+from tests.support.servers.real import AnyServer, RealServer, eventually, shortly
+from tests.support.servers.resp import ResponseError
 
 
 async def fill(session: Session, count: int, *, wake: bool | None = False) -> None:

@@ -18,8 +18,18 @@ from handlers.projections.projection import project
 from handlers.projections.sessions import SESSIONS
 from handlers.projections.turns import TURNS
 from handlers.projections.usage import USAGE
-from tests.golden.logs import FOLDERS, MATERIAL, deltas, envelopes, lines_of, places, pretty, read_lines, requests
-from tests.servers import RealServer
+from tests.support.golden.logs import (
+    FOLDERS,
+    MATERIAL,
+    deltas,
+    envelopes,
+    lines_of,
+    places,
+    pretty,
+    read_lines,
+    requests,
+)
+from tests.support.servers.real import RealServer
 
 __all__ = ()
 

@@ -18,9 +18,19 @@ from handlers.projections.sessions import SESSIONS
 from handlers.projections.turns import TURNS
 from handlers.projections.usage import USAGE
 from handlers.transcripts.importer import import_transcript
-from tests.golden.logs import pretty, requests
-from tests.golden.sessions import FOLDERS, HERE, TOLD, context_of, envelopes, is_cut, places, read_session, views
-from tests.servers import RealServer
+from tests.support.golden.logs import pretty, requests
+from tests.support.golden.sessions import (
+    FOLDERS,
+    HERE,
+    TOLD,
+    context_of,
+    envelopes,
+    is_cut,
+    places,
+    read_session,
+    views,
+)
+from tests.support.servers.real import RealServer
 
 __all__ = ()
 

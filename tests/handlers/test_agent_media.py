@@ -12,9 +12,9 @@ from handlers.agent.model import ModelRequest
 from handlers.agent.tool import ToolReply, tool
 from handlers.context import build_context
 from handlers.providers import to_anthropic
-from tests.handlers.agents import ScriptedModel, answer, calls, fresh_bus, messages, said, take_run
-from tests.handlers.entries import asks, context_of
-from tests.handlers.messages_api import block, delta, finish, serve, start
+from tests.support.agent.agents import ScriptedModel, answer, calls, fresh_bus, messages, said, take_run
+from tests.support.log.entries import asks, context_of
+from tests.support.models.messages_api import block, delta, finish, serve, start
 
 __all__ = ()
 

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from decimal import Decimal
-from pathlib import Path
 
 import anyio
 import pytest
@@ -16,13 +15,13 @@ from handlers.agent.errors import MissingExtra
 from handlers.agent.model import ModelRequest
 from handlers.providers.answer import ModelEvent, Piece
 from handlers.providers.tools import ToolSpec
-from tests.handlers.agents import Pause
-from tests.handlers.entries import context_of
-from tests.handlers.messages_api import Cut, ModelApi, Status, Step, block, delta, error, finish, serve, start
+from tests.support.agent.agents import Pause
+from tests.support.log.entries import context_of
+from tests.support.models.messages_api import Cut, ModelApi, Status, Step, block, delta, error, finish, serve, start
+from tests.support.paths import ROOT
 
 __all__ = ()
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 
 TEXT: list[Step] = block(
     0, {"type": "text", "text": ""}, delta(0, "text_delta", text="Hel"), delta(0, "text_delta", text="lo")

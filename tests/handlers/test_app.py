@@ -6,7 +6,6 @@ import signal
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
-from pathlib import Path
 from typing import NoReturn, cast
 
 import anyio
@@ -37,12 +36,12 @@ from handlers.ui.errors import AddressRefused, PortInUse
 from handlers.ui.replies import status_of
 from handlers.ui.server import serve
 from handlers.ui.stream import session_frames
-from tests.bus.resp import Resp
-from tests.contract.groups import works
-from tests.handlers.agents import SECONDS, Pause, ScriptedModel, answer, said, take_run
-from tests.handlers.serving import TOKEN, client_of, serving, temporary_bus, temporary_dir
+from tests.support.agent.agents import SECONDS, Pause, ScriptedModel, answer, said, take_run
+from tests.support.log.groups import works
+from tests.support.page.serving import TOKEN, client_of, serving, temporary_bus, temporary_dir
+from tests.support.paths import ROOT
+from tests.support.servers.resp import Resp
 
-ROOT = Path(__file__).parents[2]
 HOST = "127.0.0.1:8420"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 SECURITY = {

@@ -24,7 +24,10 @@ from handlers.agent.tool import OnUnknown, Tool
 from handlers.providers.anthropic import to_anthropic
 from handlers.providers.registry import PROVIDERS
 from handlers.providers.tools import ToolChoice, ToolSpec
-from tests.handlers.agents import (
+from tests.handlers.test_commands import at_work, work
+from tests.handlers.test_compaction_loop import writer
+from tests.handlers.test_loop import ask, first, second
+from tests.support.agent.agents import (
     SECONDS,
     Pause,
     ScriptedModel,
@@ -37,10 +40,7 @@ from tests.handlers.agents import (
     said,
     take_run,
 )
-from tests.handlers.test_commands import at_work, work
-from tests.handlers.test_compaction_loop import writer
-from tests.handlers.test_loop import ask, first, second
-from tests.servers import RealServer
+from tests.support.servers.real import RealServer
 
 __all__ = ()
 

@@ -18,9 +18,9 @@ from handlers.context import Context, evolve
 from handlers.context.attention import HELD, SEEN
 from handlers.context.pairing import Pairing
 from handlers.providers.registry import PROVIDERS
-from tests.handlers.entries import asks, calls, context_of, entry, folded, results, says, texts
-from tests.handlers.lane_logs import lane_logs
-from tests.handlers.providers import anthropic_rules, gemini_rules, openai_chat_rules, openai_responses_rules
+from tests.support.log.entries import asks, calls, context_of, entry, folded, results, says, texts
+from tests.support.messages.lane_logs import lane_logs
+from tests.support.providers import anthropic_rules, gemini_rules, openai_chat_rules, openai_responses_rules
 
 __all__ = ()
 

@@ -16,7 +16,7 @@ from handlers.projections.usage import USAGE, summary
 from handlers.providers.anthropic import to_anthropic
 from handlers.transcripts.claude_code import CLAUDE_CODE
 from handlers.transcripts.importer import import_transcript
-from tests.handlers.transcript_files import Object, file_of, imported, messages_of
+from tests.support.transcripts.transcript_files import Object, file_of, imported, messages_of
 
 __all__ = ()
 

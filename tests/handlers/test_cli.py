@@ -13,7 +13,7 @@ import pytest
 from handlers.cli import opening
 from handlers.cli.entry import run_command_line
 from handlers.cli.group import COMMANDS
-from tests.handlers.command_line import ROOT, CommandLine, Running
+from tests.support.cli.command_line import ROOT, CommandLine, Running
 
 __all__ = ()
 

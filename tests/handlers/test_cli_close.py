@@ -1,6 +1,6 @@
 """`lanebus close` and `lanebus reopen`."""
 
-from tests.handlers.command_line import CommandLine, objects
+from tests.support.cli.command_line import CommandLine, objects
 
 __all__ = ()
 

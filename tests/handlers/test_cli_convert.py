@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from handlers.cli import values
 from handlers.cli.conversion import SOURCES, TARGETS
 from handlers.cli.values import BadInput, InputTooLarge, read_values, written_values
-from tests.handlers.command_line import CommandLine
+from tests.support.cli.command_line import CommandLine
 
 __all__ = ()
 

@@ -3,7 +3,7 @@
 import anyio
 
 from bus import Bus, UserMessage, Work
-from tests.handlers.command_line import CommandLine, objects
+from tests.support.cli.command_line import CommandLine, objects
 
 __all__ = ()
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.handlers.command_line import CommandLine, objects
+from tests.support.cli.command_line import CommandLine, objects
 
 __all__ = ()
 

@@ -12,8 +12,8 @@ from bus.server import open_server
 from handlers.projections.sessions import SESSIONS
 from handlers.projections.turns import TURNS
 from handlers.projections.usage import USAGE
-from tests.bus.resp import Resp
-from tests.handlers.command_line import CommandLine, objects
+from tests.support.cli.command_line import CommandLine, objects
+from tests.support.servers.resp import Resp
 
 __all__ = ()
 

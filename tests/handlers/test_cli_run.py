@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from handlers.cli.entry import run_command_line
-from tests.handlers.command_line import CommandLine, Running, objects
+from tests.support.cli.command_line import CommandLine, Running, objects
 
 __all__ = ()
 

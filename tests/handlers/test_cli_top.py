@@ -15,8 +15,8 @@ from bus.messages.message import UserMessage
 from bus.server import server_status
 from handlers.agent.demo import demo_agent
 from handlers.agent.worker import Worker
-from tests.contract.groups import ring, take_one
-from tests.handlers.command_line import CommandLine, Running, Terminal, objects
+from tests.support.cli.command_line import CommandLine, Running, Terminal, objects
+from tests.support.log.groups import ring, take_one
 
 __all__ = ()
 

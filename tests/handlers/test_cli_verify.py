@@ -3,8 +3,8 @@
 from bus.keys import Keys
 from bus.messages.lanes import Lane
 from bus.server import open_server
-from tests.bus.resp import Resp
-from tests.handlers.command_line import CommandLine, objects
+from tests.support.cli.command_line import CommandLine, objects
+from tests.support.servers.resp import Resp
 
 __all__ = ()
 

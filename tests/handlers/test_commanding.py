@@ -8,7 +8,7 @@ from bus.messages.control import Control, Steer, parse_control
 from bus.messages.events import AgentEnded, AgentStarted, ControlAnswered, ToolWaiting, TurnStarted
 from bus.messages.usage import Usage
 from handlers.agent.marks import FOLLOW_UP
-from tests.handlers.serving import TOKEN, Served, client_of, serving, temporary_bus
+from tests.support.page.serving import TOKEN, Served, client_of, serving, temporary_bus
 
 __all__ = ()
 

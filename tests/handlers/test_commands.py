@@ -16,7 +16,8 @@ from handlers.agent.draining import Listening
 from handlers.agent.run import Run
 from handlers.agent.standing import read_standing
 from handlers.providers.answer import Piece
-from tests.handlers.agents import (
+from tests.handlers.test_loop import ask, first, second
+from tests.support.agent.agents import (
     SECONDS,
     Pause,
     ScriptedModel,
@@ -28,7 +29,6 @@ from tests.handlers.agents import (
     said,
     take_run,
 )
-from tests.handlers.test_loop import ask, first, second
 
 __all__ = ()
 

@@ -40,8 +40,8 @@ from handlers.projections.sessions import SESSIONS
 from handlers.projections.usage import USAGE
 from handlers.providers.answer import ModelEvent
 from handlers.providers.anthropic import to_anthropic
-from tests.handlers.agents import Pause, ScriptedModel, Step, answer, events, fresh_bus, log, said, take_run
-from tests.laws.cancelling import Moment, cut
+from tests.support.agent.agents import Pause, ScriptedModel, Step, answer, events, fresh_bus, log, said, take_run
+from tests.support.laws.cancelling import Moment, cut
 
 __all__ = ()
 

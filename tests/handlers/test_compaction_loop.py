@@ -10,7 +10,7 @@ from handlers.agent.compaction_policy import CompactionPolicy
 from handlers.agent.loop import AgentLoop
 from handlers.agent.standing import read_standing
 from handlers.agent.tool import tool
-from tests.handlers.agents import Pause, ScriptedModel, Step, answer, calls, events, fresh_bus, said, take_run
+from tests.support.agent.agents import Pause, ScriptedModel, Step, answer, calls, events, fresh_bus, said, take_run
 
 __all__ = ()
 

@@ -16,8 +16,8 @@ from handlers.agent.run import View
 from handlers.agent.standing import read_standing
 from handlers.agent.status import Status
 from handlers.providers.anthropic import to_anthropic
-from tests.handlers.agents import ScriptedModel
-from tests.handlers.entries import asks, calls, context_of, results, says
+from tests.support.agent.agents import ScriptedModel
+from tests.support.log.entries import asks, calls, context_of, results, says
 
 __all__ = ()
 

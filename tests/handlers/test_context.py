@@ -18,7 +18,7 @@ from bus.messages.reading import Publishable
 from handlers.context import Context, Fault, Misplaced, UnknownTarget, WarmContext, build_context, evolve
 from handlers.context.chunked import Chunked
 from handlers.providers import to_anthropic
-from tests.handlers.entries import (
+from tests.support.log.entries import (
     ListedSession,
     asks,
     calls,

@@ -33,8 +33,8 @@ from bus.messages.message import (
 from handlers.context import Context, evolve
 from handlers.context.summaries import branch_message, compaction_message, prune_message
 from handlers.providers import to_anthropic
-from tests.handlers.lane_logs import CANARY, lane_logs
-from tests.handlers.providers.anthropic_rules import require_legal
+from tests.support.messages.lane_logs import CANARY, lane_logs
+from tests.support.providers.anthropic_rules import require_legal
 
 _Stands = tuple[int, bool, list[object]]
 

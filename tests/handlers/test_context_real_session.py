@@ -10,7 +10,7 @@ from bus.messages.context_entry import Compaction
 from bus.messages.message import AssistantMessage
 from handlers.context import Context, evolve
 from handlers.providers import to_anthropic
-from tests.handlers.real_session import real_log
+from tests.support.transcripts.real_session import real_log
 
 Object = dict[str, object]
 

@@ -14,9 +14,9 @@ from anyio.abc import Process
 from anyio.streams.text import TextReceiveStream
 from playwright.async_api import expect
 
-from tests.handlers.browsing import browsing
+from tests.support.page.browsing import browsing
+from tests.support.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/\?token=\S+")
 
 

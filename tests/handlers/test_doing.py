@@ -8,7 +8,7 @@ from bus.messages.events import AgentEnded, AgentStarted, ControlAnswered, ToolS
 from bus.messages.usage import Usage
 from handlers.agent.doing import Doing, doing, own_loop, waiting_calls
 from handlers.agent.status import STATUS, Status
-from tests.handlers.folding import fold, log_of
+from tests.support.agent.folding import fold, log_of
 
 __all__ = ()
 

@@ -7,10 +7,10 @@ from handlers.agent.errors import TryAgain
 from handlers.agent.finishing import Finishing
 from handlers.agent.loop import AgentLoop
 from handlers.agent.run import Run
-from tests.contract.groups import pending, take_one
-from tests.handlers.agents import ScriptedModel, answer
 from tests.handlers.test_worker_errors import working
-from tests.servers import RealServer, eventually
+from tests.support.agent.agents import ScriptedModel, answer
+from tests.support.log.groups import pending, take_one
+from tests.support.servers.real import RealServer, eventually
 
 __all__ = ()
 

@@ -44,7 +44,8 @@ from handlers.projections.turns import TURNS
 from handlers.projections.usage import USAGE
 from handlers.providers import to_anthropic, to_gemini, to_openai_chat, to_openai_responses
 from handlers.ui.stream import session_frames
-from tests.handlers.agents import (
+from tests.handlers.test_projection import POSITIONS, histories
+from tests.support.agent.agents import (
     Pause,
     ScriptedModel,
     answer,
@@ -56,10 +57,9 @@ from tests.handlers.agents import (
     take_run,
     wait_for,
 )
-from tests.handlers.entries import asks, results, says
-from tests.handlers.entries import calls as called
-from tests.handlers.folding import fold, log_of
-from tests.handlers.test_projection import POSITIONS, histories
+from tests.support.agent.folding import fold, log_of
+from tests.support.log.entries import asks, results, says
+from tests.support.log.entries import calls as called
 
 __all__ = ()
 

@@ -28,11 +28,11 @@ from handlers.projections.usage import USAGE, summary
 from handlers.transcripts.format import UnknownFormat
 from handlers.transcripts.importer import FORMATS, BadLine, ImportProgress, import_transcript
 from handlers.transcripts.lines import read_lines
-from tests.contract.groups import works
+from tests.support.log.groups import works
+from tests.support.paths import ROOT
 
 __all__ = ()
 
-ROOT = Path(__file__).resolve().parents[2]
 TIME = "2025-12-09T00:53:29.825Z"
 HEADER: dict[str, JsonValue] = {"type": "session", "id": "x", "timestamp": TIME}
 BAD = b'{"type": "message", "messa'
@@ -333,7 +333,7 @@ async def test_an_import_killed_at_any_moment_and_run_again_gives_the_undisturbe
 
 async def kill_after(steps: int, data_dir: Path, file: Path, session: str) -> None:
     """Run an import in a process of its own and SIGKILL it at its so many'th word of progress."""
-    command = (sys.executable, "-m", "tests.handlers.importing", str(data_dir), str(file), session)
+    command = (sys.executable, "-m", "tests.support.transcripts.importing", str(data_dir), str(file), session)
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdin=pipe, stdout=pipe)
     assert process.stdout is not None

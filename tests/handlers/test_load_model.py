@@ -2,17 +2,16 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from handlers.agent.errors import MissingExtra, ModelNotFound
 from handlers.agent.load_model import load_model
 from handlers.agent.offline import OfflineModel
+from tests.support.paths import ROOT
 
 __all__ = ()
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY")
 SDKS = [
     ("anthropic/claude-x", "anthropic", "anthropic"),

@@ -33,7 +33,7 @@ from handlers.agent.run import Run
 from handlers.agent.standing import read_standing
 from handlers.agent.tool import ToolContext, ToolReply, tool
 from handlers.providers.answer import ModelEvent, Piece
-from tests.handlers.agents import (
+from tests.support.agent.agents import (
     SECONDS,
     Pause,
     ScriptedModel,

@@ -36,9 +36,20 @@ from handlers.agent.steps import CompactContext
 from handlers.context import build_context
 from handlers.context.attention import HELD, SEEN
 from handlers.providers.answer import ModelEvent
-from tests.handlers.agents import Pause, ScriptedModel, Step, answer, calls, events, fresh_bus, messages, said, take_run
 from tests.handlers.test_commands import at_work, ends, work
 from tests.handlers.test_loop import Died, MortalRun, ask, first, second
+from tests.support.agent.agents import (
+    Pause,
+    ScriptedModel,
+    Step,
+    answer,
+    calls,
+    events,
+    fresh_bus,
+    messages,
+    said,
+    take_run,
+)
 
 __all__ = ()
 

@@ -24,7 +24,7 @@ from handlers.projections.loops import (
     total_usage,
 )
 from handlers.projections.turns import TURNS, TurnsState, abandoned
-from tests.handlers.folding import fold, log_of, through_json
+from tests.support.agent.folding import fold, log_of, through_json
 
 __all__ = ()
 

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
-from pathlib import Path
 
 import anyio
 import anyio.lowlevel
@@ -17,12 +16,11 @@ from handlers.agent.model import ModelRequest
 from handlers.agent.worker import Worker
 from handlers.providers.answer import ModelEvent, Piece
 from tests.contract.test_live import Screen
-from tests.handlers.agents import ScriptedModel, answer, messages, take_run, wait_for
-from tests.servers import AnyServer, RealServer, eventually, shortly
+from tests.support.agent.agents import ScriptedModel, answer, messages, take_run, wait_for
+from tests.support.paths import ROOT
+from tests.support.servers.real import AnyServer, RealServer, eventually, shortly
 
 __all__ = ()
-
-ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 class Watcher:
@@ -46,7 +44,7 @@ async def test_what_a_killed_worker_was_saying_is_in_the_log_as_it_was_shown(ser
         session = bus.session("s1")
         watcher = Watcher(session)
         tasks.start_soon(watcher.run)
-        command = [sys.executable, "-m", "tests.handlers.agent_process", server.url]
+        command = [sys.executable, "-m", "tests.support.agent.agent_process", server.url]
         process = subprocess.Popen(command, cwd=ROOT)  # noqa: ASYNC220  # starting it does not wait for it
         try:
             await session.publish(UserMessage.text("What can you do?"))

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import anyio
 import anyio.lowlevel
@@ -21,7 +20,7 @@ from bus.messages.events import Progress
 from handlers.agent.errors import DuplicateTool, MissingExtra
 from handlers.agent.loop import AgentLoop
 from handlers.mcp import Hints, McpToolMissing, McpUnavailable, connection, mcp_tools
-from tests.handlers.agents import (
+from tests.support.agent.agents import (
     SECONDS,
     ScriptedModel,
     answer,
@@ -31,7 +30,7 @@ from tests.handlers.agents import (
     said,
     take_run,
 )
-from tests.handlers.mcp_serving import (
+from tests.support.mcp.mcp_serving import (
     KINDS,
     Kind,
     as_tools,
@@ -43,10 +42,10 @@ from tests.handlers.mcp_serving import (
     raw,
     served,
 )
+from tests.support.paths import ROOT
 
 __all__ = ()
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 both_ways = pytest.mark.parametrize("kind", ["stdio", "http legacy"])

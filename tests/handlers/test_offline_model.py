@@ -15,8 +15,8 @@ from handlers.agent.offline import OFFLINE_RATES, OfflineModel
 from handlers.agent.tool import Tool
 from handlers.providers.answer import Piece
 from handlers.providers.tools import ToolSpec
-from tests.handlers.agents import fresh_bus, said, take_run
-from tests.handlers.entries import context_of
+from tests.support.agent.agents import fresh_bus, said, take_run
+from tests.support.log.entries import context_of
 
 __all__ = ()
 

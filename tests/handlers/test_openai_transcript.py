@@ -18,7 +18,7 @@ from handlers.transcripts.importer import import_transcript
 from handlers.transcripts.openai_chat import OPENAI_CHAT, SeveralConversations
 from handlers.transcripts.openai_message import read_openai_message
 from handlers.transcripts.source import DocumentTooLarge
-from tests.handlers.transcript_files import Object, file_of, imported, messages_of
+from tests.support.transcripts.transcript_files import Object, file_of, imported, messages_of
 
 __all__ = ()
 

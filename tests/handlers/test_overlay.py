@@ -12,7 +12,7 @@ from bus.messages.reading import Publishable, parse_json, read_llm
 from bus.messages.turn import TurnId
 from handlers.context import UnknownTarget
 from handlers.context.block_json import read_block, write_block
-from tests.handlers.entries import asks, calls, context_of, folded, log, results, says, texts
+from tests.support.log.entries import asks, calls, context_of, folded, log, results, says, texts
 
 __all__ = ()
 

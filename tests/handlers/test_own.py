@@ -42,10 +42,10 @@ from handlers.transcripts.importer import OwnLog, import_transcript
 from handlers.transcripts.listed import ListedTranscript
 from handlers.transcripts.moving import POSITIONS
 from handlers.transcripts.own import OWN, entry_line, header_line
-from tests.handlers.agents import SECONDS
-from tests.handlers.entries import folded
-from tests.handlers.lane_logs import lane_logs
-from tests.handlers.transcript_files import messages_of
+from tests.support.agent.agents import SECONDS
+from tests.support.log.entries import folded
+from tests.support.messages.lane_logs import lane_logs
+from tests.support.transcripts.transcript_files import messages_of
 
 __all__ = ()
 

@@ -25,11 +25,11 @@ from bus import (
 )
 from bus.messages.content import ErrorBlock, UnknownBlock
 from bus.server import open_server
-from tests.bus.resp import Resp
-from tests.handlers.browsing import browsing, wire_to
-from tests.handlers.scripted_agent import ANSWER, ENTRIES, answer_all
-from tests.handlers.serving import TOKEN, Served, serving, temporary_bus, temporary_dir
-from tests.handlers.xss import PAYLOADS
+from tests.support.agent.scripted_agent import ANSWER, ENTRIES, answer_all
+from tests.support.page.browsing import browsing, wire_to
+from tests.support.page.serving import TOKEN, Served, serving, temporary_bus, temporary_dir
+from tests.support.page.xss import PAYLOADS
+from tests.support.servers.resp import Resp
 
 expect.set_options(timeout=30_000)
 

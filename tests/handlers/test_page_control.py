@@ -16,10 +16,10 @@ from bus.messages.lanes import Lane
 from handlers.agent.loop import AgentLoop
 from handlers.agent.worker import Worker
 from handlers.providers.answer import Piece
-from tests.handlers.agents import Pause, ScriptedModel, answer
-from tests.handlers.browsing import Seen, browsing
-from tests.handlers.serving import Served, serving, temporary_bus
-from tests.handlers.xss import PAYLOADS
+from tests.support.agent.agents import Pause, ScriptedModel, answer
+from tests.support.page.browsing import Seen, browsing
+from tests.support.page.serving import Served, serving, temporary_bus
+from tests.support.page.xss import PAYLOADS
 
 __all__ = ()
 

@@ -7,7 +7,7 @@ from bus import TurnId, Unavailable
 from bus.messages.delta import Delta
 from handlers.agent.preview import DELTA_CHARACTERS, FLUSH_CHARACTERS, LIMIT_CHARACTERS, open_preview
 from handlers.providers.answer import Piece
-from tests.handlers.agents import SECONDS, Pause
+from tests.support.agent.agents import SECONDS, Pause
 
 __all__ = ()
 

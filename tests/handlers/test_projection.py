@@ -28,7 +28,7 @@ from handlers.projections.projection import Projected, Projection, follow, proje
 from handlers.projections.sessions import SESSIONS
 from handlers.projections.turns import TURNS
 from handlers.projections.usage import USAGE, UsageState
-from tests.handlers.folding import fold, log_of, through_json
+from tests.support.agent.folding import fold, log_of, through_json
 
 __all__ = ()
 

@@ -19,11 +19,11 @@ from handlers.agent.model import ModelRequest
 from handlers.agent.provider_model import ModelOptions, ProviderModel
 from handlers.providers.answer import Begun, ModelEvent, Piece
 from handlers.providers.tools import ToolSpec
-from tests.handlers.agents import SECONDS, Pause
-from tests.handlers.entries import context_of
-from tests.handlers.model_api import Cut, Json, ModelApi, Step, serve_api
-from tests.handlers.model_dialects import DIALECTS, Call, Dialect, Said, Text
-from tests.handlers.providers.forms import FORMS
+from tests.support.agent.agents import SECONDS, Pause
+from tests.support.log.entries import context_of
+from tests.support.models.model_api import Cut, Json, ModelApi, Step, serve_api
+from tests.support.models.model_dialects import DIALECTS, Call, Dialect, Said, Text
+from tests.support.providers.forms import FORMS
 
 __all__ = ()
 

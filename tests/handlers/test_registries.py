@@ -11,7 +11,7 @@ from handlers.codecs.native import NATIVE
 from handlers.codecs.registry import CODECS
 from handlers.lazy import Lazy
 from handlers.providers.registry import PROVIDERS
-from tests.handlers.entries import context_of
+from tests.support.log.entries import context_of
 
 __all__ = ()
 

@@ -20,7 +20,7 @@ from handlers.transcripts.importer import import_transcript
 from handlers.transcripts.listed import ListedTranscript
 from handlers.transcripts.pi import PI
 from handlers.transcripts.seed000 import SEED000
-from tests.handlers.entries import texts
+from tests.support.log.entries import texts
 
 __all__ = ()
 

@@ -16,7 +16,7 @@ from bus.messages.turn import TurnId
 from bus.messages.usage import Cost, Usage
 from handlers.projections.projection import project
 from handlers.projections.sessions import SESSIONS, session_lines
-from tests.handlers.folding import fold, log_of, through_json
+from tests.support.agent.folding import fold, log_of, through_json
 
 __all__ = ()
 

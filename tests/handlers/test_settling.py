@@ -17,11 +17,22 @@ from handlers.agent.settling import TRIES, Settler, is_settleable, settle
 from handlers.projections.projection import project
 from handlers.projections.usage import USAGE
 from handlers.providers.answer import Piece
-from tests.handlers.agents import SECONDS, Pause, ScriptedModel, Step, answer, events, fresh_bus, log, said, take_run
-from tests.handlers.entries import context_of
-from tests.handlers.model_api import Json, ModelApi, Status, serve_api
-from tests.handlers.model_dialects import DIALECTS, Said
 from tests.handlers.test_commands import at_work
+from tests.support.agent.agents import (
+    SECONDS,
+    Pause,
+    ScriptedModel,
+    Step,
+    answer,
+    events,
+    fresh_bus,
+    log,
+    said,
+    take_run,
+)
+from tests.support.log.entries import context_of
+from tests.support.models.model_api import Json, ModelApi, Status, serve_api
+from tests.support.models.model_dialects import DIALECTS, Said
 
 __all__ = ()
 

@@ -11,7 +11,7 @@ from handlers.context.tokens import BY_BYTES, TokenEstimator
 from handlers.context.trailing import without_empty_answers, without_unusable_end
 from handlers.context.truncation import head_and_tail
 from handlers.context.turn_list import loops_of, turns_of
-from tests.handlers.entries import asks, calls, results, says
+from tests.support.log.entries import asks, calls, results, says
 
 __all__ = ()
 

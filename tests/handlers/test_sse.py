@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from handlers.ui.sse import HEARTBEAT, encode_frame, encode_retry
-from tests.handlers.sse_parser import Event, parse
+from tests.support.page.sse_parser import Event, parse
 
 NASTY = [
     *("\r", "\n", "\r\n", "\0", "\u2028", "\u2029", "\x85", "\x0b", "\x0c", "\x1c", "\x1e", "\ufeff", "\x7f", "\x80"),

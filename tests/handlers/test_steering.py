@@ -30,7 +30,7 @@ from handlers.context import (
     read_tree,
     revert,
 )
-from tests.handlers.entries import asks, calls, results, says, texts
+from tests.support.log.entries import asks, calls, results, says, texts
 
 __all__ = ()
 

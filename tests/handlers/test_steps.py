@@ -26,8 +26,8 @@ from handlers.agent.standing import read_standing
 from handlers.agent.steps import CompactContext, Rest, next_step
 from handlers.agent.tool import tool
 from handlers.agent.verdict import Start, judge_all
-from tests.handlers.agents import ScriptedModel
-from tests.handlers.loop_logs import (
+from tests.support.agent.agents import ScriptedModel
+from tests.support.agent.loop_logs import (
     answered,
     asks,
     begun,

@@ -22,7 +22,7 @@ from handlers.agent.run import Agent, Run
 from handlers.agent.subagent import SubAgent, agents_of
 from handlers.agent.worker import Worker
 from handlers.providers.answer import ModelEvent
-from tests.handlers.agents import (
+from tests.support.agent.agents import (
     SECONDS,
     ScriptedModel,
     Step,
@@ -35,10 +35,10 @@ from tests.handlers.agents import (
     take_run,
     wait_for,
 )
-from tests.handlers.agents import (
+from tests.support.agent.agents import (
     Pause as Gate,
 )
-from tests.laws.cancelling import Moment, Trial, cut
+from tests.support.laws.cancelling import Moment, Trial, cut
 
 __all__ = ()
 

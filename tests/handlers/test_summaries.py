@@ -9,7 +9,7 @@ from bus.messages.context_entry import BranchSummary, Compaction, Label, LoopCom
 from bus.messages.turn import TurnId
 from handlers.context.summaries import branch_message, compaction_message
 from handlers.providers.registry import PROVIDERS
-from tests.handlers.entries import asks, context_of
+from tests.support.log.entries import asks, context_of
 
 __all__ = ()
 

@@ -26,7 +26,7 @@ from handlers.context.summaries import branch_message
 from handlers.context.tokens import BY_BYTES, BY_CHARACTERS, context_tokens, usage_tokens
 from handlers.transcripts.listed import ListedTranscript
 from handlers.transcripts.pi import PI
-from tests.handlers.entries import asks, calls, context_of, results, says
+from tests.support.log.entries import asks, calls, context_of, results, says
 
 __all__ = ()
 

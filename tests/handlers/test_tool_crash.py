@@ -10,20 +10,20 @@ from anyio.to_thread import run_sync
 from bus import Bus, TurnId
 from bus.messages.control import Approve
 from bus.messages.events import ToolStarted
-from tests.handlers.agents import events, short_folder, take_run
-from tests.handlers.tool_process import CASES, tool_of
-from tests.handlers.tool_runs import command, go_on, results
+from tests.support.agent.agents import events, short_folder, take_run
+from tests.support.agent.tool_process import CASES, tool_of
+from tests.support.agent.tool_runs import command, go_on, results
+from tests.support.paths import ROOT
 
 __all__ = ()
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 TURN = TurnId(loop_id="s1.main.1", turn_index=0)
 KEY = f"{TURN}.0"
 
 
 async def killed(folder: Path, case: str) -> None:
     """Run the process until it is at the place of its case, and kill it there."""
-    command = [sys.executable, "-m", "tests.handlers.tool_process", str(folder), case]
+    command = [sys.executable, "-m", "tests.support.agent.tool_process", str(folder), case]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)  # noqa: ASYNC220  # does not wait for it
     assert process.stdout is not None
     try:

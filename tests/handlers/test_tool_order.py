@@ -12,10 +12,10 @@ from bus import Bus, Session, ToolCallBlock, TurnId
 from bus.messages.control import Approve, Deny
 from bus.messages.events import AgentEnded, ToolEnded, ToolStarted, ToolWaiting, TurnEnded
 from handlers.agent.tool import FunctionTool, ToolReply, tool
-from tests.handlers.agents import events, take_run
-from tests.handlers.tool_runs import called, command, go_on, open_answer, results
-from tests.laws.held import held_loop
-from tests.servers import RealServer
+from tests.support.agent.agents import events, take_run
+from tests.support.agent.tool_runs import called, command, go_on, open_answer, results
+from tests.support.laws.held import held_loop
+from tests.support.servers.real import RealServer
 
 __all__ = ()
 

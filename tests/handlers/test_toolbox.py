@@ -15,8 +15,8 @@ from bus.receipt import Receipt
 from handlers.agent.steps import ABORTED, SKIPPED
 from handlers.agent.tool import FunctionTool, ToolContext, ToolReply, tool
 from handlers.agent.toolbox import close_calls, run_tools
-from tests.handlers.agents import SECONDS, Pause, events, fresh_bus, log, said, take_run, wait_for
-from tests.handlers.tool_runs import called, command, go_on, open_answer, results, step
+from tests.support.agent.agents import SECONDS, Pause, events, fresh_bus, log, said, take_run, wait_for
+from tests.support.agent.tool_runs import called, command, go_on, open_answer, results, step
 
 __all__ = ()
 

@@ -16,7 +16,7 @@ from handlers.transcripts.own import entry_line
 from handlers.transcripts.source import gathered
 from tests.handlers.test_claude_code import PARALLEL, THINKING, answer, line, user
 from tests.handlers.test_openai_transcript import TALK
-from tests.handlers.transcript_files import Object
+from tests.support.transcripts.transcript_files import Object
 
 __all__ = ()
 

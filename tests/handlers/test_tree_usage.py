@@ -9,8 +9,8 @@ from bus.messages.events import SessionLinked
 from bus.messages.message import AssistantMessage
 from handlers.projections.links import read_links
 from handlers.projections.tree_usage import tree_usage
-from tests.handlers.agents import fresh_bus
-from tests.handlers.command_line import CommandLine
+from tests.support.agent.agents import fresh_bus
+from tests.support.cli.command_line import CommandLine
 
 __all__ = ()
 

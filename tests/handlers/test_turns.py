@@ -24,7 +24,7 @@ from bus.messages.reading import Publishable
 from bus.messages.turn import TurnId
 from bus.messages.usage import Cost, Usage
 from handlers.projections.turns import TURNS, Status, ToolRun, TurnsState
-from tests.handlers.folding import fold, log_of, through_json
+from tests.support.agent.folding import fold, log_of, through_json
 
 __all__ = ()
 

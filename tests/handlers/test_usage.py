@@ -13,7 +13,7 @@ from bus.messages.message import AssistantMessage, StopReason, ToolResultMessage
 from bus.messages.turn import TurnId
 from bus.messages.usage import Cost, Rates, Usage
 from handlers.projections.usage import USAGE, Totals, UsageState, summary
-from tests.handlers.folding import fold, log_of, through_json
+from tests.support.agent.folding import fold, log_of, through_json
 
 __all__ = ()
 

@@ -20,8 +20,8 @@ from handlers.verify.entries import EntryCheck
 from handlers.verify.orphans import part_of
 from handlers.verify.problem import Findings
 from handlers.verify.standing import read_standing
-from tests.contract.said import said, told
-from tests.servers import AnyServer, RealServer, Talk
+from tests.support.log.said import said, told
+from tests.support.servers.real import AnyServer, RealServer, Talk
 
 __all__ = ()
 

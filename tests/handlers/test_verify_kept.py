@@ -12,8 +12,8 @@ from bus.keys import Keys
 from handlers.projections.projection import project
 from handlers.projections.usage import USAGE
 from handlers.verify import Report, verify_all, verify_session
-from tests.contract.said import said, told
-from tests.servers import AnyServer, RealServer, Talk
+from tests.support.log.said import said, told
+from tests.support.servers.real import AnyServer, RealServer, Talk
 
 __all__ = ()
 

@@ -12,8 +12,8 @@ from handlers.agent.status import STATUS
 from handlers.agent.warm import View, WarmSession, WarmSessions
 from handlers.context.build import build_context
 from handlers.projections.projection import rebuild
-from tests.handlers.agents import SECONDS, fresh_bus, take_run
-from tests.servers import AnyServer
+from tests.support.agent.agents import SECONDS, fresh_bus, take_run
+from tests.support.servers.real import AnyServer
 
 __all__ = ()
 

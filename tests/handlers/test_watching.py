@@ -11,8 +11,8 @@ from bus.messages.events import AgentEnded, AgentStarted, ControlAnswered, ToolW
 from handlers.cli import watching
 from handlers.cli.overview import SessionStatus, overview_json
 from handlers.cli.watching import LOOKED_INTO, REACH, SHOWN, Watcher
-from tests.contract.groups import ring, take_all, take_one
-from tests.handlers.agents import fresh_bus
+from tests.support.agent.agents import fresh_bus
+from tests.support.log.groups import ring, take_all, take_one
 
 __all__ = ()
 

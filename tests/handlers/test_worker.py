@@ -21,8 +21,7 @@ from handlers.agent.run import Agent, Run
 from handlers.agent.tool import tool
 from handlers.agent.worker import Worker
 from handlers.providers.answer import Piece
-from tests.bus.resp import Resp
-from tests.handlers.agents import (
+from tests.support.agent.agents import (
     SECONDS,
     Pause,
     ScriptedModel,
@@ -35,10 +34,10 @@ from tests.handlers.agents import (
     short_folder,
     wait_for,
 )
+from tests.support.paths import ROOT
+from tests.support.servers.resp import Resp
 
 __all__ = ()
-
-ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 class Echo(ScriptedModel):
@@ -242,7 +241,7 @@ async def test_a_worker_cancelled_in_a_tool_leaves_the_call_to_another() -> None
 async def test_the_session_of_a_killed_process_goes_on_elsewhere() -> None:
     async with short_folder() as folder, Bus.open(data_dir=folder / "d") as bus:
         session = bus.session("s1")
-        command = [sys.executable, "-m", "tests.handlers.agent_process", str(folder / "d")]
+        command = [sys.executable, "-m", "tests.support.agent.agent_process", str(folder / "d")]
         process = subprocess.Popen(command, cwd=ROOT)  # noqa: ASYNC220  # starting it does not wait for it
         try:
             await ask(session, "What is 17 × 23?")

@@ -15,8 +15,18 @@ from handlers.agent.errors import TryAgain
 from handlers.agent.loop import AgentLoop
 from handlers.agent.run import Agent, Run
 from handlers.agent.worker import Worker
-from tests.handlers.agents import SECONDS, Pause, ScriptedModel, answer, events, fresh_bus, messages, said, wait_for
-from tests.servers import eventually
+from tests.support.agent.agents import (
+    SECONDS,
+    Pause,
+    ScriptedModel,
+    answer,
+    events,
+    fresh_bus,
+    messages,
+    said,
+    wait_for,
+)
+from tests.support.servers.real import eventually
 
 __all__ = ()
 

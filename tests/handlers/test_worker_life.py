@@ -5,7 +5,6 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
-from pathlib import Path
 
 import anyio
 
@@ -14,12 +13,12 @@ from bus.messages.delta import Delta
 from bus.messages.message import AssistantMessage
 from handlers.agent.demo import demo_agent
 from handlers.agent.worker import Worker
-from tests.handlers.agents import SECONDS, log, said, wait_for
-from tests.servers import AnyServer
+from tests.support.agent.agents import SECONDS, log, said, wait_for
+from tests.support.paths import ROOT
+from tests.support.servers.real import AnyServer
 
 __all__ = ()
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 
 HEARTBEAT = 0.6
 
@@ -29,7 +28,7 @@ def process(
     server: AnyServer, name: str, *, delay: float = 0.2, drain: float = 30
 ) -> Generator[subprocess.Popen[bytes]]:
     """A worker, killed at the end of the block if it still runs."""
-    command = [sys.executable, "-m", "tests.handlers.worker_process", server.url, name]
+    command = [sys.executable, "-m", "tests.support.agent.worker_process", server.url, name]
     worker = subprocess.Popen([*command, str(HEARTBEAT), str(delay), str(drain)], cwd=ROOT, stdout=subprocess.PIPE)
     try:
         yield worker

@@ -9,10 +9,10 @@ from bus.messages.message import AssistantMessage
 from handlers.agent.loop import AgentLoop
 from handlers.agent.run import Run
 from handlers.agent.worker import Worker
-from tests.contract.groups import take_one
-from tests.handlers.agents import Pause, ScriptedModel, answer, fresh_bus, messages, said, wait_for
 from tests.handlers.test_worker_errors import Faulty, working
-from tests.servers import eventually, shortly
+from tests.support.agent.agents import Pause, ScriptedModel, answer, fresh_bus, messages, said, wait_for
+from tests.support.log.groups import take_one
+from tests.support.servers.real import eventually, shortly
 
 __all__ = ()
 

@@ -12,12 +12,12 @@ from bus import Bus, Cursor, Envelope, ExtensionMessage
 from bus.retention import TRIMMED
 from bus.server import server_status
 from bus.session import CLOSED, REOPENED
-from tests.contract.said import assert_gap_free, read, said, told, word
-from tests.laws.calls import BUSES, CALLS, Call, Point, open_bus
-from tests.laws.cancelling import Moment, Trial, cut
-from tests.laws.mutants import KEPT, MUTANTS
-from tests.laws.rest import Watch, watching
-from tests.servers import RealServer, eventually, shortly
+from tests.support.laws.calls import BUSES, CALLS, Call, Point, open_bus
+from tests.support.laws.cancelling import Moment, Trial, cut
+from tests.support.laws.mutants import KEPT, MUTANTS
+from tests.support.laws.rest import Watch, watching
+from tests.support.log.said import assert_gap_free, read, said, told, word
+from tests.support.servers.real import RealServer, eventually, shortly
 
 MOST = 400
 """Suspensions of one call; one that has more does not come to its end."""
@@ -152,7 +152,7 @@ async def test_a_bus_that_is_cut_while_it_opens_works_or_closes_leaves_nothing_b
 async def test_a_call_with_a_fault_is_found(valkey: RealServer, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     async with _bench(valkey) as bench, open_bus(valkey) as bus:
         await bench.check(await bench.point(bus, call), call, bus)  # as long as it is not cut all is well
-    monkeypatch.setattr("tests.servers.DEADLINE", 0.5)
+    monkeypatch.setattr("tests.support.servers.real.DEADLINE", 0.5)
     with pytest.raises((AssertionError, TimeoutError)):
         await _cut_warm(valkey, call)
     while KEPT:

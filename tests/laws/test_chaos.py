@@ -9,9 +9,9 @@ import anyio
 import pytest
 
 from bus import ALL_LANES, START, Bus, Cursor, Envelope, Lane, Session
-from tests.contract.said import assert_gap_free, read, said, told
-from tests.laws.tally import Tally
-from tests.servers import RealServer
+from tests.support.laws.tally import Tally
+from tests.support.log.said import assert_gap_free, read, said, told
+from tests.support.servers.real import RealServer
 
 SEEDS = range(6)
 

@@ -10,10 +10,10 @@ from handlers.agent.standing import Standing, read_standing
 from handlers.agent.status import STATUS
 from handlers.context import build_context
 from handlers.projections.projection import project
-from tests.handlers.agents import SECONDS, fresh_bus
-from tests.laws.disturbed import CANARY, Life
-from tests.laws.disturbed_agent import RUN_ONCE, Wild
-from tests.laws.disturbed_faults import find_faults
+from tests.support.agent.agents import SECONDS, fresh_bus
+from tests.support.laws.disturbed import CANARY, Life
+from tests.support.laws.disturbed_agent import RUN_ONCE, Wild
+from tests.support.laws.disturbed_faults import find_faults
 
 __all__ = ()
 

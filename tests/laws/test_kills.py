@@ -9,10 +9,10 @@ import pytest
 from anyio.to_thread import run_sync
 
 from bus import ALL_LANES, START, Bus, Cursor, Envelope, Lane, Session, Unavailable
-from tests.contract.said import assert_gap_free, read, said, told, word
-from tests.laws.follower import Follower
-from tests.laws.tally import Tally
-from tests.servers import RealServer
+from tests.support.laws.follower import Follower
+from tests.support.laws.tally import Tally
+from tests.support.log.said import assert_gap_free, read, said, told, word
+from tests.support.servers.real import RealServer
 
 KILLS = 20
 

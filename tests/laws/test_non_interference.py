@@ -22,11 +22,10 @@ from bus.messages.reading import LlmLaneMessage
 from bus.messages.turn import TurnId
 from handlers.context import Context, build_context
 from handlers.providers.registry import PROVIDERS
-from tests.handlers.lane_logs import lane_logs
-from tests.laws.held import held_loop
-from tests.servers import RealServer
-
-ROOT = Path(__file__).resolve().parent.parent.parent
+from tests.support.laws.held import held_loop
+from tests.support.messages.lane_logs import lane_logs
+from tests.support.paths import ROOT
+from tests.support.servers.real import RealServer
 
 HISTORIES = 500
 

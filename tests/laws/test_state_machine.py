@@ -38,10 +38,10 @@ from bus.messages.reading import Publishable
 from bus.receipt import REFUSALS
 from bus.session import CLOSED, REOPENED
 from handlers.projections.projection import Projection, project, rebuild
-from tests.laws.follower import Follower
-from tests.laws.held import Held, held_loop
-from tests.laws.model import ModelSession, Outcomes, Said, Shown, Terms, Writer, outcome_of, shown
-from tests.servers import RealServer
+from tests.support.laws.follower import Follower
+from tests.support.laws.held import Held, held_loop
+from tests.support.laws.model import ModelSession, Outcomes, Said, Shown, Terms, Writer, outcome_of, shown
+from tests.support.servers.real import RealServer
 
 STEPS = 2_000
 """How many are done at least."""
@@ -681,7 +681,7 @@ BROKEN = [_ForgetsKeys, _IgnoresTheFence, _IgnoresTheEnd, _ForgetsTheLimit, _Rep
 def test_a_log_that_breaks_a_law_is_found(
     valkey: RealServer, law: type[ModelSession], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tests.laws.held.PATIENCE", 2.0)  # what never comes ends a step
+    monkeypatch.setattr("tests.support.laws.held.PATIENCE", 2.0)  # what never comes ends a step
 
     class Wrong(Machine):
         make_session = law

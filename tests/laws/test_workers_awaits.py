@@ -15,14 +15,14 @@ from handlers.agent.marks import CUT
 from handlers.agent.open_answer import Answer, open_answer
 from handlers.agent.run import Run
 from handlers.agent.tool import FunctionTool, ToolContext
-from tests.handlers.agents import log
-from tests.laws.await_scenarios import SCENARIOS, Scenario
-from tests.laws.cancelling import Moment, cut
-from tests.laws.clerk import Book, Line
-from tests.laws.crew import Crew, crew_at
-from tests.laws.normal import normal
-from tests.laws.working_off import work_off
-from tests.servers import RealServer
+from tests.support.agent.agents import log
+from tests.support.laws.await_scenarios import SCENARIOS, Scenario
+from tests.support.laws.cancelling import Moment, cut
+from tests.support.laws.clerk import Book, Line
+from tests.support.laws.crew import Crew, crew_at
+from tests.support.laws.normal import normal
+from tests.support.laws.working_off import work_off
+from tests.support.servers.real import RealServer
 
 __all__ = ()
 

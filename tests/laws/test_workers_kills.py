@@ -13,13 +13,13 @@ import pytest
 
 from bus import Bus, Envelope, Session, UserMessage
 from bus.keys import Keys
-from tests.bus.resp import Reply
-from tests.handlers.agents import wait_for
-from tests.laws.aftermath import Fault, Leases, extra_calls, find_faults, repeated
-from tests.laws.clerk import Book
-from tests.laws.crew import Crew, Hand, crew_at
-from tests.laws.worker_process import HEARTBEAT
-from tests.servers import RealServer
+from tests.support.agent.agents import wait_for
+from tests.support.laws.aftermath import Fault, Leases, extra_calls, find_faults, repeated
+from tests.support.laws.clerk import Book
+from tests.support.laws.crew import Crew, Hand, crew_at
+from tests.support.laws.worker_process import HEARTBEAT
+from tests.support.servers.real import RealServer
+from tests.support.servers.resp import Reply
 
 __all__ = ()
 

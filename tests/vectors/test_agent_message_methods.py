@@ -3,8 +3,8 @@
 import pytest
 
 from bus import AgentMessage, ExtensionMessage, LlmMessage, TurnId, UserMessage
-from tests.vectors.cases import Case, Object, cases
-from tests.vectors.native import native
+from tests.support.vectors.cases import Case, Object, cases
+from tests.support.vectors.native import native
 
 __all__ = ()
 

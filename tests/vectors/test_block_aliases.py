@@ -11,7 +11,7 @@ from bus.messages.text import result_text
 from handlers.codecs.c002 import C002
 from handlers.codecs.c003 import C003
 from handlers.codecs.codec import Codec
-from tests.vectors.cases import Case, Object, cases
+from tests.support.vectors.cases import Case, Object, cases
 
 __all__ = ()
 

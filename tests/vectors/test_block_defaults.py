@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 from bus.messages.message import AssistantMessage
 from handlers.codecs.c003 import C003
-from tests.vectors.cases import Case, cases
+from tests.support.vectors.cases import Case, cases
 
 __all__ = ()
 

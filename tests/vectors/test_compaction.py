@@ -13,8 +13,8 @@ from handlers.context.budget import HeadroomTrigger, ReserveTrigger
 from handlers.context.shortened import BlockSettings, block_of, blocks_of
 from handlers.context.tokens import BY_BYTES
 from handlers.context.turn_list import turns_of
-from tests.handlers.entries import context_of
-from tests.vectors.cases import Case, Object, cases
+from tests.support.log.entries import context_of
+from tests.support.vectors.cases import Case, Object, cases
 
 __all__ = ()
 

@@ -11,7 +11,7 @@ from bus.messages.construct import SpokenRole, attach_media, file_message, image
 from bus.messages.content import ImageBlock, ToolResultBlock
 from bus.messages.message import LlmMessage
 from handlers.codecs.c003 import C003
-from tests.vectors.cases import Case, Object, cases
+from tests.support.vectors.cases import Case, Object, cases
 
 __all__ = ()
 

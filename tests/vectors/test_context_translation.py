@@ -10,9 +10,9 @@ from bus.messages.content import TextBlock
 from bus.messages.message import AssistantMessage, StopReason
 from bus.messages.reading import read_llm
 from handlers.providers import ProviderRequest, to_anthropic, to_gemini, to_openai_chat
-from tests.handlers.entries import asks, context_of, results, says
-from tests.vectors.cases import Case, Object, cases
-from tests.vectors.histories import MODEL
+from tests.support.log.entries import asks, context_of, results, says
+from tests.support.vectors.cases import Case, Object, cases
+from tests.support.vectors.histories import MODEL
 
 __all__ = ()
 

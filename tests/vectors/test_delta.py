@@ -9,7 +9,7 @@ from bus.messages.content import ToolCallBlock
 from bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage, UserMessage
 from bus.messages.reduce import add_messages, without_tools
 from handlers.codecs.c003 import C003
-from tests.vectors.cases import Case, cases
+from tests.support.vectors.cases import Case, cases
 
 __all__ = ()
 

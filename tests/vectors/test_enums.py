@@ -13,9 +13,9 @@ from bus.messages.node import node_text, parse_node_id
 from bus.messages.turn import TurnId
 from handlers.codecs.c001 import C001, EventWriter
 from handlers.codecs.c001.words import SCOPE
-from tests.handlers.codecs.events_001 import answer, through, turn_start
-from tests.vectors.cases import Case, cases
-from tests.vectors.native import Json, native
+from tests.support.messages.events_001 import answer, through, turn_start
+from tests.support.vectors.cases import Case, cases
+from tests.support.vectors.native import Json, native
 
 __all__ = ()
 

@@ -4,9 +4,9 @@ from typing import cast
 
 import pytest
 
-from tests.handlers.codecs.events_001 import through
-from tests.vectors.cases import Case, cases
-from tests.vectors.native import Json
+from tests.support.messages.events_001 import through
+from tests.support.vectors.cases import Case, cases
+from tests.support.vectors.native import Json
 
 __all__ = ()
 

@@ -9,9 +9,9 @@ from bus import UserMessage
 from handlers.agent.loop import AgentLoop
 from handlers.codecs.c001 import EventWriter
 from handlers.context import build_context
-from tests.handlers.agents import ScriptedModel, answer, fresh_bus, log, messages, take_run
-from tests.vectors.cases import Case, cases
-from tests.vectors.native import Json, dumped
+from tests.support.agent.agents import ScriptedModel, answer, fresh_bus, log, messages, take_run
+from tests.support.vectors.cases import Case, cases
+from tests.support.vectors.native import Json, dumped
 
 __all__ = ()
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.vectors.cases import CLAIMED, all_cases
+from tests.support.vectors.cases import CLAIMED, all_cases
 
 
 @pytest.mark.needs("shared")

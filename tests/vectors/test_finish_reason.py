@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from bus.messages.message import AssistantMessage
 from handlers.codecs import C004
 from handlers.providers import from_anthropic, from_gemini, from_openai_chat, from_openai_responses
-from tests.vectors.cases import Case, Object, cases
+from tests.support.vectors.cases import Case, Object, cases
 
 __all__ = ()
 

@@ -21,7 +21,7 @@ from bus.messages.ids import (
     timestamp_id,
     uuid_id,
 )
-from tests.vectors.cases import Case, Object, cases
+from tests.support.vectors.cases import Case, Object, cases
 
 __all__ = ()
 

@@ -11,8 +11,8 @@ from bus.messages.message import AssistantMessage, LlmMessage
 from bus.messages.usage import Usage
 from handlers.codecs.c001 import C001, C001_CAMEL
 from handlers.codecs.c001.writing import write_usage
-from tests.vectors.cases import Case, cases
-from tests.vectors.native import Json
+from tests.support.vectors.cases import Case, cases
+from tests.support.vectors.native import Json
 
 __all__ = ()
 

@@ -9,8 +9,8 @@ from bus.codec import encode
 from bus.messages.node import NodeTag
 from bus.messages.parsing import parse_json
 from handlers.codecs.c001 import C001
-from tests.vectors.cases import Case, cases
-from tests.vectors.native import Json, dumped, native
+from tests.support.vectors.cases import Case, cases
+from tests.support.vectors.native import Json, dumped, native
 
 __all__ = ()
 

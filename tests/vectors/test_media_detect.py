@@ -11,7 +11,7 @@ from bus.messages.media import MediaRef
 from bus.messages.message import LlmMessage, UserMessage
 from handlers.codecs import C000, c000
 from handlers.codecs.c000 import to_base64
-from tests.vectors.cases import Case, Object, cases
+from tests.support.vectors.cases import Case, Object, cases
 
 CONTRADICTED = {
     "media.image.url_http_prefix": "only http:// and https:// begin a URL; other text is base64, and this is not",

@@ -7,7 +7,7 @@ from obstore.store import MemoryStore
 
 from bus import ImageBlock, MediaRef, ObjectMedia, UserMessage
 from bus.media import as_agentflow, offloaded
-from tests.vectors.cases import Case, Object, cases
+from tests.support.vectors.cases import Case, Object, cases
 
 CONTRADICTED = {
     "media.offload.boundary_49999": "the limit is of the exact size, and 49,999 bytes are below it",

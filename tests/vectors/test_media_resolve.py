@@ -13,9 +13,9 @@ from bus.media import KeyedMedia
 from bus.messages.message import LlmMessage
 from bus.messages.reading import read_llm
 from handlers.providers import to_openai_chat
-from tests.handlers.entries import context_of
-from tests.vectors.cases import Case, cases
-from tests.vectors.openai_cases import with_data
+from tests.support.log.entries import context_of
+from tests.support.vectors.cases import Case, cases
+from tests.support.vectors.openai_cases import with_data
 
 CONTRADICTED = {
     "media.resolve.inline_default_mime": "an image whose type nobody knows is called a PNG: no API takes it untyped",

@@ -6,7 +6,7 @@ import pytest
 
 from bus.errors import MediaTooLarge
 from bus.messages.safety import is_what_it_claims, require_size, sanitize_filename
-from tests.vectors.cases import Case, cases
+from tests.support.vectors.cases import Case, cases
 
 
 def _refusal(size_bytes: int, limit_bytes: int) -> str | None:

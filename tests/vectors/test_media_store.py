@@ -10,7 +10,7 @@ from bus import MediaMissing, MediaRef, ObjectMedia
 from bus.errors import InvalidMediaKey
 from bus.media import KeyedMedia, as_agentflow
 from bus.messages.safety import extension_of
-from tests.vectors.cases import Case, Object, cases
+from tests.support.vectors.cases import Case, Object, cases
 
 ERRORS = {"KeyError": MediaMissing, "ValueError": InvalidMediaKey}
 

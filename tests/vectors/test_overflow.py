@@ -7,7 +7,7 @@ import pytest
 from bus.messages.message import AssistantMessage, UserMessage
 from bus.messages.overflow import classify_http, says_overflow
 from bus.messages.usage import Usage
-from tests.vectors.cases import Case, Object, cases
+from tests.support.vectors.cases import Case, Object, cases
 
 _CLASSES = {
     "ContextOverflow": "contextOverflow",

@@ -25,10 +25,10 @@ from handlers.projections.loops import (
 from handlers.projections.sessions import SESSIONS
 from handlers.projections.turns import TURNS, Loop, Turn, TurnsState, abandoned
 from handlers.projections.usage import USAGE
-from tests.handlers.codecs.events_001 import Through, through
-from tests.handlers.folding import fold
-from tests.vectors.cases import Case, cases
-from tests.vectors.native import Json, dumped
+from tests.support.agent.folding import fold
+from tests.support.messages.events_001 import Through, through
+from tests.support.vectors.cases import Case, cases
+from tests.support.vectors.native import Json, dumped
 
 __all__ = ()
 

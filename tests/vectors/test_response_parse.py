@@ -9,7 +9,7 @@ from bus.messages.message import AssistantMessage
 from bus.messages.usage import Usage
 from handlers.codecs import C004
 from handlers.providers import from_anthropic, from_gemini, from_openai_responses
-from tests.vectors.cases import Case, Object, cases
+from tests.support.vectors.cases import Case, Object, cases
 
 __all__ = ()
 

@@ -19,7 +19,7 @@ from handlers.transcripts.importer import import_transcript
 from handlers.transcripts.listed import ListedTranscript
 from handlers.transcripts.pi import PI
 from handlers.transcripts.seed000 import SEED000
-from tests.vectors.cases import Case, Object, cases
+from tests.support.vectors.cases import Case, Object, cases
 
 __all__ = ()
 

@@ -14,7 +14,7 @@ from bus.messages.message import AssistantMessage, UserMessage
 from bus.session import Session
 from handlers.context import UnknownLeaf, branch, read_tree
 from handlers.transcripts.importer import import_transcript
-from tests.vectors.cases import Case, cases
+from tests.support.vectors.cases import Case, cases
 
 __all__ = ()
 

@@ -14,8 +14,8 @@ from handlers.context.tokens import BY_BYTES
 from handlers.providers import to_anthropic
 from handlers.transcripts.listed import ListedTranscript
 from handlers.transcripts.pi import PI, pi
-from tests.handlers.entries import asks, context_of
-from tests.vectors.cases import Case, Object, cases
+from tests.support.log.entries import asks, context_of
+from tests.support.vectors.cases import Case, Object, cases
 
 __all__ = ()
 

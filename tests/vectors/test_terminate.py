@@ -6,10 +6,10 @@ from typing import cast
 import pytest
 
 from bus.messages.reading import read_llm
-from tests.handlers.entries import asks, calls, context_of
-from tests.handlers.providers.forms import FORMS
-from tests.vectors.cases import Case, Object, cases
-from tests.vectors.histories import MODEL
+from tests.support.log.entries import asks, calls, context_of
+from tests.support.providers.forms import FORMS
+from tests.support.vectors.cases import Case, Object, cases
+from tests.support.vectors.histories import MODEL
 
 __all__ = ()
 

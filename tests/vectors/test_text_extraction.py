@@ -13,7 +13,7 @@ from bus.messages.structured import extract_json
 from bus.messages.text import split_reasoning
 from handlers.codecs.c003 import C003
 from handlers.codecs.c004 import C004
-from tests.vectors.cases import Case, Object, cases
+from tests.support.vectors.cases import Case, Object, cases
 
 __all__ = ()
 

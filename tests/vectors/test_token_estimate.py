@@ -8,8 +8,8 @@ from bus.messages.message import AssistantMessage
 from bus.messages.usage import Usage
 from handlers.context.tokens import BY_BYTES, context_tokens
 from handlers.context.truncation import head_and_tail
-from tests.handlers.entries import asks, context_of
-from tests.vectors.cases import Case, cases
+from tests.support.log.entries import asks, context_of
+from tests.support.vectors.cases import Case, cases
 
 __all__ = ()
 

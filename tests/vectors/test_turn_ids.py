@@ -8,10 +8,10 @@ from bus import AssistantMessage, TurnId, UserMessage
 from bus.messages.events import MessageEnded, TurnEnded
 from bus.messages.usage import Usage
 from handlers.codecs.c001 import EventReader, EventWriter
-from tests.handlers.codecs.events_001 import answer, message_end, prompt, turn_start
-from tests.handlers.folding import log_of
-from tests.vectors.cases import Case, cases
-from tests.vectors.native import Json
+from tests.support.agent.folding import log_of
+from tests.support.messages.events_001 import answer, message_end, prompt, turn_start
+from tests.support.vectors.cases import Case, cases
+from tests.support.vectors.native import Json
 
 __all__ = ()
 

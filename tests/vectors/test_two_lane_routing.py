@@ -11,9 +11,9 @@ from bus import ExtensionMessage, Lane, LlmMessage, UserMessage
 from bus.errors import BusError
 from bus.messages.reading import read_llm
 from handlers.codecs.c001 import C001
-from tests.handlers.entries import context_of
-from tests.vectors.cases import Case, cases
-from tests.vectors.native import Json
+from tests.support.log.entries import context_of
+from tests.support.vectors.cases import Case, cases
+from tests.support.vectors.native import Json
 
 __all__ = ()
 

@@ -11,8 +11,8 @@ from bus.messages.usage import Rates, Usage
 from handlers.codecs.c002 import C002
 from handlers.context import context_tokens, usage_tokens
 from handlers.providers import from_anthropic, from_openai_responses
-from tests.handlers.entries import context_of
-from tests.vectors.cases import Case, Object, cases
+from tests.support.log.entries import context_of
+from tests.support.vectors.cases import Case, Object, cases
 
 CONTRADICTED = {
     "att.usage.add_none_none": "every count is a number in our JSON, as in seed 001's; 0 stands for what was not told",

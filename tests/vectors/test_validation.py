@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 from bus.errors import DecodeError
 from handlers.codecs import C004
-from tests.vectors.cases import Case, cases
+from tests.support.vectors.cases import Case, cases
 
 
 def _part(case: Case) -> JsonValue:

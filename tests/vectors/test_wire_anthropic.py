@@ -7,9 +7,9 @@ import pytest
 
 from handlers.providers import ToolChoice, to_anthropic
 from handlers.providers.anthropic.form import PLACEHOLDER
-from tests.handlers.providers.anthropic_rules import require_legal
-from tests.vectors.cases import Case, Object, cases
-from tests.vectors.histories import MODEL, SYSTEM, TOOL, at, history
+from tests.support.providers.anthropic_rules import require_legal
+from tests.support.vectors.cases import Case, Object, cases
+from tests.support.vectors.histories import MODEL, SYSTEM, TOOL, at, history
 
 __all__ = ()
 

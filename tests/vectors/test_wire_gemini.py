@@ -8,9 +8,9 @@ from pydantic import JsonValue
 from bus.messages.message import AssistantMessage
 from handlers.providers import from_gemini, to_gemini
 from handlers.providers.gemini.form import PLACEHOLDER
-from tests.handlers.providers.gemini_rules import require_legal
-from tests.vectors.cases import Case, Object, cases
-from tests.vectors.histories import MODEL, SYSTEM, at, history
+from tests.support.providers.gemini_rules import require_legal
+from tests.support.vectors.cases import Case, Object, cases
+from tests.support.vectors.histories import MODEL, SYSTEM, at, history
 
 __all__ = ()
 

@@ -10,10 +10,10 @@ from bus.messages.message import LlmMessage, SystemMessage, UserMessage
 from handlers.codecs.c003 import C003
 from handlers.context import Context
 from handlers.providers import ProviderRequest, to_openai_chat
-from tests.handlers.entries import context_of
-from tests.handlers.providers.openai_chat_rules import require_legal
-from tests.vectors.cases import Case, Object, cases
-from tests.vectors.openai_cases import answering, is_merged, read_all, with_data, without_arguments_text
+from tests.support.log.entries import context_of
+from tests.support.providers.openai_chat_rules import require_legal
+from tests.support.vectors.cases import Case, Object, cases
+from tests.support.vectors.openai_cases import answering, is_merged, read_all, with_data, without_arguments_text
 
 CONTRADICTED = {
     "af.chat.image_file_id": "the API takes a file's id for no image's URL: the image is left out with a warning",

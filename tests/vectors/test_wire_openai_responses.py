@@ -9,9 +9,9 @@ from bus.messages.content import AudioBlock, TextBlock
 from bus.messages.media import MediaRef
 from bus.messages.message import LlmMessage, ToolResultMessage, UserMessage
 from handlers.providers import ProviderRequest, to_openai_responses
-from tests.handlers.providers.openai_responses_rules import require_legal
-from tests.vectors.cases import Case, Object, cases
-from tests.vectors.openai_cases import answering, is_merged, read_all, with_data, without_arguments_text
+from tests.support.providers.openai_responses_rules import require_legal
+from tests.support.vectors.cases import Case, Object, cases
+from tests.support.vectors.openai_cases import answering, is_merged, read_all, with_data, without_arguments_text
 
 CONTRADICTED = {
     "af.responses.audio": "an input message of the API holds text, images and files: audio is left out with a warning",

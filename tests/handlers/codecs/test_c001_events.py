@@ -36,7 +36,8 @@ from bus.messages.events import (
 )
 from bus.messages.lanes import Lane
 from handlers.codecs.c001 import EventReader, EventWriter
-from tests.handlers.codecs.events_001 import (
+from tests.support.agent.folding import log_of
+from tests.support.messages.events_001 import (
     LOOP,
     MOMENT,
     USAGE,
@@ -51,7 +52,6 @@ from tests.handlers.codecs.events_001 import (
     turn_end,
     turn_start,
 )
-from tests.handlers.folding import log_of
 
 __all__ = ()
 

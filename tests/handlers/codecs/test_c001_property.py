@@ -21,7 +21,7 @@ from bus import (
 from bus.messages.content import ThinkingBlock
 from handlers.codecs import Codec, Unsayable
 from handlers.codecs.c001 import C001, C001_CAMEL
-from tests.bus.made import inline, made, messages, tags, turns, u64, values, words
+from tests.support.messages.made import inline, made, messages, tags, turns, u64, values, words
 
 __all__ = ()
 

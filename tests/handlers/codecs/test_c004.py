@@ -39,9 +39,9 @@ from bus.messages.turn import TurnId
 from bus.messages.usage import Usage
 from handlers.codecs import C000, C004, ORIGIN, Codec, Unsayable, c004
 from handlers.providers import to_anthropic
-from tests.handlers.codecs.faithfulness import logged, require_read_back, require_written_back
-from tests.handlers.codecs.sayings import BASE64, URLS, histories, json_objects, json_values, numbers, objects, texts
-from tests.handlers.entries import context_of
+from tests.support.log.entries import context_of
+from tests.support.messages.faithfulness import logged, require_read_back, require_written_back
+from tests.support.messages.sayings import BASE64, URLS, histories, json_objects, json_values, numbers, objects, texts
 
 Object = dict[str, JsonValue]
 

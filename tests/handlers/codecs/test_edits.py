@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from bus.errors import DecodeError
 from handlers.codecs.edits import differences, edited, edits_between
-from tests.handlers.codecs.sayings import json_values
+from tests.support.messages.sayings import json_values
 
 
 @given(json_values, json_values)

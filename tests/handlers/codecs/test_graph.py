@@ -14,8 +14,8 @@ from bus.messages.reading import Publishable, read_message
 from handlers.codecs.c002 import C002
 from handlers.codecs.c003 import C003
 from handlers.codecs.codec import ORIGIN, Codec, Unsayable
-from tests.handlers.codecs.graph_json import graph_messages
-from tests.handlers.lane_logs import lane_logs
+from tests.support.messages.graph_json import graph_messages
+from tests.support.messages.lane_logs import lane_logs
 
 __all__ = ()
 

@@ -9,7 +9,7 @@ from bus.messages.reading import read_message
 from handlers.codecs.c002 import C002
 from handlers.codecs.c003 import C003
 from handlers.codecs.codec import Codec
-from tests.handlers.codecs.malformed import BAD_BASE64, BAD_TEXTS, BAD_URLS, BAD_VALUES, deep
+from tests.support.messages.malformed import BAD_BASE64, BAD_TEXTS, BAD_URLS, BAD_VALUES, deep
 
 __all__ = ()
 

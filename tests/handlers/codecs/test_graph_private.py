@@ -10,7 +10,7 @@ from handlers.codecs.c002 import C002
 from handlers.codecs.c003 import C003
 from handlers.codecs.codec import Codec
 from handlers.providers import ProviderRequest, to_anthropic, to_gemini, to_openai_chat, to_openai_responses
-from tests.handlers.entries import context_of
+from tests.support.log.entries import context_of
 
 __all__ = ()
 

@@ -35,7 +35,7 @@ from bus.messages.usage import Usage
 from handlers.codecs.c002 import C002
 from handlers.codecs.c003 import C003
 from handlers.codecs.codec import ORIGIN, Codec, Unsayable
-from tests.handlers.codecs.malformed import deep
+from tests.support.messages.malformed import deep
 
 __all__ = ()
 

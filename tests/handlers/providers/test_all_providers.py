@@ -23,10 +23,10 @@ from bus.messages.media import MediaRef
 from bus.messages.message import AssistantMessage, ToolResultMessage, UserMessage
 from handlers.context import Context, build_context, evolve
 from handlers.providers import ContentRefused, RequestOptions, ToolSpec
-from tests.handlers.entries import ListedSession, asks, calls, context_of, folded, results
-from tests.handlers.lane_logs import CANARY, lane_logs
-from tests.handlers.providers.forms import FORMS
-from tests.handlers.real_session import real_log
+from tests.support.log.entries import ListedSession, asks, calls, context_of, folded, results
+from tests.support.messages.lane_logs import CANARY, lane_logs
+from tests.support.providers.forms import FORMS
+from tests.support.transcripts.real_session import real_log
 
 __all__ = ()
 

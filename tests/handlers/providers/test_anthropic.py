@@ -41,8 +41,8 @@ from handlers.context import Context
 from handlers.providers import ContentRefused, NoModel, ProviderRequest, ToolSpec, to_anthropic
 from handlers.providers.anthropic.form import CALL_ID
 from handlers.providers.wire_ids import WireIds
-from tests.handlers.entries import asks, calls, context_of, results, says
-from tests.handlers.providers.anthropic_rules import require_legal
+from tests.support.log.entries import asks, calls, context_of, results, says
+from tests.support.providers.anthropic_rules import require_legal
 
 MODEL = "claude-sonnet-5-5"
 PNG = MediaRef.from_bytes(b"\x89PNG\r\n\x1a\n1234")

@@ -22,8 +22,8 @@ from bus.messages.content import (
 from bus.messages.message import AssistantMessage
 from bus.messages.usage import Rates
 from handlers.providers import AnthropicAnswer, from_anthropic, to_anthropic
-from tests.handlers.entries import asks, context_of, results
-from tests.handlers.providers.anthropic_rules import require_legal
+from tests.support.log.entries import asks, context_of, results
+from tests.support.providers.anthropic_rules import require_legal
 
 Json = dict[str, JsonValue]
 MODEL = "claude-sonnet-5-5"

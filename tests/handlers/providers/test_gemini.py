@@ -41,8 +41,8 @@ from bus.messages.reading import Publishable
 from handlers.context import Context
 from handlers.providers import ContentRefused, NoModel, ProviderRequest, ToolChoice, ToolSpec, to_gemini
 from handlers.providers.answer import minted_id
-from tests.handlers.entries import asks, calls, context_of, results
-from tests.handlers.providers.gemini_rules import require_legal
+from tests.support.log.entries import asks, calls, context_of, results
+from tests.support.providers.gemini_rules import require_legal
 
 MODEL = "gemini-3-pro"
 SIGNATURE = "c2ln"

@@ -28,8 +28,8 @@ from bus.messages.media import MediaRef
 from bus.messages.message import AssistantMessage
 from bus.messages.usage import Rates, Usage
 from handlers.providers import GeminiAnswer, ModelEvent, Piece, from_gemini, to_gemini
-from tests.handlers.entries import asks, context_of, results
-from tests.handlers.providers.gemini_rules import require_legal
+from tests.support.log.entries import asks, context_of, results
+from tests.support.providers.gemini_rules import require_legal
 
 Json = dict[str, JsonValue]
 MODEL = "gemini-3-pro"

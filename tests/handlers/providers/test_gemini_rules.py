@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from tests.handlers.providers.gemini_rules import require_legal, rule_faults, shape_faults
+from tests.support.providers.gemini_rules import require_legal, rule_faults, shape_faults
 
 Object = dict[str, object]
 

@@ -31,8 +31,8 @@ from bus.messages.message import AssistantMessage, DeveloperMessage, SystemMessa
 from bus.messages.reading import Publishable
 from handlers.context import Context
 from handlers.providers import ContentRefused, NoModel, ProviderRequest, ToolChoice, ToolSpec, to_openai_chat
-from tests.handlers.entries import asks, calls, context_of, results, says
-from tests.handlers.providers.openai_chat_rules import require_legal
+from tests.support.log.entries import asks, calls, context_of, results, says
+from tests.support.providers.openai_chat_rules import require_legal
 
 MODEL = "gpt-5.2"
 PNG = MediaRef.from_bytes(b"\x89PNG\r\n\x1a\n1234")

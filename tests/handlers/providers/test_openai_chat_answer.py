@@ -14,9 +14,9 @@ from bus.messages.message import AssistantMessage, StopReason
 from bus.messages.usage import Rates, Usage
 from handlers.providers import OpenAIChatAnswer, Piece, from_openai_chat, to_openai_chat
 from handlers.providers.request import Json
-from tests.handlers.entries import asks, context_of
-from tests.handlers.providers.openai_chat_rules import require_legal
-from tests.handlers.providers.openai_replay import chat_chunks, folded, spoken, untimed
+from tests.support.log.entries import asks, context_of
+from tests.support.providers.openai_chat_rules import require_legal
+from tests.support.providers.openai_replay import chat_chunks, folded, spoken, untimed
 
 USAGE: Json = {
     "prompt_tokens": 100,

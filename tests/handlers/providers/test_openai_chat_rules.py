@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from tests.handlers.providers.openai_chat_rules import require_legal, rule_faults, shape_faults
+from tests.support.providers.openai_chat_rules import require_legal, rule_faults, shape_faults
 
 Body = dict[str, "list[Body]"]  # what the faults reach into; the values at the leaves are set, never read
 Plant = Callable[[Body], object]

@@ -13,9 +13,9 @@ from bus.messages.message import AssistantMessage, ToolResultMessage
 from handlers.context import Context
 from handlers.providers import ProviderRequest, RequestOptions, to_openai_chat, to_openai_responses
 from handlers.providers.target import ERROR_PREFIX
-from tests.handlers.entries import folded
-from tests.handlers.lane_logs import CANARY, lane_logs
-from tests.handlers.providers import openai_chat_rules, openai_responses_rules
+from tests.support.log.entries import folded
+from tests.support.messages.lane_logs import CANARY, lane_logs
+from tests.support.providers import openai_chat_rules, openai_responses_rules
 
 Wire = dict[str, JsonValue]
 

@@ -22,9 +22,9 @@ from bus.messages.usage import Rates, Usage
 from handlers.providers import OpenAIResponsesAnswer, Piece, from_openai_responses, to_openai_responses
 from handlers.providers.openai_responses.reasoning import reasoning_item, thinking_block
 from handlers.providers.request import Json
-from tests.handlers.entries import asks, context_of
-from tests.handlers.providers.openai_replay import folded, responses_events, spoken, untimed
-from tests.handlers.providers.openai_responses_rules import require_legal
+from tests.support.log.entries import asks, context_of
+from tests.support.providers.openai_replay import folded, responses_events, spoken, untimed
+from tests.support.providers.openai_responses_rules import require_legal
 
 USAGE: Json = {
     "input_tokens": 100,

@@ -1,0 +1,173 @@
+"""Logs of loops in a few words, and what a worker makes of them; no server is needed."""
+
+from collections.abc import Sequence
+
+from pydantic import JsonValue
+
+from bus.messages.content import Block, TextBlock, ToolCallBlock
+from bus.messages.control import Control
+from bus.messages.events import (
+    AgentEnded,
+    AgentStarted,
+    ControlAnswered,
+    ToolStarted,
+    ToolWaiting,
+    TurnStarted,
+)
+from bus.messages.extension import ExtensionMessage
+from bus.messages.lanes import Lane
+from bus.messages.message import AssistantMessage, StopReason, ToolResultMessage, UserMessage
+from bus.messages.reading import Publishable
+from bus.messages.turn import TurnId
+from bus.messages.usage import Usage
+from handlers.agent.marks import FOLLOW_UP, HELD, SEEN
+from handlers.agent.run import View
+from handlers.agent.status import STATUS
+from handlers.agent.steps import (
+    CloseCalls,
+    CompactContext,
+    Instruct,
+    Obey,
+    Rest,
+    RunTools,
+    Speak,
+    Step,
+    Stop,
+    TakeUp,
+)
+from handlers.context import Context, evolve
+from tests.support.agent.folding import fold, log_of
+
+__all__ = (
+    "answered",
+    "asks",
+    "begun",
+    "called",
+    "commands",
+    "ended",
+    "follows_up",
+    "in_words",
+    "result",
+    "says",
+    "started",
+    "tool_started",
+    "turn",
+    "view_of",
+    "waiting",
+)
+
+LOOP = "s1.main.1"
+
+
+def turn(index: int, loop: str = LOOP) -> TurnId:
+    return TurnId(loop_id=loop, turn_index=index)
+
+
+def asks(text: str = "?") -> UserMessage:
+    return UserMessage.text(text)
+
+
+def follows_up(text: str = "then?") -> UserMessage:
+    return UserMessage.text(text).model_copy(update={"metadata": {FOLLOW_UP: True}})
+
+
+def started(loop: str = LOOP) -> ExtensionMessage:
+    return AgentStarted(loop_id=loop, agent="a").as_extension()
+
+
+def begun(turn_id: TurnId) -> ExtensionMessage:
+    return TurnStarted(turn_id=turn_id).as_extension()
+
+
+def ended(stop_reason: StopReason = "stop", loop: str = LOOP) -> ExtensionMessage:
+    return AgentEnded(loop_id=loop, stop_reason=stop_reason, turns=1, usage=Usage()).as_extension()
+
+
+def says(
+    turn_id: TurnId | None,
+    *content: Block | str,
+    stop_reason: StopReason = "stop",
+    seen: int | None = None,
+    held: Sequence[int] = (),
+    mark: str | None = None,
+    usage: Usage | None = None,
+) -> AssistantMessage:
+    metadata: dict[str, JsonValue] = {} if seen is None else {SEEN: seen}
+    if held:
+        metadata[HELD] = list(held)
+    if mark is not None:
+        metadata[mark] = True
+    blocks = tuple(TextBlock(text=part) if isinstance(part, str) else part for part in content)
+    return AssistantMessage(
+        content=blocks, stop_reason=stop_reason, turn_id=turn_id, metadata=metadata or None, usage=usage
+    )
+
+
+def called(turn_id: TurnId, *ids: str, seen: int | None = None, usage: Usage | None = None) -> AssistantMessage:
+    blocks = (ToolCallBlock(id=each, name="tool") for each in ids)
+    return says(turn_id, *blocks, stop_reason="toolUse", seen=seen, usage=usage)
+
+
+def result(turn_id: TurnId, call: str) -> ToolResultMessage:
+    return ToolResultMessage(tool_call_id=call, tool_name="tool", content=(TextBlock(text="ok"),), turn_id=turn_id)
+
+
+def tool_started(turn_id: TurnId, call: str) -> ExtensionMessage:
+    return ToolStarted(turn_id=turn_id, tool_call_id=call, tool_name="tool").as_extension()
+
+
+def waiting(turn_id: TurnId, call: str) -> ExtensionMessage:
+    return ToolWaiting(turn_id=turn_id, tool_call_id=call, tool_name="tool").as_extension()
+
+
+def commands(control: Control) -> ExtensionMessage:
+    return control.as_extension()
+
+
+def answered(control: int, outcome: str = "applied") -> ExtensionMessage:
+    return ControlAnswered.model_validate({"control": control, "outcome": outcome}).as_extension()
+
+
+def view_of(*messages: Publishable) -> View:
+    """What a worker knows of a session that holds these, at positions 1, 2, 3 …"""
+    entries = log_of(*messages)
+    context = Context("s1")
+    for entry in entries:
+        if entry.lane is Lane.LLM:
+            context = evolve(context, entry)
+    return View(context, fold(STATUS, entries))
+
+
+def in_words(step: Step) -> str:
+    match step:
+        case Rest():
+            return "rest"
+        case Obey(command=command):
+            return f"obey {command.position}"
+        case Instruct(text=text):
+            return f"instruct {text}"
+        case TakeUp(answer=answer, begins=begins):
+            return f"take up {_calls(answer.open_calls)} in {answer.turn_id} from {begins.parent} {begins.continuation}"
+        case RunTools(answer=answer):
+            return f"run {_calls(answer.open_calls)} of {answer.turn_id}"
+        case CloseCalls(answer=answer, text=text):
+            return f"close {_calls(answer.open_calls)} of {answer.turn_id}: {text}"
+        case Stop(turn_id=turn_id, reached=reached, seen=seen):
+            return f"stop {turn_id} {reached.stop_reason} seen {seen}: {reached.text}"
+        case CompactContext(turn_id=turn_id, is_open=is_open):
+            return f"compact {'in' if is_open else 'before'} {turn_id}"
+        case Speak():
+            return _speak(step)
+
+
+def _speak(step: Speak) -> str:
+    words = f"speak {step.turn_id} {step.trigger} {[*step.results, *step.prompts]}"
+    if step.held:
+        words += f" holds {[*step.held]}"
+    if step.begins is not None:
+        words += f" from {step.begins.parent} {step.begins.continuation}"
+    return words
+
+
+def _calls(calls: Sequence[ToolCallBlock]) -> str:
+    return ",".join(call.id for call in calls)

@@ -1,0 +1,62 @@
+"""A worker in a process of its own that is at the calls of an answer, for tests that kill it there.
+
+python -m tests.support.agent.tool_process DIR CASE    CASE: what it does when it is to be killed, see `CASES`
+
+It says "ready" once it is there, and hangs. What its tool does outside stands in DIR/outside, a line a run.
+"""
+
+import sys
+from pathlib import Path
+
+import anyio
+
+from bus import Bus, ToolCallBlock
+from handlers.agent.tool import FunctionTool, ToolContext, tool
+from tests.support.agent.agents import take_run
+from tests.support.agent.tool_runs import called, go_on
+
+__all__ = ("CASES", "tool_of")
+
+CASES = ("asked for", "started", "idempotent", "in a thread", "waiting")
+
+
+def tool_of(case: str, outside: Path, *, hangs: bool) -> FunctionTool:
+    """The tool of a case: notes outside that it runs."""
+
+    def note(context: ToolContext) -> str:
+        with outside.open("a") as file:
+            file.write(f"{context.key} {context.attempt}\n")
+        return "done"
+
+    async def function(context: ToolContext) -> str:
+        note(context)
+        if hangs:
+            print("ready", flush=True)
+            await anyio.sleep_forever()
+        return "done"
+
+    def in_a_thread(context: ToolContext) -> str:
+        note(context)
+        if hangs:
+            print("ready", flush=True)
+            anyio.from_thread.run(anyio.sleep_forever)
+        return "done"
+
+    is_idempotent = case in {"idempotent", "in a thread"}
+    made = in_a_thread if case == "in a thread" else function
+    return tool(name="a", idempotent=is_idempotent, approval=case == "waiting")(made)
+
+
+async def main() -> None:
+    folder, case = Path(sys.argv[1]), sys.argv[2]
+    async with Bus.open(data_dir=folder / "d") as bus:
+        run = await take_run(bus.session("s1"))
+        await called(run, ToolCallBlock(id="c0", name="a"))
+        if case != "asked for":
+            await go_on(run, tool_of(case, folder / "outside", hangs=True))
+        print("ready", flush=True)
+        await anyio.sleep_forever()
+
+
+if __name__ == "__main__":
+    anyio.run(main)

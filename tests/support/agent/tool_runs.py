@@ -1,0 +1,67 @@
+"""What the tests of tools share: a turn whose model has called them, steps of it, and a person's word."""
+
+from collections.abc import Sequence
+
+from bus import Session, ToolCallBlock, TurnId, UserMessage
+from bus.messages.control import Control
+from bus.messages.events import AgentStarted, ControlAnswered, TurnStarted
+from bus.messages.message import AssistantMessage, ToolResultMessage
+from handlers.agent.recording import record_answer
+from handlers.agent.run import Run
+from handlers.agent.standing import Answer, read_standing
+from handlers.agent.tool import Tool
+from handlers.agent.toolbox import run_tools
+from handlers.agent.verdict import waits_for_person
+from tests.support.agent.agents import messages
+
+__all__ = ("called", "command", "go_on", "open_answer", "results", "step")
+
+MOST_STEPS = 50
+
+
+async def called(run: Run, *calls: ToolCallBlock, loop: int = 1) -> None:
+    """A loop whose model has answered with calls of tools."""
+    session = run.session
+    turn = TurnId(loop_id=f"{session.id}.main.{loop}", turn_index=0)
+    asked = await session.publish(UserMessage.text("hello?"))
+    begun = (AgentStarted(loop_id=turn.loop_id, agent="test"), TurnStarted(turn_id=turn, prompts=(asked.position,)))
+    await run.publish(*(event.as_extension() for event in begun), key=f"{turn}.started")
+    context = (await run.refresh()).context
+    await record_answer(run, context, turn, AssistantMessage(content=calls, stop_reason="toolUse"))
+
+
+async def open_answer(run: Run) -> Answer | None:
+    """The answer whose calls are open, if there is one."""
+    answer = read_standing(*await run.refresh()).answer
+    return answer if answer is not None and answer.open_calls else None
+
+
+async def step(run: Run, *tools: Tool) -> bool:
+    """One step of the open calls; gives whether there was something to do."""
+    view = await run.refresh()
+    answer = read_standing(*view).answer
+    if answer is None or not answer.open_calls or waits_for_person(answer, view.status):
+        return False
+    await run_tools(run, {tool.name: tool for tool in tools}, answer, view)
+    return True
+
+
+async def go_on(run: Run, *tools: Tool) -> None:
+    """As a loop does: step by step, until all calls have results or only wait for a person."""
+    for _ in range(MOST_STEPS):
+        if not await step(run, *tools):
+            return
+    raise AssertionError("the steps lead nowhere")
+
+
+async def command(run: Run, control: Control) -> int:
+    """A person commands, and the worker takes the command; gives its position."""
+    position = (await run.session.publish(control.as_extension())).position
+    await run.publish(ControlAnswered(control=position, outcome="applied").as_extension(), key=f"control.{position}")
+    return position
+
+
+async def results(session: Session) -> Sequence[tuple[str, str]]:
+    """Of the calls: id and text, in the order of the log."""
+    found = [message for message in await messages(session) if isinstance(message, ToolResultMessage)]
+    return [(message.tool_call_id, message.text_content()) for message in found]

@@ -1,0 +1,39 @@
+"""A worker in a process of its own, for tests that kill, pause and stop it.
+
+python -m tests.support.agent.worker_process URL NAME HEARTBEAT DELAY DRAIN    the demo's agent; DELAY between two words
+
+Says "told" each time it was told to stop.
+"""
+
+import signal
+import sys
+
+import anyio
+
+from bus import Bus
+from handlers.agent.demo import demo_agent
+from handlers.agent.worker import Worker
+
+__all__ = ()
+
+
+async def main() -> None:
+    url, name, heartbeat, delay, drain = sys.argv[1:]
+    async with Bus.open(url) as bus:
+        agent = demo_agent(delay=float(delay))
+        worker = Worker(bus, agent, name=name, heartbeat=float(heartbeat), drain_seconds=float(drain))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_stop_when_told, worker)
+            await worker.run()
+            tasks.cancel_scope.cancel()
+
+
+async def _stop_when_told(worker: Worker) -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM) as signals:
+        async for _ in signals:
+            worker.stop()
+            print("told", flush=True)
+
+
+if __name__ == "__main__":
+    anyio.run(main)

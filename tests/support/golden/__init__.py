@@ -1,0 +1,1 @@
+"""Recorded logs: how they are made and compared. The recordings are in `tests/golden`."""

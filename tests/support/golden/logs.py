@@ -1,0 +1,148 @@
+"""Golden logs: what each version of the form has written, with the views and requests that follow from it.
+
+A log is a file of JSON lines, each an entry as it stands in its stream: where, and its two fields. Beside it stand the
+projections and, for some positions, what each provider would be sent. A log is never changed: another version gets
+another folder.
+
+    python -m tests.support.golden.logs          writes the views anew, after a deliberate change
+    python -m tests.support.golden.logs --log    writes the log of the present version, and the views
+
+Look at the difference before you commit it: it is what users will find in what they have stored.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from bus import Delta, Envelope, Lane, Publishable
+from bus.codec import VERSION, decode, decode_delta, encode
+from handlers.context import Context, evolve
+from handlers.projections.sessions import SESSIONS
+from handlers.projections.turns import TURNS
+from handlers.projections.usage import USAGE
+from handlers.providers import to_anthropic, to_gemini, to_openai_chat, to_openai_responses
+from tests.support.agent.folding import fold
+from tests.support.golden.control_material import CONTROLLED
+from tests.support.golden.material import DELTAS, SAID, STEERED
+from tests.support.paths import GOLDEN
+
+__all__ = (
+    "FOLDERS",
+    "MATERIAL",
+    "Line",
+    "deltas",
+    "envelopes",
+    "lines_of",
+    "places",
+    "pretty",
+    "read_lines",
+    "requests",
+    "views",
+)
+
+HERE = GOLDEN
+FOLDERS = sorted(path for path in HERE.glob("v*") if path.is_dir())
+FORMS = (to_anthropic, to_openai_chat, to_openai_responses, to_gemini)
+
+MATERIAL: Mapping[Path, tuple[Sequence[Publishable], Sequence[Delta]]] = {
+    HERE / f"v{VERSION}": ([*SAID, *STEERED], DELTAS),
+    HERE / f"v{VERSION}_control": (CONTROLLED, ()),
+}
+"""what the present version writes, and into which folders"""
+
+_BEGAN = 1_700_000_000_000
+
+
+class Line(NamedTuple):
+    """One entry: its stream, its id there, and its fields."""
+
+    stream: str
+    """a lane, or "live" """
+    id: str
+    header: str
+    body: str
+
+
+def lines_of(messages: Sequence[Publishable], deltas: Sequence[Delta] = ()) -> list[Line]:
+    """The entries as this version of the package writes them."""
+    lines: list[Line] = []
+    for position, message in enumerate(messages, 1):
+        header = f"{VERSION} {_BEGAN + position * 1000} golden"
+        lines.append(Line(message.lane.value, f"{position}-0", header, encode(message).decode()))
+    for number, delta in enumerate(deltas, 1):
+        lines.append(Line("live", f"8-{number}", f"{VERSION} {_BEGAN + 8000} golden", encode(delta).decode()))
+    return lines
+
+
+def read_lines(folder: Path) -> list[Line]:
+    """A golden log."""
+    return [Line(*json.loads(line)) for line in (folder / "log.jsonl").read_text(encoding="utf-8").split("\n") if line]
+
+
+def envelopes(lines: Sequence[Line], session: str = "golden") -> list[Envelope]:
+    """The entries of both lanes as they are read."""
+    return [
+        decode(session, Lane(line.stream), (line.id.encode(), (b"h", line.header.encode(), b"m", line.body.encode())))
+        for line in lines
+        if line.stream != "live"
+    ]
+
+
+def deltas(lines: Sequence[Line], session: str = "golden") -> list[Envelope]:
+    """The live deltas as they are read."""
+    return [
+        decode_delta(session, (line.id.encode(), (b"h", line.header.encode(), b"m", line.body.encode())))
+        for line in lines
+        if line.stream == "live"
+    ]
+
+
+def requests(contexts: Sequence[Context]) -> Iterator[tuple[str, str]]:
+    """File names, and what each provider would be sent in each of these contexts."""
+    for form in FORMS:
+        sent = [(context.position, form(context, model="golden")) for context in contexts]
+        found = [{"at": at, "body": request.body, "warnings": request.warnings} for at, request in sent]
+        yield f"{form.__name__}.json", pretty(json.dumps(found))
+
+
+def views(log: Sequence[Envelope]) -> Iterator[tuple[str, str]]:
+    """File names, and what they hold: each projection of the whole log, and the requests at every tenth position."""
+    yield "usage.json", pretty(USAGE.dump(fold(USAGE, log)))
+    yield "turns.json", pretty(TURNS.dump(fold(TURNS, log)))
+    yield "sessions.json", pretty(SESSIONS.dump(fold(SESSIONS, log)))
+    yield from requests([_context(log[:at]) for at in places(log[-1].position)])
+
+
+def places(last: int) -> list[int]:
+    """The positions that requests are made at."""
+    return [*range(10, last, 10), last]
+
+
+def _context(log: Sequence[Envelope]) -> Context:
+    context = Context("golden")
+    for envelope in log:
+        if envelope.lane is Lane.LLM:
+            context = evolve(context, envelope)
+    return context
+
+
+def pretty(data: bytes | str) -> str:
+    """JSON as it stands in the files, a line a value."""
+    return json.dumps(json.loads(data), ensure_ascii=False, indent=1) + "\n"
+
+
+def _write(folder: Path, lines: Sequence[Line]) -> None:
+    for name, text in views(envelopes(lines)):
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    if "--log" in sys.argv:
+        for folder, (said, pieces) in MATERIAL.items():
+            folder.mkdir(exist_ok=True)
+            log = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines_of(said, pieces))
+            (folder / "log.jsonl").write_text(log, encoding="utf-8")
+    for each in sorted({*FOLDERS, *MATERIAL}):
+        _write(each, read_lines(each))

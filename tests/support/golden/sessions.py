@@ -1,0 +1,159 @@
+"""Golden sessions: what agents did in the version that `written.json` names, as `lanebus export` wrote it, with the
+views and requests that follow from it. A session is never changed: another version gets another folder.
+
+    python -m tests.support.golden.sessions          writes the views anew, after a deliberate change
+    python -m tests.support.golden.sessions --log    runs the agents and writes their sessions, and views
+
+Look at the difference before you commit it: it is what users will find in what they have stored.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import cast
+
+import anyio
+from pydantic import JsonValue
+
+from bus import AssistantMessage, Envelope, Lane, Session
+from bus.codec import VERSION, decode
+from bus.launch import find_binary
+from handlers.agent.marks import CUT
+from handlers.agent.status import STATUS
+from handlers.context import Context, evolve
+from handlers.projections.sessions import SESSIONS
+from handlers.projections.turns import TURNS
+from handlers.projections.usage import USAGE
+from handlers.transcripts.own import entry_line, header_line
+from tests.support.agent.folding import fold
+from tests.support.golden.logs import Line, pretty, requests
+from tests.support.laws.await_scenarios import SCENARIOS, Scenario
+from tests.support.laws.cancelling import Moment, cut
+from tests.support.laws.clerk import Book
+from tests.support.laws.working_off import work_off
+from tests.support.paths import GOLDEN
+from tests.support.servers.real import RealServer, real_server
+
+__all__ = ("FOLDERS", "HERE", "TOLD", "context_of", "envelopes", "is_cut", "places", "read_session", "views")
+
+HERE = GOLDEN / "sessions"
+FOLDERS = sorted(path.parent for path in HERE.glob("*/*/session.jsonl"))
+
+TOLD = {
+    "tools": SCENARIOS["two tools"],
+    "approval": SCENARIOS["a tool that asks"],
+    "retry": SCENARIOS["a failure that passes"],
+    "pause": SCENARIOS["paused"],
+    "steer": SCENARIOS["steered"],
+    "abort": SCENARIOS["aborted"],
+    "cut": SCENARIOS["an answer"],
+}
+"""the sessions, by their names"""
+
+_BEGAN = 1_700_000_000
+
+
+def read_session(folder: Path) -> list[Line]:
+    """The entries of a golden session, as they stood in their streams."""
+    return [_line(json.loads(text)) for text in _texts(folder)[1:]]
+
+
+def _texts(folder: Path) -> list[str]:
+    return [text for text in (folder / "session.jsonl").read_text(encoding="utf-8").split("\n") if text]
+
+
+def _line(entry: dict[str, JsonValue]) -> Line:
+    time, message = entry["time"], entry["message"]
+    assert isinstance(time, int | float)
+    header = f"{VERSION} {round(time * 1000)} {entry['producer']}"
+    return Line(str(entry["lane"]), f"{entry['position']}-0", header, json.dumps(message, ensure_ascii=False))
+
+
+def envelopes(lines: Sequence[Line], session: str) -> list[Envelope]:
+    """The entries as they are read."""
+    return [
+        decode(session, Lane(line.stream), (line.id.encode(), (b"h", line.header.encode(), b"m", line.body.encode())))
+        for line in lines
+    ]
+
+
+def views(log: Sequence[Envelope]) -> Iterator[tuple[str, str]]:
+    """File names, and what they hold: each projection of the whole session, and the requests at some positions."""
+    yield "usage.json", pretty(USAGE.dump(fold(USAGE, log)))
+    yield "turns.json", pretty(TURNS.dump(fold(TURNS, log)))
+    yield "sessions.json", pretty(SESSIONS.dump(fold(SESSIONS, log)))
+    yield "status.json", pretty(STATUS.dump(fold(STATUS, log)))
+    yield from requests([context_of(log[:at]) for at in places(log[-1].position)])
+
+
+def places(last: int) -> list[int]:
+    """The positions that requests are made at: a third of the way, two thirds, and the end."""
+    return [last // 3, 2 * last // 3, last]
+
+
+def context_of(log: Sequence[Envelope]) -> Context:
+    """What a model sees at the end of a log."""
+    context = Context(log[0].session)
+    for envelope in log:
+        if envelope.lane is Lane.LLM:
+            context = evolve(context, envelope)
+    return context
+
+
+# --- writing ------------------------------------------------------------------------------------------------------
+
+
+async def _run(server: RealServer, name: str, scenario: Scenario) -> list[str]:
+    """Let an agent work, and give the session's export, with made-up times and producers."""
+    for at in range(1, 200):
+        book = Book(server.directory / f"book{at}")
+        async with server.bus(f"n{at}") as bus:
+            session = bus.session(f"golden-{name}")
+            if name == "cut":
+                await cut(partial(work_off, session, scenario, book), at=at, moment=Moment.LEVEL, is_deep=True)
+            await work_off(session, scenario, book)
+            if name != "cut" or any(is_cut(entry) for entry in [each async for each in session.read()]):
+                return await _export(session)
+    raise AssertionError("nothing was cut")
+
+
+def is_cut(entry: Envelope) -> bool:
+    """Whether it is an answer that was cut as it was spoken."""
+    return isinstance(entry.message, AssistantMessage) and CUT in (entry.message.metadata or {})
+
+
+async def _export(session: Session) -> list[str]:
+    head = (await session.head())._replace(created=float(_BEGAN))
+    lines = [header_line(head, Lane)]
+    async for envelope in session.read():
+        line = cast("dict[str, JsonValue]", json.loads(entry_line(envelope)))
+        message = line["message"]
+        assert isinstance(message, dict)
+        if "timestamp" in message:
+            message["timestamp"] = (_BEGAN + envelope.position) * 1000
+        line |= {"time": float(_BEGAN + envelope.position), "producer": "golden"}
+        lines.append(json.dumps(line, ensure_ascii=False, separators=(",", ":")))
+    return lines
+
+
+def _write_sessions(folder: Path) -> None:
+    for name, scenario in TOLD.items():
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        with real_server(find_binary()) as server:
+            text = "\n".join(anyio.run(_run, server, name, scenario)) + "\n"
+        (folder / name / "session.jsonl").write_text(text, encoding="utf-8")
+    (folder / "written.json").write_text(pretty(json.dumps({"lanebus": version("lanebus"), "form": VERSION})))
+
+
+if __name__ == "__main__":
+    if "--log" in sys.argv:
+        with suppress(FileExistsError):
+            HERE.mkdir()
+        _write_sessions(HERE / f"v{VERSION}")
+    for each in sorted({path.parent for path in HERE.glob("*/*/session.jsonl")}):
+        for file, view in views(envelopes(read_session(each), f"golden-{each.name}")):
+            (each / file).write_text(view, encoding="utf-8")

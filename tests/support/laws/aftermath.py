@@ -1,0 +1,193 @@
+"""What a session's log says of the workers that were struck while they wrote it. Pure.
+
+Every word that a user said has one call of a tool, every call one result, every turn one answer, every loop an end; and
+nobody wrote who had lost the session's lease.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from bus import AssistantMessage, Envelope, ExtensionMessage, ToolResultMessage, TurnId, UserMessage
+from bus.messages.events import AgentEnded, AgentStarted, MessageStarted, TurnStarted, parse_event
+from handlers.agent.marks import CUT
+from tests.support.laws.clerk import Line, handled
+
+__all__ = ("Fault", "Leases", "extra_calls", "find_faults", "repeated")
+
+HANDED_BACK = "worker.stopped"
+"""said by a worker that has given its lease back"""
+
+
+class Fault(NamedTuple):
+    """Something that must not be in a log."""
+
+    kind: Literal["hole", "unanswered", "twice", "open", "deposed"]
+    session: str
+    text: str
+
+
+class Leases:
+    """Which process held which session's lease under which epochs, as the processes themselves wrote it into the
+    book."""
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self._holders = {(line.session, int(line.key)): line.pid for line in lines if line.kind == "lease"}
+        self._pids: dict[str, int] = {}
+
+    def learn(self, entries: Sequence[Envelope]) -> None:
+        """Which producer is which process: some entries name their epoch."""
+        for entry in entries:
+            epoch = _named_epoch(entry)
+            pid = self._holders.get((entry.session, epoch)) if epoch is not None else None
+            if pid is not None:
+                self._pids.setdefault(entry.producer, pid)
+
+    def epochs(self, session: str, producer: str) -> list[int] | None:
+        """Under which epochs a producer may write to a session; None if it is no worker."""
+        pid = self._pids.get(producer)
+        if pid is None:
+            return None
+        return sorted(epoch for (name, epoch), holder in self._holders.items() if (name, holder) == (session, pid))
+
+
+@dataclass
+class _Tally:
+    said: list[str] = field(default_factory=list[str])
+    places: dict[str, int] = field(default_factory=dict[str, int])
+    called: Counter[str] = field(default_factory=Counter[str])
+    calls: set[str] = field(default_factory=set[str])
+    results: Counter[str] = field(default_factory=Counter[str])
+    answers: Counter[TurnId] = field(default_factory=Counter[TurnId])
+    cut: set[TurnId] = field(default_factory=set[TurnId])
+    prompts: dict[int, set[TurnId]] = field(default_factory=lambda: defaultdict(set))
+    started: Counter[str] = field(default_factory=Counter[str])
+    ended: Counter[str] = field(default_factory=Counter[str])
+
+
+def find_faults(entries: Sequence[Envelope], leases: Leases) -> list[Fault]:
+    """What is wrong with one session."""
+    session = entries[0].session
+    found = [Fault(kind, session, text) for kind, text in _of_work(_counted(entries))]
+    positions = [entry.position for entry in entries]
+    if positions != list(range(1, len(entries) + 1)):
+        found.append(Fault("hole", session, str(positions)))
+    found += (Fault("deposed", session, text) for text in _of_leases(entries, leases))
+    return found
+
+
+def _counted(entries: Sequence[Envelope]) -> _Tally:
+    tally = _Tally()
+    for entry in entries:
+        match entry.message:
+            case UserMessage(turn_id=None) as message:
+                tally.said.append(message.text_content())
+                tally.places[message.text_content()] = entry.position
+            case AssistantMessage(turn_id=TurnId() as turn_id) as message:
+                tally.answers[turn_id] += 1
+                if (message.metadata or {}).get(CUT):
+                    tally.cut.add(turn_id)
+                else:
+                    tally.called.update(handled(message))
+                    tally.calls.update(call.id for call in message.tool_calls())
+            case ToolResultMessage(tool_call_id=call):
+                tally.results[call] += 1
+            case ExtensionMessage() as message:
+                match parse_event(message):
+                    case AgentStarted(loop_id=loop_id):
+                        tally.started[loop_id] += 1
+                    case AgentEnded(loop_id=loop_id):
+                        tally.ended[loop_id] += 1
+                    case TurnStarted(turn_id=turn_id, prompts=prompts):
+                        for position in prompts:
+                            tally.prompts[position].add(turn_id)
+                    case _:
+                        pass
+            case _:
+                pass
+    return tally
+
+
+def _of_work(tally: _Tally) -> Iterator[tuple[Literal["unanswered", "twice", "open"], str]]:
+    for word in tally.said:
+        turns = {str(turn) for turn in tally.prompts[tally.places[word]] - tally.cut}
+        if not tally.called[word] or not turns:
+            yield "unanswered", f"{word}: called for {tally.called[word]} times, in the turns {turns}"
+        if tally.called[word] > 1 or len(turns) > 1:
+            yield "twice", f"{word}: called for {tally.called[word]} times, in the turns {turns}"
+    for call in tally.calls:
+        if tally.results[call] != 1:
+            yield "twice" if tally.results[call] else "unanswered", f"{call}: {tally.results[call]} results"
+    for orphan in tally.results.keys() - tally.calls:
+        yield "twice", f"{orphan}: a result of no call"
+    for turn_id, count in tally.answers.items():
+        if count > 1:
+            yield "twice", f"{turn_id}: {count} answers"
+    for loop in tally.started.keys() | tally.ended.keys():
+        if (tally.started[loop], tally.ended[loop]) != (1, 1):
+            yield "open", f"{loop}: started {tally.started[loop]} times, ended {tally.ended[loop]} times"
+
+
+def _of_leases(entries: Sequence[Envelope], leases: Leases) -> Iterator[str]:
+    """Who wrote after another one had taken over: no epochs that its process held go up along the log.
+
+    Each entry counts for the lowest epoch it may have been written under, so nobody is accused who could be innocent.
+    """
+    least = 0
+    for entry in entries:
+        epochs = leases.epochs(entry.session, entry.producer)
+        if epochs is None or (isinstance(entry.message, ExtensionMessage) and entry.message.kind == HANDED_BACK):
+            continue
+        named = _named_epoch(entry)
+        if named is not None:
+            epochs = [named]
+        epoch = next((epoch for epoch in epochs if epoch >= least), None)
+        if epoch is None:
+            yield f"{entry.position}: written under {epochs} by {entry.producer}, after epoch {least}"
+        else:
+            least = epoch
+
+
+def _named_epoch(entry: Envelope) -> int | None:
+    """The epoch that an entry tells: the id of an answer ends with it.
+
+    Of an answer that was lost with its worker, the id tells the epoch of the one who spoke it, and not of the one who
+    recorded it.
+    """
+    match entry.message:
+        case AssistantMessage(turn_id=TurnId() as turn_id, id=str(message_id)) as message:
+            if (message.metadata or {}).get(CUT):
+                return None
+        case ExtensionMessage() as message:
+            match parse_event(message):
+                case MessageStarted(turn_id=turn_id, message_id=message_id):
+                    pass
+                case _:
+                    return None
+        case _:
+            return None
+    stem, _, epoch = message_id.rpartition(".")
+    return int(epoch) if stem == str(turn_id) and epoch.isdecimal() else None
+
+
+def extra_calls(lines: Sequence[Line], logs: Sequence[Sequence[Envelope]]) -> int:
+    """How many calls of the model and of `record` were made that no entry of a log came of."""
+    made = sum(line.kind in {"model", "record"} for line in lines)
+    recorded = 0
+    for entries in logs:
+        for entry in entries:
+            match entry.message:
+                case AssistantMessage(turn_id=TurnId()) as message:
+                    recorded += not (message.metadata or {}).get(CUT)
+                case ToolResultMessage(tool_name="record"):
+                    recorded += 1
+                case _:
+                    pass
+    return made - recorded
+
+
+def repeated(lines: Sequence[Line], kind: str) -> set[str]:
+    """The keys that a tool was called under more than once."""
+    counts = Counter(line.key for line in lines if line.kind == kind)
+    return {key for key, count in counts.items() if count > 1}

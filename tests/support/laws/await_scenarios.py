@@ -1,0 +1,204 @@
+"""What a session is told and what its agent does then, the same each time: for workers that are struck at every await.
+
+An agent here remembers nothing. What its model says follows from what it is shown, so whoever goes on with a session
+says the same. What people do while it works comes from the model or the tool that is at work, under a key: done again,
+it changes nothing.
+"""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from bus import AssistantMessage, Session, TextBlock, ToolCallBlock, Usage, UserMessage
+from bus.messages.control import Abort, Approve, Pause, Resume, Steer
+from bus.messages.message import ToolResultMessage
+from handlers.agent.failure import ModelFailure, with_failure
+from handlers.agent.loop import AgentLoop
+from handlers.agent.marks import AGAIN
+from handlers.agent.model import ModelRequest
+from handlers.agent.preview import FLUSH_CHARACTERS
+from handlers.agent.run import Agent
+from handlers.agent.status import STATUS
+from handlers.agent.tool import Tool, ToolContext, tool
+from handlers.context.fold import Context
+from handlers.projections.projection import project
+from handlers.providers.answer import ModelEvent, Piece
+from tests.support.laws.clerk import Book
+
+__all__ = ("SCENARIOS", "Scenario")
+
+Act = Callable[[Session], Awaitable[object]]
+"""what a person does; done again it changes nothing"""
+
+Meanwhile = Callable[[], Awaitable[object]]
+"""what somebody does while an agent is at work"""
+
+Script = Callable[[Context], AssistantMessage]
+
+LONG = "As I was saying, " * (FLUSH_CHARACTERS // 16)
+"""so much that it is shown at once"""
+
+USAGE = Usage(input=10, output=2, total_tokens=12)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A session, told by what its people do. After each act the agent works until there is nothing to do."""
+
+    acts: Sequence[Act]
+    agent: Callable[[Book, Session], Agent]
+    tools: int = 0
+    """calls of tools"""
+    turns: int = 1
+    """calls of the model whose answers are recorded whole"""
+    is_repeated: bool = True
+    """a call that was started and left no result is run again"""
+    is_ordered: bool = True
+    """the log says the same in the same order wherever a worker was struck; else a command may be answered sooner"""
+
+
+def _ask(text: str) -> Act:
+    return lambda session: session.publish(UserMessage(content=(TextBlock(text=text),)), key=f"ask.{text}", wake=False)
+
+
+async def _approve(session: Session) -> None:
+    """Let what waits be run."""
+    loop = (await project(session, STATUS)).state.loop
+    assert loop is not None
+    for call, waiting in loop.calls_waiting.items():
+        command = Approve(turn_id=waiting.turn_id, tool_call_id=call).as_extension()
+        await session.publish(command, key=f"approve.{call}", wake=False)
+
+
+async def _resume(session: Session) -> None:
+    await session.publish(Resume().as_extension(), key="resume", wake=False)
+
+
+class Speaker:
+    """A model that says what a function makes of the context, in two pieces first."""
+
+    provider = "scripted"
+    name = "speaker-1"
+    context_window = None
+
+    def __init__(self, book: Book, script: Script, meanwhile: Meanwhile | None = None) -> None:
+        """`meanwhile`: what somebody does while it speaks; it then speaks on until it is cut."""
+        self._book, self._script, self._meanwhile = book, script, meanwhile
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        self._book.write("model", request.context.session, str(len(request.context.messages)))
+        whole = self._script(request.context)
+        yield Piece("text", LONG)
+        for _ in range(4):  # it is struck here, and what it has said is shown meanwhile
+            await checkpoint()
+        yield Piece("text", "and so on")
+        if self._meanwhile is not None:
+            await self._meanwhile()
+            while True:
+                await anyio.sleep(0.001)
+                yield USAGE
+        yield whole.model_copy(update={"usage": USAGE})
+
+
+def _says(text: str) -> AssistantMessage:
+    return AssistantMessage(content=(TextBlock(text=text),))
+
+
+def _answers(context: Context) -> AssistantMessage:
+    return _says(f"You said {context.messages[-1].text_content()}.")
+
+
+def _calls(*names: str) -> Script:
+    """Calls tools, and is done once it has their results."""
+    calls = tuple(
+        ToolCallBlock(id=f"call-{place}", name=name, arguments={"word": f"w{place}"})
+        for place, name in enumerate(names)
+    )
+
+    def script(context: Context) -> AssistantMessage:
+        if any(isinstance(message, ToolResultMessage) for message in context.messages):
+            return _says("Done.")
+        return AssistantMessage(content=calls, stop_reason="toolUse")
+
+    return script
+
+
+def _fails_once(context: Context) -> AssistantMessage:
+    if any(_is_again(entry.message) for entry in context.entries):
+        return _says("Here I am.")
+    failed = AssistantMessage(stop_reason="error", error_message="overloaded")
+    return with_failure(failed, ModelFailure(is_transient=True))
+
+
+def _is_again(message: object) -> bool:
+    return isinstance(message, AssistantMessage) and AGAIN in (message.metadata or {})
+
+
+def _tools(book: Book, meanwhile: Meanwhile | None = None) -> list[Tool]:
+    async def call(name: str, context: ToolContext, word: str) -> str:
+        book.write(name, context.session, context.key)
+        await checkpoint()
+        if meanwhile is not None:
+            await meanwhile()
+        return word
+
+    @tool(idempotent=True)
+    async def record(context: ToolContext, word: str) -> str:
+        """Done again under the same key, it changes nothing."""
+        return await call("record", context, word)
+
+    @tool(idempotent=True, approval=True)
+    async def sign(context: ToolContext, word: str) -> str:
+        """A person is asked first."""
+        return await call("sign", context, word)
+
+    @tool
+    async def charge(context: ToolContext, word: str) -> str:
+        """Never to be done twice."""
+        return await call("charge", context, word)
+
+    return [record, sign, charge]
+
+
+def _calling(*names: str) -> Callable[[Book, Session], Agent]:
+    return lambda book, session: AgentLoop(Speaker(book, _calls(*names)), _tools(book))
+
+
+def _aborted(book: Book, session: Session) -> Agent:
+    async def abort() -> None:
+        await session.publish(Abort().as_extension(), key="abort", wake=False)
+
+    return AgentLoop(Speaker(book, _answers, abort), drain_seconds=0.02)
+
+
+def _paused(book: Book, session: Session) -> Agent:
+    async def pause() -> None:
+        await session.publish(Pause().as_extension(), key="pause", wake=False)
+
+    return AgentLoop(Speaker(book, _calls("record")), _tools(book, pause))
+
+
+def _steered(book: Book, session: Session) -> Agent:
+    async def steer() -> None:
+        at = (await session.head()).position + 1
+        said = UserMessage(content=(TextBlock(text="and quickly"),))
+        await session.publish(said, Steer(position=at).as_extension(), key="steer", wake=False)
+
+    return AgentLoop(Speaker(book, _calls("record")), _tools(book, steer))
+
+
+SCENARIOS = {
+    "an answer": Scenario([_ask("hello")], lambda book, _: AgentLoop(Speaker(book, _answers))),
+    "two questions": Scenario(
+        [_ask("hello"), _ask("again")], lambda book, _: AgentLoop(Speaker(book, _answers), system="Be brief."), turns=2
+    ),
+    "two tools": Scenario([_ask("hello")], _calling("record", "record"), tools=2, turns=2),
+    "a tool that is not run twice": Scenario([_ask("hello")], _calling("charge"), tools=1, turns=2, is_repeated=False),
+    "a tool that asks": Scenario([_ask("hello"), _approve], _calling("record", "sign"), tools=2, turns=2),
+    "a failure that passes": Scenario([_ask("hello")], lambda book, _: AgentLoop(Speaker(book, _fails_once)), turns=2),
+    "paused": Scenario([_ask("hello"), _resume], _paused, tools=1, turns=2),
+    "steered": Scenario([_ask("hello")], _steered, tools=1, turns=2, is_ordered=False),
+    "aborted": Scenario([_ask("hello")], _aborted),
+}

@@ -1,0 +1,89 @@
+"""Calls that are wrong in one way each: what the cancellation tests are there to find."""
+
+import asyncio
+
+from bus import SessionHead
+from bus.connection import Link, Server
+from bus.selection import Selection
+from bus.subscription import Interest
+from tests.support.laws.calls import Call, Point
+from tests.support.log.said import said
+
+__all__ = ("KEPT", "MUTANTS")
+
+KEPT: list[Link] = []
+"""what a mutant has left, for the test to close"""
+
+
+async def _swallow(point: Point) -> bool:
+    """Takes a cancellation for an answer."""
+    try:
+        await point.session.head()
+    except asyncio.CancelledError:
+        return True
+    return True
+
+
+async def _translate(point: Point) -> bool:
+    """Makes an error of a cancellation."""
+    try:
+        await point.session.head()
+    except asyncio.CancelledError:
+        raise TimeoutError from None
+    return True
+
+
+async def _keep_link(point: Point) -> bool:
+    """Closes its link only if all went well."""
+    link = await Server(point.server.url).connect()
+    KEPT.append(link)
+    await point.session.head()
+    await KEPT.pop().close()
+    return True
+
+
+async def _keep_task(point: Point) -> bool:
+    """Ends what it started only if all went well."""
+    task = asyncio.create_task(asyncio.Event().wait())
+    await point.session.head()
+    task.cancel()
+    return True
+
+
+async def _keep_following(point: Point) -> bool:
+    """Leaves the hub only if all went well."""
+    hub = point.bus._shards.of("s").hub  # pyright: ignore[reportPrivateUsage]
+    subscription = await hub.subscribe("s", Interest(Selection(frozenset())))
+    await point.session.head()
+    subscription.close()
+    return True
+
+
+async def _forget_key(point: Point) -> bool:
+    """Publishes the same again, and does not say that it is the same."""
+    await point.session.publish(said(point.same_word()))
+    return True
+
+
+class _Mixed:
+    """Answers in the order of the questions, also where somebody has stopped waiting for one."""
+
+    def __init__(self) -> None:
+        self._answers: list[asyncio.Task[SessionHead]] = []
+
+    async def __call__(self, point: Point) -> bool:
+        self._answers.append(asyncio.create_task(point.session.head()))
+        head = await asyncio.shield(self._answers[0])
+        del self._answers[0]
+        return head.session == point.session.id
+
+
+MUTANTS = {
+    "swallows": Call(_swallow),
+    "translates": Call(_translate),
+    "leaves its link": Call(_keep_link),
+    "leaves a task": Call(_keep_task),
+    "goes on following": Call(_keep_following),
+    "doubles": Call(_forget_key),
+    "mixes answers up": Call(_Mixed()),
+}

@@ -1,0 +1,76 @@
+"""Whether anything is left of a call: a link in use, a follower, a task, a connection at the server."""
+
+import asyncio
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TypeVar
+from unittest.mock import patch
+
+from bus.connection import Link, LinkPool
+from bus.hub import Hub
+from tests.support.servers.real import RealServer
+
+__all__ = ("Watch", "watching")
+
+T = TypeVar("T")
+
+
+class Watch:
+    """What a server and this process hold, compared with what they held when the watch began."""
+
+    def __init__(self, server: RealServer, links: list[Link], pools: list[LinkPool], hubs: list[Hub]) -> None:
+        self._server, self._links, self._pools, self._hubs = server, links, pools, hubs
+        self._tasks = asyncio.all_tasks()
+
+    @property
+    def connections(self) -> int:
+        """How many the server has, without the one that asks."""
+        return str(self._server.do("CLIENT", "LIST")).count("id=") - 1
+
+    @property
+    def unclaimed(self) -> int:
+        """How many links are whole and wait in no pool: those of publishers and hubs, and what was forgotten."""
+        return len(self._open) - sum(len(pool.idle) for pool in self._pools)
+
+    @property
+    def _open(self) -> list[Link]:
+        self._links[:] = [link for link in self._links if not link.is_broken]
+        return self._links
+
+    def begin(self) -> None:
+        """Take the tasks that are there now for those that belong there."""
+        self._tasks = asyncio.all_tasks()
+
+    @property
+    def leaks(self) -> list[str]:
+        """What a call has left, in words; nothing if it left nothing."""
+        found = [f"a link of {pool!r} is in use" for pool in self._pools if pool.borrowed]
+        found += [f"a broken link is kept by {pool!r}" for pool in self._pools if any(x.is_broken for x in pool.idle)]
+        found += [f"{session} is followed" for hub in self._hubs for session in hub.followed]
+        found += [f"{task!r} goes on" for task in asyncio.all_tasks() - self._tasks if not task.done()]
+        if (connections := self.connections) != len(self._open):
+            found.append(f"the server has {connections} connections, of which {len(self._open)} are links")
+        return found
+
+
+@contextmanager
+def watching(server: RealServer) -> Generator[Watch, None, None]:
+    """Know every link, pool and hub that is made in the block, however many a bus makes."""
+    links: list[Link] = []
+    pools: list[LinkPool] = []
+    hubs: list[Hub] = []
+    with _noting(Link, links), _noting(LinkPool, pools), _noting(Hub, hubs):
+        yield Watch(server, links, pools, hubs)
+
+
+@contextmanager
+def _noting(kind: type[T], made: list[T]) -> Generator[None, None, None]:
+    """Keep every object of a class that is made in the block."""
+    make = kind.__init__
+
+    def noted(self: T, *arguments: object, **named: object) -> None:
+        make(self, *arguments, **named)
+        made.append(self)
+
+    with patch.object(kind, "__init__", noted):
+        yield

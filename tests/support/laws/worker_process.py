@@ -1,0 +1,108 @@
+"""Processes that are there at once, to be killed and paused: forked from one that has imported all.
+
+python -m tests.support.laws.worker_process URL BOOK     does what each line of stdin says, answers with a number
+
+    {"do": "work", "name": …, "mutant": …, "moment": …}      forks a worker; its pid
+    {"do": "turns", "scenario": …, "session": …, "at": …}    forks one that works a session off, under the lease of
+                                                             OWNER, and kills itself at its await number `at`; its pid
+    {"do": "wait", "pid": …}                                 how a process ended, as `waitpid` says it
+
+It ends with its stdin, and all others with it: they are one process group.
+"""
+
+import asyncio
+import gc
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from bus import Bus
+from handlers.agent.worker import Worker
+from tests.support.laws.await_scenarios import SCENARIOS
+from tests.support.laws.cancelling import counted
+from tests.support.laws.clerk import Book, clerk
+from tests.support.laws.worker_mutants import MUTANTS
+from tests.support.laws.working_off import work_off
+
+__all__ = ("HEARTBEAT", "Order")
+
+HEARTBEAT = 0.4
+"""seconds after which a silent worker's sessions are taken over"""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A line of stdin."""
+
+    do: Literal["work", "turns", "wait"]
+    name: str = ""
+    mutant: str = ""
+    moment: float = 0.0
+    scenario: str = ""
+    session: str = ""
+    at: int = 0
+    pid: int = 0
+
+
+async def _work(url: str, book: Path, order: Order) -> None:
+    async with Bus.open(url) as bus:
+        agent = clerk(Book(book), moment=order.moment)
+        await Worker(bus, agent, name=order.name, concurrency=1, heartbeat=HEARTBEAT).run()
+
+
+async def _turns(url: str, book: Path, order: Order) -> None:
+    scenario = SCENARIOS[order.scenario]
+
+    def die() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    async with Bus.open(url) as bus:
+        session = bus.session(order.session)
+        await session.head()  # its links are there
+        await counted(work_off(session, scenario, Book(book)), at=order.at, strike=die)
+        os._exit(0)
+
+
+def _fork(body: Callable[[], Coroutine[object, None, None]], mutant: str) -> int:
+    pid = os.fork()
+    if pid == 0:
+        MUTANTS[mutant]()
+        try:
+            asyncio.run(body())
+        finally:
+            os._exit(1)
+    return pid
+
+
+def _do(order: Order, url: str, book: Path) -> int:
+    match order.do:
+        case "work":
+            return _fork(lambda: _work(url, book, order), order.mutant)
+        case "turns":
+            return _fork(lambda: _turns(url, book, order), order.mutant)
+        case _:
+            return os.waitpid(order.pid, 0)[1]
+
+
+async def _open_once(url: str) -> None:
+    """What a bus imports only when it is opened is imported before the forks."""
+    async with Bus.open(url) as bus:
+        await bus.session("none").head()
+
+
+def main() -> None:
+    url, book = sys.argv[1], Path(sys.argv[2])
+    asyncio.run(_open_once(url))
+    gc.freeze()  # or each fork would copy what it looks through
+    for line in sys.stdin:
+        print(_do(Order(**json.loads(line)), url, book), flush=True)
+    os.killpg(0, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What tests of the log share: messages of one word, readers, groups, traffic."""

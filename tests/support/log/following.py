@@ -1,0 +1,70 @@
+"""Subscribers of a test: what each was handed over, and what it was told."""
+
+from collections.abc import Callable, Collection
+
+from anyio.abc import TaskGroup
+
+from bus import ALL_LANES, START, BusError, Cursor, Envelope, ExtensionMessage, Lane, Notice, Session
+from tests.support.log.said import word
+
+__all__ = ("Subscriber",)
+
+
+class Subscriber:
+    """One that takes whatever comes; `story` is it in short: words of envelopes, kinds of notices in brackets."""
+
+    def __init__(
+        self,
+        session: Session,
+        *,
+        lanes: Collection[Lane] = ALL_LANES,
+        kinds: Collection[str] | None = None,
+        after: Cursor = START,
+    ) -> None:
+        self._items = session.subscribe(lanes=lanes, kinds=kinds, after=after)
+        self.items: list[Envelope | Notice] = []
+        self.error: BusError | None = None
+
+    async def run(self) -> None:
+        try:
+            async for item in self._items:
+                self.items.append(item)
+        except BusError as error:
+            self.error = error
+
+    def start(self, tasks: TaskGroup) -> "Subscriber":
+        tasks.start_soon(self.run)
+        return self
+
+    @property
+    def story(self) -> list[str]:
+        return [f"[{item.kind}]" if isinstance(item, Notice) else _word(item) for item in self.items]
+
+    @property
+    def envelopes(self) -> list[Envelope]:
+        return [item for item in self.items if isinstance(item, Envelope)]
+
+    @property
+    def cursor(self) -> Cursor:
+        """Of the last thing it was given."""
+        return self.items[-1].cursor
+
+    def has(self, *story: str) -> Callable[[], bool]:
+        return lambda: self.story == [*story] or self.error is not None
+
+    def has_taken(self, count: int) -> Callable[[], bool]:
+        return lambda: len(self.envelopes) >= count or self.error is not None
+
+    def has_failed(self) -> bool:
+        return self.error is not None
+
+    def has_been_told(self, kind: str, times: int = 1) -> Callable[[], bool]:
+        return lambda: self.story.count(f"[{kind}]") >= times or self.error is not None
+
+
+def _word(envelope: Envelope) -> str:
+    match envelope.message:
+        case ExtensionMessage(kind="session.closed" | "session.reopened" as kind):
+            return kind
+        case _:
+            return word(envelope)

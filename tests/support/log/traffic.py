@@ -1,0 +1,106 @@
+"""Callers that publish without a pause and followers that see it, while a test does harm to the servers."""
+
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+
+import anyio
+
+from bus import Bus, LogRolledBack, Session
+from tests.support.log.said import assert_gap_free, read, said, told, word
+from tests.support.servers.real import eventually
+
+__all__ = ("Traffic", "traffic")
+
+CALLERS = 3
+"""that publish to each session"""
+
+
+class Traffic:
+    """What was acknowledged, what was seen, and who was told of a loss."""
+
+    def __init__(self, bus: Bus, names: Sequence[str]) -> None:
+        self._bus, self._names = bus, names
+        self.acknowledged: dict[str, dict[str, int]] = {name: {} for name in names}
+        """session → word → position"""
+        self.seen: dict[str, list[tuple[int, str]]] = defaultdict(list)
+        """session → positions and words, as the follower saw them"""
+        self.told: dict[str, set[str]] = defaultdict(set)
+        """session → "publisher" and "follower", as they were told that its log lost its end"""
+        self.is_over = False
+
+    @property
+    def count(self) -> int:
+        """How many publishes were acknowledged."""
+        return sum(map(len, self.acknowledged.values()))
+
+    async def more(self, count: int = 20) -> None:
+        """Wait until each session has this many acknowledged publishes more."""
+        goals = {name: len(words) + count for name, words in self.acknowledged.items()}
+        await eventually(lambda: all(len(self.acknowledged[name]) >= goal for name, goal in goals.items()))
+
+    async def speak(self, session: Session, caller: int) -> None:
+        """Publish one word after the other, to both lanes in turn."""
+        turn = 0
+        while not self.is_over:
+            text = f"{caller}.{turn}"
+            try:
+                receipt = await session.publish(said(text) if turn % 2 else told(text), seconds=60)
+            except LogRolledBack:
+                self.told[session.id].add("publisher")
+            else:
+                self.acknowledged[session.id][text] = receipt.position
+            turn += 1
+
+    async def follow(self, session: Session) -> None:
+        """See all; begin anew where the log turns out to be another one."""
+        while True:
+            try:
+                async for envelope in session.follow():
+                    self.seen[session.id].append((envelope.position, word(envelope)))
+            except LogRolledBack:
+                self.told[session.id].add("follower")
+                self.seen[session.id].clear()
+
+    async def assert_whole(self) -> None:
+        """Each word that was acknowledged is there once, at its position, and was seen once."""
+        for name in self._names:
+            envelopes = await read(self._bus.session(name))
+            assert_gap_free(envelopes)
+            found = {word(envelope): envelope.position for envelope in envelopes}
+            assert len(found) == len(envelopes)
+            if not self.told[name]:
+                assert found == self.acknowledged[name]
+
+            def has_seen_all(name: str = name, count: int = len(envelopes)) -> bool:
+                return len(self.seen[name]) >= count
+
+            await eventually(has_seen_all)
+            assert self.seen[name] == [(position, text) for text, position in found.items()]
+
+    async def lost(self, bus: Bus) -> dict[str, set[str]]:
+        """Session → acknowledged words that are not in its log; by a bus that is open still."""
+        gone = dict[str, set[str]]()
+        for name in self._names:
+            here = {word(envelope) for envelope in await read(bus.session(name))}
+            if missing := self.acknowledged[name].keys() - here:
+                gone[name] = set(missing)
+        return gone
+
+
+@asynccontextmanager
+async def traffic(bus: Bus, *names: str) -> AsyncGenerator[Traffic, None]:
+    """Traffic on these sessions while the block runs; then what was said is looked at as a whole."""
+    running = Traffic(bus, names)
+    async with anyio.create_task_group() as followers:
+        async with anyio.create_task_group() as callers:
+            for name in names:
+                followers.start_soon(running.follow, bus.session(name))
+                for caller in range(CALLERS):
+                    callers.start_soon(running.speak, bus.session(name), caller)
+            await running.more()
+            yield running
+            await running.more()
+            running.is_over = True
+        await running.assert_whole()
+        followers.cancel_scope.cancel()

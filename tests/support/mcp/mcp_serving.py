@@ -1,0 +1,120 @@
+"""What the tests of MCP tools share: servers as processes of their own, and calls of their tools."""
+
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Literal, cast
+
+import anyio
+from mcp import Client, StdioServerParameters
+from pydantic import JsonValue
+
+from bus import ToolCallBlock, ToolResultMessage, TurnId
+from handlers.agent.tool import Tool, ToolContext
+from handlers.mcp import McpTool, McpTools
+from handlers.mcp.tools import McpServer
+from tests.support.agent.agents import SECONDS
+
+__all__ = ("KINDS", "Kind", "Notes", "as_tools", "call", "context", "http_server", "named", "notes_in", "raw", "served")
+
+HERE = Path(__file__).resolve().parent
+
+Kind = Literal["stdio", "stdio legacy", "http", "http legacy"]
+KINDS: tuple[Kind, ...] = ("stdio", "stdio legacy", "http", "http legacy")
+
+
+class Notes:
+    """What a server tells a test, line by line."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def lines(self) -> list[str]:
+        return self.path.read_text().splitlines() if self.path.exists() else []
+
+    async def wait_for(self, beginning: str, count: int = 1) -> str:
+        """The rest of the line that is the `count`th to begin so, once it is there."""
+        with anyio.fail_after(SECONDS):
+            while True:
+                found = [line for line in self.lines() if line.startswith(beginning)]
+                if len(found) >= count:
+                    return found[count - 1].removeprefix(beginning).strip()
+                await anyio.sleep(0.01)  # a file tells nobody that it grew
+
+    async def pid(self, count: int = 1) -> int:
+        """Of the `count`th server that was started."""
+        return int(await self.wait_for("pid", count))
+
+
+@asynccontextmanager
+async def notes_in() -> AsyncGenerator[Notes, None]:
+    """Notes in a file that is gone afterwards."""
+    with TemporaryDirectory(prefix="lb-mcp-") as folder:
+        yield Notes(Path(folder) / "notes")
+
+
+@asynccontextmanager
+async def http_server(notes: Notes, *, port: int = 0) -> AsyncGenerator[str, None]:
+    """The test's server, its address."""
+    count = len([line for line in notes.lines() if line.startswith("at ")]) + 1
+    command = [sys.executable, str(HERE / "mcp_server.py"), str(notes.path), "--http", str(port)]
+    async with await anyio.open_process(command, stdin=None, stdout=None, stderr=None) as process:
+        try:
+            yield await notes.wait_for("at ", count)
+        finally:
+            if process.returncode is None:
+                process.send_signal(signal.SIGKILL)
+
+
+@asynccontextmanager
+async def served(kind: Kind) -> AsyncGenerator[tuple[McpServer, Notes], None]:
+    """The test's server, as `mcp_tools` takes it. "legacy" speaks the protocol before that of 2026."""
+    async with notes_in() as notes:
+        if kind.startswith("stdio"):
+            here = StdioServerParameters(command=sys.executable, args=[str(HERE / "mcp_server.py"), str(notes.path)])
+            yield _client_of(here) if "legacy" in kind else here, notes
+        else:
+            async with http_server(notes) as url:
+                yield _client_of(url) if "legacy" in kind else url, notes
+
+
+def _client_of(server: StdioServerParameters | str) -> Callable[[], Client]:
+    return lambda: Client(server, mode="legacy")
+
+
+def raw(kind: str) -> StdioServerParameters:
+    """A server without the SDK, see `mcp_raw.py`."""
+    return StdioServerParameters(command=sys.executable, args=[str(HERE / "mcp_raw.py"), kind], env=_environment())
+
+
+def _environment() -> dict[str, str]:
+    return {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
+
+
+def context(told: list[str] | None = None) -> ToolContext:
+    """Of a call; the progress that it tells comes into `told`."""
+
+    async def progress(text: str) -> None:
+        if told is not None:
+            told.append(text)
+
+    return ToolContext("s1", TurnId(loop_id="s1.main.1", turn_index=0), "c1", progress)
+
+
+def named(tools: Sequence[McpTool], name: str) -> McpTool:
+    return next(tool for tool in tools if tool.name == name)
+
+
+async def call(tools: Sequence[McpTool], name: str, arguments: JsonValue = None) -> ToolResultMessage:
+    """A call's result."""
+    with anyio.fail_after(SECONDS):
+        return await named(tools, name).run(ToolCallBlock(id="c1", name=name, arguments=arguments), context())
+
+
+def as_tools(tools: McpTools) -> Sequence[Tool]:
+    """As an agent takes them."""
+    return cast("Sequence[Tool]", tools)

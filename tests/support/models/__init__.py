@@ -1,0 +1,1 @@
+"""Local servers that speak the APIs of the model providers."""

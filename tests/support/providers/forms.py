@@ -1,0 +1,50 @@
+"""The provider forms side by side: how each request is made, and who says whether its API would take it."""
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, Unpack
+
+from handlers.context import Context
+from handlers.providers import (
+    ProviderRequest,
+    RequestOptions,
+    to_anthropic,
+    to_gemini,
+    to_openai_chat,
+    to_openai_responses,
+)
+from tests.support.providers import anthropic_rules, gemini_rules, openai_chat_rules, openai_responses_rules
+
+__all__ = ("FORMS", "Form")
+
+
+class _To(Protocol):
+    def __call__(self, context: Context, **options: Unpack[RequestOptions]) -> ProviderRequest: ...
+
+
+class Form(NamedTuple):
+    """One provider's requests."""
+
+    provider: str
+    """what the log calls it"""
+    to: _To
+    shape_faults: Callable[[object], list[str]]
+    rule_faults: Callable[[object], list[str]]
+    said: str
+    """key of the body's list of what was said"""
+
+    def require_legal(self, body: object) -> None:
+        """Fails with everything that is wrong with the body."""
+        faults = self.shape_faults(body) or self.rule_faults(body)
+        assert not faults, "\n".join(faults)
+
+
+FORMS = {
+    "anthropic": Form("anthropic", to_anthropic, anthropic_rules.shape_faults, anthropic_rules.rule_faults, "messages"),
+    "gemini": Form("google", to_gemini, gemini_rules.shape_faults, gemini_rules.rule_faults, "contents"),
+    "openai_chat": Form(
+        "openai", to_openai_chat, openai_chat_rules.shape_faults, openai_chat_rules.rule_faults, "messages"
+    ),
+    "openai_responses": Form(
+        "openai", to_openai_responses, openai_responses_rules.shape_faults, openai_responses_rules.rule_faults, "input"
+    ),
+}

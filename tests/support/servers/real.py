@@ -1,0 +1,205 @@
+"""Real servers for tests, as processes of their own on a unix socket: killed, stopped, restarted and filled at will.
+
+async def test_x(valkey: RealServer): ...      the embedded server's binary
+async def test_y(process: RealServer): ...     once on Valkey, once on Debian's Redis 7.0, which may be missing
+async def test_z(server: AnyServer): ...       on both, in a cluster, and behind a Sentinel
+
+The last two take seconds to start, so all tests share them, emptied before each: ask for `process` to do them harm.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
+from pathlib import Path
+from typing import Protocol
+
+import anyio
+import pytest
+
+from bus import Bus
+from bus.launch import find_binary
+from tests.support.servers.resp import Reply, Resp
+from tests.support.suite.needs import find
+
+__all__ = ("KINDS", "AnyServer", "RealServer", "Talk", "eventually", "one_server", "real_server", "shortly", "spawn")
+
+
+DEADLINE = 20.0
+"""Seconds to wait for what must come at all; for a machine under load, not a claim about speed."""
+
+
+# Ends a server when the tests are killed, also before this was said; it outlives exec. Linux only.
+_TIED = """
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 9)
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+def spawn(*command: str) -> subprocess.Popen[bytes]:
+    """A process that ends with this one, whatever ends it."""
+    tied = [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid())] if sys.platform == "linux" else []
+    return subprocess.Popen([*tied, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+class Talk(Protocol):
+    """A foreign client's way to say something to a server."""
+
+    def __call__(self, *arguments: str) -> Reply:
+        """Send one command and wait for its reply."""
+        ...
+
+    def send(self, *arguments: str) -> None:
+        """The same, where it does not matter what the reply is."""
+        ...
+
+
+class AnyServer(Protocol):
+    """What the bus runs on: one server, or several that are one to it."""
+
+    @property
+    def url(self) -> str:
+        """For `Bus.open`."""
+        ...
+
+    def bus(self, namespace: str = "lanebus") -> AbstractAsyncContextManager[Bus]:
+        """A bus on it."""
+        ...
+
+    def do(self, *arguments: str) -> Reply:
+        """One command of a foreign client, where its key is; one without a key everywhere."""
+        ...
+
+    def talk(self) -> AbstractContextManager[Talk]:
+        """A foreign client."""
+        ...
+
+
+class RealServer:
+    """One server process and its directory. It keeps an append-only file with an fsync a write, and evicts nothing."""
+
+    def __init__(self, binary: Path, directory: Path, *options: str) -> None:
+        self.binary, self.directory, self.options = binary, directory, options
+        self.socket = directory / "s"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"unix://{self.socket}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self, *, is_waiting: bool = True) -> None:
+        """Start it and wait until it answers, unless told otherwise."""
+        settings = ["--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.directory), "--save", ""]
+        settings += ["--appendonly", "yes", "--appendfsync", "always", "--logfile", "", "--daemonize", "no"]
+        self._process = spawn(str(self.binary), *settings, *self.options)
+        deadline = time.monotonic() + 30
+        while is_waiting:
+            with suppress(OSError), self.talk() as say:
+                if "\nloading:0" in str(say("INFO", "persistence")):  # not async_loading
+                    return
+            assert time.monotonic() < deadline, "the server did not start"
+            assert self._process.poll() is None, "the server ended by itself"
+            time.sleep(0.005)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def stop(self) -> None:
+        """SIGTERM, and wait until it is gone."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait()
+            self._process = None
+
+    def pause(self) -> None:
+        """SIGSTOP: it is there and does not answer."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def talk(self) -> Resp:
+        """A connection of a foreign client."""
+        return Resp(self.socket)
+
+    def do(self, *arguments: str) -> Reply:
+        """One command of a foreign client."""
+        with self.talk() as say:
+            return say(*arguments)
+
+    def bus(self, namespace: str = "lanebus") -> AbstractAsyncContextManager[Bus]:
+        """A bus on this server."""
+        return Bus.open(self.url, namespace=namespace)
+
+
+@contextmanager
+def real_server(binary: Path, *options: str) -> Generator[RealServer, None, None]:
+    """A running server; nothing of it is left afterwards, whatever the test did to it."""
+    directory = Path(tempfile.mkdtemp(prefix="lanebus-")).resolve()
+    server = RealServer(binary, directory, *options)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()
+        shutil.rmtree(directory)
+
+
+@pytest.fixture
+def valkey() -> Iterator[RealServer]:
+    """A server of the embedded one's binary."""
+    with real_server(find_binary()) as server:
+        yield server
+
+
+def one_server(kind: str) -> AbstractContextManager[RealServer]:
+    """A running server of one of the `KINDS`."""
+    binary = find_binary() if kind == "valkey" else find("redis-server")
+    assert binary is not None
+    return real_server(binary)
+
+
+KINDS = ["valkey", pytest.param("redis", marks=pytest.mark.needs("redis-server"))]
+
+
+@pytest.fixture(params=KINDS)
+def process(request: pytest.FixtureRequest) -> Iterator[RealServer]:
+    """One server of each kind, in turn, for this test alone."""
+    with one_server(request.param) as started:
+        yield started
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    """Wait for a condition; the deadline is for a machine under load, not a claim about speed."""
+    with anyio.fail_after(DEADLINE):
+        while not condition():  # noqa: ASYNC110  other processes do not set our events
+            await anyio.sleep(0.01)
+
+
+@asynccontextmanager
+async def shortly(seconds: float = 20) -> AsyncGenerator[None, None]:
+    """What must come to an end at all: a deadline for a machine under load, not a claim about speed."""
+    with anyio.fail_after(seconds):
+        yield

@@ -1,0 +1,99 @@
+"""What a test needs beside Python: skipped by name where it is missing, and the summary says how to get it.
+
+    @pytest.mark.needs("redis-server")                     the program, on the PATH
+    def test_x(chromium: Path): ...                        the same, and hands over its path
+    def test_y(seed_data: Path): ...                       the folder `shared` next to the repository
+
+With CI=true in the environment a missing program is an error; only the folder may be missing there.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import SHARED
+
+__all__ = ("FIXTURES", "HOW", "find")
+
+HOW = {
+    "redis-server": "Debian: apt-get install redis-server",
+    "chromium": "Debian: apt-get install chromium",
+    "shared": "a folder next to the repository",
+}
+"""Each thing a test may need → how to get it."""
+
+FIXTURES = {"redis_server": "redis-server", "chromium": "chromium", "seed_data": "shared"}
+"""Fixture → the need that asking for it declares."""
+
+# Need → the ids of the tests skipped for it.
+_skipped = pytest.StashKey[dict[str, list[str]]]()
+
+
+def find(need: str) -> Path | None:
+    """Where the program, or the folder "shared", is; None if it is missing."""
+    if need == "shared":
+        return SHARED if SHARED.is_dir() else None
+    found = shutil.which(need)
+    return Path(found) if found else None
+
+
+def needs_of(item: pytest.Item) -> list[str]:
+    """What a test needs, by its markers and its fixtures. Raises UsageError for a name that is not in `HOW`."""
+    named = [str(name) for marker in item.iter_markers("needs") for name in marker.args]
+    if unknown := set(named) - HOW.keys():
+        raise pytest.UsageError(f"{item.nodeid}: needs({', '.join(map(repr, unknown))}): want one of {', '.join(HOW)}")
+    fixtures = item.fixturenames if isinstance(item, pytest.Function) else []
+    return named + [FIXTURES[name] for name in fixtures if name in FIXTURES]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    skipped: dict[str, list[str]] = {}
+    config.stash[_skipped] = skipped
+    config.addinivalue_line("markers", f"needs(*names): the test is skipped where one is missing: {', '.join(HOW)}")
+
+
+@pytest.hookimpl(tryfirst=True)  # before any fixture does its work
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for need in needs_of(item):
+        if find(need) is not None:
+            continue
+        reason = f"needs {need} ({HOW[need]})"
+        if need != "shared" and os.environ.get("CI") == "true":
+            pytest.fail(reason, pytrace=False)
+        item.config.stash[_skipped].setdefault(need, []).append(item.nodeid)
+        pytest.skip(reason)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for need, tests in config.stash[_skipped].items():
+        count = "1 test" if len(tests) == 1 else f"{len(tests)} tests"
+        terminalreporter.section(f"{count} skipped: need {need} ({HOW[need]})", sep="-")
+        for test in tests:
+            terminalreporter.line(f"  {test}")
+
+
+def _found(need: str) -> Path:
+    """Where it is; the hook above has seen to it that it is there."""
+    path = find(need)
+    assert path is not None
+    return path
+
+
+@pytest.fixture
+def redis_server() -> Path:
+    """The path of `redis-server`."""
+    return _found("redis-server")
+
+
+@pytest.fixture
+def chromium() -> Path:
+    """The path of the system's `chromium`, for playwright's `executable_path`."""
+    return _found("chromium")
+
+
+@pytest.fixture
+def seed_data() -> Path:
+    """The folder `shared` next to the repository; its samples are in `data/`."""
+    return _found("shared")

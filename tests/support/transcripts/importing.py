@@ -1,0 +1,29 @@
+"""Import a file until killed.
+
+    python -m tests.support.transcripts.importing DATA_DIR FILE SESSION        from the repository's root
+
+It prints a line for each step of progress and goes on when it reads one: who kills it meanwhile kills it at work.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from bus.bus import Bus
+from handlers.transcripts.importer import ImportProgress, import_transcript
+
+__all__ = ()
+
+
+def tell(progress: ImportProgress) -> None:
+    print(progress.entries, flush=True)
+    sys.stdin.readline()
+
+
+async def main(data_dir: str, file: str, session: str) -> None:
+    async with Bus.open(data_dir=Path(data_dir)) as bus:
+        await import_transcript(bus.session(session), Path(file), on_progress=tell)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""The sample cases of the folder next to the repository."""

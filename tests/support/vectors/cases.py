@@ -1,0 +1,70 @@
+"""The sample cases of the folder next to the repository, by area: each is one test, under its own id."""
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from typing import NamedTuple, cast
+
+import pytest
+
+from bus.errors import BusError
+from tests.support.suite.needs import SHARED
+
+__all__ = ("CLAIMED", "Case", "Object", "all_cases", "cases")
+
+Object = dict[str, object]
+
+_FILE = SHARED / "vectors" / "seed_vectors.json"
+
+
+CLAIMED: set[str] = set()
+"""The areas that a test was written for, as far as its module was imported."""
+
+
+class Case(NamedTuple):
+    """What goes in and what must come out."""
+
+    id: str
+    area: str
+    given: Object
+    expect: Object
+
+
+@cache
+def all_cases() -> tuple[Case, ...]:
+    """Every case of the folder; empty where it is absent."""
+    if not _FILE.is_file():
+        return ()
+    found = cast("dict[str, list[Object]]", json.loads(_FILE.read_bytes()))["vectors"]
+    return tuple(
+        Case(str(case["id"]), str(case["area"]), cast("Object", case["input"]), cast("Object", case["expect"]))
+        for case in found
+    )
+
+
+def cases(*areas: str, contradicted: Mapping[str, str] | None = None) -> pytest.MarkDecorator:
+    """Runs the test for each case of these areas, as its argument `case`; skipped by name where the folder is absent.
+
+    Args:
+        contradicted: id → why we answer otherwise. Such a test has to fail, by another answer or by our error: one that
+            passes contradicts nothing, and one that breaks otherwise is broken.
+    """
+    CLAIMED.update(areas)
+    against = contradicted or {}
+    needs = pytest.mark.needs("shared")
+    found = [case for case in all_cases() if case.area in areas]
+    assert not found or against.keys() <= {case.id for case in found}, "a contradicted case is not there"
+    parameters = [
+        pytest.param(
+            case,
+            id=case.id,
+            marks=[needs, _contradicts(against[case.id])] if case.id in against else [needs],
+        )
+        for case in found
+    ]
+    absent = pytest.param(Case("absent", areas[0], {}, {}), id="-".join(areas), marks=[needs])
+    return pytest.mark.parametrize("case", parameters or [absent])
+
+
+def _contradicts(reason: str) -> pytest.MarkDecorator:
+    return pytest.mark.xfail(reason=reason, strict=True, raises=(AssertionError, BusError))
