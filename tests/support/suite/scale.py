@@ -1,7 +1,7 @@
 """How much the random tests do, and the seed they start from. Two variables of the environment decide.
 
-- `LANEBUS_SEED`: an integer; 1 if unset, so that `make test` repeats itself; "random" draws a new one. The report's head
-  and every failure name the seed in use.
+- `LANEBUS_SEED`: an integer; 1 if unset, so that `make test` repeats itself; "random" draws a new one. The head of the
+  report and every failure name the seed in use.
 - `LANEBUS_SCALE`: the share of the full counts to run, a number above 0. The default is 0.2; `make laws` runs 1.
 """
 
