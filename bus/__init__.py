@@ -9,6 +9,7 @@ from bus.archive import (
     ObjectArchive,
     archive_store_at,
 )
+from bus.bounds import Bounds
 from bus.bus import Bus, DurabilityWarning
 from bus.consumer import Consumer, Work
 from bus.dead_letters import DeadLetter, DeadLetters
@@ -115,6 +116,7 @@ __all__ = (
     # writing
     "ArchiveStore",
     "Archived",
+    "Bounds",
     "Bus",
     "Consumer",
     "DeadLetter",

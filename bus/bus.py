@@ -13,6 +13,7 @@ import anyio
 
 from bus.activity import Activity, read_activity
 from bus.archive import Archive, ArchiveStore
+from bus.bounds import Bounds
 from bus.consumer import Consumer
 from bus.dead_letters import DeadLetters
 from bus.errors import Refused, SetupError, UnsafeServer
@@ -77,10 +78,11 @@ class Bus:
         archive: ArchiveStore | None = None,
         inline_limit_bytes: int | None,
         limits: Limits,
+        bounds: Bounds,
     ) -> None:
         self.media = media
         """where large media are"""
-        self._topology, self._pool, self._keys = topology, pool, keys
+        self._topology, self._pool, self._keys, self._bounds = topology, pool, keys, bounds
         self._log = Log(pool, keys)
         self._grouped_pool = GroupedPool(pool)
         self._grouped_log = Log(self._grouped_pool, keys)
@@ -117,6 +119,7 @@ class Bus:
         archive: ArchiveStore | None = None,
         inline_limit_bytes: int | None = INLINE_LIMIT_BYTES,
         limits: Limits | None = None,
+        bounds: Bounds | None = None,
     ) -> AsyncGenerator[Self, None]:
         """A bus for the length of the block.
 
@@ -132,6 +135,7 @@ class Bus:
             inline_limit_bytes: inline media of this decoded size and more go there as they are published; None leaves
                 all in their messages.
             limits: what a publish of this process may not go beyond; None limits the single message alone.
+            bounds: sizes of buffers and pages, periods and time-outs; None is the defaults.
 
         Raises:
             SetupError: the settings cannot work: its subclasses say what to change.
@@ -159,6 +163,7 @@ class Bus:
                 archive=archive,
                 inline_limit_bytes=inline_limit_bytes,
                 limits=limits or Limits(),
+                bounds=bounds or Bounds(),
             )
             failure: BaseException | None = None
             async with anyio.create_task_group() as tasks:

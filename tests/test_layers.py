@@ -66,6 +66,7 @@ ORDER = [
         "activity",
         "lease_status",
         "consumer",
+        "bounds",
         "session",
         "bus",
     ),

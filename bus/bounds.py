@@ -1,0 +1,16 @@
+"""Every bound, period and limit of the bus that changes what it does when it is reached, with its default.
+
+A part's bounds are a frozen dataclass in the part's own module; here they are put together, to be passed to `Bus.open`.
+Tests pass tiny ones: what only holds at large bounds is a fault.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ("Bounds",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """The bounds of one bus. Each field is one part of it."""
