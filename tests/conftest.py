@@ -2,6 +2,8 @@
 
 pytest_plugins = (
     "tests.support.suite.scale",
+    "tests.support.suite.failures",
+    "tests.support.suite.order",
     "tests.support.suite.needs",
     "tests.support.servers.real",
     "tests.support.servers.clusters",

@@ -1,0 +1,117 @@
+"""Failures are written as they happen, and no test runs for ever.
+
+Each failed test is printed at once, with its output and how to repeat it, and appended to `test-failures.txt` in the
+folder where pytest was started: a run that is interrupted has lost nothing.
+
+Each phase of a test may take `LANEBUS_TEST_SECONDS`, 300 if unset. After that the process prints the stack of every
+asyncio task and of every thread and exits; a run with several processes counts the test as failed and goes on.
+"""
+
+import asyncio
+import faulthandler
+import gc
+import io
+import os
+import threading
+from collections.abc import Generator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.suite.scale import SCALE, SEED
+
+__all__ = ("FILE",)
+
+FILE = "test-failures.txt"
+"""The name of the file, which each run begins anew."""
+
+SECONDS = float(os.environ.get("LANEBUS_TEST_SECONDS", "300"))
+"""How long one phase of a test may take: far more than any needs, also on a machine ten times slower."""
+
+_stderr = pytest.StashKey[int]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_stderr] = os.dup(2)  # nothing is captured yet; later, what is printed goes elsewhere
+    if not hasattr(config, "workerinput"):  # of several processes, one gathers what all report
+        config.pluginmanager.register(Failures(config, Path(config.invocation_params.dir) / FILE))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    os.close(config.stash[_stderr])
+    del config.stash[_stderr]
+
+
+class Failures:
+    """Writes down each failure when it is reported."""
+
+    def __init__(self, config: pytest.Config, path: Path) -> None:
+        self._config, self._path = config, path
+        path.unlink(missing_ok=True)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._write(report.nodeid, report.when or "", report.longreprtext, report.sections)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self._write(report.nodeid, "collection", report.longreprtext, report.sections)
+
+    def _write(self, test: str, phase: str, text: str, sections: list[tuple[str, str]]) -> None:
+        lines = [f"FAILED {test} ({phase})", text, *(f"--- {name} ---\n{output}" for name, output in sections)]
+        lines.append(f"Repeat it: LANEBUS_SEED={SEED} LANEBUS_SCALE={SCALE:g} python -m pytest {test!r}\n")
+        whole = "\n".join(lines)
+        with self._path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(whole + "\n")
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        if isinstance(reporter, pytest.TerminalReporter):
+            reporter.ensure_newline()
+            reporter.write_line(whole, red=True)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
+    with _Bound(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    with _Bound(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
+    with _Bound(item):
+        return (yield)
+
+
+class _Bound:
+    """Ends the process when the block takes too long: a thread prints the tasks, a second later come all threads."""
+
+    def __init__(self, item: pytest.Item) -> None:
+        self._file = item.config.stash[_stderr]
+        self._timer = threading.Timer(SECONDS, partial(_print_tasks, self._file, item.nodeid))
+        self._timer.daemon = True
+
+    def __enter__(self) -> None:
+        self._timer.start()
+        faulthandler.dump_traceback_later(SECONDS + 1, file=self._file, exit=True)
+
+    def __exit__(self, *exc: object) -> None:
+        faulthandler.cancel_dump_traceback_later()
+        self._timer.cancel()
+
+
+def _print_tasks(file: int, test: str) -> None:
+    """Write the stacks of all tasks. They belong to the event loops of other threads, which are about to end."""
+    text = io.StringIO()
+    print(f"\n{test}: no end after {SECONDS:g} s", file=text)
+    for found in gc.get_objects():
+        if isinstance(found, asyncio.Task) and not found.done():
+            found.print_stack(file=text)
+    os.write(file, text.getvalue().encode(errors="backslashreplace"))
