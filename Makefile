@@ -2,6 +2,7 @@
 
 SHELL  := /bin/sh
 VENV   ?= .venv
+JOBS   ?= 3
 BIN    := $(VENV)/bin
 # The first that is new enough and can make a venv. A name on the PATH need not work (pyenv's shims), so each is run.
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
@@ -11,11 +12,12 @@ CODE   := $(wildcard bus handlers tests examples bench)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench clean
+.PHONY: help demo test laws check bench clean
 
 help:  ## what can be asked for
 	@echo 'make demo    an agent over both lanes, shown in the browser, on an embedded server'
 	@echo 'make test    the tests; those that need redis-server or chromium are skipped where it is missing'
+	@echo 'make laws    laws and property tests at their full counts; LANEBUS_SEED=random for a new seed'
 	@echo 'make check   ruff, pyright strict, mypy strict'
 	@echo 'make bench   the figures, as ratios to plain redis-py in the same run'
 	@echo 'make clean   remove the set-up and all caches'
@@ -25,8 +27,14 @@ help:  ## what can be asked for
 demo: $(VENV)/.run
 	$(BIN)/lanebus demo
 
+# Tests wait on servers, so there are more processes than cores. A process that is done takes tests from the others.
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n 3 --dist loadfile
+	$(PYTEST)
+
+laws: $(VENV)/.test
+	LANEBUS_SCALE=1 $(PYTEST) -m 'law or hypothesis'
 
 check: $(VENV)/.check
 	$(BIN)/ruff check
