@@ -157,7 +157,7 @@ async def _at_work(
 ) -> AsyncGenerator[tuple[Bus, Crew, Hand], None]:
     """A worker with a fault that is in the middle of its first outside call of a kind, which takes long."""
     async with server.bus() as bus:
-        with crew_at(server, book.path) as crew, anyio.fail_after(SECONDS):
+        with crew_at(forks, server, book.path) as crew, anyio.fail_after(SECONDS):
             await bus.session(session).publish(UserMessage.text(f"{session}.0"))
             hand = crew.start("w0", mutant=mutant, moment=SLOW)
             await _called(book, hand, call)
@@ -229,7 +229,7 @@ async def test_workers_that_are_killed_and_paused_miss_nothing_and_do_nothing_tw
     began = anyio.current_time()
     async with valkey.bus() as bus:
         sessions = [bus.session(f"s{number}") for number in range(SESSIONS)]
-        with crew_at(valkey, book.path) as crew, anyio.fail_after(SECONDS):
+        with crew_at(forks, valkey, book.path) as crew, anyio.fail_after(SECONDS):
             for number in range(WORKERS):
                 crew.start(f"w{number}")
             struck = Struck(crew, book, random)
