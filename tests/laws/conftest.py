@@ -1,5 +1,6 @@
 """Fixtures of the laws, and how a law that failed is repeated."""
 
+import shlex
 from collections.abc import Generator
 
 import pytest
@@ -11,10 +12,10 @@ __all__ = ("forks",)
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item,
-) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add the command that repeats a failed law."""
     report = yield
     if report.failed:
-        report.sections.append(("To repeat it", f"LANEBUS_SEED={SEED} LANEBUS_SCALE={SCALE:g} make …"))
+        command = f"LANEBUS_SEED={SEED} LANEBUS_SCALE={SCALE:g} .venv/bin/python -m pytest {shlex.quote(item.nodeid)}"
+        report.sections.append(("Repeat it", command))
     return report
