@@ -173,7 +173,7 @@ async def test_an_embedded_server_that_is_cut_while_it_starts_or_ends_leaves_not
         for at in range(1, MOST):
             trial = await cut(call, at=at, moment=moment)
             assert trial.is_honest, trial
-            async with shortly():
+            async with shortly(60):
                 while (await server_status(short_dir)).running:  # noqa: ASYNC110  another process
                     await anyio.sleep(0.005)
             if not trial.is_cut:

@@ -35,7 +35,7 @@ SIDE_BY_SIDE = 4
 """processes"""
 
 NEAR = 3
-"""awaits before and behind the begin of an outside call that are struck at each scale, as its outcome is unknown there"""
+"""Awaits before and behind the begin of an outside call that are struck at each scale: its outcome is unknown."""
 
 
 @pytest.fixture

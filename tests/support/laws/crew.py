@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.laws.clerk import MOMENT
 from tests.support.laws.worker_process import Order
 from tests.support.paths import ROOT
 from tests.support.servers.real import RealServer
@@ -26,6 +25,7 @@ class Hand:
 
     name: str
     pid: int
+    gate: Path
     is_paused: bool = False
     is_alive: bool = True
 
@@ -38,6 +38,10 @@ class Hand:
         if self.is_alive:
             os.kill(self.pid, signal.SIGCONT)
         self.is_paused = False
+
+    def open_gate(self) -> None:
+        """Let its outside calls end."""
+        self.gate.touch()
 
     def kill(self) -> None:
         os.kill(self.pid, signal.SIGKILL)
@@ -87,16 +91,17 @@ class Crew:
         """of those that were not waited for"""
         self.hands: list[Hand] = []
 
-    def start(self, name: str, *, mutant: str = "", moment: float = MOMENT) -> Hand:
+    def start(self, name: str, *, mutant: str = "", gated: str = "") -> Hand:
         """A worker more. Its name may be that of one that was killed.
 
         Args:
             mutant: a fault to plant in it, one of `worker_mutants`.
-            moment: how long its outside calls take.
+            gated: the kind of its outside calls that last until `Hand.open_gate`.
         """
-        hand = Hand(name, self._fork(Order("work", self._url, self._book, name=name, mutant=mutant, moment=moment)))
-        self.hands.append(hand)
-        return hand
+        gate = Path(f"{self._book}.gate.{len(self.hands)}")
+        order = Order("work", self._url, self._book, name=name, mutant=mutant, gate=str(gate), gated=gated)
+        self.hands.append(Hand(name, self._fork(order), gate))
+        return self.hands[-1]
 
     def start_turns(self, scenario: str, session: str, at: int) -> int:
         """A process that works a session of a scenario off and dies at its await number `at`; gives its pid."""

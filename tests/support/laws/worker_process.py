@@ -2,7 +2,7 @@
 
 python -m tests.support.laws.worker_process     does what each line of stdin says, answers with a number
 
-    {"do": "work", "url": …, "book": …, "name": …, "mutant": …, "moment": …}      forks a worker; its pid
+    {"do": "work", "url": …, "book": …, "name": …, "mutant": …, "gate": …, "gated": …} forks a worker; its pid
     {"do": "turns", "url": …, "book": …, "scenario": …, "session": …, "at": …}    forks one that works a session off,
                                                              under the lease of OWNER, and kills itself at its await
                                                              number `at`; its pid
@@ -28,7 +28,7 @@ from bus import Bus
 from handlers.agent.worker import Worker
 from tests.support.laws.await_scenarios import SCENARIOS
 from tests.support.laws.cancelling import counted
-from tests.support.laws.clerk import Book, clerk
+from tests.support.laws.clerk import Book, Gate, clerk
 from tests.support.laws.worker_mutants import MUTANTS
 from tests.support.laws.working_off import work_off
 
@@ -47,7 +47,8 @@ class Order:
     book: str = ""
     name: str = ""
     mutant: str = ""
-    moment: float = 0.0
+    gate: str = ""
+    gated: str = ""
     scenario: str = ""
     session: str = ""
     at: int = 0
@@ -56,7 +57,8 @@ class Order:
 
 async def _work(order: Order) -> None:
     async with Bus.open(order.url) as bus:
-        agent = clerk(Book(Path(order.book)), moment=order.moment)
+        gate = Gate(order.gated, Path(order.gate)) if order.gated else None
+        agent = clerk(Book(Path(order.book)), gate=gate)
         await Worker(bus, agent, name=order.name, concurrency=1, heartbeat=HEARTBEAT).run()
 
 
