@@ -61,9 +61,7 @@ class Life:
             await self.deed()
             is_done = True
         if is_done:
-            await anyio.sleep(
-                self.random.choice([0, 0.03])
-            )  # a pause of the model: the worker listens meanwhile, or not
+            await anyio.sleep(self.random.choice([0, 0.03]))  # the worker listens meanwhile, or not
         if self.kills and self.random.random() < 0.03:
             self.story.append("killed")
             self.is_dead = True
