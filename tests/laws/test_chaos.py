@@ -12,11 +12,11 @@ from bus import ALL_LANES, START, Bus, Cursor, Envelope, Lane, Session
 from tests.support.laws.tally import Tally
 from tests.support.log.said import assert_gap_free, read, said, told
 from tests.support.servers.real import RealServer
-from tests.support.suite.scale import count, randomness
+from tests.support.suite.scale import randomness
 
 ROUNDS = range(6)
 
-READERS, VISITS, ENTRIES = 12, 6, count(600, least=200)
+READERS, VISITS, ENTRIES = 12, 6, 600
 
 BUFFER_BYTES = 300
 """a few entries: who is slow falls behind all the time"""
