@@ -128,6 +128,10 @@ class Feed:
         self.counted = max(self.counted, head.position)
         return True
 
+    def precedes_fork(self, head: SessionHead) -> bool:
+        """Whether the session began as a fork after this feed did. What it shares is in its parent's streams alone."""
+        return head.origin is not None and self.position < head.origin.position
+
     def _tell(self, notice: Notice) -> None:
         for subscription in tuple(self.subscriptions):
             if subscription.interest.state:

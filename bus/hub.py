@@ -232,6 +232,9 @@ class Hub:
         if not feed.is_of(head):
             feed.fail(_gone(feed, head))
             return
+        if feed.precedes_fork(head):
+            feed.fail(_elsewhere(feed, head))
+            return
         if head.trimmed > feed.position:
             if head.lacks(lanes, feed.position):
                 feed.fail(CursorTrimmed(feed.session, str(Cursor(feed.position)), head.trimmed + 1))
@@ -331,13 +334,15 @@ class Hub:
             await self._advance(question, found, read_head(question.feed.session, head), is_whole=True)
 
     async def _look_at(self, feeds: Sequence[Feed]) -> None:
-        """See whether a log lost its end, which no blocked read would ever tell."""
+        """See whether a log lost its end or began as a fork, which no blocked read would ever tell."""
         for start in range(0, len(feeds), BATCH):
             some = feeds[start : start + BATCH]
             heads = await self._log.heads([feed.session for feed in some])
             for feed, head in zip(some, heads, strict=True):
                 if not feed.is_of(head):
                     feed.fail(_gone(feed, head))
+                elif feed.precedes_fork(head):
+                    feed.fail(_elsewhere(feed, head))
                 elif feed.falls_short_of(head):
                     self._feeds.mark(feed)
 
@@ -347,6 +352,11 @@ def _gone(feed: Feed, head: SessionHead) -> LogRolledBack | SessionErased:
     if head.is_erased:
         return SessionErased(feed.session)
     return LogRolledBack(feed.session, feed.position, head.agreed(feed.cursor))
+
+
+def _elsewhere(feed: Feed, head: SessionHead) -> CursorTrimmed:
+    """Return the error on which followers read the shared entries of a fork from the log, which knows its parent."""
+    return CursorTrimmed(feed.session, str(Cursor(feed.position)), head.own_start.position + 1)
 
 
 def _sized(

@@ -12,8 +12,9 @@ from bus import ALL_LANES, START, Bus, Cursor, Envelope, Lane, Session
 from tests.support.laws.tally import Tally
 from tests.support.log.said import assert_gap_free, read, said, told
 from tests.support.servers.real import RealServer
+from tests.support.suite.scale import randomness
 
-SEEDS = range(6)
+ROUNDS = range(6)
 
 READERS, VISITS, ENTRIES = 12, 6, 600
 
@@ -60,9 +61,9 @@ async def _come_and_go(visitor: Visitor, buses: list[Bus], random: Random, last:
                 return
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-async def test_whoever_comes_and_goes_reads_all_once_and_in_order(valkey: RealServer, seed: int) -> None:
-    random = Random(seed)  # noqa: S311  not for secrets
+@pytest.mark.parametrize("number", ROUNDS)
+async def test_whoever_comes_and_goes_reads_all_once_and_in_order(valkey: RealServer, number: int) -> None:
+    random = randomness("chaos", number)
     tally = Tally()
 
     async def speak(session: Session) -> None:

@@ -14,23 +14,25 @@ from tests.support.agent.agents import SECONDS, fresh_bus
 from tests.support.laws.disturbed import CANARY, Life
 from tests.support.laws.disturbed_agent import RUN_ONCE, Wild
 from tests.support.laws.disturbed_faults import find_faults
+from tests.support.suite.scale import count, randomness
 
 __all__ = ()
 
 LIVES = 60
+"""How many sessions live at scale 1."""
 
 
 @pytest.mark.parametrize("kills", [False, True], ids=["alive", "killed"])
 async def test_a_session_comes_to_rest_however_it_is_disturbed(*, kills: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interrupt, "LISTEN_SECONDS", 0.002)  # so that an interrupt comes in the middle of what is short
     async with fresh_bus() as bus:
-        for seed in range(LIVES):
+        for number in range(count(LIVES)):
             with anyio.fail_after(SECONDS):
-                assert await _live(bus, seed, kills=kills) == [], f"seed {seed}"
+                assert await _live(bus, number, kills=kills) == [], f"life {number}"
 
 
-async def _live(bus: Bus, seed: int, *, kills: bool) -> list[str]:
-    life = Life(bus.session(f"s{seed}"), seed, kills=kills)
+async def _live(bus: Bus, number: int, *, kills: bool) -> list[str]:
+    life = Life(bus.session(f"s{number}"), randomness("life", number, kills), kills=kills)
     wild = Wild(life)
     for _ in range(life.random.randint(2, 6)):
         await (life.say() if life.random.random() < 0.6 else life.deed())

@@ -13,8 +13,9 @@ from tests.support.laws.follower import Follower
 from tests.support.laws.tally import Tally
 from tests.support.log.said import assert_gap_free, read, said, told, word
 from tests.support.servers.real import RealServer
+from tests.support.suite.scale import count
 
-KILLS = 20
+KILLS = count(20)
 
 BETWEEN = 15
 """acknowledged publishes, at least, from one death of the server to the next"""
@@ -73,7 +74,7 @@ async def _dying(server: RealServer, buses: Sequence[Bus]) -> AsyncGenerator[lis
 
 
 @pytest.mark.parametrize("lanes", [ALL_LANES, frozenset({Lane.EXTENSION})], ids=["both lanes", "one lane"])
-async def test_a_follower_sees_all_of_a_server_that_is_killed_twenty_times(
+async def test_a_follower_sees_all_of_a_server_that_is_killed_again_and_again(
     valkey: RealServer, lanes: frozenset[Lane]
 ) -> None:
     async with valkey.bus() as bus, valkey.bus() as other:

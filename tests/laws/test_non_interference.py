@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
@@ -26,8 +26,10 @@ from tests.support.laws.held import held_loop
 from tests.support.messages.lane_logs import lane_logs
 from tests.support.paths import ROOT
 from tests.support.servers.real import RealServer
+from tests.support.suite.scale import count, examples
 
 HISTORIES = 500
+"""How many are drawn at scale 1."""
 
 NOWHERE = 10_000
 """a position that no history reaches"""
@@ -154,18 +156,18 @@ async def _sent(bus: Bus, name: str, history: _History, written_for: Sequence[in
 
 
 def test_extension_messages_change_no_byte_of_what_a_model_is_sent(valkey: RealServer) -> None:
-    count = spoke = 0
+    drawn_count = spoke = 0
     with held_loop() as held:
         bus = held.open(valkey.bus)
 
-        @settings(max_examples=HISTORIES, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+        @examples(HISTORIES)
         @given(_histories())
         def check(drawn: tuple[list[int], list[_History]]) -> None:
-            nonlocal count, spoke
-            count += 1
+            nonlocal drawn_count, spoke
+            drawn_count += 1
             written_for, histories = drawn
             sent = [
-                held.run(_sent(bus, f"h{count}-{variant}", history, written_for))
+                held.run(_sent(bus, f"h{drawn_count}-{variant}", history, written_for))
                 for variant, history in enumerate(histories)
             ]
             assert sent[0] == sent[1] == sent[2]
@@ -173,8 +175,8 @@ def test_extension_messages_change_no_byte_of_what_a_model_is_sent(valkey: RealS
             spoke += any(told for told in histories[0].told)
 
         check()
-    assert count >= HISTORIES
-    assert spoke >= HISTORIES // 2  # most had something to leave out
+    assert drawn_count >= count(HISTORIES)
+    assert spoke >= drawn_count // 2  # most had something to leave out
 
 
 # --- the same, as types -------------------------------------------------------------------------------------------

@@ -1,9 +1,9 @@
 """Workers that are killed and paused again and again: nothing is missed, nothing is done twice, no deposed one writes.
 
-LANEBUS_SEED gives the order of the strikes.
+LANEBUS_SEED gives the order of the strikes, LANEBUS_SCALE their number.
 """
 
-import os
+from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from random import Random
@@ -16,29 +16,25 @@ from bus.keys import Keys
 from tests.support.agent.agents import wait_for
 from tests.support.laws.aftermath import Fault, Leases, extra_calls, find_faults, repeated
 from tests.support.laws.clerk import Book
-from tests.support.laws.crew import Crew, Hand, crew_at
+from tests.support.laws.crew import Crew, Forks, Hand, crew_at
 from tests.support.laws.worker_process import HEARTBEAT
-from tests.support.servers.real import RealServer
+from tests.support.servers.real import RealServer, eventually
 from tests.support.servers.resp import Reply
+from tests.support.suite.scale import SEED, count, randomness
 
 __all__ = ()
 
-SEED = int(os.environ.get("LANEBUS_SEED", "1"))
-
-WORKERS, SESSIONS, BURSTS, BURST = 3, 300, 5, 4
+WORKERS, SESSIONS, BURSTS, BURST = 3, count(300), 5, 4
 """a session is told a few words at a time, a few times"""
 
 MESSAGES = SESSIONS * BURSTS * BURST
 
-KILLS, PAUSES = 55, 50
+KILLS, PAUSES = count(55), count(50)
 
 AHEAD = 60
 """bursts that may be said and not handled yet"""
 
-SLOW = 0.6
-"""how long an outside call takes where the test does something meanwhile"""
-
-SECONDS = 150.0
+SECONDS = 170.0
 """after which the workers count as stuck"""
 
 
@@ -48,6 +44,8 @@ class Struck:
     def __init__(self, crew: Crew, book: Book, random: Random) -> None:
         self._crew, self._book, self._random = crew, book, random
         self.kills = self.pauses = 0
+        self.is_all_said = False
+        """no more calls may come: the strikes that are left need not wait for them"""
 
     async def strike_all(self) -> None:
         """Every strike that there has to be; the last pauses are over when this returns."""
@@ -55,7 +53,7 @@ class Struck:
         self._random.shuffle(plan)
         async with anyio.create_task_group() as tasks:
             for what in plan:
-                await self._wait_for_calls(self._random.randrange(2, 50))
+                await self._wait_for_calls(self._random.randrange(2, 36))
                 if what == "kill":
                     self._kill(self._random.choice(self._crew.alive))
                 else:
@@ -65,14 +63,12 @@ class Struck:
 
     async def _wait_for_calls(self, count: int) -> None:
         """Until so many outside calls more were made, and at a moment that has nothing to do with them."""
-        size = self._book.size
-        while self._book.size < size + 40 * count:  # noqa: ASYNC110  # other processes do not set our events
-            await anyio.sleep(0.002)
+        end = self._book.size + 40 * count
+        await eventually(lambda: self._book.size >= end or self.is_all_said)
         await anyio.sleep(self._random.random() * 0.02)
 
     async def _all_but_paused(self) -> None:
-        while all(hand.is_paused for hand in self._crew.alive):  # noqa: ASYNC110
-            await anyio.sleep(0.01)
+        await eventually(lambda: not all(hand.is_paused for hand in self._crew.alive))
 
     def _kill(self, hand: Hand) -> None:
         hand.kill()
@@ -91,10 +87,18 @@ async def _feed(sessions: Sequence[Session], book: Book, random: Random) -> None
     """Say all words, not too far ahead of those who handle them."""
     bursts = [number for number in range(SESSIONS) for _ in range(BURSTS)]
     random.shuffle(bursts)
-    said = [0] * SESSIONS
-    for count, number in enumerate(bursts):
-        while (count - AHEAD) * BURST > len(_read_by_models(book)):  # noqa: ASYNC110  # other processes write it
-            await anyio.sleep(0.05)
+    said, words, lines = [0] * SESSIONS, set[str](), 0
+
+    def handled() -> int:
+        """How many words a model was asked to have handled. Several bursts may be handled by one call."""
+        nonlocal lines
+        new = book.lines(after=lines)
+        lines += len(new)
+        words.update(word for line in new if line.kind == "model" for word in line.key.split())
+        return len(words)
+
+    for place, number in enumerate(bursts):
+        await eventually(lambda place=place: handled() >= (place - AHEAD) * BURST)
         async with anyio.create_task_group() as tasks:
             for _ in range(BURST):
                 message = UserMessage.text(f"s{number}.{said[number]}")
@@ -102,23 +106,20 @@ async def _feed(sessions: Sequence[Session], book: Book, random: Random) -> None
                 tasks.start_soon(sessions[number].publish, message)
 
 
-def _read_by_models(book: Book) -> set[str]:
-    """The words that a model was asked to have handled. Several bursts may be handled by one call."""
-    return {word for line in book.lines() if line.kind == "model" for word in line.key.split()}
-
-
 async def _settled(server: RealServer, group: str = "agents") -> None:
     """Wait until every pointer was delivered and acknowledged, and nothing is put off."""
     keys = Keys()
-    with anyio.fail_after(SECONDS), server.talk() as say:
-        for bucket in range(keys.buckets):
+    with server.talk() as say:
+
+        def is_settled(bucket: int) -> bool:
             name = keys.index(bucket)
-            if not say("EXISTS", name):
-                continue
-            while say("EXISTS", keys.retry(bucket, group)) or not _is_settled(  # noqa: ASYNC110
-                say("XINFO", "STREAM", name), say("XINFO", "GROUPS", name), group
-            ):
-                await anyio.sleep(0.05)
+            return not say("EXISTS", name) or (
+                not say("EXISTS", keys.retry(bucket, group))
+                and _is_settled(say("XINFO", "STREAM", name), say("XINFO", "GROUPS", name), group)
+            )
+
+        for bucket in range(keys.buckets):
+            await eventually(lambda bucket=bucket: is_settled(bucket))
 
 
 def _is_settled(stream: Reply, groups: Reply, group: str) -> bool:
@@ -153,21 +154,20 @@ def book(valkey: RealServer) -> Book:
 
 @asynccontextmanager
 async def _at_work(
-    server: RealServer, book: Book, mutant: str, *, session: str = "s1", call: str = "model"
+    server: RealServer, forks: Forks, book: Book, mutant: str, *, session: str = "s1", call: str = "model"
 ) -> AsyncGenerator[tuple[Bus, Crew, Hand], None]:
-    """A worker with a fault that is in the middle of its first outside call of a kind, which takes long."""
+    """A worker with a fault that is in the middle of its first outside call of a kind, which lasts until it may end."""
     async with server.bus() as bus:
-        with crew_at(server, book.path) as crew, anyio.fail_after(SECONDS):
+        with crew_at(forks, server, book.path) as crew, anyio.fail_after(SECONDS):
             await bus.session(session).publish(UserMessage.text(f"{session}.0"))
-            hand = crew.start("w0", mutant=mutant, moment=SLOW)
+            hand = crew.start("w0", mutant=mutant, gated=call)
             await _called(book, hand, call)
             yield bus, crew, hand
 
 
-async def _called(book: Book, hand: Hand, call: str) -> None:
-    """Wait until a worker has made an outside call."""
-    while not any(line.pid == hand.pid and line.kind == call for line in book.lines()):  # noqa: ASYNC110
-        await anyio.sleep(0.005)
+async def _called(book: Book, hand: Hand, *calls: str) -> None:
+    """Wait until the book has a line of some kinds by a worker."""
+    await eventually(lambda: any(line.pid == hand.pid and line.kind in calls for line in book.lines()))
 
 
 async def _kinds(book: Book, session: Session) -> set[str]:
@@ -184,13 +184,16 @@ async def _kinds(book: Book, session: Session) -> set[str]:
     ],
 )
 async def test_a_worker_that_wakes_up_and_is_not_fenced_is_found(
-    valkey: RealServer, book: Book, mutant: str, kinds: set[str]
+    valkey: RealServer, forks: Forks, book: Book, mutant: str, kinds: set[str]
 ) -> None:
-    async with _at_work(valkey, book, mutant) as (bus, crew, hand):
+    async with _at_work(valkey, forks, book, mutant) as (bus, crew, hand):
         hand.pause()
-        heir = crew.start("w1", mutant=mutant, moment=SLOW)
+        heir = crew.start("w1", mutant=mutant, gated="model")
         await _called(book, heir, "model")
         hand.resume()
+        hand.open_gate()
+        await _called(book, hand, "record", "cut")  # its answer was appended or refused
+        heir.open_gate()
         await _settled(valkey)
         found = await _kinds(book, bus.session("s1"))
         assert (found >= kinds) if kinds else (found == set())
@@ -198,9 +201,9 @@ async def test_a_worker_that_wakes_up_and_is_not_fenced_is_found(
 
 @pytest.mark.parametrize(("mutant", "kinds"), [("", set[str]()), ("acks first", {"unanswered", "open"})])
 async def test_a_worker_that_acknowledges_what_it_has_not_done_is_found(
-    valkey: RealServer, book: Book, mutant: str, kinds: set[str]
+    valkey: RealServer, forks: Forks, book: Book, mutant: str, kinds: set[str]
 ) -> None:
-    async with _at_work(valkey, book, mutant) as (bus, crew, hand):
+    async with _at_work(valkey, forks, book, mutant) as (bus, crew, hand):
         hand.kill()
         crew.start("w1", mutant=mutant)
         await bus.session("s2").publish(UserMessage.text("s2.0"))
@@ -212,9 +215,9 @@ async def test_a_worker_that_acknowledges_what_it_has_not_done_is_found(
 
 @pytest.mark.parametrize(("mutant", "is_repeated"), [("", False), ("charges again", True)])
 async def test_a_worker_that_runs_again_what_may_not_be_run_twice_is_found(
-    valkey: RealServer, book: Book, mutant: str, is_repeated: bool
+    valkey: RealServer, forks: Forks, book: Book, mutant: str, is_repeated: bool
 ) -> None:
-    async with _at_work(valkey, book, mutant, session="s3", call="charge") as (bus, crew, hand):
+    async with _at_work(valkey, forks, book, mutant, session="s3", call="charge") as (bus, crew, hand):
         hand.kill()
         crew.start("w1", mutant=mutant)
         await _settled(valkey)
@@ -223,34 +226,37 @@ async def test_a_worker_that_runs_again_what_may_not_be_run_twice_is_found(
 
 
 async def test_workers_that_are_killed_and_paused_miss_nothing_and_do_nothing_twice(
-    valkey: RealServer, book: Book, capsys: pytest.CaptureFixture[str]
+    valkey: RealServer, forks: Forks, book: Book, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    random = Random(SEED)  # noqa: S311  not for secrets
+    random = randomness("strikes")
     began = anyio.current_time()
     async with valkey.bus() as bus:
         sessions = [bus.session(f"s{number}") for number in range(SESSIONS)]
-        with crew_at(valkey, book.path) as crew, anyio.fail_after(SECONDS):
+        with crew_at(forks, valkey, book.path) as crew, anyio.fail_after(SECONDS):
             for number in range(WORKERS):
                 crew.start(f"w{number}")
             struck = Struck(crew, book, random)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(struck.strike_all)
-                await _feed(sessions, book, Random(SEED))  # noqa: S311
+                await _feed(sessions, book, randomness("words"))
+                struck.is_all_said = True
             await _settled(valkey)
         logs = await _read_all(sessions)
         lines = book.lines()
         extra = extra_calls(lines, logs)
-        leases = sum(line.kind == "lease" for line in lines)
+        kinds = Counter(line.kind for line in lines)
+        leases, cut = kinds["lease"], kinds["cut"]
         told = (
             f"{MESSAGES} messages in {SESSIONS} sessions, {struck.kills} kills, {struck.pauses} pauses, {leases} leases"
         )
-        cost = f"{extra} outside calls too many of {len(lines) - leases}, {anyio.current_time() - began:.0f} s"
+        cost = f"{extra} outside calls too many of {len(lines) - leases - cut}, {anyio.current_time() - began:.0f} s"
         with capsys.disabled():
             print(f"\nseed {SEED}: {told}, {cost}")
         assert struck.kills >= KILLS
         assert struck.pauses >= PAUSES
         assert _faults(book, logs) == []
-        assert 0 <= extra <= struck.kills + struck.pauses
+        # On a slow machine leases are lost without a pause, too.
+        assert 0 <= extra <= struck.kills + cut
         assert repeated(lines, "charge") == set()
         status = await bus.group_status("agents")
         assert (status.lag, status.pending, status.retries, status.dead, status.dropped) == (0, 0, 0, 0, 0)

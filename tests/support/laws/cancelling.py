@@ -20,7 +20,7 @@ from typing import Generic, Protocol, TypeVar
 
 import anyio
 
-__all__ = ("Moment", "Trial", "counted", "cut")
+__all__ = ("Moment", "Trial", "counted", "cut", "watched")
 
 T = TypeVar("T")
 
@@ -83,6 +83,18 @@ class Counter:
             self.strike(waited)
 
 
+class _Looking(Counter, Generic[T]):
+    """Strikes never, and looks at each suspension."""
+
+    def __init__(self, note: Callable[[T], None], look: Callable[[], T]) -> None:
+        super().__init__(at=0, strike=lambda _: None)
+        self._note, self._look = note, look
+
+    def add(self, waited: object) -> None:
+        super().add(waited)
+        self._note(self._look())
+
+
 async def cut(
     call: Callable[[], Coroutine[object, None, T]], *, at: int, moment: Moment, is_deep: bool = False
 ) -> Trial[T]:
@@ -106,6 +118,13 @@ async def cut(
 async def counted(call: Coroutine[object, None, T], *, at: int, strike: Callable[[], None]) -> T:
     """Run a call, and strike at suspension number `at` of it and of the tasks that it starts."""
     return await _deep(call, Counter(at, lambda _: strike()))
+
+
+async def watched(call: Coroutine[object, None, object], look: Callable[[], T]) -> list[T]:
+    """Run a call, and return what `look` gives at each suspension of it and of the tasks that it starts."""
+    found: list[T] = []
+    await _deep(call, _Looking(found.append, look))
+    return found
 
 
 class _Stepping(Protocol):

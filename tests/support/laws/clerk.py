@@ -20,20 +20,21 @@ from handlers.agent.tool import Tool, ToolContext, tool
 from handlers.context.fold import Context
 from handlers.providers.answer import ModelEvent, Piece
 
-__all__ = ("Book", "Clerk", "Line", "clerk", "handled", "unhandled")
+__all__ = ("Book", "Clerk", "Gate", "Line", "clerk", "handled", "unhandled")
 
 MOMENT = 0.004
-"""how long an outside call takes, in seconds: long enough to be struck in"""
+"""How long an outside call takes, in seconds: long enough to be struck in."""
 
 
 class Line(NamedTuple):
     """One line of the book."""
 
     kind: str
-    """model, or the tool's name: an outside call; lease: a process began to work on a session under it"""
+    """model, or the tool's name: an outside call; lease: a process began to work on a session under it; cut: it was
+    cancelled or refused before it was done"""
     session: str
     key: str
-    """of the call; a lease's is its epoch"""
+    """of the call; of a lease and a cut, the epoch"""
     pid: int
     """of the process"""
 
@@ -43,6 +44,9 @@ class Book:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._lines: list[Line] = []
+        self._read = 0
+        """bytes of the file that are in `_lines`"""
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     def close(self) -> None:
@@ -57,9 +61,16 @@ class Book:
         """In bytes; it grows with every call."""
         return os.fstat(self._file).st_size
 
-    def lines(self) -> list[Line]:
-        """All lines, in the order they were written."""
-        return [Line(*json.loads(line)) for line in self.path.read_text().splitlines()]
+    def lines(self, after: int = 0) -> list[Line]:
+        """All lines behind the first `after`, in the order they were written."""
+        with self.path.open("rb") as file:
+            file.seek(self._read)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break  # it is just being written
+                self._lines.append(Line(*json.loads(line)))
+                self._read += len(line)
+        return self._lines[after:]
 
 
 def unhandled(context: Context) -> list[str]:
@@ -82,6 +93,15 @@ def _words(call: ToolCallBlock) -> Sequence[object]:
             return ()
 
 
+class Gate(NamedTuple):
+    """What a kind of outside calls of a process waits for, so that a test has all the time it needs meanwhile."""
+
+    call: str
+    """model, or the tool's name"""
+    path: Path
+    """open once there is such a file"""
+
+
 class Clerk:
     """The model. It speaks slowly in some sessions, so that its previews are struck too."""
 
@@ -89,14 +109,14 @@ class Clerk:
     name = "clerk-1"
     context_window = None
 
-    def __init__(self, book: Book, *, moment: float = MOMENT) -> None:
-        self._book, self._moment = book, moment
+    def __init__(self, book: Book, *, gate: Gate | None = None) -> None:
+        self._book, self._gate = book, gate
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         session = request.context.session
         words = unhandled(request.context)
         self._book.write("model", session, " ".join(words))
-        await anyio.sleep(self._moment)
+        await pass_gate(self._gate, "model")
         if number_of(session) % 10 == 0:
             yield Piece("text", "let me ")
             await anyio.sleep(0.06)  # as long as pieces wait for others
@@ -115,12 +135,19 @@ def number_of(session: str) -> int:
     return int(session[1:])
 
 
-def tools(book: Book, *, moment: float = MOMENT) -> list[Tool]:
+async def pass_gate(gate: Gate | None, call: str) -> None:
+    """Take as long as an outside call: a moment, and until its gate is open."""
+    await anyio.sleep(MOMENT)
+    while gate is not None and call == gate.call and not gate.path.exists():  # noqa: ASYNC110  another process opens it
+        await anyio.sleep(0.005)
+
+
+def tools(book: Book, *, gate: Gate | None = None) -> list[Tool]:
     """`record`, which may be done again under the same key, and `charge`, which may not."""
 
     async def call(name: str, context: ToolContext, words: list[str]) -> str:
         book.write(name, context.session, context.key)
-        await anyio.sleep(moment)
+        await pass_gate(gate, name)
         return " ".join(words)
 
     @tool(idempotent=True)
@@ -136,12 +163,20 @@ def tools(book: Book, *, moment: float = MOMENT) -> list[Tool]:
     return [record, charge]
 
 
-def clerk(book: Book, *, moment: float = MOMENT) -> Agent:
-    """The agent. The book says which process worked on which session under which epoch."""
-    loop = AgentLoop(Clerk(book, moment=moment), tools(book, moment=moment))
+def clerk(book: Book, *, gate: Gate | None = None) -> Agent:
+    """The agent. The book says which process worked on which session under which epoch.
+
+    Args:
+        gate: what some of its outside calls wait for.
+    """
+    loop = AgentLoop(Clerk(book, gate=gate), tools(book, gate=gate))
 
     async def agent(run: Run) -> None:
         book.write("lease", run.session.id, str(run.lease.epoch))
-        await loop(run)
+        try:
+            await loop(run)
+        except BaseException:
+            book.write("cut", run.session.id, str(run.lease.epoch))
+            raise
 
     return agent

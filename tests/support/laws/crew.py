@@ -10,12 +10,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tests.support.laws.clerk import MOMENT
+import pytest
+
 from tests.support.laws.worker_process import Order
 from tests.support.paths import ROOT
 from tests.support.servers.real import RealServer
 
-__all__ = ("Crew", "Hand", "crew_at")
+__all__ = ("Crew", "Forks", "Hand", "crew_at", "forks")
 
 
 @dataclass
@@ -24,6 +25,7 @@ class Hand:
 
     name: str
     pid: int
+    gate: Path
     is_paused: bool = False
     is_alive: bool = True
 
@@ -37,44 +39,94 @@ class Hand:
             os.kill(self.pid, signal.SIGCONT)
         self.is_paused = False
 
+    def open_gate(self) -> None:
+        """Let its outside calls end."""
+        self.gate.touch()
+
     def kill(self) -> None:
         os.kill(self.pid, signal.SIGKILL)
         self.is_alive = False
 
 
-class Crew:
-    """The workers of a server."""
+class Forks:
+    """A process that has imported all that workers need, and forks them: an import costs more CPU than a short test."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
-        self.hands: list[Hand] = []
 
-    def start(self, name: str, *, mutant: str = "", moment: float = MOMENT) -> Hand:
-        """A worker more. Its name may be that of one that was killed.
-
-        Args:
-            mutant: a fault to plant in it, one of `worker_mutants`.
-            moment: how long its outside calls take.
-        """
-        hand = Hand(name, self._ask(Order("work", name=name, mutant=mutant, moment=moment)))
-        self.hands.append(hand)
-        return hand
-
-    def start_turns(self, scenario: str, session: str, at: int, *, mutant: str = "") -> int:
-        """A process that works a session of a scenario off and dies at its await number `at`; gives its pid."""
-        return self._ask(Order("turns", scenario=scenario, session=session, at=at, mutant=mutant))
-
-    def wait(self, pid: int) -> int:
-        """Wait until a process is gone, and give its wait status."""
-        return self._ask(Order("wait", pid=pid))
-
-    def _ask(self, order: Order) -> int:
+    def ask(self, order: Order) -> int:
+        """Send an order and return the answer."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
         stdin.write(json.dumps(asdict(order)) + "\n")
         stdin.flush()
         return int(stdout.readline())
+
+
+@pytest.fixture(scope="session")
+def forks() -> Generator[Forks, None, None]:
+    """One for all tests of this process. It and all it has forked are one process group, and end together."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.support.laws.worker_process"],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            yield Forks(process)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+class Crew:
+    """The workers of a server."""
+
+    def __init__(self, forks: Forks, server: RealServer, book: Path) -> None:
+        self._forks, self._url, self._book = forks, server.url, str(book)
+        self._pids: set[int] = set()
+        """of those that were not waited for"""
+        self.hands: list[Hand] = []
+
+    def start(self, name: str, *, mutant: str = "", gated: str = "") -> Hand:
+        """A worker more. Its name may be that of one that was killed.
+
+        Args:
+            mutant: a fault to plant in it, one of `worker_mutants`.
+            gated: the kind of its outside calls that last until `Hand.open_gate`.
+        """
+        gate = Path(f"{self._book}.gate.{len(self.hands)}")
+        order = Order("work", self._url, self._book, name=name, mutant=mutant, gate=str(gate), gated=gated)
+        self.hands.append(Hand(name, self._fork(order), gate))
+        return self.hands[-1]
+
+    def start_turns(self, scenario: str, session: str, at: int) -> int:
+        """A process that works a session of a scenario off and dies at its await number `at`; gives its pid."""
+        return self._fork(Order("turns", self._url, self._book, scenario=scenario, session=session, at=at))
+
+    def wait(self, pid: int) -> int:
+        """Wait until a process is gone, and give its wait status."""
+        self._pids.remove(pid)
+        return self._forks.ask(Order("wait", pid=pid))
+
+    def complaints(self) -> str:
+        """Return what the processes wrote to stderr."""
+        path = Path(self._book).with_suffix(".log")
+        return path.read_text() if path.exists() else ""
+
+    def end(self) -> None:
+        """Kill those that are left, and wait until they are gone."""
+        for pid in list(self._pids):
+            os.kill(pid, signal.SIGKILL)  # a process that has ended keeps its pid until it is waited for
+            self.wait(pid)
+
+    def _fork(self, order: Order) -> int:
+        pid = self._forks.ask(order)
+        self._pids.add(pid)
+        return pid
 
     @property
     def alive(self) -> list[Hand]:
@@ -83,23 +135,10 @@ class Crew:
 
 
 @contextmanager
-def crew_at(server: RealServer, book: Path) -> Generator[Crew, None, None]:
+def crew_at(forks: Forks, server: RealServer, book: Path) -> Generator[Crew, None, None]:
     """Nobody yet; none is left when the block is over. What they complain of goes to a file beside the book."""
-    command = [sys.executable, "-m", "tests.support.laws.worker_process", server.url, str(book)]
-    with (
-        open(book.with_suffix(".log"), "wb") as complaints,
-        subprocess.Popen(
-            command,
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=complaints,
-            text=True,
-            start_new_session=True,
-        ) as process,
-    ):
-        try:
-            yield Crew(process)
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+    crew = Crew(forks, server, book)
+    try:
+        yield crew
+    finally:
+        crew.end()

@@ -1,7 +1,7 @@
 """A session whose users, commands and kills come at every place that a seed finds: in the middle of an answer, of a
 tool, of a guard, around any append, and while nothing runs."""
 
-import random
+from random import Random
 from typing import cast
 
 import anyio
@@ -40,8 +40,8 @@ class Stuck(BaseException):
 class Life:
     """One session's life."""
 
-    def __init__(self, session: Session, seed: int, *, kills: bool) -> None:
-        self.session, self.random, self.kills = session, random.Random(seed), kills  # noqa: S311  # to be repeated
+    def __init__(self, session: Session, random: Random, *, kills: bool) -> None:
+        self.session, self.random, self.kills = session, random, kills
         self.is_quiet = self.is_dead = False
         self.fuse = -1
         """appends until the worker dies; below 0 it does not"""
@@ -61,7 +61,7 @@ class Life:
             await self.deed()
             is_done = True
         if is_done:
-            await anyio.sleep(self.random.choice([0, 0.03]))
+            await anyio.sleep(self.random.choice([0, 0.03]))  # the worker listens meanwhile, or not
         if self.kills and self.random.random() < 0.03:
             self.story.append("killed")
             self.is_dead = True

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 
 from bus import AssistantMessage, Envelope, ExtensionMessage, Lane, ToolResultMessage, Usage, UserMessage
 from bus.messages.context_entry import Prune
@@ -10,16 +11,21 @@ from bus.messages.events import AgentEnded, AgentEvent, AgentStarted, ControlAns
 from handlers.context import Context, evolve
 from handlers.providers.registry import PROVIDERS
 from tests.support.laws.disturbed import CANARY
-from tests.support.providers import anthropic_rules, gemini_rules, openai_chat_rules, openai_responses_rules
 
 __all__ = ("find_faults",)
 
-_RULES: Mapping[str, Callable[[object], None]] = {
-    "anthropic": anthropic_rules.require_legal,
-    "gemini": gemini_rules.require_legal,
-    "openai-chat": openai_chat_rules.require_legal,
-    "openai-responses": openai_responses_rules.require_legal,
-}
+
+@cache
+def _rules() -> Mapping[str, Callable[[object], None]]:
+    """What each provider takes. The SDKs' types say so, and importing them takes seconds."""
+    from tests.support.providers import anthropic_rules, gemini_rules, openai_chat_rules, openai_responses_rules
+
+    return {
+        "anthropic": anthropic_rules.require_legal,
+        "gemini": gemini_rules.require_legal,
+        "openai-chat": openai_chat_rules.require_legal,
+        "openai-responses": openai_responses_rules.require_legal,
+    }
 
 
 def find_faults(entries: Sequence[Envelope], shown: set[str]) -> list[str]:
@@ -122,6 +128,6 @@ def _of_contexts(entries: Sequence[Envelope]) -> Iterator[str]:
             continue
         for name, provider in PROVIDERS.items():
             try:
-                _RULES[name](provider.to_request(context, model="m").body)
+                _rules()[name](provider.to_request(context, model="m").body)
             except AssertionError as error:
                 yield f"{entry.position}: {name} does not take the context: {error}"

@@ -1,12 +1,14 @@
 """Processes that are there at once, to be killed and paused: forked from one that has imported all.
 
-python -m tests.support.laws.worker_process URL BOOK     does what each line of stdin says, answers with a number
+python -m tests.support.laws.worker_process     does what each line of stdin says, answers with a number
 
-    {"do": "work", "name": …, "mutant": …, "moment": …}      forks a worker; its pid
-    {"do": "turns", "scenario": …, "session": …, "at": …}    forks one that works a session off, under the lease of
-                                                             OWNER, and kills itself at its await number `at`; its pid
+    {"do": "work", "url": …, "book": …, "name": …, "mutant": …, "gate": …, "gated": …} forks a worker; its pid
+    {"do": "turns", "url": …, "book": …, "scenario": …, "session": …, "at": …}    forks one that works a session off,
+                                                             under the lease of OWNER, and kills itself at its await
+                                                             number `at`; its pid
     {"do": "wait", "pid": …}                                 how a process ended, as `waitpid` says it
 
+What a fork complains of goes to a file beside its book.
 It ends with its stdin, and all others with it: they are one process group.
 """
 
@@ -16,6 +18,7 @@ import json
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +28,7 @@ from bus import Bus
 from handlers.agent.worker import Worker
 from tests.support.laws.await_scenarios import SCENARIOS
 from tests.support.laws.cancelling import counted
-from tests.support.laws.clerk import Book, clerk
+from tests.support.laws.clerk import Book, Gate, clerk
 from tests.support.laws.worker_mutants import MUTANTS
 from tests.support.laws.working_off import work_off
 
@@ -40,51 +43,59 @@ class Order:
     """A line of stdin."""
 
     do: Literal["work", "turns", "wait"]
+    url: str = ""
+    book: str = ""
     name: str = ""
     mutant: str = ""
-    moment: float = 0.0
+    gate: str = ""
+    gated: str = ""
     scenario: str = ""
     session: str = ""
     at: int = 0
     pid: int = 0
 
 
-async def _work(url: str, book: Path, order: Order) -> None:
-    async with Bus.open(url) as bus:
-        agent = clerk(Book(book), moment=order.moment)
+async def _work(order: Order) -> None:
+    async with Bus.open(order.url) as bus:
+        gate = Gate(order.gated, Path(order.gate)) if order.gated else None
+        agent = clerk(Book(Path(order.book)), gate=gate)
         await Worker(bus, agent, name=order.name, concurrency=1, heartbeat=HEARTBEAT).run()
 
 
-async def _turns(url: str, book: Path, order: Order) -> None:
+async def _turns(order: Order) -> None:
     scenario = SCENARIOS[order.scenario]
 
     def die() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    async with Bus.open(url) as bus:
+    async with Bus.open(order.url) as bus:
         session = bus.session(order.session)
         await session.head()  # its links are there
-        await counted(work_off(session, scenario, Book(book)), at=order.at, strike=die)
+        await counted(work_off(session, scenario, Book(Path(order.book))), at=order.at, strike=die)
         os._exit(0)
 
 
-def _fork(body: Callable[[], Coroutine[object, None, None]], mutant: str) -> int:
+def _fork(body: Callable[[Order], Coroutine[object, None, None]], order: Order) -> int:
     pid = os.fork()
     if pid == 0:
-        MUTANTS[mutant]()
         try:
-            asyncio.run(body())
+            os.dup2(os.open(Path(order.book).with_suffix(".log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), 2)
+            MUTANTS[order.mutant]()
+            asyncio.run(body(order))
+        except BaseException:
+            traceback.print_exc()
+            raise
         finally:
             os._exit(1)
     return pid
 
 
-def _do(order: Order, url: str, book: Path) -> int:
+def _do(order: Order) -> int:
     match order.do:
         case "work":
-            return _fork(lambda: _work(url, book, order), order.mutant)
+            return _fork(_work, order)
         case "turns":
-            return _fork(lambda: _turns(url, book, order), order.mutant)
+            return _fork(_turns, order)
         case _:
             return os.waitpid(order.pid, 0)[1]
 
@@ -96,11 +107,14 @@ async def _open_once(url: str) -> None:
 
 
 def main() -> None:
-    url, book = sys.argv[1], Path(sys.argv[2])
-    asyncio.run(_open_once(url))
-    gc.freeze()  # or each fork would copy what it looks through
+    is_ready = False
     for line in sys.stdin:
-        print(_do(Order(**json.loads(line)), url, book), flush=True)
+        order = Order(**json.loads(line))
+        if not is_ready:
+            asyncio.run(_open_once(order.url))
+            gc.freeze()  # or each fork would copy what it looks through
+            is_ready = True
+        print(_do(order), flush=True)
     os.killpg(0, signal.SIGKILL)
 
 
