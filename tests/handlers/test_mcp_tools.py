@@ -5,21 +5,17 @@ import os
 import signal
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import anyio
 import anyio.lowlevel
 import pytest
 
-pytest.importorskip("mcp", reason="needs the package mcp (pip install 'lanebus[mcp]')")
-
-from mcp import Client, StdioServerParameters, types  # an extra, looked for above
-from mcp.client import ClientRequestContext
-
 from bus import ToolCallBlock, UserMessage
 from bus.messages.events import Progress
 from handlers.agent.errors import DuplicateTool, MissingExtra
 from handlers.agent.loop import AgentLoop
-from handlers.mcp import Hints, McpToolMissing, McpUnavailable, connection, mcp_tools
+from handlers.mcp import Hints, McpToolMissing, McpUnavailable, mcp_tools
 from tests.support.agent.agents import (
     SECONDS,
     ScriptedModel,
@@ -46,6 +42,7 @@ from tests.support.paths import ROOT
 
 __all__ = ()
 
+pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="needs the package mcp (pip install 'lanebus[mcp]')")
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 both_ways = pytest.mark.parametrize("kind", ["stdio", "http legacy"])
@@ -302,7 +299,9 @@ async def test_a_server_that_dies_in_a_call_is_started_anew_for_the_next_one(kin
 
 @pytest.mark.parametrize("is_legacy", [False, True])
 async def test_a_server_behind_an_address_is_found_again(is_legacy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "QUIET_SECONDS", 0)
+    from mcp import Client
+
+    monkeypatch.setattr("handlers.mcp.connection.QUIET_SECONDS", 0)
     async with notes_in() as notes, http_server(notes) as url:
         server = (lambda: Client(url, mode="legacy")) if is_legacy else url
         async with mcp_tools(server) as tools:
@@ -317,11 +316,11 @@ async def test_a_server_behind_an_address_is_found_again(is_legacy: bool, monkey
 async def test_while_a_server_is_down_calls_are_told_so_without_another_attempt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connection, "QUIET_SECONDS", 3600)
+    monkeypatch.setattr("handlers.mcp.connection.QUIET_SECONDS", 3600)
     async with served("http") as (server, _), mcp_tools(server) as tools:
         await call(tools, "die")
         await call(tools, "add", {"a": 4})
-        monkeypatch.setattr(connection, "ATTEMPTS", 0)  # one more would end without a reason
+        monkeypatch.setattr("handlers.mcp.connection.ATTEMPTS", 0)  # one more would end without a reason
         assert (await call(tools, "add", {"a": 4})).text_content().startswith("The MCP server is not available")
         with pytest.raises(McpUnavailable, match="ConnectError"):
             await tools.refresh()
@@ -343,13 +342,15 @@ async def test_a_server_that_hangs_is_started_anew_after_a_call_without_answer()
 
 
 async def test_a_connection_that_was_not_used_for_long_is_tried_before_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "IDLE_SECONDS", 0)
+    monkeypatch.setattr("handlers.mcp.connection.IDLE_SECONDS", 0)
     async with served("stdio") as (server, notes), mcp_tools(server) as tools:
         os.kill(await notes.pid(), signal.SIGKILL)
         assert (await call(tools, "add", {"a": 4})).text_content() == "4"
 
 
 async def test_a_server_that_is_not_there_is_an_error_at_once() -> None:
+    from mcp import StdioServerParameters
+
     nothing = StdioServerParameters(command="/nonexistent/program", args=["--token", "secret"])
     with pytest.raises(McpUnavailable) as caught:
         async with mcp_tools(nothing):
@@ -364,7 +365,7 @@ async def test_a_server_that_is_not_there_is_an_error_at_once() -> None:
 
 
 async def test_a_server_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "ATTEMPTS", 1)
+    monkeypatch.setattr("handlers.mcp.connection.ATTEMPTS", 1)
     with pytest.raises(McpUnavailable, match="TimeoutError"):
         async with mcp_tools(raw("deaf"), connect_seconds=0.2):
             raise AssertionError
@@ -398,6 +399,8 @@ async def test_after_the_block_a_call_is_told_that_there_is_no_server() -> None:
 
 
 async def test_a_session_that_is_initialised_is_used_and_left_open() -> None:
+    from mcp import Client, StdioServerParameters
+
     async with served("stdio") as (server, notes):
         assert isinstance(server, StdioServerParameters)
         async with Client(server, mode="legacy") as client, mcp_tools(client.session, prefix="x_") as tools:
@@ -414,6 +417,9 @@ async def test_a_session_that_is_initialised_is_used_and_left_open() -> None:
 
 
 async def test_a_client_of_one_s_own_may_answer_what_the_server_asks() -> None:
+    from mcp import Client, StdioServerParameters, types
+    from mcp.client import ClientRequestContext
+
     async def elicited(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
         del context
         assert params.message == "Which colour?"

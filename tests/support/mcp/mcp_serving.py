@@ -7,10 +7,9 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import anyio
-from mcp import Client, StdioServerParameters
 from pydantic import JsonValue
 
 from bus import ToolCallBlock, ToolResultMessage, TurnId
@@ -18,6 +17,9 @@ from handlers.agent.tool import Tool, ToolContext
 from handlers.mcp import McpTool, McpTools
 from handlers.mcp.tools import McpServer
 from tests.support.agent.agents import SECONDS
+
+if TYPE_CHECKING:
+    from mcp import Client, StdioServerParameters
 
 __all__ = ("KINDS", "Kind", "Notes", "as_tools", "call", "context", "http_server", "named", "notes_in", "raw", "served")
 
@@ -73,6 +75,8 @@ async def http_server(notes: Notes, *, port: int = 0) -> AsyncGenerator[str, Non
 @asynccontextmanager
 async def served(kind: Kind) -> AsyncGenerator[tuple[McpServer, Notes], None]:
     """The test's server, as `mcp_tools` takes it. "legacy" speaks the protocol before that of 2026."""
+    from mcp import StdioServerParameters
+
     async with notes_in() as notes:
         if kind.startswith("stdio"):
             here = StdioServerParameters(command=sys.executable, args=[str(HERE / "mcp_server.py"), str(notes.path)])
@@ -82,12 +86,16 @@ async def served(kind: Kind) -> AsyncGenerator[tuple[McpServer, Notes], None]:
                 yield _client_of(url) if "legacy" in kind else url, notes
 
 
-def _client_of(server: StdioServerParameters | str) -> Callable[[], Client]:
+def _client_of(server: "StdioServerParameters | str") -> "Callable[[], Client]":
+    from mcp import Client
+
     return lambda: Client(server, mode="legacy")
 
 
-def raw(kind: str) -> StdioServerParameters:
+def raw(kind: str) -> "StdioServerParameters":
     """A server without the SDK, see `mcp_raw.py`."""
+    from mcp import StdioServerParameters
+
     return StdioServerParameters(command=sys.executable, args=[str(HERE / "mcp_raw.py"), kind], env=_environment())
 
 
