@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bus.envelope import Envelope
@@ -26,6 +26,7 @@ from handlers.providers import ContentRefused, RequestOptions, ToolSpec
 from tests.support.log.entries import ListedSession, asks, calls, context_of, folded, results
 from tests.support.messages.lane_logs import CANARY, lane_logs
 from tests.support.providers.forms import FORMS
+from tests.support.suite.scale import examples
 from tests.support.transcripts.real_session import real_log
 
 __all__ = ()
@@ -42,7 +43,7 @@ _OPTIONS: list[RequestOptions] = [
 
 
 @pytest.mark.parametrize("name", FORMS)
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(entries=lane_logs(), options=st.sampled_from(_OPTIONS))
 def test_every_context_is_a_legal_request_without_private_things(
     name: str, entries: list[Envelope], options: RequestOptions
@@ -54,7 +55,7 @@ def test_every_context_is_a_legal_request_without_private_things(
 
 
 @pytest.mark.parametrize("name", FORMS)
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(entries=lane_logs())
 def test_every_call_stands_with_its_result_and_every_text_in_its_order(name: str, entries: list[Envelope]) -> None:
     context = folded(entries)
