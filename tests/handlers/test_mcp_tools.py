@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 
 import anyio
@@ -25,6 +26,7 @@ from tests.support.agent.agents import (
     fresh_bus,
     said,
     take_run,
+    wait_for,
 )
 from tests.support.mcp.mcp_serving import (
     KINDS,
@@ -37,6 +39,7 @@ from tests.support.mcp.mcp_serving import (
     notes_in,
     raw,
     served,
+    warm_servers,
 )
 from tests.support.paths import ROOT
 
@@ -46,6 +49,13 @@ pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="needs the pack
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 both_ways = pytest.mark.parametrize("kind", ["stdio", "http legacy"])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm() -> Iterator[None]:
+    with warm_servers():
+        yield
+
 
 # --- what the model is told ------------------------------------------------------------------------------------------
 
@@ -116,7 +126,8 @@ async def test_all_pages_of_the_list_are_read() -> None:
         assert [tool.name for tool in tools[1:]] == ["t1", "t2"]
 
 
-async def test_a_list_without_end_is_given_up() -> None:
+async def test_a_list_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("handlers.mcp.listing.PAGES", 20)
     with pytest.raises(McpUnavailable, match="pages"):
         async with mcp_tools(raw("endless")):
             raise AssertionError
@@ -130,7 +141,6 @@ async def test_a_server_that_says_that_its_tools_changed_is_asked_again(kind: Ki
             while add.spec.description != "Add them up.":
                 # Until the server knows that we listen it tells nobody, and it tells us nothing of when it does.
                 await call(tools, "grow")
-                await anyio.sleep(0.02)
         assert (await call(tools, "shrink")).text_content() == "shrunk"
 
 
@@ -187,13 +197,16 @@ async def test_the_call_s_key_goes_along(kind: Kind) -> None:
 
 
 async def test_progress_is_told_in_the_log() -> None:
-    async with served("stdio") as (server, notes), fresh_bus() as bus, mcp_tools(server, call_seconds=3) as tools:
+    async with served("stdio") as (server, notes), fresh_bus() as bus, mcp_tools(server) as tools:
         session = bus.session("s1")
         await session.publish(UserMessage.text("wait"))
-        model = ScriptedModel(calls(ToolCallBlock(id="c1", name="wait")), answer("No."))
-        await AgentLoop(model, as_tools(tools))(await take_run(session))
+        model = ScriptedModel(calls(ToolCallBlock(id="c1", name="wait")))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(AgentLoop(model, as_tools(tools)), await take_run(session))
+            await notes.wait_for("waiting")
+            await wait_for(session, Progress.KIND)
+            tasks.cancel_scope.cancel()
         assert [event.text for event in await events(session) if isinstance(event, Progress)] == ["reading (1 of 4)"]
-        await notes.wait_for("waiting")
 
 
 @every_kind
@@ -231,12 +244,12 @@ async def test_a_call_without_an_answer_ends_and_is_cancelled_at_the_server(kind
 
 
 async def test_a_server_that_answers_no_call_is_kept_as_long_as_it_lists_its_tools() -> None:
-    async with mcp_tools(raw("silent"), call_seconds=0.3) as tools:
+    async with mcp_tools(raw("silent"), call_seconds=1) as tools:
         for _ in range(2):
             assert (
                 (await call(tools, "good"))
                 .text_content()
-                .startswith("No answer from the MCP server within 0.3 s. It is unknown")
+                .startswith("No answer from the MCP server within 1 s. It is unknown")
             )
 
 
@@ -267,17 +280,17 @@ async def test_a_server_that_asks_the_user_is_told_that_this_is_not_offered(kind
 
 
 @pytest.mark.parametrize(
-    ("tool", "words"),
+    ("tool", "words", "seconds"),
     [
-        ("unknown_block", "cannot be used"),
-        ("no_content", "cannot be used"),
-        ("off_schema", "cannot be used"),
-        ("infinite", "cannot be recorded"),
-        ("no_json", "No answer from the MCP server within"),
+        ("unknown_block", "cannot be used", 60),
+        ("no_content", "cannot be used", 60),
+        ("off_schema", "cannot be used", 60),
+        ("infinite", "cannot be recorded", 60),
+        ("no_json", "No answer from the MCP server within", 2),
     ],
 )
-async def test_a_malformed_answer_is_an_error_and_the_next_call_is_none(tool: str, words: str) -> None:
-    async with mcp_tools(raw("malformed"), call_seconds=2) as tools:
+async def test_a_malformed_answer_is_an_error_and_the_next_call_is_none(tool: str, words: str, seconds: float) -> None:
+    async with mcp_tools(raw("malformed"), call_seconds=seconds) as tools:
         result = await call(tools, tool)
         assert result.is_error
         assert words in result.text_content()

@@ -178,6 +178,7 @@ PLANTED_OUTSIDE: dict[str, tuple[Plant, str]] = {
 """what somebody did beside the sessions → what is told"""
 
 
+@pytest.mark.cluster("keys are scanned on every node")
 @pytest.mark.parametrize("what", PLANTED_OUTSIDE)
 async def test_what_is_wrong_beside_the_sessions_is_told_and_nothing_else(server: AnyServer, what: str) -> None:
     plant, kind = PLANTED_OUTSIDE[what]
@@ -220,6 +221,7 @@ async def test_a_real_session_is_whole(valkey: RealServer, seed_data: Path) -> N
     assert rest.is_whole
 
 
+@pytest.mark.cluster("keys are scanned on every node")
 async def test_a_namespace_is_proven_by_itself(server: AnyServer) -> None:
     async with server.bus("n[a]*") as bus, server.bus("na") as other:
         await bus.session("s").publish(said("a"))

@@ -168,6 +168,7 @@ async def make_fork(server: AnyServer) -> None:
             await project(bus.session(name), USAGE)
 
 
+@pytest.mark.cluster("a fork and its parent are in different slots")
 async def test_forks_of_forks_are_whole(server: AnyServer) -> None:
     await make_fork(server)
     async with server.bus() as bus:
@@ -202,6 +203,7 @@ LOST: dict[str, tuple[Callable[[Talk], object], str, list[tuple[str, int]]]] = {
 """what somebody did to a fork or its parent → whose report tells of it, and what"""
 
 
+@pytest.mark.cluster("a fork and its parent are in different slots")
 @pytest.mark.parametrize("what", LOST)
 async def test_what_a_fork_has_lost_is_told_and_nothing_else(server: AnyServer, what: str) -> None:
     plant, session, wanted = LOST[what]
@@ -235,6 +237,7 @@ async def test_what_a_fork_shares_is_proven_also_once_the_fork_is_trimmed(server
 # --- erased sessions ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.cluster("keys are scanned on every node")
 async def test_nothing_is_left_of_an_erased_session_but_its_tombstone(server: AnyServer, tmp_path: Path) -> None:
     await make_archived(server, tmp_path)
     async with archived_bus(server, tmp_path) as bus:

@@ -113,6 +113,7 @@ async def test_what_is_over_the_bound_is_read_again(monkeypatch: pytest.MonkeyPa
 # --- runs ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.cluster("wake-ups come over a node's own connection")
 async def test_a_run_hears_a_command_while_it_waits_and_not_its_own_words(server: AnyServer) -> None:
     async with server.bus() as bus, server.bus() as other:
         session = bus.session("s")

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 
 import anyio
+import pytest
 
 from bus import Bus, Envelope, Session, UserMessage
 from bus.messages.delta import Delta
@@ -71,6 +72,8 @@ async def ended_by(worker: subprocess.Popen[bytes]) -> int:
         return await anyio.to_thread.run_sync(worker.wait, abandon_on_cancel=True)
 
 
+@pytest.mark.cluster("the heir claims in every bucket")
+@pytest.mark.sentinel("the lease is taken over by another process")
 async def test_a_killed_workers_sessions_go_on_once_its_heartbeat_is_over(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s1")
@@ -83,6 +86,8 @@ async def test_a_killed_workers_sessions_go_on_once_its_heartbeat_is_over(server
         await assert_one_loop(session)
 
 
+@pytest.mark.cluster("the epoch is checked on the session's node")
+@pytest.mark.sentinel("the epoch is checked behind a Sentinel")
 async def test_a_worker_that_was_paused_for_longer_than_its_heartbeat_writes_nothing(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s1")
