@@ -13,7 +13,7 @@ from handlers.agent.warm import View, WarmSession, WarmSessions
 from handlers.context.build import build_context
 from handlers.projections.projection import rebuild
 from tests.support.agent.agents import SECONDS, fresh_bus, take_run
-from tests.support.servers.real import AnyServer
+from tests.support.servers.real import AnyServer, eventually
 
 __all__ = ()
 
@@ -130,7 +130,8 @@ async def test_a_run_hears_a_command_while_it_waits_and_not_its_own_words(server
             async with anyio.create_task_group() as tasks:
                 await run.publish(ExtensionMessage.of("progress"))
                 tasks.start_soon(wait)
-                await anyio.sleep(0.1)  # longer than it takes to listen; had it heard itself, it would be over
+                await eventually(lambda: "cmd=xread " in str(server.do("CLIENT", "LIST")))
+                await session.head()  # had it heard itself, it would be over by now
                 assert not heard.is_set()
                 await other.session("s").publish(Abort().as_extension())
                 await heard.wait()

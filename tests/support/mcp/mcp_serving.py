@@ -17,7 +17,7 @@ from handlers.mcp import McpTool, McpTools
 from handlers.mcp.tools import McpServer
 from tests.support.agent.agents import SECONDS
 from tests.support.servers.clusters import wait_until
-from tests.support.servers.real import spawn
+from tests.support.servers.real import eventually, spawn
 
 if TYPE_CHECKING:
     from mcp import Client, StdioServerParameters
@@ -54,12 +54,12 @@ class Notes:
 
     async def wait_for(self, beginning: str, count: int = 1) -> str:
         """The rest of the line that is the `count`th to begin so, once it is there."""
-        with anyio.fail_after(SECONDS):
-            while True:
-                found = [line for line in self.lines() if line.startswith(beginning)]
-                if len(found) >= count:
-                    return found[count - 1].removeprefix(beginning).strip()
-                await anyio.sleep(0.01)  # a file tells nobody that it grew
+
+        def found() -> list[str]:
+            return [line.removeprefix(beginning).strip() for line in self.lines() if line.startswith(beginning)]
+
+        await eventually(lambda: len(found()) >= count)
+        return found()[count - 1]
 
     async def pid(self, count: int = 1) -> int:
         """Of the `count`th server that was started."""
