@@ -1,9 +1,11 @@
 """Fixtures that every test may use."""
 
 pytest_plugins = (
+    "tests.support.suite.bytecode",  # first: those that follow are compiled too
     "tests.support.suite.scale",
     "tests.support.suite.failures",
     "tests.support.suite.order",
+    "tests.support.suite.imports",
     "tests.support.suite.needs",
     "tests.support.servers.real",
     "tests.support.servers.clusters",

@@ -3,14 +3,13 @@
 import base64
 import hashlib
 from collections import Counter
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.lowlevel
-import obstore
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from obstore.store import MemoryStore, S3Store
 
 from bus import (
     AudioBlock,
@@ -35,6 +34,9 @@ from bus.messages.content import DataBlock
 from handlers.providers.target import Target
 from tests.support.servers.real import shortly
 
+if TYPE_CHECKING:
+    from obstore.store import S3Store
+
 PNG = b"\x89PNG\r\n\x1a\ncat"
 PDF = b"%PDF-1.7 dog"
 
@@ -43,6 +45,8 @@ class Watched(ObjectMedia):
     """A store in memory that counts what is got, and how much of it at a time."""
 
     def __init__(self) -> None:
+        from obstore.store import MemoryStore
+
         self.objects = MemoryStore()
         super().__init__(self.objects)
         self.gets: Counter[str] = Counter()
@@ -122,6 +126,8 @@ async def test_without_references_no_store_is_needed_or_asked() -> None:
 
 
 async def test_missing_and_damaged_media_stay_unresolved(caplog: pytest.LogCaptureFixture) -> None:
+    import obstore
+
     store = await stored(PNG)
     damaged = reference(PDF)
     await obstore.put_async(store.objects, f"sha256/{(damaged.sha256 or '')[:2]}/{damaged.sha256}", b"other")
@@ -166,7 +172,7 @@ async def test_several_are_looked_up_at_a_time_but_not_all() -> None:
     assert 1 < store.most <= TOGETHER
 
 
-async def test_a_store_that_can_gives_urls_and_nothing_is_read(s3: S3Store) -> None:
+async def test_a_store_that_can_gives_urls_and_nothing_is_read(s3: "S3Store") -> None:
     store = ObjectMedia(s3)
     await store.put_if_absent(PNG, mime_type="image/png")
     messages = [UserMessage.of(image(reference(PNG, mime_type="image/png")), image(reference(b"never put")))]
@@ -203,6 +209,8 @@ blocks = st.recursive(
 
 @given(st.lists(blocks, max_size=4), st.integers(0, 31))
 async def test_what_was_put_away_is_what_a_request_is_given(content: list[Block], limit: int) -> None:
+    from obstore.store import MemoryStore
+
     store = ObjectMedia(MemoryStore())
     before = UserMessage(content=tuple(content))
     after = await offloaded(before, store, limit_bytes=limit)

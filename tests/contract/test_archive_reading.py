@@ -4,9 +4,9 @@ import json
 from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from obstore.store import S3Store
 
 from bus import (
     Bus,
@@ -41,6 +41,9 @@ from tests.support.log.archived import (
 from tests.support.log.said import assert_gap_free, read, said, told, word
 from tests.support.servers.proxy import proxy
 from tests.support.servers.real import AnyServer, RealServer, shortly
+
+if TYPE_CHECKING:
+    from obstore.store import S3Store
 
 
 @pytest.mark.usefixtures("small")
@@ -294,7 +297,7 @@ async def test_a_fork_reads_what_its_parents_have_archived(server: AnyServer, fi
         assert [e.position async for e in late.read()] == list(range(1, 31))
 
 
-async def test_an_archive_in_an_object_store_is_read_too(valkey: RealServer, s3: S3Store) -> None:
+async def test_an_archive_in_an_object_store_is_read_too(valkey: RealServer, s3: "S3Store") -> None:
     async with Bus.open(valkey.url, archive=ObjectArchive(s3)) as bus:
         session = bus.session("Support-42")
         await fill(session, 100)

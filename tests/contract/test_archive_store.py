@@ -5,7 +5,6 @@ from pathlib import Path
 
 import anyio
 import pytest
-from obstore.store import LocalStore, MemoryStore, S3Store
 
 from bus import ArchiveStore, DirectoryArchive, ObjectArchive, SetupError, Unavailable, archive_store_at
 from bus.archive import store as limits
@@ -15,6 +14,8 @@ from tests.support.servers.object_store import bucket_at
 
 @pytest.fixture(params=["directory", "memory", "local", "s3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ArchiveStore:
+    from obstore.store import LocalStore, MemoryStore, S3Store
+
     match request.param:
         case "directory":
             return DirectoryArchive(tmp_path / "archive")

@@ -6,14 +6,12 @@ import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 import anyio.lowlevel
 import httpx2
-import obstore
 import pytest
-from obstore.store import LocalStore, MemoryStore, ObjectStore, S3Store
 
 from bus import (
     DirectoryMedia,
@@ -35,6 +33,9 @@ from bus.media.store import MediaHead
 from tests.support.servers.object_store import bucket_at
 from tests.support.servers.real import AnyServer, RealServer, real_server, shortly
 from tests.support.suite.needs import find
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore, S3Store
 
 DATA = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 300
 SHA256 = hashlib.sha256(DATA).hexdigest()
@@ -61,7 +62,9 @@ async def on_redis(server: AnyServer) -> AsyncGenerator[Place, None]:
         await pool.close()
 
 
-def in_objects(store: ObjectStore) -> Place:
+def in_objects(store: "ObjectStore") -> Place:
+    import obstore
+
     async def overwrite(sha256: str, data: bytes) -> None:
         await obstore.put_async(store, f"sha256/{sha256[:2]}/{sha256}", data)
 
@@ -83,6 +86,8 @@ STORES = [
 
 @pytest.fixture(params=STORES)
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Place, None]:
+    from obstore.store import LocalStore, MemoryStore, S3Store
+
     match request.param:
         case "directory":
             yield in_directory(tmp_path / "media")
@@ -264,7 +269,9 @@ async def test_a_directory_that_cannot_be_is_unavailable(tmp_path: Path) -> None
             await look
 
 
-async def test_an_object_carries_its_type_and_is_an_attachment(s3: S3Store) -> None:
+async def test_an_object_carries_its_type_and_is_an_attachment(s3: "S3Store") -> None:
+    import obstore
+
     store = ObjectMedia(s3)
     await store.put_if_absent(DATA, mime_type="image/png")
     assert await store.head(SHA256) == MediaHead(len(DATA), "image/png")
@@ -272,7 +279,7 @@ async def test_an_object_carries_its_type_and_is_an_attachment(s3: S3Store) -> N
     assert answer.attributes["Content-Disposition"] == "attachment"
 
 
-async def test_a_signed_url_is_read_by_anybody(s3: S3Store) -> None:
+async def test_a_signed_url_is_read_by_anybody(s3: "S3Store") -> None:
     store = ObjectMedia(s3)
     assert isinstance(store, SigningStore)
     await store.put_if_absent(DATA, mime_type="image/png")
@@ -287,6 +294,8 @@ async def test_a_signed_url_is_read_by_anybody(s3: S3Store) -> None:
 
 
 async def test_a_store_in_memory_signs_nothing() -> None:
+    from obstore.store import MemoryStore
+
     assert await ObjectMedia(MemoryStore()).sign(SHA256, seconds=60) is None
 
 

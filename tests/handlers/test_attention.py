@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
@@ -21,6 +21,7 @@ from handlers.providers.registry import PROVIDERS
 from tests.support.log.entries import asks, calls, context_of, entry, folded, results, says, texts
 from tests.support.messages.lane_logs import lane_logs
 from tests.support.providers import anthropic_rules, gemini_rules, openai_chat_rules, openai_responses_rules
+from tests.support.suite.scale import examples
 
 __all__ = ()
 
@@ -158,7 +159,7 @@ def plain(entries: Sequence[Envelope]) -> list[Envelope]:
     return [envelope for envelope in entries if isinstance(envelope.message, kept)]
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(marked_logs())
 def test_the_order_is_what_the_rule_says_at_every_position(entries: list[Envelope]) -> None:
     context = Context("s")
@@ -167,7 +168,7 @@ def test_the_order_is_what_the_rule_says_at_every_position(entries: list[Envelop
         assert [*context.messages] == in_order(context)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(marked_logs())
 def test_the_order_is_the_same_if_it_is_derived_anew(entries: list[Envelope]) -> None:
     context = folded(entries)
@@ -191,7 +192,7 @@ def test_the_rules_of_every_provider_are_known() -> None:
     assert RULES.keys() == PROVIDERS.keys()
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(marked_logs())
 def test_every_provider_takes_the_order(entries: list[Envelope]) -> None:
     for name, provider in PROVIDERS.items():

@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bus.envelope import Envelope
@@ -35,6 +35,7 @@ from handlers.context.summaries import branch_message, compaction_message, prune
 from handlers.providers import to_anthropic
 from tests.support.messages.lane_logs import CANARY, lane_logs
 from tests.support.providers.anthropic_rules import require_legal
+from tests.support.suite.scale import examples
 
 _Stands = tuple[int, bool, list[object]]
 
@@ -195,7 +196,7 @@ def _results_in(message: object) -> list[ToolResultMessage]:
     ]
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(lane_logs())
 def test_the_context_is_what_a_slow_and_simple_fold_gives_at_every_position(entries: list[Envelope]) -> None:
     context = Context("s")
@@ -208,7 +209,7 @@ def test_the_context_is_what_a_slow_and_simple_fold_gives_at_every_position(entr
         assert (context.model, context.thinking_level) == (expected.model, expected.thinking_level)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(lane_logs(), st.sampled_from(["drop", "text"]))
 def test_every_context_gives_a_legal_request_without_private_things(entries: list[Envelope], thinking: str) -> None:
     context = Context("s")
@@ -219,7 +220,7 @@ def test_every_context_gives_a_legal_request_without_private_things(entries: lis
     assert CANARY not in json.dumps([request.body, request.warnings])
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(lane_logs())
 def test_a_snapshot_is_not_changed_by_what_follows_it(entries: list[Envelope]) -> None:
     context = Context("s")

@@ -1,6 +1,7 @@
 """What a worker is done with, on a server that has no memory left: nothing stays in its hands for good."""
 
 import anyio
+import pytest
 
 from bus import UserMessage
 from handlers.agent.errors import TryAgain
@@ -29,6 +30,7 @@ async def test_a_pointer_is_acknowledged_although_its_lease_cannot_be_given_back
         assert not pending(valkey, "agents")
 
 
+@pytest.mark.slow
 async def test_a_pointer_is_let_go_of_although_its_session_cannot_be_put_off(valkey: RealServer) -> None:
     echo = AgentLoop(ScriptedModel(*[answer("Yes.")] * 3))
     is_full, called, has_two = False, anyio.Event(), anyio.Event()
@@ -43,7 +45,7 @@ async def test_a_pointer_is_let_go_of_although_its_session_cannot_be_put_off(val
             raise TryAgain(0, "not yet")
         await echo(run)
 
-    async with valkey.bus() as bus, working(bus, agent):
+    async with valkey.bus() as bus, working(bus, agent, heartbeat=2):
         await bus.session("s1").publish(UserMessage.text("hello?"))
         await called.wait()
         await bus.session("s1").publish(UserMessage.text("are you there?"))

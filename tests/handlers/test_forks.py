@@ -7,7 +7,7 @@ from itertools import count
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bus import (
@@ -60,6 +60,7 @@ from tests.support.agent.agents import (
 from tests.support.agent.folding import fold, log_of
 from tests.support.log.entries import asks, results, says
 from tests.support.log.entries import calls as called
+from tests.support.suite.scale import examples
 
 __all__ = ()
 
@@ -166,7 +167,7 @@ async def test_what_is_left_of_a_fork_is_its_own_too() -> None:
 
 
 @given(histories, st.integers(0, 25))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_what_was_open_at_the_fork_breaks_no_fold(history: Sequence[Publishable], cut: int) -> None:
     entries = log_of(*history)
     for projection in (USAGE, TURNS, SESSIONS):

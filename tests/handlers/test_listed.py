@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
@@ -18,6 +18,7 @@ from handlers.transcripts.errors import CyclicTree, UnknownEntry
 from handlers.transcripts.importer import import_transcript
 from handlers.transcripts.listed import ListedTranscript
 from handlers.transcripts.pi import PI
+from tests.support.suite.scale import examples
 
 __all__ = ()
 
@@ -143,7 +144,7 @@ def texts_of(line: Object) -> list[str]:
             return []
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(trees(), st.data())
 async def test_the_context_at_every_leaf_of_any_tree_is_that_of_a_naive_reader(
     lines: list[Object], data: st.DataObject

@@ -39,6 +39,7 @@ def text_of(message: AssistantMessage) -> str:
     return "".join(block.text for block in message.content if isinstance(block, TextBlock | ThinkingBlock))
 
 
+@pytest.mark.cluster("previews are followed on the session's node")
 async def test_what_a_killed_worker_was_saying_is_in_the_log_as_it_was_shown(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s1")

@@ -1,21 +1,23 @@
 """Results of MCP tools as our messages."""
 
 import base64
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import pytest
 from pydantic import JsonValue
-
-pytest.importorskip("mcp", reason="needs the package mcp (pip install 'lanebus[mcp]')")
-
-from mcp import types
 
 from bus import AudioBlock, Block, DocumentBlock, ImageBlock, TextBlock, ToolCallBlock, ToolResultMessage
 from bus.messages.content import AnnotationRef, DataBlock
 from handlers.mcp.progress import progress_text
 from handlers.mcp.results import result_message
 
+if TYPE_CHECKING:
+    from mcp import types
+
 __all__ = ()
 
+pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="needs the package mcp (pip install 'lanebus[mcp]')")
 CALL = ToolCallBlock(id="c1", name="x_paint")
 PNG = base64.b64encode(
     base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYAAAAAYAAjCB0C8AAAAASUVORK5CYII=")
@@ -26,20 +28,26 @@ def encoded(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def result(*content: types.ContentBlock, structured: JsonValue = None) -> ToolResultMessage:
+def result(*content: "types.ContentBlock", structured: JsonValue = None) -> ToolResultMessage:
+    from mcp import types
+
     return result_message(CALL, types.CallToolResult(content=list(content), structured_content=structured))
 
 
-def blocks(*content: types.ContentBlock) -> tuple[Block, ...]:
+def blocks(*content: "types.ContentBlock") -> tuple[Block, ...]:
     return result(*content).content
 
 
-def resource(data: bytes, uri: str, mime_type: str | None = None) -> types.EmbeddedResource:
+def resource(data: bytes, uri: str, mime_type: str | None = None) -> "types.EmbeddedResource":
+    from mcp import types
+
     contents = types.BlobResourceContents(uri=uri, blob=encoded(data), mime_type=mime_type)
     return types.EmbeddedResource(resource=contents)
 
 
 def test_a_result_answers_its_call() -> None:
+    from mcp import types
+
     message = result(types.TextContent(text="done"))
     assert (message.tool_call_id, message.tool_name, message.is_error) == ("c1", "x_paint", False)
     assert message.content == (TextBlock(text="done"),)
@@ -47,11 +55,15 @@ def test_a_result_answers_its_call() -> None:
 
 
 def test_an_error_stays_an_error() -> None:
+    from mcp import types
+
     failed = types.CallToolResult(content=[types.TextContent(text="no")], is_error=True)
     assert result_message(CALL, failed).is_error
 
 
 def test_images_and_sounds_have_the_type_that_their_bytes_show() -> None:
+    from mcp import types
+
     (image,) = blocks(types.ImageContent(data=PNG, mime_type="image/jpeg"))
     assert isinstance(image, ImageBlock)
     assert image.media.mime_type == "image/png"
@@ -63,11 +75,15 @@ def test_images_and_sounds_have_the_type_that_their_bytes_show() -> None:
 
 
 def test_base64_in_lines_is_read() -> None:
+    from mcp import types
+
     (image,) = blocks(types.ImageContent(data=f"{PNG[:40]}\n{PNG[40:]}\n", mime_type="image/png"))
     assert isinstance(image, ImageBlock)
 
 
 def test_bytes_that_are_not_of_their_type_are_told_of_and_kept_where_no_model_sees_them() -> None:
+    from mcp import types
+
     note, kept = blocks(types.ImageContent(data=encoded(b"no media at all"), mime_type="image/png"))
     assert note == TextBlock(text="[image of type image/png, not shown: its 15 bytes are of no such type]")
     assert isinstance(kept, DataBlock)
@@ -77,12 +93,16 @@ def test_bytes_that_are_not_of_their_type_are_told_of_and_kept_where_no_model_se
 
 @pytest.mark.parametrize(("data", "words"), [("?", "it is not base64"), ("é", "it is not base64"), ("", "it is empty")])
 def test_media_that_cannot_be_read_are_told_of(data: str, words: str) -> None:
+    from mcp import types
+
     assert blocks(types.AudioContent(data=data, mime_type="audio/wav")) == (
         TextBlock(text=f"[audio of type audio/wav, left out: {words}]"),
     )
 
 
 def test_a_link_stays_a_link_and_only_one_to_a_host_can_be_followed() -> None:
+    from mcp import types
+
     page, local, script = blocks(
         types.ResourceLink(name="page", title="The page", uri="https://example.com/a", description="All of it."),
         types.ResourceLink(name="passwords", uri="file:///etc/passwd", mime_type="text/plain", size=7),
@@ -97,6 +117,8 @@ def test_a_link_stays_a_link_and_only_one_to_a_host_can_be_followed() -> None:
 
 
 def test_an_embedded_resource_says_where_it_is_from() -> None:
+    from mcp import types
+
     text = types.TextResourceContents(uri="memo://1", mime_type="text/plain", text="remember")
     assert blocks(types.EmbeddedResource(resource=text)) == (
         TextBlock(text="[resource memo://1 (text/plain)]\nremember"),
@@ -121,6 +143,8 @@ def test_bytes_of_an_unknown_type_are_a_document() -> None:
 
 
 def test_what_is_for_programs_is_kept_off_the_wire() -> None:
+    from mcp import types
+
     given = types.CallToolResult(
         content=[types.TextContent(text="a"), types.TextContent(text="b", annotations=types.Annotations(priority=0.5))],
         _meta={"example.com/took": 3, "io.modelcontextprotocol/serverInfo": {"name": "x", "version": "1"}},
@@ -131,6 +155,8 @@ def test_what_is_for_programs_is_kept_off_the_wire() -> None:
 
 
 def test_structured_content_is_shown_where_no_text_says_it() -> None:
+    from mcp import types
+
     assert result(structured={"n": 1}).structured == {"n": 1}
     assert result(structured={"n": 1}).content == ()  # shown as JSON by every provider's form
     assert result(types.TextContent(text="one"), structured={"n": 1}).content == (TextBlock(text="one"),)

@@ -5,21 +5,18 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
 
 import anyio
 import anyio.lowlevel
 import pytest
 
-pytest.importorskip("mcp", reason="needs the package mcp (pip install 'lanebus[mcp]')")
-
-from mcp import Client, StdioServerParameters, types  # an extra, looked for above
-from mcp.client import ClientRequestContext
-
 from bus import ToolCallBlock, UserMessage
 from bus.messages.events import Progress
 from handlers.agent.errors import DuplicateTool, MissingExtra
 from handlers.agent.loop import AgentLoop
-from handlers.mcp import Hints, McpToolMissing, McpUnavailable, connection, mcp_tools
+from handlers.mcp import Hints, McpToolMissing, McpUnavailable, mcp_tools
 from tests.support.agent.agents import (
     SECONDS,
     ScriptedModel,
@@ -29,6 +26,7 @@ from tests.support.agent.agents import (
     fresh_bus,
     said,
     take_run,
+    wait_for,
 )
 from tests.support.mcp.mcp_serving import (
     KINDS,
@@ -41,14 +39,23 @@ from tests.support.mcp.mcp_serving import (
     notes_in,
     raw,
     served,
+    warm_servers,
 )
 from tests.support.paths import ROOT
 
 __all__ = ()
 
+pytestmark = pytest.mark.skipif(find_spec("mcp") is None, reason="needs the package mcp (pip install 'lanebus[mcp]')")
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 both_ways = pytest.mark.parametrize("kind", ["stdio", "http legacy"])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm() -> Iterator[None]:
+    with warm_servers():
+        yield
+
 
 # --- what the model is told ------------------------------------------------------------------------------------------
 
@@ -119,7 +126,8 @@ async def test_all_pages_of_the_list_are_read() -> None:
         assert [tool.name for tool in tools[1:]] == ["t1", "t2"]
 
 
-async def test_a_list_without_end_is_given_up() -> None:
+async def test_a_list_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("handlers.mcp.listing.PAGES", 20)
     with pytest.raises(McpUnavailable, match="pages"):
         async with mcp_tools(raw("endless")):
             raise AssertionError
@@ -133,7 +141,6 @@ async def test_a_server_that_says_that_its_tools_changed_is_asked_again(kind: Ki
             while add.spec.description != "Add them up.":
                 # Until the server knows that we listen it tells nobody, and it tells us nothing of when it does.
                 await call(tools, "grow")
-                await anyio.sleep(0.02)
         assert (await call(tools, "shrink")).text_content() == "shrunk"
 
 
@@ -190,13 +197,16 @@ async def test_the_call_s_key_goes_along(kind: Kind) -> None:
 
 
 async def test_progress_is_told_in_the_log() -> None:
-    async with served("stdio") as (server, notes), fresh_bus() as bus, mcp_tools(server, call_seconds=3) as tools:
+    async with served("stdio") as (server, notes), fresh_bus() as bus, mcp_tools(server) as tools:
         session = bus.session("s1")
         await session.publish(UserMessage.text("wait"))
-        model = ScriptedModel(calls(ToolCallBlock(id="c1", name="wait")), answer("No."))
-        await AgentLoop(model, as_tools(tools))(await take_run(session))
+        model = ScriptedModel(calls(ToolCallBlock(id="c1", name="wait")))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(AgentLoop(model, as_tools(tools)), await take_run(session))
+            await notes.wait_for("waiting")
+            await wait_for(session, Progress.KIND)
+            tasks.cancel_scope.cancel()
         assert [event.text for event in await events(session) if isinstance(event, Progress)] == ["reading (1 of 4)"]
-        await notes.wait_for("waiting")
 
 
 @every_kind
@@ -234,12 +244,12 @@ async def test_a_call_without_an_answer_ends_and_is_cancelled_at_the_server(kind
 
 
 async def test_a_server_that_answers_no_call_is_kept_as_long_as_it_lists_its_tools() -> None:
-    async with mcp_tools(raw("silent"), call_seconds=0.3) as tools:
+    async with mcp_tools(raw("silent"), call_seconds=1) as tools:
         for _ in range(2):
             assert (
                 (await call(tools, "good"))
                 .text_content()
-                .startswith("No answer from the MCP server within 0.3 s. It is unknown")
+                .startswith("No answer from the MCP server within 1 s. It is unknown")
             )
 
 
@@ -270,17 +280,17 @@ async def test_a_server_that_asks_the_user_is_told_that_this_is_not_offered(kind
 
 
 @pytest.mark.parametrize(
-    ("tool", "words"),
+    ("tool", "words", "seconds"),
     [
-        ("unknown_block", "cannot be used"),
-        ("no_content", "cannot be used"),
-        ("off_schema", "cannot be used"),
-        ("infinite", "cannot be recorded"),
-        ("no_json", "No answer from the MCP server within"),
+        ("unknown_block", "cannot be used", 60),
+        ("no_content", "cannot be used", 60),
+        ("off_schema", "cannot be used", 60),
+        ("infinite", "cannot be recorded", 60),
+        ("no_json", "No answer from the MCP server within", 2),
     ],
 )
-async def test_a_malformed_answer_is_an_error_and_the_next_call_is_none(tool: str, words: str) -> None:
-    async with mcp_tools(raw("malformed"), call_seconds=2) as tools:
+async def test_a_malformed_answer_is_an_error_and_the_next_call_is_none(tool: str, words: str, seconds: float) -> None:
+    async with mcp_tools(raw("malformed"), call_seconds=seconds) as tools:
         result = await call(tools, tool)
         assert result.is_error
         assert words in result.text_content()
@@ -302,7 +312,9 @@ async def test_a_server_that_dies_in_a_call_is_started_anew_for_the_next_one(kin
 
 @pytest.mark.parametrize("is_legacy", [False, True])
 async def test_a_server_behind_an_address_is_found_again(is_legacy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "QUIET_SECONDS", 0)
+    from mcp import Client
+
+    monkeypatch.setattr("handlers.mcp.connection.QUIET_SECONDS", 0)
     async with notes_in() as notes, http_server(notes) as url:
         server = (lambda: Client(url, mode="legacy")) if is_legacy else url
         async with mcp_tools(server) as tools:
@@ -317,11 +329,11 @@ async def test_a_server_behind_an_address_is_found_again(is_legacy: bool, monkey
 async def test_while_a_server_is_down_calls_are_told_so_without_another_attempt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connection, "QUIET_SECONDS", 3600)
+    monkeypatch.setattr("handlers.mcp.connection.QUIET_SECONDS", 3600)
     async with served("http") as (server, _), mcp_tools(server) as tools:
         await call(tools, "die")
         await call(tools, "add", {"a": 4})
-        monkeypatch.setattr(connection, "ATTEMPTS", 0)  # one more would end without a reason
+        monkeypatch.setattr("handlers.mcp.connection.ATTEMPTS", 0)  # one more would end without a reason
         assert (await call(tools, "add", {"a": 4})).text_content().startswith("The MCP server is not available")
         with pytest.raises(McpUnavailable, match="ConnectError"):
             await tools.refresh()
@@ -343,13 +355,15 @@ async def test_a_server_that_hangs_is_started_anew_after_a_call_without_answer()
 
 
 async def test_a_connection_that_was_not_used_for_long_is_tried_before_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "IDLE_SECONDS", 0)
+    monkeypatch.setattr("handlers.mcp.connection.IDLE_SECONDS", 0)
     async with served("stdio") as (server, notes), mcp_tools(server) as tools:
         os.kill(await notes.pid(), signal.SIGKILL)
         assert (await call(tools, "add", {"a": 4})).text_content() == "4"
 
 
 async def test_a_server_that_is_not_there_is_an_error_at_once() -> None:
+    from mcp import StdioServerParameters
+
     nothing = StdioServerParameters(command="/nonexistent/program", args=["--token", "secret"])
     with pytest.raises(McpUnavailable) as caught:
         async with mcp_tools(nothing):
@@ -364,7 +378,7 @@ async def test_a_server_that_is_not_there_is_an_error_at_once() -> None:
 
 
 async def test_a_server_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "ATTEMPTS", 1)
+    monkeypatch.setattr("handlers.mcp.connection.ATTEMPTS", 1)
     with pytest.raises(McpUnavailable, match="TimeoutError"):
         async with mcp_tools(raw("deaf"), connect_seconds=0.2):
             raise AssertionError
@@ -398,6 +412,8 @@ async def test_after_the_block_a_call_is_told_that_there_is_no_server() -> None:
 
 
 async def test_a_session_that_is_initialised_is_used_and_left_open() -> None:
+    from mcp import Client, StdioServerParameters
+
     async with served("stdio") as (server, notes):
         assert isinstance(server, StdioServerParameters)
         async with Client(server, mode="legacy") as client, mcp_tools(client.session, prefix="x_") as tools:
@@ -414,6 +430,9 @@ async def test_a_session_that_is_initialised_is_used_and_left_open() -> None:
 
 
 async def test_a_client_of_one_s_own_may_answer_what_the_server_asks() -> None:
+    from mcp import Client, StdioServerParameters, types
+    from mcp.client import ClientRequestContext
+
     async def elicited(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
         del context
         assert params.message == "Which colour?"

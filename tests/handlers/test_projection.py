@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
@@ -29,6 +29,7 @@ from handlers.projections.sessions import SESSIONS
 from handlers.projections.turns import TURNS
 from handlers.projections.usage import USAGE, UsageState
 from tests.support.agent.folding import fold, log_of, through_json
+from tests.support.suite.scale import examples
 
 __all__ = ()
 
@@ -113,7 +114,7 @@ def check_resumed(projection: Projection[T], log: list[Envelope], cut: int) -> N
 
 
 @given(histories, st.integers(0, 25))
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_a_state_resumed_at_any_point_equals_the_state_folded_at_once(history: list[Publishable], cut: int) -> None:
     log = log_of(*history)
     check_resumed(USAGE, log, cut)
@@ -122,7 +123,7 @@ def test_a_state_resumed_at_any_point_equals_the_state_folded_at_once(history: l
 
 
 @given(histories)
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_the_parts_of_a_usage_add_up_to_its_total(history: list[Publishable]) -> None:
     usage = fold(USAGE, log_of(*history))
     turns = fold(TURNS, log_of(*history))

@@ -5,7 +5,7 @@ from dataclasses import replace
 from decimal import Decimal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bus.messages.context_entry import Compaction
@@ -44,6 +44,7 @@ from tests.support.agent.loop_logs import (
     view_of,
     waiting,
 )
+from tests.support.suite.scale import examples
 
 __all__ = ()
 
@@ -381,7 +382,7 @@ def test_the_context_is_compacted_between_turns(messages: list[Publishable], ste
 _WORDS: list[Publishable] = [message for messages, _ in CASES.values() for message in messages]
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.lists(st.sampled_from(_WORDS), max_size=14))
 def test_a_worker_finds_work_exactly_where_there_is_a_step(messages: list[Publishable]) -> None:
     view = view_of(*messages)

@@ -63,7 +63,7 @@ async def working(bus: Bus, *agents: Agent, concurrency: int = 1) -> AsyncGenera
     """A worker for each agent, gone when the block is over."""
     async with anyio.create_task_group() as tasks:
         for number, agent in enumerate(agents):
-            worker = Worker(bus, agent, name=f"w{number}", concurrency=concurrency, heartbeat=2)
+            worker = Worker(bus, agent, name=f"w{number}", concurrency=concurrency, heartbeat=60)
             tasks.start_soon(worker.run)
         with anyio.fail_after(SECONDS):
             yield

@@ -5,7 +5,7 @@ from random import Random
 from typing import Literal
 
 import anyio
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bus import Bus, Session, ToolCallBlock, TurnId
@@ -16,6 +16,7 @@ from tests.support.agent.agents import events, take_run
 from tests.support.agent.tool_runs import called, command, go_on, open_answer, results
 from tests.support.laws.held import held_loop
 from tests.support.servers.real import RealServer
+from tests.support.suite.scale import count, examples
 
 __all__ = ()
 
@@ -83,16 +84,16 @@ async def checked(bus: Bus, name: str, kinds: Sequence[Kind], random: Random) ->
 
 
 def test_every_call_has_one_result_in_its_place(valkey: RealServer) -> None:
-    count = 0
+    number = 0
     with held_loop() as held:
         bus = held.open(valkey.bus)
 
-        @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+        @examples(60, least=20)
         @given(st.lists(st.sampled_from(KINDS), min_size=1, max_size=6), st.randoms(use_true_random=False))
         def check(kinds: list[Kind], random: Random) -> None:
-            nonlocal count
-            count += 1
-            held.run(checked(bus, f"s{count}", kinds, random))
+            nonlocal number
+            number += 1
+            held.run(checked(bus, f"s{number}", kinds, random))
 
         check()
-    assert count >= 60
+    assert number >= count(60, least=20)

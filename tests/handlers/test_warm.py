@@ -13,7 +13,7 @@ from handlers.agent.warm import View, WarmSession, WarmSessions
 from handlers.context.build import build_context
 from handlers.projections.projection import rebuild
 from tests.support.agent.agents import SECONDS, fresh_bus, take_run
-from tests.support.servers.real import AnyServer
+from tests.support.servers.real import AnyServer, eventually
 
 __all__ = ()
 
@@ -113,6 +113,7 @@ async def test_what_is_over_the_bound_is_read_again(monkeypatch: pytest.MonkeyPa
 # --- runs ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.cluster("wake-ups come over a node's own connection")
 async def test_a_run_hears_a_command_while_it_waits_and_not_its_own_words(server: AnyServer) -> None:
     async with server.bus() as bus, server.bus() as other:
         session = bus.session("s")
@@ -129,7 +130,8 @@ async def test_a_run_hears_a_command_while_it_waits_and_not_its_own_words(server
             async with anyio.create_task_group() as tasks:
                 await run.publish(ExtensionMessage.of("progress"))
                 tasks.start_soon(wait)
-                await anyio.sleep(0.1)  # longer than it takes to listen; had it heard itself, it would be over
+                await eventually(lambda: "cmd=xread " in str(server.do("CLIENT", "LIST")))
+                await session.head()  # had it heard itself, it would be over by now
                 assert not heard.is_set()
                 await other.session("s").publish(Abort().as_extension())
                 await heard.wait()

@@ -1,8 +1,8 @@
 """What a look at a bus finds, and what it costs."""
 
+import time
 from decimal import Decimal
 
-import anyio
 import pytest
 
 from bus import AssistantMessage, Cost, ExtensionMessage, Session, TextBlock, TurnId, Usage, UserMessage
@@ -11,8 +11,9 @@ from bus.messages.events import AgentEnded, AgentStarted, ControlAnswered, ToolW
 from handlers.cli import watching
 from handlers.cli.overview import SessionStatus, overview_json
 from handlers.cli.watching import LOOKED_INTO, REACH, SHOWN, Watcher
-from tests.support.agent.agents import fresh_bus
+from tests.support.agent.agents import fresh_bus, log
 from tests.support.log.groups import ring, take_all, take_one
+from tests.support.servers.real import eventually
 
 __all__ = ()
 
@@ -92,7 +93,8 @@ async def test_the_pace_is_that_of_what_came_between_two_looks() -> None:
         session, watcher = bus.session("s1"), Watcher(bus)
         await begin(session)
         await end_turn(session)
-        await anyio.sleep(0.005)  # the server's clock, of milliseconds, has to show another time
+        newest = (await log(session))[-1].time
+        await eventually(lambda: time.time() > newest + 0.002)  # the server's clock counts milliseconds
         await watcher.look()
         for index in range(1, 4):
             await end_turn(session, index)

@@ -35,6 +35,7 @@ from tests.support.agent.agents import (
     wait_for,
 )
 from tests.support.paths import ROOT
+from tests.support.servers.real import eventually
 from tests.support.servers.resp import Resp
 
 __all__ = ()
@@ -84,9 +85,7 @@ def pending(socket: Path, namespace: str = "lanebus", group: str = "agents") -> 
 
 
 async def nothing_pending(socket: Path) -> None:
-    with anyio.fail_after(SECONDS):
-        while pending(socket):  # noqa: ASYNC110  # the server tells nobody of an acknowledgement
-            await anyio.sleep(0.02)
+    await eventually(lambda: not pending(socket))
 
 
 async def test_a_worker_answers_and_acknowledges() -> None:

@@ -16,7 +16,6 @@ from handlers.agent.loop import AgentLoop
 from handlers.agent.run import Agent, Run
 from handlers.agent.worker import Worker
 from tests.support.agent.agents import (
-    SECONDS,
     Pause,
     ScriptedModel,
     answer,
@@ -24,6 +23,7 @@ from tests.support.agent.agents import (
     fresh_bus,
     messages,
     said,
+    until,
     wait_for,
 )
 from tests.support.servers.real import eventually
@@ -41,8 +41,9 @@ async def working(
     agents: Mapping[str, Agent] | None = None,
     retry: RetryPolicy = AT_ONCE,
     concurrency: int = 32,
+    heartbeat: float = 60,
 ) -> AsyncGenerator[Worker]:
-    worker = Worker(bus, agent, agents=agents, retry=retry, concurrency=concurrency, heartbeat=2)
+    worker = Worker(bus, agent, agents=agents, retry=retry, concurrency=concurrency, heartbeat=heartbeat)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(worker.run)
         yield worker
@@ -134,9 +135,11 @@ async def test_a_message_to_a_session_that_waits_for_its_next_attempt_waits_with
             await session.publish(UserMessage.text("hello?"))
             await eventually(lambda: worker.tally.put_off == 1)
             await session.publish(UserMessage.text("well?"))
-            with anyio.fail_after(SECONDS):
-                while (await bus.group_status("agents")).retries < 2:  # noqa: ASYNC110  # nobody is told of it
-                    await anyio.sleep(0.01)
+
+            async def are_both_put_off() -> bool:
+                return (await bus.group_status("agents")).retries == 2
+
+            await until(are_both_put_off)
             assert agent.calls == 1
             await session.publish(PauseCommand().as_extension())
             await eventually(lambda: agent.calls == 2)

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 
 import anyio
+import pytest
 
 from bus import Bus, Envelope, Session, UserMessage
 from bus.messages.delta import Delta
@@ -20,16 +21,20 @@ from tests.support.servers.real import AnyServer
 __all__ = ()
 
 
-HEARTBEAT = 0.6
+HEARTBEAT = 1.0
+"""seconds after which a silent worker's sessions are taken over, where that is what a test waits for"""
+
+PATIENT = 60.0
+"""the same where it would be a fault of the test"""
 
 
 @contextmanager
 def process(
-    server: AnyServer, name: str, *, delay: float = 0.2, drain: float = 30
+    server: AnyServer, name: str, *, delay: float = 0.2, drain: float = 60, heartbeat: float = PATIENT
 ) -> Generator[subprocess.Popen[bytes]]:
     """A worker, killed at the end of the block if it still runs."""
     command = [sys.executable, "-m", "tests.support.agent.worker_process", server.url, name]
-    worker = subprocess.Popen([*command, str(HEARTBEAT), str(delay), str(drain)], cwd=ROOT, stdout=subprocess.PIPE)
+    worker = subprocess.Popen([*command, str(heartbeat), str(delay), str(drain)], cwd=ROOT, stdout=subprocess.PIPE)
     try:
         yield worker
     finally:
@@ -38,9 +43,9 @@ def process(
 
 
 @asynccontextmanager
-async def heir(bus: Bus) -> AsyncGenerator[Worker]:
+async def heir(bus: Bus, *, heartbeat: float = PATIENT) -> AsyncGenerator[Worker]:
     """A worker in this process that speaks at once."""
-    worker = Worker(bus, demo_agent(delay=0), name="heir", heartbeat=HEARTBEAT)
+    worker = Worker(bus, demo_agent(delay=0), name="heir", heartbeat=heartbeat)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(worker.run)
         yield worker
@@ -71,26 +76,31 @@ async def ended_by(worker: subprocess.Popen[bytes]) -> int:
         return await anyio.to_thread.run_sync(worker.wait, abandon_on_cancel=True)
 
 
+@pytest.mark.cluster("the heir claims in every bucket")
+@pytest.mark.sentinel("the lease is taken over by another process")
 async def test_a_killed_workers_sessions_go_on_once_its_heartbeat_is_over(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s1")
-        with process(server, "victim") as victim:
+        with process(server, "victim", heartbeat=HEARTBEAT) as victim:
             await ask(session)
             await speaking(session)
-            async with heir(bus):
+            async with heir(bus, heartbeat=HEARTBEAT):
                 victim.kill()
                 await wait_for(session, "agent.ended")
         await assert_one_loop(session)
 
 
+@pytest.mark.slow
+@pytest.mark.cluster("the epoch is checked on the session's node")
+@pytest.mark.sentinel("the epoch is checked behind a Sentinel")
 async def test_a_worker_that_was_paused_for_longer_than_its_heartbeat_writes_nothing(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s1")
-        with process(server, "victim") as victim:
+        with process(server, "victim", heartbeat=HEARTBEAT) as victim:
             await ask(session)
             await speaking(session)
             victim.send_signal(signal.SIGSTOP)
-            async with heir(bus) as worker:
+            async with heir(bus, heartbeat=HEARTBEAT) as worker:
                 await wait_for(session, "agent.ended")
                 entries = await log(session)
                 victim.send_signal(signal.SIGCONT)

@@ -2,6 +2,8 @@
 
 from functools import partial
 
+import pytest
+
 from bus import RetryPolicy, UserMessage
 from bus.messages.control import Abort
 from bus.messages.events import AgentStarted
@@ -10,9 +12,9 @@ from handlers.agent.loop import AgentLoop
 from handlers.agent.run import Run
 from handlers.agent.worker import Worker
 from tests.handlers.test_worker_errors import Faulty, working
-from tests.support.agent.agents import Pause, ScriptedModel, answer, fresh_bus, messages, said, wait_for
+from tests.support.agent.agents import Pause, ScriptedModel, answer, fresh_bus, messages, said, until, wait_for
 from tests.support.log.groups import take_one
-from tests.support.servers.real import eventually, shortly
+from tests.support.servers.real import eventually
 
 __all__ = ()
 
@@ -56,26 +58,35 @@ async def test_a_loop_that_its_agent_failed_in_is_ended() -> None:
     assert entries.count("agent.started") == entries.count("agent.ended") == 1
 
 
+@pytest.mark.slow
 async def test_what_an_agent_failed_at_is_answered_once_its_letter_is_sent_on_its_way_again() -> None:
     agent = Faulty(OSError("one"), OSError("two"))
     async with fresh_bus() as bus:
         session, letters = bus.session("s1"), bus.dead_letters("agents")
+
+        async def is_redriven() -> bool:
+            return await letters.redrive_all() > 0
+
         async with working(bus, agent, retry=ONCE) as worker:
             await session.publish(UserMessage.text("hello?"))
             for failures in (1, 2):  # it may fail again, for another reason
                 await eventually(partial(has_given_up, worker, failures))
-                async with shortly():
-                    while await letters.redrive_all() == 0:
-                        pass
+                await until(is_redriven)
             await wait_for(session, "agent.ended")
         assert [text for text in await said(session) if text.startswith("assistant stop")] == ["assistant stop: Yes."]
         assert await letters.count() == 0
 
 
+@pytest.mark.slow
 async def test_a_letter_of_a_session_that_has_gone_on_asks_nothing_again() -> None:
     agent = Faulty(OSError("one"))
     async with fresh_bus() as bus:
         session, letters = bus.session("s1"), bus.dead_letters("agents")
+
+        async def is_idle() -> bool:
+            status = await bus.group_status("agents")
+            return not status.retries and not status.consumers[0].sessions
+
         async with working(bus, agent, retry=ONCE) as worker:
             await session.publish(UserMessage.text("hello?"))
             await eventually(lambda: worker.tally.given_up == 1)
@@ -83,9 +94,7 @@ async def test_a_letter_of_a_session_that_has_gone_on_asks_nothing_again() -> No
             await wait_for(session, "agent.ended")
             position = (await session.head()).position
             assert await letters.redrive_all() == 1
-            async with shortly():
-                while (status := await bus.group_status("agents")).retries or status.consumers[0].sessions:
-                    pass
+            await until(is_idle)
         assert (await session.head()).position == position
 
 
@@ -112,13 +121,15 @@ async def test_what_was_not_answered_as_a_session_was_closed_is_answered_once_it
 
     async with fresh_bus() as bus:
         session = bus.session("s1")
+
+        async def is_done() -> bool:  # the worker finds it closed
+            return not (await bus.group_status("agents")).pending
+
         async with working(bus, agent):
             await session.publish(UserMessage.text("hello?"))
             await asked.reached.wait()
             await session.close()
             asked.over.set()
-            async with shortly():  # the worker finds it closed, and is done with it
-                while (await bus.group_status("agents")).pending:
-                    pass
+            await until(is_done)
             await session.reopen()
             await wait_for(session, "agent.ended")

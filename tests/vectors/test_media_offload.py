@@ -3,7 +3,6 @@
 import base64
 
 import pytest
-from obstore.store import MemoryStore
 
 from bus import ImageBlock, MediaRef, ObjectMedia, UserMessage
 from bus.media import as_agentflow, offloaded
@@ -21,6 +20,8 @@ class Counted(ObjectMedia):
     """A store in memory that counts what is put."""
 
     def __init__(self) -> None:
+        from obstore.store import MemoryStore
+
         super().__init__(MemoryStore())
         self.puts = 0
 

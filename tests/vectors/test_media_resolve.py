@@ -4,7 +4,6 @@ import json
 from typing import cast
 
 import pytest
-from obstore.store import MemoryStore
 from pydantic import JsonValue
 
 from bus import MediaStore, ObjectMedia, resolve_media
@@ -27,6 +26,8 @@ class Signing(ObjectMedia):
     """A store that gives the case's URL for whatever it has, and remembers whether it was read."""
 
     def __init__(self, url: str) -> None:
+        from obstore.store import MemoryStore
+
         super().__init__(MemoryStore())
         self.url, self.was_read = url, False
 
@@ -42,6 +43,8 @@ class Signing(ObjectMedia):
 
 async def _part(message: LlmMessage, store: MediaStore | None, keyed: KeyedMedia | None) -> JsonValue:
     """The one part of the request that shows the reference."""
+    from obstore.store import MemoryStore
+
     known = KeyedMedia(ObjectMedia(MemoryStore())) if keyed is None else keyed
     media = await resolve_media([message], store, sign_seconds=60, keys=known.keys)
     request = to_openai_chat(context_of(message), model="m", media=media)
@@ -66,6 +69,8 @@ def _url(part: JsonValue) -> JsonValue:
 
 @cases("media_resolve", contradicted=CONTRADICTED)
 async def test_a_reference_comes_to_a_model_as_the_case_says(case: Case) -> None:
+    from obstore.store import MemoryStore
+
     given, expect = with_data(case)
     match given:
         case {"ref": dict(reference), "store": None} if "raises" in expect:

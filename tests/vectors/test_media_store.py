@@ -4,7 +4,6 @@ import re
 from typing import cast
 
 import pytest
-from obstore.store import MemoryStore
 
 from bus import MediaMissing, MediaRef, ObjectMedia
 from bus.errors import InvalidMediaKey
@@ -22,6 +21,8 @@ async def _refusal(keyed: KeyedMedia, key: str, expect: Object) -> None:
 
 @cases("media_store")
 async def test_a_store_under_foreign_keys_does_what_the_case_says(case: Case) -> None:
+    from obstore.store import MemoryStore
+
     keyed, expect = KeyedMedia(ObjectMedia(MemoryStore())), case.expect
     match case.given:
         case {"store": [str(text), str(mime_type)]}:

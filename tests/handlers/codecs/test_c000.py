@@ -5,7 +5,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
@@ -41,6 +41,7 @@ from handlers.providers import to_anthropic
 from tests.support.log.entries import context_of
 from tests.support.messages.faithfulness import logged, require_read_back, require_written_back
 from tests.support.messages.sayings import BASE64, URLS, histories, json_objects, json_values, numbers, objects, texts
+from tests.support.suite.scale import examples
 
 Object = dict[str, JsonValue]
 
@@ -398,7 +399,7 @@ def test_a_results_name_is_no_loss_where_its_call_is_written_too() -> None:
     assert C000.write([answer, ToolResultMessage(tool_call_id="c", tool_name="g")], True).losses == ("1.toolName",)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(histories())
 def test_nothing_of_ours_is_lost_in_silence(said: Sequence[Publishable]) -> None:
     require_written_back(C000, said)
@@ -467,7 +468,7 @@ _theirs = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(_theirs)
 def test_what_was_read_is_written_as_it_was(value: JsonValue) -> None:
     require_read_back(C000, value)
@@ -584,7 +585,7 @@ _odd = objects(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(json_values | _odd)
 def test_no_json_at_all_raises_anything_but_a_typed_error(value: JsonValue) -> None:
     try:

@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bus import (
@@ -22,6 +22,7 @@ from bus.messages.content import ThinkingBlock
 from handlers.codecs import Codec, Unsayable
 from handlers.codecs.c001 import C001, C001_CAMEL
 from tests.support.messages.made import inline, made, messages, tags, turns, u64, values, words
+from tests.support.suite.scale import examples
 
 __all__ = ()
 
@@ -58,12 +59,9 @@ theirs: st.SearchStrategy[Publishable] = st.one_of(
     made(ToolResultMessage, **common, tool_call_id=words, tool_name=words, is_error=st.booleans()),
     made(ExtensionMessage, kind=words, data=values),
 )
-relaxed = settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
 
 
-@relaxed
+@examples(200)
 @given(theirs, st.sampled_from([C001, C001_CAMEL]))
 def test_what_001_can_say_comes_back_as_it_was(message: Publishable, codec: Codec) -> None:
     (value,) = codec.write([message], False).values
@@ -72,7 +70,7 @@ def test_what_001_can_say_comes_back_as_it_was(message: Publishable, codec: Code
     assert codec.write(codec.read(parsed), False).values == (value,)
 
 
-@relaxed
+@examples(200)
 @given(st.lists(messages, max_size=3))
 def test_what_is_written_is_read_and_what_is_lost_is_told(said: list[Publishable]) -> None:
     written = C001.write(said, True)

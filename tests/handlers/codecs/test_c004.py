@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
@@ -42,6 +42,7 @@ from handlers.providers import to_anthropic
 from tests.support.log.entries import context_of
 from tests.support.messages.faithfulness import logged, require_read_back, require_written_back
 from tests.support.messages.sayings import BASE64, URLS, histories, json_objects, json_values, numbers, objects, texts
+from tests.support.suite.scale import examples
 
 Object = dict[str, JsonValue]
 
@@ -407,7 +408,7 @@ def test_what_another_codec_kept_is_told_as_lost() -> None:
     assert C004.write([foreign], True).losses == ("0.metadata",)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(histories())
 def test_nothing_of_ours_is_lost_in_silence(said: Sequence[Publishable]) -> None:
     require_written_back(C004, said)
@@ -474,7 +475,7 @@ _theirs = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(_theirs)
 def test_what_was_read_is_written_as_it_was(value: JsonValue) -> None:
     require_read_back(C004, value)
@@ -618,7 +619,7 @@ _odd = objects(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(json_values | _odd)
 def test_no_json_at_all_raises_anything_but_a_typed_error(value: JsonValue) -> None:
     try:

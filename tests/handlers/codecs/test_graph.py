@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
@@ -16,6 +16,7 @@ from handlers.codecs.c003 import C003
 from handlers.codecs.codec import ORIGIN, Codec, Unsayable
 from tests.support.messages.graph_json import graph_messages
 from tests.support.messages.lane_logs import lane_logs
+from tests.support.suite.scale import examples
 
 __all__ = ()
 
@@ -28,7 +29,7 @@ def exactly(value: JsonValue) -> str:
 
 
 @both
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(value=graph_messages)
 def test_their_json_comes_back_as_it_was(codec: Codec, value: dict[str, JsonValue]) -> None:
     messages = codec.read(value)
@@ -38,7 +39,7 @@ def test_their_json_comes_back_as_it_was(codec: Codec, value: dict[str, JsonValu
 
 
 @both
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(value=graph_messages)
 def test_what_was_read_can_be_kept_in_the_log(codec: Codec, value: dict[str, JsonValue]) -> None:
     messages = codec.read(value)
@@ -56,7 +57,7 @@ def bare(message: Publishable) -> Publishable:
 
 
 @both
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(value=graph_messages)
 def test_without_its_origin_a_message_says_the_same_or_names_what_it_does_not(
     codec: Codec, value: dict[str, JsonValue]
@@ -68,7 +69,7 @@ def test_without_its_origin_a_message_says_the_same_or_names_what_it_does_not(
 
 
 @both
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(log=lane_logs())
 def test_any_log_is_written_or_each_loss_is_named_with_its_path(codec: Codec, log: list[Envelope]) -> None:
     messages = [entry.message for entry in log if isinstance(entry.message, LlmMessage | ContextEntry)]
@@ -83,7 +84,7 @@ def test_any_log_is_written_or_each_loss_is_named_with_its_path(codec: Codec, lo
 
 
 @both
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(values=st.lists(graph_messages, max_size=3), again=st.integers(1, 2))
 def test_a_conversation_comes_back_message_by_message(
     codec: Codec, values: list[dict[str, JsonValue]], again: int

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
@@ -26,6 +26,7 @@ from handlers.providers import (
 )
 from tests.handlers.providers import test_anthropic_answer as anthropic
 from tests.handlers.providers import test_gemini_answer as gemini
+from tests.support.suite.scale import examples
 
 __all__ = ()
 
@@ -121,7 +122,7 @@ def test_what_is_spoilt_here_is_an_answer_when_it_is_whole(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", _READERS)
-@settings(max_examples=250, deadline=None)
+@examples(250)
 @given(data=st.data())
 def test_a_spoilt_response_is_a_message_or_a_typed_error(name: str, data: st.DataObject) -> None:
     read, whole, _, _ = _READERS[name]
@@ -134,7 +135,7 @@ def test_a_spoilt_response_is_a_message_or_a_typed_error(name: str, data: st.Dat
 
 
 @pytest.mark.parametrize("name", _READERS)
-@settings(max_examples=250, deadline=None)
+@examples(250)
 @given(data=st.data())
 def test_a_spoilt_stream_is_a_message_or_a_typed_error(name: str, data: st.DataObject) -> None:
     _, _, answer, events = _READERS[name]

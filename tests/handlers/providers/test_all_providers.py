@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bus.envelope import Envelope
@@ -26,6 +26,7 @@ from handlers.providers import ContentRefused, RequestOptions, ToolSpec
 from tests.support.log.entries import ListedSession, asks, calls, context_of, folded, results
 from tests.support.messages.lane_logs import CANARY, lane_logs
 from tests.support.providers.forms import FORMS
+from tests.support.suite.scale import count, examples, randomness
 from tests.support.transcripts.real_session import real_log
 
 __all__ = ()
@@ -42,7 +43,7 @@ _OPTIONS: list[RequestOptions] = [
 
 
 @pytest.mark.parametrize("name", FORMS)
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(entries=lane_logs(), options=st.sampled_from(_OPTIONS))
 def test_every_context_is_a_legal_request_without_private_things(
     name: str, entries: list[Envelope], options: RequestOptions
@@ -54,7 +55,7 @@ def test_every_context_is_a_legal_request_without_private_things(
 
 
 @pytest.mark.parametrize("name", FORMS)
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(entries=lane_logs())
 def test_every_call_stands_with_its_result_and_every_text_in_its_order(name: str, entries: list[Envelope]) -> None:
     context = folded(entries)
@@ -97,23 +98,27 @@ def test_a_request_shares_nothing_with_the_tools_it_offers(name: str) -> None:
     assert json.dumps(FORMS[name].to(context_of(asks("a")), model="m", tools=[tool]).body) == body
 
 
-def test_what_the_models_saw_of_a_real_session_is_a_legal_request_at_every_position(seed_data: Path) -> None:
+@pytest.mark.slow
+def test_a_context_of_a_real_session_is_a_legal_request_at_every_position_that_is_drawn(seed_data: Path) -> None:
+    log = list(real_log(seed_data))
+    assert len(log) == 1002
+    # A request is made of the whole context, so all positions cost the square of them: 20 CPU seconds.
+    drawn = {1, len(log), *randomness("real session").sample(range(1, len(log) + 1), count(len(log)))}
     context = Context("s")
     checked: dict[str, list[object]] = {name: [] for name in FORMS}
-    positions = 0
-    for envelope in real_log(seed_data):
+    for position, envelope in enumerate(log, 1):
         context = evolve(context, envelope)
-        positions += 1
+        if position not in drawn:
+            continue
         for name, form in FORMS.items():
             body = form.to(context, model="claude-opus-4-5", strict=True).body
             said = cast("list[object]", body[form.said])
             # The shape of a message does not depend on its neighbours: one that was checked as it is need not be again.
             known = checked[name]
             new = [each for index, each in enumerate(said) if index >= len(known) or known[index] != each]
-            assert not form.shape_faults({**body, form.said: new}), (name, positions)
-            assert not form.rule_faults(body), (name, positions)
+            assert not form.shape_faults({**body, form.said: new}), (name, position)
+            assert not form.rule_faults(body), (name, position)
             checked[name] = said
-    assert positions == 1002
 
 
 def _spoil(value: object) -> None:

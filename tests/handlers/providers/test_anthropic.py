@@ -5,7 +5,6 @@ import re
 import time
 from typing import cast
 
-import anthropic
 import httpx2
 import pytest
 from pydantic import JsonValue
@@ -454,6 +453,8 @@ def test_a_request_may_be_changed_without_changing_the_next() -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_the_sdk_sends_the_body_as_it_is(stream: bool) -> None:
+    import anthropic
+
     sent: list[bytes] = []
 
     def answer(request: httpx2.Request) -> httpx2.Response:

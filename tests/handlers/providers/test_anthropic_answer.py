@@ -5,7 +5,6 @@ import json
 from decimal import Decimal
 from typing import cast
 
-import anthropic
 import httpx2
 import pytest
 from pydantic import JsonValue
@@ -161,6 +160,8 @@ def test_what_was_taken_in_is_not_changed() -> None:
 
 
 async def test_the_real_sdk_gives_the_same_whole_and_streamed() -> None:
+    import anthropic
+
     lines = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in streamed())
 
     def answering(request: httpx2.Request) -> httpx2.Response:

@@ -6,8 +6,6 @@ from typing import cast
 
 import httpx2
 import pytest
-from google import genai
-from google.genai import errors, types
 from pydantic import JsonValue
 from pydantic.alias_generators import to_camel
 
@@ -444,6 +442,9 @@ def _spoil(value: JsonValue) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 async def test_the_sdk_sends_the_body_for_the_same_content(stream: bool) -> None:
     # It has no way to send a body as it is: it takes the fields apart, checks each and writes them anew.
+    from google import genai
+    from google.genai import errors, types
+
     sent: list[httpx2.Request] = []
 
     def answer(request: httpx2.Request) -> httpx2.Response:

@@ -7,8 +7,6 @@ from typing import cast
 
 import httpx2
 import pytest
-from google import genai
-from google.genai import types
 from pydantic import JsonValue
 
 from bus.errors import DecodeError
@@ -179,6 +177,8 @@ def test_stop_reasons_are_ours_with_the_provider_s_own_word(raw: str, ours: str)
 
 
 def test_every_word_of_the_sdk_has_a_meaning() -> None:
+    from google.genai import types
+
     for word in types.FinishReason:
         assert read(finish=word.value).raw_stop_reason == word.value
 
@@ -291,6 +291,9 @@ def test_a_stream_gives_the_message_that_the_whole_response_is() -> None:
 
 @pytest.mark.parametrize("by_alias", [True, False])
 async def test_the_sdk_s_own_objects_give_the_same_in_either_spelling(by_alias: bool) -> None:
+    from google import genai
+    from google.genai import types
+
     lines = "".join(f"data: {json.dumps(chunk)}\r\n\r\n" for chunk in CHUNKS)
 
     def answer(request: httpx2.Request) -> httpx2.Response:

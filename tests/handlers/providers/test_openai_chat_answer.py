@@ -5,7 +5,6 @@ from decimal import Decimal
 from typing import cast
 
 import pytest
-from openai.types.chat import ChatCompletion
 from pydantic import JsonValue
 
 from bus.errors import DecodeError
@@ -74,6 +73,8 @@ NAMES = {"fs_read": "fs.read"}
 
 
 def test_a_whole_response_is_a_message() -> None:
+    from openai.types.chat import ChatCompletion
+
     ChatCompletion.model_validate(WHOLE)
     assert untimed(from_openai_chat(WHOLE, model="gpt-5.2", names=NAMES)) == AssistantMessage(
         content=(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import cast
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
@@ -21,6 +21,7 @@ from handlers.providers import (
 from handlers.providers.request import Json
 from tests.handlers.providers import test_openai_chat_answer as chat
 from tests.handlers.providers import test_openai_responses_answer as responses
+from tests.support.suite.scale import examples
 
 Place = tuple[str | int, ...]
 
@@ -75,27 +76,27 @@ def spoilt(draw: st.DrawFn, value: JsonValue) -> JsonValue:
     return result
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(spoilt(chat.WHOLE))
 def test_a_spoilt_chat_response_is_a_message_or_refused(value: JsonValue) -> None:
     with suppress(DecodeError):
         from_openai_chat(cast("Json", value)).to_json()
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(spoilt(responses.WHOLE))
 def test_a_spoilt_response_is_a_message_or_refused(value: JsonValue) -> None:
     with suppress(DecodeError):
         from_openai_responses(cast("Json", value)).to_json()
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(spoilt(cast("JsonValue", chat.STREAM)), st.randoms(use_true_random=False))
 def test_a_spoilt_chat_stream_is_a_message_or_refused(events: JsonValue, order: random.Random) -> None:
     _require_answer(OpenAIChatAnswer(), events, order)
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(spoilt(cast("JsonValue", responses.STREAM)), st.randoms(use_true_random=False))
 def test_a_spoilt_stream_is_a_message_or_refused(events: JsonValue, order: random.Random) -> None:
     _require_answer(OpenAIResponsesAnswer(), events, order)

@@ -3,7 +3,7 @@
 import json
 from typing import cast
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
@@ -16,6 +16,7 @@ from handlers.providers.target import ERROR_PREFIX
 from tests.support.log.entries import folded
 from tests.support.messages.lane_logs import CANARY, lane_logs
 from tests.support.providers import openai_chat_rules, openai_responses_rules
+from tests.support.suite.scale import examples
 
 Wire = dict[str, JsonValue]
 
@@ -29,7 +30,7 @@ _options = st.fixed_dictionaries(
 ).map(lambda options: cast("RequestOptions", options))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(lane_logs(), _options)
 def test_every_context_gives_a_legal_chat_request_that_keeps_what_is_said(
     entries: list[Envelope], options: RequestOptions
@@ -45,7 +46,7 @@ def test_every_context_gives_a_legal_chat_request_that_keeps_what_is_said(
     _require_said(context, [text for message in messages for text in _texts(message.get("content"))], _prefix(options))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(lane_logs(), _options)
 def test_every_context_gives_a_legal_responses_request_that_keeps_what_is_said(
     entries: list[Envelope], options: RequestOptions

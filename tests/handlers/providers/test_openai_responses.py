@@ -5,7 +5,6 @@ import re
 from typing import cast
 
 import httpx2
-import openai
 import pytest
 from pydantic import JsonValue
 
@@ -417,6 +416,8 @@ def test_a_request_may_be_changed_without_changing_the_next() -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_the_sdk_sends_the_body_as_it_is(stream: bool) -> None:
+    import openai
+
     sent: list[bytes] = []
 
     def refuse(request: httpx2.Request) -> httpx2.Response:

@@ -5,7 +5,6 @@ from decimal import Decimal
 from typing import cast
 
 import pytest
-from openai.types.responses import Response
 from pydantic import JsonValue
 
 from bus.errors import DecodeError
@@ -147,6 +146,8 @@ STREAM: list[Json] = [
 
 
 def test_a_whole_response_is_a_message() -> None:
+    from openai.types.responses import Response
+
     Response.model_validate(WHOLE)
     assert untimed(from_openai_responses(WHOLE, model="gpt-5.2", names=NAMES)) == AssistantMessage(
         content=(

@@ -1,7 +1,7 @@
 """What the agent's tests share: a fresh bus, a model that follows a script, and the log put into words."""
 
 import shutil
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import mkdtemp
@@ -17,6 +17,7 @@ from bus.messages.message import AssistantMessage, LlmMessage, StopReason, ToolR
 from handlers.agent.model import ModelRequest
 from handlers.agent.run import Run
 from handlers.providers.answer import ModelEvent, Piece
+from tests.support.servers.real import eventually
 
 __all__ = (
     "SECONDS",
@@ -32,12 +33,13 @@ __all__ = (
     "said",
     "short_folder",
     "take_run",
+    "until",
     "wait_for",
     "watch_deltas",
 )
 
-SECONDS = 20.0
-"""after which a test gives up"""
+SECONDS = 60.0
+"""after which a test gives up; for a machine under load, not a claim about speed"""
 
 
 @asynccontextmanager
@@ -50,9 +52,8 @@ async def short_folder() -> AsyncGenerator[Path, None]:
     try:
         yield folder
     finally:
-        with anyio.fail_after(SECONDS, shield=True):
-            while lock_owner(str(folder / "d"), KEEPER_LOCK) is not None:  # noqa: ASYNC110  # no event tells of its end
-                await anyio.sleep(0.005)
+        with anyio.CancelScope(shield=True):
+            await eventually(lambda: lock_owner(str(folder / "d"), KEEPER_LOCK) is None)
         shutil.rmtree(folder)
 
 
@@ -168,6 +169,13 @@ async def watch_deltas(session: Session, pause: Pause, until: str) -> list[Delta
             elif _said(envelope).startswith(until):
                 break
     return found
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Poll a condition that asks the server; `eventually` is for one that does not."""
+    with anyio.fail_after(SECONDS):
+        while not await condition():  # noqa: ASYNC110  # the server sets no events of ours
+            await anyio.sleep(0.02)
 
 
 async def wait_for(session: Session, word: str, count: int = 1) -> None:

@@ -1,13 +1,10 @@
-"""An MCP server of the SDK, for tests: a program that speaks over stdio, or HTTP where it is told `--http`.
+"""An MCP server of the SDK, for tests: it speaks over stdio, or over HTTP. `mcp_warm.py` starts it.
 
-    python mcp_server.py NOTES [--http PORT]
-
-It writes a line into the file NOTES for whatever a test wants to know of it, also its address.
+It writes a line into a file of notes for whatever a test wants to know of it, also its address.
 """
 
 import base64
 import os
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,12 +16,12 @@ from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, Field
 from starlette.types import Receive, Scope, Send
 
-__all__ = ("PNG",)
+__all__ = ("serve",)
 
 # The smallest picture: one point.
 PNG = base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYAAAAAYAAjCB0C8AAAAASUVORK5CYII=")
 
-NOTES = Path(sys.argv[1]) if len(sys.argv) > 1 else None
+_notes = Path(os.devnull)
 
 Ctx = Context[Any, Any]  # the SDK's own types here
 
@@ -33,9 +30,8 @@ server = MCPServer("test-server", instructions="Add before you subtract.", log_l
 
 def note(text: str) -> None:
     """Tell the test."""
-    if NOTES is not None:
-        with NOTES.open("a") as file:
-            file.write(text + "\n")
+    with _notes.open("a") as file:
+        file.write(text + "\n")
 
 
 @server.tool(title="Sum", annotations=types.ToolAnnotations(read_only_hint=True))
@@ -146,7 +142,19 @@ async def lie() -> Annotated[types.CallToolResult, Choice]:
     return types.CallToolResult.model_construct(content=[], structured_content={"colour": 5})
 
 
-async def main(port: int | None) -> None:
+def serve(notes: Path, port: int | None) -> None:
+    """Run the server in this process, until its client is gone.
+
+    Args:
+        notes: the file for what it tells the test.
+        port: to listen on over HTTP, 0 for a free one; None to speak over stdin and stdout.
+    """
+    global _notes  # noqa: PLW0603  # one server a process
+    _notes = notes
+    anyio.run(_serve, port)
+
+
+async def _serve(port: int | None) -> None:
     if port is None:
         note(f"pid {os.getpid()}")
         await server.run_stdio_async()
@@ -165,7 +173,3 @@ async def main(port: int | None) -> None:
         while not http.started:  # noqa: ASYNC110  # no event tells
             await anyio.sleep(0.01)
         note(f"at http://127.0.0.1:{http.servers[0].sockets[0].getsockname()[1]}/mcp")
-
-
-if __name__ == "__main__":
-    anyio.run(main, int(sys.argv[3]) if "--http" in sys.argv else None)

@@ -1,16 +1,14 @@
 """What the tests of MCP tools share: servers as processes of their own, and calls of their tools."""
 
-import os
 import signal
 import sys
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import anyio
-from mcp import Client, StdioServerParameters
 from pydantic import JsonValue
 
 from bus import ToolCallBlock, ToolResultMessage, TurnId
@@ -18,8 +16,26 @@ from handlers.agent.tool import Tool, ToolContext
 from handlers.mcp import McpTool, McpTools
 from handlers.mcp.tools import McpServer
 from tests.support.agent.agents import SECONDS
+from tests.support.servers.clusters import wait_until
+from tests.support.servers.real import eventually, spawn
 
-__all__ = ("KINDS", "Kind", "Notes", "as_tools", "call", "context", "http_server", "named", "notes_in", "raw", "served")
+if TYPE_CHECKING:
+    from mcp import Client, StdioServerParameters
+
+__all__ = (
+    "KINDS",
+    "Kind",
+    "Notes",
+    "as_tools",
+    "call",
+    "context",
+    "http_server",
+    "named",
+    "notes_in",
+    "raw",
+    "served",
+    "warm_servers",
+)
 
 HERE = Path(__file__).resolve().parent
 
@@ -38,16 +54,39 @@ class Notes:
 
     async def wait_for(self, beginning: str, count: int = 1) -> str:
         """The rest of the line that is the `count`th to begin so, once it is there."""
-        with anyio.fail_after(SECONDS):
-            while True:
-                found = [line for line in self.lines() if line.startswith(beginning)]
-                if len(found) >= count:
-                    return found[count - 1].removeprefix(beginning).strip()
-                await anyio.sleep(0.01)  # a file tells nobody that it grew
+
+        def found() -> list[str]:
+            return [line.removeprefix(beginning).strip() for line in self.lines() if line.startswith(beginning)]
+
+        await eventually(lambda: len(found()) >= count)
+        return found()[count - 1]
 
     async def pid(self, count: int = 1) -> int:
         """Of the `count`th server that was started."""
         return int(await self.wait_for("pid", count))
+
+
+_sockets: list[str] = []
+
+
+@contextmanager
+def warm_servers() -> Generator[None]:
+    """Have servers forked from a process that has imported the SDK; all of them end with the block."""
+    with TemporaryDirectory(prefix="lb-mcp-") as folder:
+        path = Path(folder) / "s"
+        warm = spawn(sys.executable, "-m", "tests.support.mcp.mcp_warm", str(path))
+        try:
+            wait_until(path.exists)
+            _sockets.append(str(path))
+            yield
+        finally:
+            _sockets.clear()
+            warm.kill()
+            warm.wait()
+
+
+def _door(notes: Notes) -> list[str]:
+    return ["-I", "-S", str(HERE / "mcp_door.py"), *_sockets, str(notes.path)]
 
 
 @asynccontextmanager
@@ -61,7 +100,7 @@ async def notes_in() -> AsyncGenerator[Notes, None]:
 async def http_server(notes: Notes, *, port: int = 0) -> AsyncGenerator[str, None]:
     """The test's server, its address."""
     count = len([line for line in notes.lines() if line.startswith("at ")]) + 1
-    command = [sys.executable, str(HERE / "mcp_server.py"), str(notes.path), "--http", str(port)]
+    command = [sys.executable, *_door(notes), "--http", str(port)]
     async with await anyio.open_process(command, stdin=None, stdout=None, stderr=None) as process:
         try:
             yield await notes.wait_for("at ", count)
@@ -73,26 +112,28 @@ async def http_server(notes: Notes, *, port: int = 0) -> AsyncGenerator[str, Non
 @asynccontextmanager
 async def served(kind: Kind) -> AsyncGenerator[tuple[McpServer, Notes], None]:
     """The test's server, as `mcp_tools` takes it. "legacy" speaks the protocol before that of 2026."""
+    from mcp import StdioServerParameters
+
     async with notes_in() as notes:
         if kind.startswith("stdio"):
-            here = StdioServerParameters(command=sys.executable, args=[str(HERE / "mcp_server.py"), str(notes.path)])
+            here = StdioServerParameters(command=sys.executable, args=_door(notes))
             yield _client_of(here) if "legacy" in kind else here, notes
         else:
             async with http_server(notes) as url:
                 yield _client_of(url) if "legacy" in kind else url, notes
 
 
-def _client_of(server: StdioServerParameters | str) -> Callable[[], Client]:
+def _client_of(server: "StdioServerParameters | str") -> "Callable[[], Client]":
+    from mcp import Client
+
     return lambda: Client(server, mode="legacy")
 
 
-def raw(kind: str) -> StdioServerParameters:
+def raw(kind: str) -> "StdioServerParameters":
     """A server without the SDK, see `mcp_raw.py`."""
-    return StdioServerParameters(command=sys.executable, args=[str(HERE / "mcp_raw.py"), kind], env=_environment())
+    from mcp import StdioServerParameters
 
-
-def _environment() -> dict[str, str]:
-    return {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
+    return StdioServerParameters(command=sys.executable, args=["-I", "-S", str(HERE / "mcp_raw.py"), kind])
 
 
 def context(told: list[str] | None = None) -> ToolContext:

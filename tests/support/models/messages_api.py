@@ -3,11 +3,14 @@
 import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
-from anthropic import AsyncAnthropic
 from pydantic import JsonValue
 
 from tests.support.models.model_api import Cut, Json, ModelApi, Status, Step, serve_api
+
+if TYPE_CHECKING:
+    from anthropic import AsyncAnthropic
 
 __all__ = (
     "Cut",
@@ -31,8 +34,10 @@ def frame(event: Json) -> bytes:
 
 
 @asynccontextmanager
-async def serve(*scripts: Sequence[Step]) -> AsyncGenerator[tuple[ModelApi, AsyncAnthropic], None]:
+async def serve(*scripts: Sequence[Step]) -> "AsyncGenerator[tuple[ModelApi, AsyncAnthropic], None]":
     """The server, and a real client of the SDK that talks to it and never tries again."""
+    from anthropic import AsyncAnthropic
+
     async with (
         serve_api(frame, *scripts) as (api, url),
         AsyncAnthropic(api_key="none", base_url=url, max_retries=0) as client,

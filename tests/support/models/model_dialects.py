@@ -6,10 +6,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, Unpack
 
-from anthropic import AsyncAnthropic
-from google import genai
-from google.genai import types
-from openai import AsyncOpenAI
 from pydantic import JsonValue
 
 from handlers.agent.anthropic_model import AnthropicModel
@@ -125,6 +121,8 @@ def _anthropic(said: Said) -> list[Json]:
 async def _anthropic_model(
     url: str, *, retries: int = 0, **options: Unpack[ModelOptions]
 ) -> AsyncGenerator[ProviderModel, None]:
+    from anthropic import AsyncAnthropic
+
     async with AsyncAnthropic(api_key="none", base_url=url, max_retries=retries) as client:
         yield AnthropicModel("claude-test", client=client, **options)
 
@@ -241,6 +239,8 @@ def _event(event: Json) -> bytes:
 async def _chat_model(
     url: str, *, retries: int = 0, **options: Unpack[ModelOptions]
 ) -> AsyncGenerator[ProviderModel, None]:
+    from openai import AsyncOpenAI
+
     async with AsyncOpenAI(api_key="none", base_url=f"{url}/v1", max_retries=retries) as client:
         yield OpenAIChatModel("gpt-test", client=client, **options)
 
@@ -249,6 +249,8 @@ async def _chat_model(
 async def _responses_model(
     url: str, *, retries: int = 0, **options: Unpack[ModelOptions]
 ) -> AsyncGenerator[ProviderModel, None]:
+    from openai import AsyncOpenAI
+
     async with AsyncOpenAI(api_key="none", base_url=f"{url}/v1", max_retries=retries) as client:
         yield OpenAIResponsesModel("gpt-test", client=client, **options)
 
@@ -293,6 +295,9 @@ def _gemini_frame(event: Json) -> bytes:
 async def _gemini_model(
     url: str, *, retries: int = 0, **options: Unpack[ModelOptions]
 ) -> AsyncGenerator[ProviderModel, None]:
+    from google import genai
+    from google.genai import types
+
     retry = types.HttpRetryOptions(attempts=retries + 1, initial_delay=0.001, max_delay=0.002)
     client = genai.Client(api_key="none", http_options=types.HttpOptions(base_url=url, retry_options=retry))
     try:

@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterator
 from typing import cast
 
-from anthropic.types.message_create_params import MessageCreateParamsNonStreaming, MessageCreateParamsStreaming
-
 from tests.support.providers.sdk_types import type_faults
 
 __all__ = ("require_legal", "rule_faults", "shape_faults")
@@ -31,6 +29,8 @@ def require_legal(body: object) -> None:
 
 def shape_faults(body: object) -> list[str]:
     """What the SDK's types do not allow, or JSON does not."""
+    from anthropic.types.message_create_params import MessageCreateParamsNonStreaming, MessageCreateParamsStreaming
+
     form = MessageCreateParamsStreaming if _streams(body) else MessageCreateParamsNonStreaming
     faults = type_faults(body, form, "body")
     if not faults:

@@ -11,22 +11,15 @@ import re
 import types as python_types
 from collections.abc import Iterator
 from enum import Enum
+from functools import cache
 from typing import Union, cast, get_args, get_origin
 
-from google.genai import types
 from pydantic import BaseModel
 
 __all__ = ("require_legal", "rule_faults", "shape_faults")
 
 Object = dict[str, object]
 
-_BODY: dict[str, object] = {
-    "contents": list[types.Content],
-    "systemInstruction": types.Content,
-    "tools": list[types.Tool],
-    "toolConfig": types.ToolConfig,
-    "generationConfig": types.GenerationConfig,
-}
 _DATA = frozenset({"text", "inlineData", "fileData", "functionCall", "functionResponse"})
 _SERVER_SIDE = frozenset({"executableCode", "codeExecutionResult", "toolCall", "toolResponse"})
 _SAYS = {
@@ -49,9 +42,9 @@ def shape_faults(body: object) -> list[str]:
     """What the REST API's types do not allow, or JSON does not."""
     if not isinstance(body, dict):
         return ["body: not an object"]
-    faults: list[str] = []
+    forms, faults = _forms(), list[str]()
     for key, value in cast("Object", body).items():
-        faults += _faults(value, _BODY[key], key) if key in _BODY else [f"{key}: unknown"]
+        faults += _faults(value, forms[key], key) if key in forms else [f"{key}: unknown"]
     if not faults:
         json.dumps(body, allow_nan=False)
     return faults
@@ -71,6 +64,20 @@ def rule_faults(body: object) -> list[str]:
         for part in parts:
             faults += [f"contents.{index}: {fault}" for fault in _part_faults(role, part)]
     return [*faults, *_pairing_faults(turns), *_system_faults(fields), *_tool_faults(fields)]
+
+
+@cache
+def _forms() -> dict[str, object]:
+    """The body's keys and their types."""
+    from google.genai import types
+
+    return {
+        "contents": list[types.Content],
+        "systemInstruction": types.Content,
+        "tools": list[types.Tool],
+        "toolConfig": types.ToolConfig,
+        "generationConfig": types.GenerationConfig,
+    }
 
 
 def _faults(value: object, form: object, path: str) -> list[str]:

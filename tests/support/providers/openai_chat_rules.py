@@ -5,11 +5,6 @@ import re
 from collections.abc import Iterator
 from typing import cast
 
-from openai.types.chat.completion_create_params import (
-    CompletionCreateParamsNonStreaming,
-    CompletionCreateParamsStreaming,
-)
-
 from tests.support.providers.openai_rules import (
     Object,
     argument_faults,
@@ -37,6 +32,11 @@ def require_legal(body: object) -> None:
 
 def shape_faults(body: object) -> list[str]:
     """What the SDK's types do not allow, or JSON does not."""
+    from openai.types.chat.completion_create_params import (
+        CompletionCreateParamsNonStreaming,
+        CompletionCreateParamsStreaming,
+    )
+
     form = CompletionCreateParamsStreaming if streams(body) else CompletionCreateParamsNonStreaming
     faults = type_faults(body, form, "body")
     if not faults:

@@ -3,14 +3,16 @@
 import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import httpx2
-import openai
 
 from bus.messages.message import AssistantMessage
 from handlers.providers import Answer, ModelEvent, Piece
 from handlers.providers.request import Json
+
+if TYPE_CHECKING:
+    import openai
 
 __all__ = ("chat_chunks", "folded", "responses_events", "spoken", "untimed")
 
@@ -57,7 +59,9 @@ def untimed(message: AssistantMessage) -> AssistantMessage:
 
 
 @asynccontextmanager
-async def _client(body: str) -> AsyncGenerator[openai.AsyncOpenAI, None]:
+async def _client(body: str) -> "AsyncGenerator[openai.AsyncOpenAI, None]":
+    import openai
+
     def answer(_: httpx2.Request) -> httpx2.Response:
         return httpx2.Response(200, headers={"content-type": "text/event-stream"}, content=body.encode())
 

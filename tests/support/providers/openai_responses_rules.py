@@ -6,11 +6,6 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import cast
 
-from openai.types.responses.response_create_params import (
-    ResponseCreateParamsNonStreaming,
-    ResponseCreateParamsStreaming,
-)
-
 from tests.support.providers.openai_rules import (
     Object,
     argument_faults,
@@ -37,6 +32,11 @@ def require_legal(body: object) -> None:
 
 def shape_faults(body: object) -> list[str]:
     """What the SDK's types do not allow, or JSON does not."""
+    from openai.types.responses.response_create_params import (
+        ResponseCreateParamsNonStreaming,
+        ResponseCreateParamsStreaming,
+    )
+
     form = ResponseCreateParamsStreaming if streams(body) else ResponseCreateParamsNonStreaming
     faults = type_faults(body, form, "body")
     if not faults:

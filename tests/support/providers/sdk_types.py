@@ -9,9 +9,6 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Annotated, Literal, NotRequired, Required, Union, cast, get_args, get_origin
 
-# What the SDKs call an array of texts.
-from anthropic._types import SequenceNotStr as AnthropicSequence
-from openai._types import SequenceNotStr as OpenAISequence
 from typing_extensions import get_type_hints, is_typeddict
 
 __all__ = ("type_faults",)
@@ -19,7 +16,7 @@ __all__ = ("type_faults",)
 _TAGS = ("type", "role")
 _UNIONS: tuple[object, ...] = (Union, types.UnionType)
 _OBJECTS: tuple[object, ...] = (dict, Mapping)
-_ARRAYS: tuple[object, ...] = (list, Iterable, AnthropicSequence, OpenAISequence)
+_ARRAYS: tuple[object, ...] = (list, Iterable)
 _PLAIN: tuple[object, ...] = (str, int, bool, float, type(None))
 _WRAPPERS: tuple[object, ...] = (Required, NotRequired, Annotated)
 
@@ -39,7 +36,7 @@ def type_faults(value: object, form: object, path: str = "") -> list[str]:
         return _dict_faults(value, cast("type", form), path)
     if origin in _OBJECTS:
         return _mapping_faults(value, args, path)
-    if origin in _ARRAYS:
+    if origin in _ARRAYS or getattr(origin, "__name__", None) == "SequenceNotStr":  # the SDKs' array of texts
         if not isinstance(value, list):
             return [f"{path}: not an array"]
         items = cast("list[object]", value)

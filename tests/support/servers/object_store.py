@@ -11,9 +11,12 @@ import tempfile
 import time
 from collections.abc import Iterator
 from itertools import count
+from typing import TYPE_CHECKING
 
 import pytest
-from obstore.store import S3Store
+
+if TYPE_CHECKING:
+    from obstore.store import S3Store
 
 __all__ = ("bucket_at",)
 
@@ -35,7 +38,7 @@ def s3_port() -> Iterator[int]:
 
 
 @pytest.fixture
-def s3(s3_port: int) -> S3Store:
+def s3(s3_port: int) -> "S3Store":
     """A new bucket."""
     bucket = f"media-{next(_buckets)}"
     connection = http.client.HTTPConnection("127.0.0.1", s3_port, timeout=20)
@@ -49,8 +52,10 @@ def s3(s3_port: int) -> S3Store:
     return bucket_at(s3_port, bucket)
 
 
-def bucket_at(port: int, bucket: str) -> S3Store:
+def bucket_at(port: int, bucket: str) -> "S3Store":
     """A bucket of the server on a port; nothing connects yet."""
+    from obstore.store import S3Store
+
     return S3Store(
         bucket,
         endpoint=f"http://127.0.0.1:{port}",

@@ -1,0 +1,17 @@
+"""Which SDKs the collection of tests has imported: none, as each takes up to 3 CPU seconds in every test process."""
+
+import sys
+
+import pytest
+
+__all__ = ("IMPORTED", "SDKS")
+
+SDKS = ("anthropic", "openai", "google.genai", "mcp", "moto", "obstore", "playwright")
+
+IMPORTED = pytest.StashKey[list[str]]()
+"""In the stash of the configuration: the names of `SDKS` that were imported when all tests had been collected."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    session.config.stash[IMPORTED] = [name for name in SDKS if name in sys.modules]
