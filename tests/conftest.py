@@ -9,5 +9,6 @@ pytest_plugins = (
     "tests.support.servers.object_store",
     "tests.support.log.archived",
     "tests.support.cli.command_line",
+    "tests.support.page.browsing",
     "pytester",
 )

@@ -13,7 +13,8 @@ import pytest
 from handlers.cli import opening
 from handlers.cli.entry import run_command_line
 from handlers.cli.group import COMMANDS
-from tests.support.cli.command_line import ROOT, CommandLine, Running
+from tests.support.cli.command_line import CommandLine
+from tests.support.paths import ROOT
 
 __all__ = ()
 
@@ -153,16 +154,16 @@ def test_an_answer_that_cannot_be_written_is_an_error(lanebus: CommandLine) -> N
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_a_command_at_once_and_in_silence(
-    lanebus: CommandLine, number: signal.Signals, code: int
+    unopened: CommandLine, number: signal.Signals, code: int
 ) -> None:
-    lanebus("publish", "s", "one")
-    with lanebus.running("tail", "s", "--follow") as process:
+    unopened("publish", "s", "one")
+    with unopened.running("tail", "s", "--follow") as process:
         assert process.stdout is not None
         assert "one" in process.stdout.readline()
         process.send_signal(number)
         assert process.communicate(timeout=60) == ("", "")
     assert process.returncode == code
-    lanebus.wait_stopped()
+    unopened.wait_stopped()
 
 
 @pytest.mark.parametrize("follow", [[], ["--follow"]])
@@ -207,7 +208,7 @@ def test_a_follower_ends_when_its_reader_does_also_where_nothing_comes(lanebus: 
         assert process.stderr.read() == ""
 
 
-def wait_ready(server: Running) -> None:
+def wait_ready(server: subprocess.Popen[str]) -> None:
     """Until a redis-server takes connections."""
     assert server.stdout is not None
     assert any("ready to accept" in line.lower() for line in server.stdout)

@@ -8,14 +8,21 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import Process
 from anyio.streams.text import TextReceiveStream
-from playwright.async_api import expect
 
-from tests.support.page.browsing import browsing
+from tests.support.page.browsing import ON_A_BROWSER, browsing, expect
 from tests.support.paths import ROOT
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser
+
+__all__ = ()
+
+pytestmark = ON_A_BROWSER
 
 ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/\?token=\S+")
 
@@ -51,9 +58,9 @@ async def demo(data_dir: Path) -> AsyncGenerator[Demo]:
 
 
 async def test_a_question_typed_into_the_demos_page_is_answered_with_a_tool_and_a_reload_loses_nothing(
-    chromium: Path, short_dir: Path
+    browser: "Browser", short_dir: Path
 ) -> None:
-    async with demo(short_dir) as running, browsing(chromium) as (page, seen):
+    async with demo(short_dir) as running, browsing(browser) as (page, seen):
         await page.goto(running.address)
         await page.get_by_role("button", name="New session").click()
         box = page.get_by_label("Message to the agent")
@@ -76,8 +83,8 @@ async def test_a_question_typed_into_the_demos_page_is_answered_with_a_tool_and_
             await page.screenshot(path=picture)
 
 
-async def test_ctrl_c_ends_the_demo_with_130_and_leaves_what_was_said(chromium: Path, short_dir: Path) -> None:
-    async with demo(short_dir) as running, browsing(chromium) as (page, _):
+async def test_ctrl_c_ends_the_demo_with_130_and_leaves_what_was_said(browser: "Browser", short_dir: Path) -> None:
+    async with demo(short_dir) as running, browsing(browser) as (page, _):
         await page.goto(running.address)
         await page.get_by_role("button", name="New session").click()
         box = page.get_by_label("Message to the agent")
@@ -87,6 +94,6 @@ async def test_ctrl_c_ends_the_demo_with_130_and_leaves_what_was_said(chromium: 
         running.process.send_signal(signal.SIGINT)
         with anyio.fail_after(20):
             assert await running.process.wait() == 130
-    async with demo(short_dir) as again, browsing(chromium) as (page, _):
+    async with demo(short_dir) as again, browsing(browser) as (page, _):
         await page.goto(again.address)
         await expect(page.locator(".row.llm .left").first).to_contain_text("What is 5 + 6?")

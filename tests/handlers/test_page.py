@@ -3,11 +3,10 @@
 import base64
 import hashlib
 import re
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 import pytest
-from playwright.async_api import Page, Route, expect
 
 from bus import (
     AssistantMessage,
@@ -26,37 +25,42 @@ from bus import (
 from bus.messages.content import ErrorBlock, UnknownBlock
 from bus.server import open_server
 from tests.support.agent.scripted_agent import ANSWER, ENTRIES, answer_all
-from tests.support.page.browsing import browsing, wire_to
+from tests.support.page.browsing import ON_A_BROWSER, browsing, expect, wire_to
 from tests.support.page.serving import TOKEN, Served, serving, temporary_bus, temporary_dir
 from tests.support.page.xss import PAYLOADS
 from tests.support.servers.resp import Resp
 
-expect.set_options(timeout=30_000)
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, Page, Route
+
+__all__ = ()
+
+pytestmark = ON_A_BROWSER
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
 
 
-async def open_session(page: Page, served: Served, session: str) -> None:
+async def open_session(page: "Page", served: Served, session: str) -> None:
     await page.goto(served.url)
     await page.goto(f"{served.base}/#/s/{session}")
     await expect(page.locator(".connection")).to_have_attribute("data-state", "live")
 
 
-async def positions(page: Page) -> list[int]:
+async def positions(page: "Page") -> list[int]:
     return [int(text) for text in await page.locator(".row[data-position] .spine span").all_text_contents()]
 
 
-async def until_at(page: Page, position: int) -> None:
+async def until_at(page: "Page", position: int) -> None:
     await expect(page.locator(f".row[data-position='{position}']")).to_be_attached()
 
 
 # --- speaking and reading -------------------------------------------------------------------------------------------
 
 
-async def test_a_typed_question_is_answered_in_both_lanes_and_a_reload_loses_nothing(chromium: Path) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, seen):
+async def test_a_typed_question_is_answered_in_both_lanes_and_a_reload_loses_nothing(browser: "Browser") -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(answer_all, bus.session("chat-1"))
             await page.goto(served.url)
@@ -90,8 +94,8 @@ async def test_a_typed_question_is_answered_in_both_lanes_and_a_reload_loses_not
         assert seen.errors == []
 
 
-async def test_shift_enter_begins_a_line_and_enter_sends_what_is_not_empty(chromium: Path) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, _):
+async def test_shift_enter_begins_a_line_and_enter_sends_what_is_not_empty(browser: "Browser") -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
         await open_session(page, served, "s1")
         box = page.get_by_label("Message to the agent")
         await box.press("Enter")
@@ -104,8 +108,8 @@ async def test_shift_enter_begins_a_line_and_enter_sends_what_is_not_empty(chrom
         assert (await bus.session("s1").head()).position == 1
 
 
-async def test_what_a_model_is_saying_grows_in_place_and_gives_way_to_the_whole_message(chromium: Path) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, _):
+async def test_what_a_model_is_saying_grows_in_place_and_gives_way_to_the_whole_message(browser: "Browser") -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
         session = bus.session("s1")
         await session.publish(UserMessage.text("Say hello"))
         await open_session(page, served, "s1")
@@ -127,8 +131,8 @@ async def test_what_a_model_is_saying_grows_in_place_and_gives_way_to_the_whole_
         await expect(page.get_by_text("late")).to_have_count(0)
 
 
-async def test_who_comes_in_the_middle_of_what_a_model_is_saying_sees_all_of_it(chromium: Path) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, _):
+async def test_who_comes_in_the_middle_of_what_a_model_is_saying_sees_all_of_it(browser: "Browser") -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
         session = bus.session("s1")
         await session.publish(UserMessage.text("Say hello"))
         await session.preview(Delta(kind="thinking", message_id="m1", delta="polite"))
@@ -143,12 +147,12 @@ async def test_who_comes_in_the_middle_of_what_a_model_is_saying_sees_all_of_it(
         await expect(texts).to_have_text(["polite", "Hello there"])
 
 
-async def test_a_line_cut_in_the_middle_of_what_a_model_is_saying_doubles_and_loses_nothing(chromium: Path) -> None:
+async def test_a_line_cut_in_the_middle_of_what_a_model_is_saying_doubles_and_loses_nothing(browser: "Browser") -> None:
     async with (
         temporary_bus() as bus,
         wire_to() as wire,
         serving(bus, allowed_hosts=[f"127.0.0.1:{wire.port}"]) as served,
-        browsing(chromium) as (page, _),
+        browsing(browser) as (page, _),
     ):
         wire.target = served.port
         base = f"http://127.0.0.1:{wire.port}"
@@ -169,8 +173,8 @@ async def test_a_line_cut_in_the_middle_of_what_a_model_is_saying_doubles_and_lo
             await expect(page.locator(".preview .text")).to_have_text(text.strip())
 
 
-async def test_a_message_that_cannot_be_sent_stays_in_the_box_and_is_said_once_later(chromium: Path) -> None:
-    async with temporary_bus() as bus, browsing(chromium) as (page, _):
+async def test_a_message_that_cannot_be_sent_stays_in_the_box_and_is_said_once_later(browser: "Browser") -> None:
+    async with temporary_bus() as bus, browsing(browser) as (page, _):
         async with serving(bus) as served:
             await open_session(page, served, "s1")
         box = page.get_by_label("Message to the agent")
@@ -185,8 +189,8 @@ async def test_a_message_that_cannot_be_sent_stays_in_the_box_and_is_said_once_l
             assert await positions(page) == [1]
 
 
-async def test_the_newest_session_is_shown_first_and_each_keeps_its_own_address(chromium: Path) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, _):
+async def test_the_newest_session_is_shown_first_and_each_keeps_its_own_address(browser: "Browser") -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
         await bus.session("older").publish(UserMessage.text("from the older"))
         await anyio.sleep(0.01)  # the server's clock, of milliseconds, has to show another time
         await bus.session("newer").publish(UserMessage.text("from the newer"))
@@ -202,8 +206,8 @@ async def test_the_newest_session_is_shown_first_and_each_keeps_its_own_address(
         await expect(page.locator(".row .text")).to_have_text("from the newer")
 
 
-async def test_a_turn_is_shown_in_the_lanes_though_it_is_far_back(chromium: Path) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, _):
+async def test_a_turn_is_shown_in_the_lanes_though_it_is_far_back(browser: "Browser") -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
         session = bus.session("s1")
         await session.publish(AssistantMessage(content=(TextBlock(text="the first answer"),)))
         await session.publish(*(ExtensionMessage.of("tick", number) for number in range(1500)))
@@ -214,8 +218,8 @@ async def test_a_turn_is_shown_in_the_lanes_though_it_is_far_back(chromium: Path
         assert await positions(page) == list(range(1, 1502))
 
 
-async def test_an_image_is_drawn_from_its_bytes_and_never_from_an_address(chromium: Path) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, seen):
+async def test_an_image_is_drawn_from_its_bytes_and_never_from_an_address(browser: "Browser") -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
         await bus.session("s1").publish(UserMessage.with_images("see", [PIXEL, "https://pictures.example/cat.png"]))
         await open_session(page, served, "s1")
         await expect(page.locator(".rows img")).to_have_js_property("naturalWidth", 1)
@@ -223,9 +227,9 @@ async def test_an_image_is_drawn_from_its_bytes_and_never_from_an_address(chromi
         assert (seen.off_origin(served.base), seen.errors) == ([], [])
 
 
-async def test_large_media_are_named_and_not_shown(chromium: Path) -> None:
+async def test_large_media_are_named_and_not_shown(browser: "Browser") -> None:
     large = PIXEL + b"<script>alert(1)</script>" * 3_000
-    async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, seen):
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
         await bus.session("s1").publish(UserMessage.with_images("see", [large]))
         await open_session(page, served, "s1")
         await expect(page.locator(".media")).to_contain_text(hashlib.sha256(large).hexdigest())
@@ -237,12 +241,12 @@ async def test_large_media_are_named_and_not_shown(chromium: Path) -> None:
 # --- the line drops -------------------------------------------------------------------------------------------------
 
 
-async def test_a_cut_line_is_taken_up_again_with_nothing_lost_and_nothing_doubled(chromium: Path) -> None:
+async def test_a_cut_line_is_taken_up_again_with_nothing_lost_and_nothing_doubled(browser: "Browser") -> None:
     async with (
         temporary_bus() as bus,
         wire_to() as wire,
         serving(bus, allowed_hosts=[f"127.0.0.1:{wire.port}"]) as served,
-        browsing(chromium) as (page, _),
+        browsing(browser) as (page, _),
     ):
         wire.target = served.port
         base = f"http://127.0.0.1:{wire.port}"
@@ -260,8 +264,8 @@ async def test_a_cut_line_is_taken_up_again_with_nothing_lost_and_nothing_double
         assert resumed == [b"20-0." + log, b"60-0." + log, b"100-0." + log]
 
 
-async def test_a_server_that_comes_back_is_followed_again_from_the_same_place(chromium: Path) -> None:
-    async with temporary_bus() as bus, browsing(chromium) as (page, _):
+async def test_a_server_that_comes_back_is_followed_again_from_the_same_place(browser: "Browser") -> None:
+    async with temporary_bus() as bus, browsing(browser) as (page, _):
         session = bus.session("s1")
         async with serving(bus) as served:
             await session.publish(UserMessage.text("one"), ExtensionMessage.of("tick"))
@@ -275,12 +279,12 @@ async def test_a_server_that_comes_back_is_followed_again_from_the_same_place(ch
             assert await positions(page) == [1, 2, 3]
 
 
-async def test_a_page_that_connects_anew_names_the_log_that_it_saw(chromium: Path) -> None:
+async def test_a_page_that_connects_anew_names_the_log_that_it_saw(browser: "Browser") -> None:
     async with (
         temporary_bus() as bus,
         wire_to() as wire,
         serving(bus, allowed_hosts=[f"127.0.0.1:{wire.port}"]) as served,
-        browsing(chromium) as (page, seen),
+        browsing(browser) as (page, seen),
     ):
         wire.target = served.port
         base = f"http://127.0.0.1:{wire.port}"
@@ -289,7 +293,7 @@ async def test_a_page_that_connects_anew_names_the_log_that_it_saw(chromium: Pat
         await open_session(page, Served(bus, f"{base}/?token={TOKEN}", base, wire.port), "s1")
         await until_at(page, 2)
 
-        async def refuse(route: Route) -> None:
+        async def refuse(route: "Route") -> None:
             await route.fulfill(status=503)
 
         await page.route("**/events?*", refuse)  # after a refusal a browser gives up, and the page begins again
@@ -304,8 +308,8 @@ async def test_a_page_that_connects_anew_names_the_log_that_it_saw(chromium: Pat
         assert seen.off_origin(base) == []
 
 
-async def test_a_closed_session_shows_as_closed_until_it_is_reopened(chromium: Path) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, seen):
+async def test_a_closed_session_shows_as_closed_until_it_is_reopened(browser: "Browser") -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
         session = bus.session("s1")
         await session.publish(UserMessage.text("one"))
         await open_session(page, served, "s1")
@@ -327,13 +331,13 @@ async def test_a_closed_session_shows_as_closed_until_it_is_reopened(chromium: P
         assert seen.errors == []
 
 
-async def test_a_page_whose_log_lost_its_end_begins_anew(chromium: Path) -> None:
+async def test_a_page_whose_log_lost_its_end_begins_anew(browser: "Browser") -> None:
     async with (
         temporary_dir() as folder,
         open_server(folder) as embedded,
         Bus.open(data_dir=folder) as bus,
         serving(bus) as served,
-        browsing(chromium) as (page, seen),
+        browsing(browser) as (page, seen),
     ):
         session = bus.session("s1")
         await session.publish(UserMessage.text("one"), UserMessage.text("lost"))
@@ -353,8 +357,8 @@ async def test_a_page_whose_log_lost_its_end_begins_anew(chromium: Path) -> None
         assert seen.errors == []
 
 
-async def test_without_the_token_the_page_says_how_to_get_in(chromium: Path) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, _):
+async def test_without_the_token_the_page_says_how_to_get_in(browser: "Browser") -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
         await page.goto(served.base)
         await expect(page.locator("body")).to_contain_text("lanebus serve")
         await open_session(page, served, "s1")
@@ -366,8 +370,8 @@ async def test_without_the_token_the_page_says_how_to_get_in(chromium: Path) -> 
 # --- much, and bad --------------------------------------------------------------------------------------------------
 
 
-async def test_ten_thousand_entries_stay_usable(chromium: Path) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, seen):
+async def test_ten_thousand_entries_stay_usable(browser: "Browser") -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
         session = bus.session("s1")
         for start in range(0, 10_000, 1000):
             await session.publish(*(_entry(number) for number in range(start, start + 1000)))
@@ -425,9 +429,9 @@ async def _publish_everywhere(session: Session, bad: str) -> None:
     )
 
 
-async def test_sixty_payloads_in_every_place_are_text_and_nothing_else(chromium: Path) -> None:
+async def test_sixty_payloads_in_every_place_are_text_and_nothing_else(browser: "Browser") -> None:
     assert len(PAYLOADS) >= 60
-    async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, seen):
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
         session = bus.session("s1")
         await open_session(page, served, "s1")
         for bad in PAYLOADS:
@@ -460,9 +464,9 @@ async def test_sixty_payloads_in_every_place_are_text_and_nothing_else(chromium:
         assert (seen.dialogs, seen.off_origin(served.base), seen.errors) == ([], [], [])
 
 
-async def test_the_page_would_notice_a_script_that_ran(chromium: Path) -> None:
+async def test_the_page_would_notice_a_script_that_ran(browser: "Browser") -> None:
     """The guard of the test above: what it watches for does show."""
-    async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, seen):
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
         await open_session(page, served, "s1")
         await page.evaluate("alert('seen')")
         assert seen.dialogs == ["seen"]
@@ -473,11 +477,11 @@ async def test_the_page_would_notice_a_script_that_ran(chromium: Path) -> None:
 
 
 @pytest.mark.parametrize(("width", "height"), [(1400, 900), (900, 700), (420, 800)])
-async def test_nothing_is_wider_than_the_window(chromium: Path, width: int, height: int) -> None:
+async def test_nothing_is_wider_than_the_window(browser: "Browser", width: int, height: int) -> None:
     async with (
         temporary_bus() as bus,
         serving(bus) as served,
-        browsing(chromium, width=width, height=height) as (page, _),
+        browsing(browser, width=width, height=height) as (page, _),
     ):
         await bus.session("s1").publish(
             UserMessage.text("x" * 3000), ExtensionMessage.of("k" * 300, {"y": "z" * 3000}), ExtensionMessage.of("tick")

@@ -1,20 +1,44 @@
-"""The page in a real browser, and a line to the server that can be cut."""
+"""The page in a real browser, and a line to the server that can be cut.
+
+pytestmark = ON_A_BROWSER
+async def test_x(browser: Browser):
+    async with browsing(browser) as (page, seen): ...
+
+Starting a browser takes two seconds of CPU, so the tests of a worker share one; each has a profile of its own in it.
+"""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
+import pytest
+import pytest_asyncio
 from anyio.abc import ByteStream, SocketAttribute
-from playwright.async_api import ConsoleMessage, Dialog, Page, Request, async_playwright
 
-__all__ = ("Seen", "Wire", "browsing", "wire_to")
+from tests.support.suite.needs import find
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, ConsoleMessage, Dialog, Locator, LocatorAssertions, Page, Request
+
+__all__ = ("ON_A_BROWSER", "Seen", "Wire", "browser", "browsing", "expect", "wire_to")
+
+ON_A_BROWSER = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+"""For tests that ask for `browser`: it lives in an event loop that they share."""
+
+_MILLISECONDS = 60_000
+"""to wait for what has to come at all; for a machine under load, not a claim about speed"""
+
+_HURRIED = """{
+  const wait = setTimeout;
+  window.setTimeout = (call, delay, ...more) => wait(call, delay >= 1000 ? delay / 20 : delay, ...more);
+}"""
 
 
 class Seen:
     """What a page did that it should not have to do."""
 
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page: "Page") -> None:
         self.dialogs: list[str] = []
         self.errors: list[str] = []
         self.requests: list[str] = []
@@ -27,29 +51,58 @@ class Seen:
         """Requests to anywhere but the server."""
         return [url for url in self.requests if not url.startswith((base + "/", "data:"))]
 
-    async def _on_dialog(self, dialog: Dialog) -> None:
+    async def _on_dialog(self, dialog: "Dialog") -> None:
         self.dialogs.append(dialog.message)
         await dialog.dismiss()
 
-    def _on_console(self, message: ConsoleMessage) -> None:
+    def _on_console(self, message: "ConsoleMessage") -> None:
         if message.type in {"error", "warning"}:
             self.errors.append(message.text)
 
-    def _on_request(self, request: Request) -> None:
+    def _on_request(self, request: "Request") -> None:
         self.requests.append(request.url)
 
 
-@asynccontextmanager
-async def browsing(chromium: Path, *, width: int = 1400, height: int = 900) -> AsyncGenerator[tuple[Page, Seen]]:
-    """A page of a new browser."""
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def browser() -> "AsyncGenerator[Browser]":
+    """The system's chromium, started for the first test that asks and ended with the last."""
+    from playwright.async_api import async_playwright  # only tests that need it load it
+
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=chromium, headless=True)
+        started = await playwright.chromium.launch(executable_path=find("chromium"), headless=True)
         try:
-            page = await browser.new_page(viewport={"width": width, "height": height})
-            page.set_default_timeout(30_000)
-            yield page, Seen(page)
+            yield started
         finally:
-            await browser.close()
+            await started.close()
+
+
+@asynccontextmanager
+async def browsing(
+    browser: "Browser", *, width: int = 1400, height: int = 900, is_hurried: bool = False
+) -> "AsyncGenerator[tuple[Page, Seen]]":
+    """A page of a new profile.
+
+    Args:
+        is_hurried: what the page does after a second or more, such as to connect again, it does after a twentieth.
+    """
+    # Without movement: drawing the pulse of a light took most of a test's CPU.
+    context = await browser.new_context(viewport={"width": width, "height": height}, reduced_motion="reduce")
+    try:
+        if is_hurried:
+            await context.add_init_script(_HURRIED)
+        page = await context.new_page()
+        page.set_default_timeout(_MILLISECONDS)
+        yield page, Seen(page)
+    finally:
+        await context.close()
+
+
+def expect(locator: "Locator") -> "LocatorAssertions":
+    """Wait until a claim about what is on the page holds."""
+    from playwright.async_api import expect as claim  # only tests that need it load it
+
+    claim.set_options(timeout=_MILLISECONDS)
+    return claim(locator)
 
 
 class Wire:
