@@ -8,17 +8,13 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import Process
 from anyio.streams.text import TextReceiveStream
 
-from tests.support.page.browsing import ON_A_BROWSER, browsing, expect
+from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
 from tests.support.paths import ROOT
-
-if TYPE_CHECKING:
-    from playwright.async_api import Browser
 
 __all__ = ()
 
@@ -58,7 +54,7 @@ async def demo(data_dir: Path) -> AsyncGenerator[Demo]:
 
 
 async def test_a_question_typed_into_the_demos_page_is_answered_with_a_tool_and_a_reload_loses_nothing(
-    browser: "Browser", short_dir: Path
+    browser: SharedBrowser, short_dir: Path
 ) -> None:
     async with demo(short_dir) as running, browsing(browser) as (page, seen):
         await page.goto(running.address)
@@ -83,7 +79,7 @@ async def test_a_question_typed_into_the_demos_page_is_answered_with_a_tool_and_
             await page.screenshot(path=picture)
 
 
-async def test_ctrl_c_ends_the_demo_with_130_and_leaves_what_was_said(browser: "Browser", short_dir: Path) -> None:
+async def test_ctrl_c_ends_the_demo_with_130_and_leaves_what_was_said(browser: SharedBrowser, short_dir: Path) -> None:
     async with demo(short_dir) as running, browsing(browser) as (page, _):
         await page.goto(running.address)
         await page.get_by_role("button", name="New session").click()

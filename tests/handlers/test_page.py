@@ -25,13 +25,13 @@ from bus import (
 from bus.messages.content import ErrorBlock, UnknownBlock
 from bus.server import open_server
 from tests.support.agent.scripted_agent import ANSWER, ENTRIES, answer_all
-from tests.support.page.browsing import ON_A_BROWSER, browsing, expect, wire_to
+from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect, wire_to
 from tests.support.page.serving import TOKEN, Served, serving, temporary_bus, temporary_dir
 from tests.support.page.xss import PAYLOADS
 from tests.support.servers.resp import Resp
 
 if TYPE_CHECKING:
-    from playwright.async_api import Browser, Page, Route
+    from playwright.async_api import Page, Route
 
 __all__ = ()
 
@@ -59,7 +59,7 @@ async def until_at(page: "Page", position: int) -> None:
 # --- speaking and reading -------------------------------------------------------------------------------------------
 
 
-async def test_a_typed_question_is_answered_in_both_lanes_and_a_reload_loses_nothing(browser: "Browser") -> None:
+async def test_a_typed_question_is_answered_in_both_lanes_and_a_reload_loses_nothing(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(answer_all, bus.session("chat-1"))
@@ -94,7 +94,7 @@ async def test_a_typed_question_is_answered_in_both_lanes_and_a_reload_loses_not
         assert seen.errors == []
 
 
-async def test_shift_enter_begins_a_line_and_enter_sends_what_is_not_empty(browser: "Browser") -> None:
+async def test_shift_enter_begins_a_line_and_enter_sends_what_is_not_empty(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
         await open_session(page, served, "s1")
         box = page.get_by_label("Message to the agent")
@@ -108,7 +108,7 @@ async def test_shift_enter_begins_a_line_and_enter_sends_what_is_not_empty(brows
         assert (await bus.session("s1").head()).position == 1
 
 
-async def test_what_a_model_is_saying_grows_in_place_and_gives_way_to_the_whole_message(browser: "Browser") -> None:
+async def test_what_a_model_is_saying_grows_in_place_and_gives_way_to_the_whole_message(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
         session = bus.session("s1")
         await session.publish(UserMessage.text("Say hello"))
@@ -131,7 +131,7 @@ async def test_what_a_model_is_saying_grows_in_place_and_gives_way_to_the_whole_
         await expect(page.get_by_text("late")).to_have_count(0)
 
 
-async def test_who_comes_in_the_middle_of_what_a_model_is_saying_sees_all_of_it(browser: "Browser") -> None:
+async def test_who_comes_in_the_middle_of_what_a_model_is_saying_sees_all_of_it(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
         session = bus.session("s1")
         await session.publish(UserMessage.text("Say hello"))
@@ -147,7 +147,9 @@ async def test_who_comes_in_the_middle_of_what_a_model_is_saying_sees_all_of_it(
         await expect(texts).to_have_text(["polite", "Hello there"])
 
 
-async def test_a_line_cut_in_the_middle_of_what_a_model_is_saying_doubles_and_loses_nothing(browser: "Browser") -> None:
+async def test_a_line_cut_in_the_middle_of_what_a_model_is_saying_doubles_and_loses_nothing(
+    browser: SharedBrowser,
+) -> None:
     async with (
         temporary_bus() as bus,
         wire_to() as wire,
@@ -173,7 +175,7 @@ async def test_a_line_cut_in_the_middle_of_what_a_model_is_saying_doubles_and_lo
             await expect(page.locator(".preview .text")).to_have_text(text.strip())
 
 
-async def test_a_message_that_cannot_be_sent_stays_in_the_box_and_is_said_once_later(browser: "Browser") -> None:
+async def test_a_message_that_cannot_be_sent_stays_in_the_box_and_is_said_once_later(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, browsing(browser) as (page, _):
         async with serving(bus) as served:
             await open_session(page, served, "s1")
@@ -189,7 +191,7 @@ async def test_a_message_that_cannot_be_sent_stays_in_the_box_and_is_said_once_l
             assert await positions(page) == [1]
 
 
-async def test_the_newest_session_is_shown_first_and_each_keeps_its_own_address(browser: "Browser") -> None:
+async def test_the_newest_session_is_shown_first_and_each_keeps_its_own_address(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
         await bus.session("older").publish(UserMessage.text("from the older"))
         await anyio.sleep(0.01)  # the server's clock, of milliseconds, has to show another time
@@ -206,7 +208,7 @@ async def test_the_newest_session_is_shown_first_and_each_keeps_its_own_address(
         await expect(page.locator(".row .text")).to_have_text("from the newer")
 
 
-async def test_a_turn_is_shown_in_the_lanes_though_it_is_far_back(browser: "Browser") -> None:
+async def test_a_turn_is_shown_in_the_lanes_though_it_is_far_back(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
         session = bus.session("s1")
         await session.publish(AssistantMessage(content=(TextBlock(text="the first answer"),)))
@@ -218,7 +220,7 @@ async def test_a_turn_is_shown_in_the_lanes_though_it_is_far_back(browser: "Brow
         assert await positions(page) == list(range(1, 1502))
 
 
-async def test_an_image_is_drawn_from_its_bytes_and_never_from_an_address(browser: "Browser") -> None:
+async def test_an_image_is_drawn_from_its_bytes_and_never_from_an_address(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
         await bus.session("s1").publish(UserMessage.with_images("see", [PIXEL, "https://pictures.example/cat.png"]))
         await open_session(page, served, "s1")
@@ -227,7 +229,7 @@ async def test_an_image_is_drawn_from_its_bytes_and_never_from_an_address(browse
         assert (seen.off_origin(served.base), seen.errors) == ([], [])
 
 
-async def test_large_media_are_named_and_not_shown(browser: "Browser") -> None:
+async def test_large_media_are_named_and_not_shown(browser: SharedBrowser) -> None:
     large = PIXEL + b"<script>alert(1)</script>" * 3_000
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
         await bus.session("s1").publish(UserMessage.with_images("see", [large]))
@@ -241,7 +243,7 @@ async def test_large_media_are_named_and_not_shown(browser: "Browser") -> None:
 # --- the line drops -------------------------------------------------------------------------------------------------
 
 
-async def test_a_cut_line_is_taken_up_again_with_nothing_lost_and_nothing_doubled(browser: "Browser") -> None:
+async def test_a_cut_line_is_taken_up_again_with_nothing_lost_and_nothing_doubled(browser: SharedBrowser) -> None:
     async with (
         temporary_bus() as bus,
         wire_to() as wire,
@@ -264,7 +266,7 @@ async def test_a_cut_line_is_taken_up_again_with_nothing_lost_and_nothing_double
         assert resumed == [b"20-0." + log, b"60-0." + log, b"100-0." + log]
 
 
-async def test_a_server_that_comes_back_is_followed_again_from_the_same_place(browser: "Browser") -> None:
+async def test_a_server_that_comes_back_is_followed_again_from_the_same_place(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, browsing(browser) as (page, _):
         session = bus.session("s1")
         async with serving(bus) as served:
@@ -279,7 +281,7 @@ async def test_a_server_that_comes_back_is_followed_again_from_the_same_place(br
             assert await positions(page) == [1, 2, 3]
 
 
-async def test_a_page_that_connects_anew_names_the_log_that_it_saw(browser: "Browser") -> None:
+async def test_a_page_that_connects_anew_names_the_log_that_it_saw(browser: SharedBrowser) -> None:
     async with (
         temporary_bus() as bus,
         wire_to() as wire,
@@ -308,7 +310,7 @@ async def test_a_page_that_connects_anew_names_the_log_that_it_saw(browser: "Bro
         assert seen.off_origin(base) == []
 
 
-async def test_a_closed_session_shows_as_closed_until_it_is_reopened(browser: "Browser") -> None:
+async def test_a_closed_session_shows_as_closed_until_it_is_reopened(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
         session = bus.session("s1")
         await session.publish(UserMessage.text("one"))
@@ -331,7 +333,7 @@ async def test_a_closed_session_shows_as_closed_until_it_is_reopened(browser: "B
         assert seen.errors == []
 
 
-async def test_a_page_whose_log_lost_its_end_begins_anew(browser: "Browser") -> None:
+async def test_a_page_whose_log_lost_its_end_begins_anew(browser: SharedBrowser) -> None:
     async with (
         temporary_dir() as folder,
         open_server(folder) as embedded,
@@ -357,7 +359,7 @@ async def test_a_page_whose_log_lost_its_end_begins_anew(browser: "Browser") -> 
         assert seen.errors == []
 
 
-async def test_without_the_token_the_page_says_how_to_get_in(browser: "Browser") -> None:
+async def test_without_the_token_the_page_says_how_to_get_in(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
         await page.goto(served.base)
         await expect(page.locator("body")).to_contain_text("lanebus serve")
@@ -370,7 +372,7 @@ async def test_without_the_token_the_page_says_how_to_get_in(browser: "Browser")
 # --- much, and bad --------------------------------------------------------------------------------------------------
 
 
-async def test_ten_thousand_entries_stay_usable(browser: "Browser") -> None:
+async def test_ten_thousand_entries_stay_usable(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
         session = bus.session("s1")
         for start in range(0, 10_000, 1000):
@@ -429,7 +431,7 @@ async def _publish_everywhere(session: Session, bad: str) -> None:
     )
 
 
-async def test_sixty_payloads_in_every_place_are_text_and_nothing_else(browser: "Browser") -> None:
+async def test_sixty_payloads_in_every_place_are_text_and_nothing_else(browser: SharedBrowser) -> None:
     assert len(PAYLOADS) >= 60
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
         session = bus.session("s1")
@@ -464,7 +466,7 @@ async def test_sixty_payloads_in_every_place_are_text_and_nothing_else(browser: 
         assert (seen.dialogs, seen.off_origin(served.base), seen.errors) == ([], [], [])
 
 
-async def test_the_page_would_notice_a_script_that_ran(browser: "Browser") -> None:
+async def test_the_page_would_notice_a_script_that_ran(browser: SharedBrowser) -> None:
     """The guard of the test above: what it watches for does show."""
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
         await open_session(page, served, "s1")
@@ -477,7 +479,7 @@ async def test_the_page_would_notice_a_script_that_ran(browser: "Browser") -> No
 
 
 @pytest.mark.parametrize(("width", "height"), [(1400, 900), (900, 700), (420, 800)])
-async def test_nothing_is_wider_than_the_window(browser: "Browser", width: int, height: int) -> None:
+async def test_nothing_is_wider_than_the_window(browser: SharedBrowser, width: int, height: int) -> None:
     async with (
         temporary_bus() as bus,
         serving(bus) as served,
