@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import re
+from time import time_ns
 from typing import TYPE_CHECKING
 
 import anyio
@@ -24,10 +25,13 @@ from bus import (
 )
 from bus.messages.content import ErrorBlock, UnknownBlock
 from bus.server import open_server
+from handlers.ui import stream
+from handlers.ui.sse import encode_retry
 from tests.support.agent.scripted_agent import ANSWER, ENTRIES, answer_all
 from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect, wire_to
 from tests.support.page.serving import TOKEN, Served, serving, temporary_bus, temporary_dir
 from tests.support.page.xss import PAYLOADS
+from tests.support.servers.real import eventually
 from tests.support.servers.resp import Resp
 
 if TYPE_CHECKING:
@@ -54,6 +58,12 @@ async def positions(page: "Page") -> list[int]:
 
 async def until_at(page: "Page", position: int) -> None:
     await expect(page.locator(f".row[data-position='{position}']")).to_be_attached()
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server tells a browser to connect again after a tenth of a second."""
+    monkeypatch.setattr(stream, "encode_retry", lambda: encode_retry(100))
 
 
 # --- speaking and reading -------------------------------------------------------------------------------------------
@@ -147,6 +157,7 @@ async def test_who_comes_in_the_middle_of_what_a_model_is_saying_sees_all_of_it(
         await expect(texts).to_have_text(["polite", "Hello there"])
 
 
+@pytest.mark.usefixtures("soon")
 async def test_a_line_cut_in_the_middle_of_what_a_model_is_saying_doubles_and_loses_nothing(
     browser: SharedBrowser,
 ) -> None:
@@ -154,7 +165,7 @@ async def test_a_line_cut_in_the_middle_of_what_a_model_is_saying_doubles_and_lo
         temporary_bus() as bus,
         wire_to() as wire,
         serving(bus, allowed_hosts=[f"127.0.0.1:{wire.port}"]) as served,
-        browsing(browser) as (page, _),
+        browsing(browser, is_hurried=True) as (page, _),
     ):
         wire.target = served.port
         base = f"http://127.0.0.1:{wire.port}"
@@ -194,7 +205,8 @@ async def test_a_message_that_cannot_be_sent_stays_in_the_box_and_is_said_once_l
 async def test_the_newest_session_is_shown_first_and_each_keeps_its_own_address(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
         await bus.session("older").publish(UserMessage.text("from the older"))
-        await anyio.sleep(0.01)  # the server's clock, of milliseconds, has to show another time
+        said_at = time_ns() // 1_000_000
+        await eventually(lambda: time_ns() // 1_000_000 > said_at)  # entries are dated by the millisecond
         await bus.session("newer").publish(UserMessage.text("from the newer"))
         await page.goto(served.url)
         await expect(page.locator(".row .text")).to_have_text("from the newer")
@@ -212,12 +224,12 @@ async def test_a_turn_is_shown_in_the_lanes_though_it_is_far_back(browser: Share
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
         session = bus.session("s1")
         await session.publish(AssistantMessage(content=(TextBlock(text="the first answer"),)))
-        await session.publish(*(ExtensionMessage.of("tick", number) for number in range(1500)))
+        await session.publish(*(ExtensionMessage.of("tick", number) for number in range(700)))
         await open_session(page, served, "s1")
-        await until_at(page, 1501)
+        await until_at(page, 701)
         await page.locator(".turn button").click()
         await expect(page.get_by_text("the first answer")).to_be_in_viewport()
-        assert await positions(page) == list(range(1, 1502))
+        assert await positions(page) == list(range(1, 702))
 
 
 async def test_an_image_is_drawn_from_its_bytes_and_never_from_an_address(browser: SharedBrowser) -> None:
@@ -243,12 +255,13 @@ async def test_large_media_are_named_and_not_shown(browser: SharedBrowser) -> No
 # --- the line drops -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("soon")
 async def test_a_cut_line_is_taken_up_again_with_nothing_lost_and_nothing_doubled(browser: SharedBrowser) -> None:
     async with (
         temporary_bus() as bus,
         wire_to() as wire,
         serving(bus, allowed_hosts=[f"127.0.0.1:{wire.port}"]) as served,
-        browsing(browser) as (page, _),
+        browsing(browser, is_hurried=True) as (page, _),
     ):
         wire.target = served.port
         base = f"http://127.0.0.1:{wire.port}"
@@ -266,8 +279,9 @@ async def test_a_cut_line_is_taken_up_again_with_nothing_lost_and_nothing_double
         assert resumed == [b"20-0." + log, b"60-0." + log, b"100-0." + log]
 
 
+@pytest.mark.usefixtures("soon")
 async def test_a_server_that_comes_back_is_followed_again_from_the_same_place(browser: SharedBrowser) -> None:
-    async with temporary_bus() as bus, browsing(browser) as (page, _):
+    async with temporary_bus() as bus, browsing(browser, is_hurried=True) as (page, _):
         session = bus.session("s1")
         async with serving(bus) as served:
             await session.publish(UserMessage.text("one"), ExtensionMessage.of("tick"))
@@ -281,12 +295,13 @@ async def test_a_server_that_comes_back_is_followed_again_from_the_same_place(br
             assert await positions(page) == [1, 2, 3]
 
 
+@pytest.mark.usefixtures("soon")
 async def test_a_page_that_connects_anew_names_the_log_that_it_saw(browser: SharedBrowser) -> None:
     async with (
         temporary_bus() as bus,
         wire_to() as wire,
         serving(bus, allowed_hosts=[f"127.0.0.1:{wire.port}"]) as served,
-        browsing(browser) as (page, seen),
+        browsing(browser, is_hurried=True) as (page, seen),
     ):
         wire.target = served.port
         base = f"http://127.0.0.1:{wire.port}"
@@ -333,13 +348,14 @@ async def test_a_closed_session_shows_as_closed_until_it_is_reopened(browser: Sh
         assert seen.errors == []
 
 
+@pytest.mark.usefixtures("soon")
 async def test_a_page_whose_log_lost_its_end_begins_anew(browser: SharedBrowser) -> None:
     async with (
         temporary_dir() as folder,
         open_server(folder) as embedded,
         Bus.open(data_dir=folder) as bus,
         serving(bus) as served,
-        browsing(browser) as (page, seen),
+        browsing(browser, is_hurried=True) as (page, seen),
     ):
         session = bus.session("s1")
         await session.publish(UserMessage.text("one"), UserMessage.text("lost"))
