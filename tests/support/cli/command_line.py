@@ -216,6 +216,12 @@ def _bare_environment() -> dict[str, str]:
     }
 
 
+def pytest_configure() -> None:
+    """Let Ctrl-C end the commands that tests start. A run in the background ignores it, and so would its children."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.fixture(scope="session")
 def starter() -> Generator[Starter]:
     """The process that starts commands, for all tests."""
