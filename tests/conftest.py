@@ -13,5 +13,7 @@ pytest_plugins = (
     "tests.support.servers.object_store",
     "tests.support.log.archived",
     "tests.support.cli.command_line",
+    "tests.support.page.browsing",
+    "tests.support.page.browsing",
     "pytester",
 )

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from importlib import import_module
@@ -13,7 +14,8 @@ import pytest
 from handlers.cli import opening
 from handlers.cli.entry import run_command_line
 from handlers.cli.group import COMMANDS
-from tests.support.cli.command_line import ROOT, CommandLine, Running
+from tests.support.cli.command_line import CommandLine
+from tests.support.paths import ROOT
 
 __all__ = ()
 
@@ -48,6 +50,48 @@ def test_each_command_has_a_help_with_an_example(name: str) -> None:
     assert command.name == name
     for each in command.commands.values() if isinstance(command, click.Group) else [command]:
         assert f"Example: lanebus {name}" in (each.help or "")
+
+
+SESSION = '{"role":"user","content":"hi"}'
+ANEW: dict[str, tuple[list[str], int, str]] = {
+    "demo": (["--once", "--json"], 0, "391"),
+    "sessions": ([], 0, '"session":"s"'),
+    "tail": (["s"], 0, '"position":1'),
+    "turns": (["s"], 0, ""),
+    "usage": (["s"], 0, '"total_tokens":0'),
+    "context": (["s", "--model", "m"], 0, '"messages":'),
+    "top": (["--once"], 0, '"groups":[]'),
+    "publish": (["s", "one"], 0, '"is_duplicate":false'),
+    "control": (["s", "pause"], 0, '"is_duplicate":false'),
+    "import": (["-", "--session", "s"], 1, "unknown transcript format"),
+    "export": (["s"], 0, '"type":"lanebus.export"'),
+    "convert": (["--from", "native", "--to", "native"], 0, '"hi"'),
+    "verify": (["--all"], 0, '"is_whole":true'),
+    "replay": (["s"], 0, '"projection":"usage"'),
+    "fork": (["s", "--id", "f"], 0, '"parent":"s"'),
+    "archive": (["s", "--archive", "{folder}"], 0, '"position":1'),
+    "dead": (["list"], 0, ""),
+    "trim": (["s", "--before", "1"], 0, '"first_kept":1'),
+    "erase": (["s", "--yes"], 0, '"is_erased":true'),
+    "close": (["s"], 0, '"is_closed":true'),
+    "reopen": (["s"], 0, '"is_closed":false'),
+    "worker": (["nosuch:agent"], 2, "no agent at 'nosuch:agent'"),
+    "serve": (["--port", "{port}"], 2, "is in use"),
+    "server": (["status"], 0, '"state":'),
+}
+"""command → its arguments, the exit code and a part of what it says, with one entry in session `s`"""
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_each_command_works_in_a_python_that_has_imported_nothing_else(
+    lanebus: CommandLine, tmp_path: Path, name: str
+) -> None:
+    assert lanebus("publish", "s", "hi").code == 0
+    words, code, said = ANEW[name]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        answer = lanebus.anew(name, *(word.format(folder=tmp_path, port=port) for word in words), stdin=SESSION)
+    assert (answer.code, said in answer.out + answer.err) == (code, True), answer
 
 
 def test_an_unknown_command_is_a_wrong_usage(lanebus: CommandLine) -> None:
@@ -153,16 +197,16 @@ def test_an_answer_that_cannot_be_written_is_an_error(lanebus: CommandLine) -> N
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_a_command_at_once_and_in_silence(
-    lanebus: CommandLine, number: signal.Signals, code: int
+    unopened: CommandLine, number: signal.Signals, code: int
 ) -> None:
-    lanebus("publish", "s", "one")
-    with lanebus.running("tail", "s", "--follow") as process:
+    unopened("publish", "s", "one")
+    with unopened.running("tail", "s", "--follow") as process:
         assert process.stdout is not None
         assert "one" in process.stdout.readline()
         process.send_signal(number)
         assert process.communicate(timeout=60) == ("", "")
     assert process.returncode == code
-    lanebus.wait_stopped()
+    unopened.wait_stopped()
 
 
 @pytest.mark.parametrize("follow", [[], ["--follow"]])
@@ -207,7 +251,7 @@ def test_a_follower_ends_when_its_reader_does_also_where_nothing_comes(lanebus: 
         assert process.stderr.read() == ""
 
 
-def wait_ready(server: Running) -> None:
+def wait_ready(server: subprocess.Popen[str]) -> None:
     """Until a redis-server takes connections."""
     assert server.stdout is not None
     assert any("ready to accept" in line.lower() for line in server.stdout)

@@ -87,11 +87,11 @@ def test_what_is_no_message_is_refused_and_nothing_is_written(
         ["x", "--expected", "-1"],
     ],
 )
-def test_a_wrong_usage_is_told_before_anything_is_opened(lanebus: CommandLine, words: list[str]) -> None:
-    answer = lanebus("publish", "s", *words)
+def test_a_wrong_usage_is_told_before_anything_is_opened(unopened: CommandLine, words: list[str]) -> None:
+    answer = unopened("publish", "s", *words)
     assert (answer.code, answer.out) == (2, "")
     assert "Usage: lanebus publish" in answer.err
-    assert not lanebus.data_dir.exists()
+    assert not unopened.data_dir.exists()
 
 
 def test_a_terminal_is_told_in_words(lanebus: CommandLine) -> None:

@@ -87,18 +87,18 @@ def test_what_a_turn_was_asked_is_printed_with_its_tools(lanebus: CommandLine) -
     assert lanebus("context", session, "--turn", f"{session}.main.1#0", "--at", "1").code == 2
 
 
-def test_the_demo_answers_who_speaks_while_its_page_is_up_and_ends_by_ctrl_c(lanebus: CommandLine) -> None:
-    with lanebus.running("demo", "--port", "0") as process:
+def test_the_demo_answers_who_speaks_while_its_page_is_up_and_ends_by_ctrl_c(unopened: CommandLine) -> None:
+    with unopened.running("demo", "--port", "0") as process:
         assert process.stdout is not None
         url = process.stdout.readline().strip()
         with httpx2.Client(follow_redirects=True) as browser:
             assert browser.get(url).status_code == 200
-        with lanebus.running("tail", "s", "-f", "--lane", "llm") as follower:
+        with unopened.running("tail", "s", "-f", "--lane", "llm") as follower:
             assert follower.stdout is not None
-            lanebus("publish", "s", "What is 6 × 7?")
+            unopened("publish", "s", "What is 6 × 7?")
             assert any("6 × 7 is 42." in line for line in follower.stdout)
         assert end(process)[0] == 130
-    lanebus.wait_stopped()
+    unopened.wait_stopped()
 
 
 def test_the_demo_takes_another_port_where_its_own_is_taken(lanebus: CommandLine) -> None:
@@ -203,21 +203,21 @@ def test_a_reader_is_given_an_address_that_lets_nobody_speak(lanebus: CommandLin
 # --- server -------------------------------------------------------------------------------------------------------
 
 
-def test_the_servers_status_is_told_and_starts_nothing(lanebus: CommandLine) -> None:
-    assert lanebus("server", "status").object["state"] == "stopped"
-    assert not lanebus.data_dir.exists()
-    with lanebus.running("tail", "s", "-f") as process:
+def test_the_servers_status_is_told_and_starts_nothing(unopened: CommandLine) -> None:
+    assert unopened("server", "status").object["state"] == "stopped"
+    assert not unopened.data_dir.exists()
+    with unopened.running("tail", "s", "-f") as process:
         assert process.stderr is not None
         process.stderr.readline()
-        status = lanebus("server", "status").object
+        status = unopened("server", "status").object
         assert (status["state"], status["openers"]) == ("ready", [process.pid])
-        shown = lanebus.at_terminal("server", "status", columns=200).out
+        shown = unopened.at_terminal("server", "status", columns=200).out
         assert f"open in       {process.pid}\n" in shown
-        refused = lanebus("server", "stop")
+        refused = unopened("server", "stop")
         assert refused.code == 1
         assert f"held open by process {process.pid}" in refused.err
-    lanebus.wait_stopped()
-    assert lanebus("server", "stop").object == {"stopped": False}
+    unopened.wait_stopped()
+    assert unopened("server", "stop").object == {"stopped": False}
 
 
 def test_a_server_at_an_url_is_not_ours_to_stop(lanebus: CommandLine) -> None:

@@ -158,7 +158,7 @@ def test_a_terminal_gets_json_that_it_does_not_obey(lanebus: CommandLine) -> Non
 def test_json_is_json_in_any_encoding(lanebus: CommandLine, encoding: str) -> None:
     text = "× 日本 🙂 \x9b"
     lanebus("publish", "s", text)
-    shown = lanebus("tail", "s", env={"PYTHONIOENCODING": encoding})
+    shown = lanebus.anew("tail", "s", env={"PYTHONIOENCODING": encoding})
     message = shown.object["message"]
     assert isinstance(message, dict)
     assert message["content"] == [{"type": "text", "text": text}]

@@ -82,7 +82,7 @@ async def test_each_look_is_a_line_and_the_next_has_the_pace(lanebus: CommandLin
             assert isinstance(seconds, float)
             assert told["publishes"] == pytest.approx(1 / seconds)
             process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 143
+            assert process.wait(60) == 143
 
 
 async def test_a_reader_that_is_gone_ends_it(lanebus: CommandLine) -> None:
@@ -90,7 +90,7 @@ async def test_a_reader_that_is_gone_ends_it(lanebus: CommandLine) -> None:
         await _line(process)
         assert process.stdout is not None
         process.stdout.close()
-        assert await run_sync(lambda: process.wait(30)) == 141
+        assert await run_sync(lambda: process.wait(60)) == 141
 
 
 async def test_a_picture_is_drawn_over_the_one_before_and_fits_the_window(lanebus: CommandLine) -> None:

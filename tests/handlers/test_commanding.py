@@ -171,7 +171,7 @@ async def test_a_session_whose_beginning_was_trimmed_has_a_status_too() -> None:
 
 
 def with_token(served: Served, token: str) -> httpx2.AsyncClient:
-    return httpx2.AsyncClient(base_url=served.base, headers={"Authorization": f"Bearer {token}"}, timeout=30)
+    return httpx2.AsyncClient(base_url=served.base, headers={"Authorization": f"Bearer {token}"}, timeout=60)
 
 
 async def test_a_reader_sees_what_waits_and_can_neither_answer_nor_speak() -> None:
@@ -197,7 +197,7 @@ async def test_a_reader_sees_what_waits_and_can_neither_answer_nor_speak() -> No
 
 async def test_who_has_no_token_or_comes_from_another_site_cannot_command() -> None:
     async with temporary_bus() as bus, serving(bus) as served:
-        base = {"base_url": served.base, "timeout": 30.0}
+        base = {"base_url": served.base, "timeout": 60.0}
         bearer = {"Authorization": f"Bearer {TOKEN}"}
         for headers, code in (
             ({}, 401),

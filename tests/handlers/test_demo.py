@@ -13,8 +13,12 @@ import anyio
 from anyio.abc import Process
 from anyio.streams.text import TextReceiveStream
 
-from tests.support.page.browsing import browsing, expect
+from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
 from tests.support.paths import ROOT
+
+__all__ = ()
+
+pytestmark = ON_A_BROWSER
 
 ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/\?token=\S+")
 
@@ -35,7 +39,7 @@ async def demo(data_dir: Path) -> AsyncGenerator[Demo]:
     try:
         assert process.stdout is not None
         printed, found = "", None
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             async for text in TextReceiveStream(process.stdout):
                 printed += text
                 if found := ADDRESS.search(printed):
@@ -45,21 +49,21 @@ async def demo(data_dir: Path) -> AsyncGenerator[Demo]:
     finally:
         if process.returncode is None:
             process.send_signal(signal.SIGINT)
-        with anyio.CancelScope(shield=True), anyio.fail_after(20):
+        with anyio.CancelScope(shield=True), anyio.fail_after(60):
             await process.wait()
 
 
 async def test_a_question_typed_into_the_demos_page_is_answered_with_a_tool_and_a_reload_loses_nothing(
-    chromium: Path, short_dir: Path
+    browser: SharedBrowser, short_dir: Path
 ) -> None:
-    async with demo(short_dir) as running, browsing(chromium) as (page, seen):
+    async with demo(short_dir) as running, browsing(browser) as (page, seen):
         await page.goto(running.address)
         await page.get_by_role("button", name="New session").click()
         box = page.get_by_label("Message to the agent")
         await box.press_sequentially("What is 17 × 23?")
         await box.press("Enter")
 
-        await expect(page.locator(".turn .status").nth(1)).to_have_text("completed", timeout=30_000)
+        await expect(page.locator(".turn .status").nth(1)).to_have_text("completed", timeout=60_000)
         await expect(page.locator(".row.llm .left").filter(has_text="calculate").first).to_be_visible()
         await expect(page.locator(".row.llm .left").last).to_contain_text("17 × 23 is 391")
         await expect(page.locator(".row.extension .kind").last).to_have_text("ended")
@@ -75,8 +79,8 @@ async def test_a_question_typed_into_the_demos_page_is_answered_with_a_tool_and_
             await page.screenshot(path=picture)
 
 
-async def test_ctrl_c_ends_the_demo_with_130_and_leaves_what_was_said(chromium: Path, short_dir: Path) -> None:
-    async with demo(short_dir) as running, browsing(chromium) as (page, _):
+async def test_ctrl_c_ends_the_demo_with_130_and_leaves_what_was_said(browser: SharedBrowser, short_dir: Path) -> None:
+    async with demo(short_dir) as running, browsing(browser) as (page, _):
         await page.goto(running.address)
         await page.get_by_role("button", name="New session").click()
         box = page.get_by_label("Message to the agent")
@@ -84,8 +88,8 @@ async def test_ctrl_c_ends_the_demo_with_130_and_leaves_what_was_said(chromium: 
         await box.press("Enter")
         await expect(page.locator(".row.llm .left").last).to_contain_text("11")
         running.process.send_signal(signal.SIGINT)
-        with anyio.fail_after(20):
+        with anyio.fail_after(60):
             assert await running.process.wait() == 130
-    async with demo(short_dir) as again, browsing(chromium) as (page, _):
+    async with demo(short_dir) as again, browsing(browser) as (page, _):
         await page.goto(again.address)
         await expect(page.locator(".row.llm .left").first).to_contain_text("What is 5 + 6?")

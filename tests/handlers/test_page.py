@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import re
-from pathlib import Path
+from time import time_ns
 from typing import TYPE_CHECKING
 
 import anyio
@@ -25,14 +25,21 @@ from bus import (
 )
 from bus.messages.content import ErrorBlock, UnknownBlock
 from bus.server import open_server
+from handlers.ui import stream
+from handlers.ui.sse import encode_retry
 from tests.support.agent.scripted_agent import ANSWER, ENTRIES, answer_all
-from tests.support.page.browsing import browsing, expect, wire_to
+from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect, wire_to
 from tests.support.page.serving import TOKEN, Served, serving, temporary_bus, temporary_dir
 from tests.support.page.xss import PAYLOADS
+from tests.support.servers.real import eventually
 from tests.support.servers.resp import Resp
 
 if TYPE_CHECKING:
     from playwright.async_api import Page, Route
+
+__all__ = ()
+
+pytestmark = ON_A_BROWSER
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -53,11 +60,17 @@ async def until_at(page: "Page", position: int) -> None:
     await expect(page.locator(f".row[data-position='{position}']")).to_be_attached()
 
 
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server tells a browser to connect again after a tenth of a second."""
+    monkeypatch.setattr(stream, "encode_retry", lambda: encode_retry(100))
+
+
 # --- speaking and reading -------------------------------------------------------------------------------------------
 
 
-async def test_a_typed_question_is_answered_in_both_lanes_and_a_reload_loses_nothing(chromium: Path) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, seen):
+async def test_a_typed_question_is_answered_in_both_lanes_and_a_reload_loses_nothing(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(answer_all, bus.session("chat-1"))
             await page.goto(served.url)
@@ -91,8 +104,8 @@ async def test_a_typed_question_is_answered_in_both_lanes_and_a_reload_loses_not
         assert seen.errors == []
 
 
-async def test_shift_enter_begins_a_line_and_enter_sends_what_is_not_empty(chromium: Path) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, _):
+async def test_shift_enter_begins_a_line_and_enter_sends_what_is_not_empty(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
         await open_session(page, served, "s1")
         box = page.get_by_label("Message to the agent")
         await box.press("Enter")
@@ -105,8 +118,8 @@ async def test_shift_enter_begins_a_line_and_enter_sends_what_is_not_empty(chrom
         assert (await bus.session("s1").head()).position == 1
 
 
-async def test_what_a_model_is_saying_grows_in_place_and_gives_way_to_the_whole_message(chromium: Path) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, _):
+async def test_what_a_model_is_saying_grows_in_place_and_gives_way_to_the_whole_message(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
         session = bus.session("s1")
         await session.publish(UserMessage.text("Say hello"))
         await open_session(page, served, "s1")
@@ -128,8 +141,8 @@ async def test_what_a_model_is_saying_grows_in_place_and_gives_way_to_the_whole_
         await expect(page.get_by_text("late")).to_have_count(0)
 
 
-async def test_who_comes_in_the_middle_of_what_a_model_is_saying_sees_all_of_it(chromium: Path) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, _):
+async def test_who_comes_in_the_middle_of_what_a_model_is_saying_sees_all_of_it(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
         session = bus.session("s1")
         await session.publish(UserMessage.text("Say hello"))
         await session.preview(Delta(kind="thinking", message_id="m1", delta="polite"))
@@ -144,12 +157,15 @@ async def test_who_comes_in_the_middle_of_what_a_model_is_saying_sees_all_of_it(
         await expect(texts).to_have_text(["polite", "Hello there"])
 
 
-async def test_a_line_cut_in_the_middle_of_what_a_model_is_saying_doubles_and_loses_nothing(chromium: Path) -> None:
+@pytest.mark.usefixtures("soon")
+async def test_a_line_cut_in_the_middle_of_what_a_model_is_saying_doubles_and_loses_nothing(
+    browser: SharedBrowser,
+) -> None:
     async with (
         temporary_bus() as bus,
         wire_to() as wire,
         serving(bus, allowed_hosts=[f"127.0.0.1:{wire.port}"]) as served,
-        browsing(chromium) as (page, _),
+        browsing(browser, is_hurried=True) as (page, _),
     ):
         wire.target = served.port
         base = f"http://127.0.0.1:{wire.port}"
@@ -170,8 +186,8 @@ async def test_a_line_cut_in_the_middle_of_what_a_model_is_saying_doubles_and_lo
             await expect(page.locator(".preview .text")).to_have_text(text.strip())
 
 
-async def test_a_message_that_cannot_be_sent_stays_in_the_box_and_is_said_once_later(chromium: Path) -> None:
-    async with temporary_bus() as bus, browsing(chromium) as (page, _):
+async def test_a_message_that_cannot_be_sent_stays_in_the_box_and_is_said_once_later(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, browsing(browser) as (page, _):
         async with serving(bus) as served:
             await open_session(page, served, "s1")
         box = page.get_by_label("Message to the agent")
@@ -186,10 +202,11 @@ async def test_a_message_that_cannot_be_sent_stays_in_the_box_and_is_said_once_l
             assert await positions(page) == [1]
 
 
-async def test_the_newest_session_is_shown_first_and_each_keeps_its_own_address(chromium: Path) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, _):
+async def test_the_newest_session_is_shown_first_and_each_keeps_its_own_address(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
         await bus.session("older").publish(UserMessage.text("from the older"))
-        await anyio.sleep(0.01)  # the server's clock, of milliseconds, has to show another time
+        said_at = time_ns() // 1_000_000
+        await eventually(lambda: time_ns() // 1_000_000 > said_at)  # entries are dated by the millisecond
         await bus.session("newer").publish(UserMessage.text("from the newer"))
         await page.goto(served.url)
         await expect(page.locator(".row .text")).to_have_text("from the newer")
@@ -203,20 +220,20 @@ async def test_the_newest_session_is_shown_first_and_each_keeps_its_own_address(
         await expect(page.locator(".row .text")).to_have_text("from the newer")
 
 
-async def test_a_turn_is_shown_in_the_lanes_though_it_is_far_back(chromium: Path) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, _):
+async def test_a_turn_is_shown_in_the_lanes_though_it_is_far_back(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
         session = bus.session("s1")
         await session.publish(AssistantMessage(content=(TextBlock(text="the first answer"),)))
-        await session.publish(*(ExtensionMessage.of("tick", number) for number in range(1500)))
+        await session.publish(*(ExtensionMessage.of("tick", number) for number in range(700)))
         await open_session(page, served, "s1")
-        await until_at(page, 1501)
+        await until_at(page, 701)
         await page.locator(".turn button").click()
         await expect(page.get_by_text("the first answer")).to_be_in_viewport()
-        assert await positions(page) == list(range(1, 1502))
+        assert await positions(page) == list(range(1, 702))
 
 
-async def test_an_image_is_drawn_from_its_bytes_and_never_from_an_address(chromium: Path) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, seen):
+async def test_an_image_is_drawn_from_its_bytes_and_never_from_an_address(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
         await bus.session("s1").publish(UserMessage.with_images("see", [PIXEL, "https://pictures.example/cat.png"]))
         await open_session(page, served, "s1")
         await expect(page.locator(".rows img")).to_have_js_property("naturalWidth", 1)
@@ -224,9 +241,9 @@ async def test_an_image_is_drawn_from_its_bytes_and_never_from_an_address(chromi
         assert (seen.off_origin(served.base), seen.errors) == ([], [])
 
 
-async def test_large_media_are_named_and_not_shown(chromium: Path) -> None:
+async def test_large_media_are_named_and_not_shown(browser: SharedBrowser) -> None:
     large = PIXEL + b"<script>alert(1)</script>" * 3_000
-    async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, seen):
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
         await bus.session("s1").publish(UserMessage.with_images("see", [large]))
         await open_session(page, served, "s1")
         await expect(page.locator(".media")).to_contain_text(hashlib.sha256(large).hexdigest())
@@ -238,12 +255,13 @@ async def test_large_media_are_named_and_not_shown(chromium: Path) -> None:
 # --- the line drops -------------------------------------------------------------------------------------------------
 
 
-async def test_a_cut_line_is_taken_up_again_with_nothing_lost_and_nothing_doubled(chromium: Path) -> None:
+@pytest.mark.usefixtures("soon")
+async def test_a_cut_line_is_taken_up_again_with_nothing_lost_and_nothing_doubled(browser: SharedBrowser) -> None:
     async with (
         temporary_bus() as bus,
         wire_to() as wire,
         serving(bus, allowed_hosts=[f"127.0.0.1:{wire.port}"]) as served,
-        browsing(chromium) as (page, _),
+        browsing(browser, is_hurried=True) as (page, _),
     ):
         wire.target = served.port
         base = f"http://127.0.0.1:{wire.port}"
@@ -261,8 +279,9 @@ async def test_a_cut_line_is_taken_up_again_with_nothing_lost_and_nothing_double
         assert resumed == [b"20-0." + log, b"60-0." + log, b"100-0." + log]
 
 
-async def test_a_server_that_comes_back_is_followed_again_from_the_same_place(chromium: Path) -> None:
-    async with temporary_bus() as bus, browsing(chromium) as (page, _):
+@pytest.mark.usefixtures("soon")
+async def test_a_server_that_comes_back_is_followed_again_from_the_same_place(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, browsing(browser, is_hurried=True) as (page, _):
         session = bus.session("s1")
         async with serving(bus) as served:
             await session.publish(UserMessage.text("one"), ExtensionMessage.of("tick"))
@@ -276,12 +295,13 @@ async def test_a_server_that_comes_back_is_followed_again_from_the_same_place(ch
             assert await positions(page) == [1, 2, 3]
 
 
-async def test_a_page_that_connects_anew_names_the_log_that_it_saw(chromium: Path) -> None:
+@pytest.mark.usefixtures("soon")
+async def test_a_page_that_connects_anew_names_the_log_that_it_saw(browser: SharedBrowser) -> None:
     async with (
         temporary_bus() as bus,
         wire_to() as wire,
         serving(bus, allowed_hosts=[f"127.0.0.1:{wire.port}"]) as served,
-        browsing(chromium) as (page, seen),
+        browsing(browser, is_hurried=True) as (page, seen),
     ):
         wire.target = served.port
         base = f"http://127.0.0.1:{wire.port}"
@@ -305,8 +325,8 @@ async def test_a_page_that_connects_anew_names_the_log_that_it_saw(chromium: Pat
         assert seen.off_origin(base) == []
 
 
-async def test_a_closed_session_shows_as_closed_until_it_is_reopened(chromium: Path) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, seen):
+async def test_a_closed_session_shows_as_closed_until_it_is_reopened(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
         session = bus.session("s1")
         await session.publish(UserMessage.text("one"))
         await open_session(page, served, "s1")
@@ -328,13 +348,14 @@ async def test_a_closed_session_shows_as_closed_until_it_is_reopened(chromium: P
         assert seen.errors == []
 
 
-async def test_a_page_whose_log_lost_its_end_begins_anew(chromium: Path) -> None:
+@pytest.mark.usefixtures("soon")
+async def test_a_page_whose_log_lost_its_end_begins_anew(browser: SharedBrowser) -> None:
     async with (
         temporary_dir() as folder,
         open_server(folder) as embedded,
         Bus.open(data_dir=folder) as bus,
         serving(bus) as served,
-        browsing(chromium) as (page, seen),
+        browsing(browser, is_hurried=True) as (page, seen),
     ):
         session = bus.session("s1")
         await session.publish(UserMessage.text("one"), UserMessage.text("lost"))
@@ -354,8 +375,8 @@ async def test_a_page_whose_log_lost_its_end_begins_anew(chromium: Path) -> None
         assert seen.errors == []
 
 
-async def test_without_the_token_the_page_says_how_to_get_in(chromium: Path) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, _):
+async def test_without_the_token_the_page_says_how_to_get_in(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
         await page.goto(served.base)
         await expect(page.locator("body")).to_contain_text("lanebus serve")
         await open_session(page, served, "s1")
@@ -367,8 +388,8 @@ async def test_without_the_token_the_page_says_how_to_get_in(chromium: Path) -> 
 # --- much, and bad --------------------------------------------------------------------------------------------------
 
 
-async def test_ten_thousand_entries_stay_usable(chromium: Path) -> None:
-    async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, seen):
+async def test_ten_thousand_entries_stay_usable(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
         session = bus.session("s1")
         for start in range(0, 10_000, 1000):
             await session.publish(*(_entry(number) for number in range(start, start + 1000)))
@@ -426,9 +447,9 @@ async def _publish_everywhere(session: Session, bad: str) -> None:
     )
 
 
-async def test_sixty_payloads_in_every_place_are_text_and_nothing_else(chromium: Path) -> None:
+async def test_sixty_payloads_in_every_place_are_text_and_nothing_else(browser: SharedBrowser) -> None:
     assert len(PAYLOADS) >= 60
-    async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, seen):
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
         session = bus.session("s1")
         await open_session(page, served, "s1")
         for bad in PAYLOADS:
@@ -461,9 +482,9 @@ async def test_sixty_payloads_in_every_place_are_text_and_nothing_else(chromium:
         assert (seen.dialogs, seen.off_origin(served.base), seen.errors) == ([], [], [])
 
 
-async def test_the_page_would_notice_a_script_that_ran(chromium: Path) -> None:
+async def test_the_page_would_notice_a_script_that_ran(browser: SharedBrowser) -> None:
     """The guard of the test above: what it watches for does show."""
-    async with temporary_bus() as bus, serving(bus) as served, browsing(chromium) as (page, seen):
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
         await open_session(page, served, "s1")
         await page.evaluate("alert('seen')")
         assert seen.dialogs == ["seen"]
@@ -474,11 +495,11 @@ async def test_the_page_would_notice_a_script_that_ran(chromium: Path) -> None:
 
 
 @pytest.mark.parametrize(("width", "height"), [(1400, 900), (900, 700), (420, 800)])
-async def test_nothing_is_wider_than_the_window(chromium: Path, width: int, height: int) -> None:
+async def test_nothing_is_wider_than_the_window(browser: SharedBrowser, width: int, height: int) -> None:
     async with (
         temporary_bus() as bus,
         serving(bus) as served,
-        browsing(chromium, width=width, height=height) as (page, _),
+        browsing(browser, width=width, height=height) as (page, _),
     ):
         await bus.session("s1").publish(
             UserMessage.text("x" * 3000), ExtensionMessage.of("k" * 300, {"y": "z" * 3000}), ExtensionMessage.of("tick")

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
@@ -17,7 +16,7 @@ from handlers.agent.loop import AgentLoop
 from handlers.agent.worker import Worker
 from handlers.providers.answer import Piece
 from tests.support.agent.agents import Pause, ScriptedModel, answer
-from tests.support.page.browsing import Seen, browsing, expect
+from tests.support.page.browsing import ON_A_BROWSER, Seen, SharedBrowser, browsing, expect
 from tests.support.page.serving import Served, serving, temporary_bus
 from tests.support.page.xss import PAYLOADS
 
@@ -26,13 +25,15 @@ if TYPE_CHECKING:
 
 __all__ = ()
 
+pytestmark = ON_A_BROWSER
+
 TURN = TurnId(loop_id="s1.main.1", turn_index=0)
 
 
 @asynccontextmanager
-async def opened(chromium: Path, bus: Bus) -> "AsyncGenerator[tuple[Page, Seen, Served]]":
+async def opened(browser: SharedBrowser, bus: Bus) -> AsyncGenerator[tuple["Page", Seen, Served]]:
     """The page at session s1."""
-    async with serving(bus) as served, browsing(chromium) as (page, seen):
+    async with serving(bus) as served, browsing(browser) as (page, seen):
         await page.goto(served.url)
         await page.goto(f"{served.base}/#/s/s1")
         yield page, seen, served
@@ -52,7 +53,7 @@ async def wait_at(session: Session, *tools: str) -> None:
 
 async def next_control(session: Session, after: int) -> tuple[int, Control]:
     """The first command behind a position."""
-    with anyio.fail_after(30):
+    with anyio.fail_after(60):
         async for envelope in session.follow(lanes={Lane.EXTENSION}, kinds={"control.*"}):
             if envelope.position > after and isinstance(envelope.message, ExtensionMessage):
                 control = parse_control(envelope.message)
@@ -61,8 +62,8 @@ async def next_control(session: Session, after: int) -> tuple[int, Control]:
     raise AssertionError
 
 
-async def test_a_call_that_waits_is_shown_with_its_arguments_and_approved_by_a_click(chromium: Path) -> None:
-    async with temporary_bus() as bus, opened(chromium, bus) as (page, seen, _):
+async def test_a_call_that_waits_is_shown_with_its_arguments_and_approved_by_a_click(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, opened(browser, bus) as (page, seen, _):
         session = bus.session("s1")
         await wait_at(session, "delete_file")
         ask = page.locator(".ask")
@@ -81,20 +82,20 @@ async def test_a_call_that_waits_is_shown_with_its_arguments_and_approved_by_a_c
         assert seen.errors == []
 
 
-async def test_who_is_to_approve_a_call_is_told_where_its_arguments_are(chromium: Path) -> None:
+async def test_who_is_to_approve_a_call_is_told_where_its_arguments_are(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus:
         session = bus.session("s1")
         await wait_at(session, "rm")
         await session.publish(*(ExtensionMessage.of("tick", number) for number in range(400)))
-        async with opened(chromium, bus) as (page, _, _):
+        async with opened(browser, bus) as (page, _, _):
             await expect(page.locator(".ask")).to_contain_text("load earlier entries")
             await page.locator(".scroll").evaluate("box => { box.scrollTop = 0 }")
             await page.get_by_role("button", name="Load earlier").click()
             await expect(page.locator(".ask")).to_contain_text('{"path":"rm"}')
 
 
-async def test_a_denial_gives_the_reason_and_is_told_if_it_came_late(chromium: Path) -> None:
-    async with temporary_bus() as bus, opened(chromium, bus) as (page, _, _):
+async def test_a_denial_gives_the_reason_and_is_told_if_it_came_late(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, opened(browser, bus) as (page, _, _):
         session = bus.session("s1")
         await wait_at(session, "rm", "mv")
         await page.get_by_label("Why mv is denied").fill("not this one")
@@ -110,8 +111,8 @@ async def test_a_denial_gives_the_reason_and_is_told_if_it_came_late(chromium: P
         await expect(page.locator(".row.extension", has_text="it has its result")).to_have_count(1)
 
 
-async def test_the_buttons_fit_what_the_agent_does(chromium: Path) -> None:
-    async with temporary_bus() as bus, opened(chromium, bus) as (page, _, _):
+async def test_the_buttons_fit_what_the_agent_does(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, opened(browser, bus) as (page, _, _):
         session, buttons = bus.session("s1"), page.locator(".buttons button")
         await expect(page.get_by_text("Nothing was said here yet")).to_be_visible()
         await expect(page.locator(".control")).to_have_count(0)
@@ -130,8 +131,8 @@ async def test_the_buttons_fit_what_the_agent_does(chromium: Path) -> None:
         await expect(buttons).to_have_count(0)
 
 
-async def test_an_answer_is_cut_from_the_page_and_the_agent_goes_on_with_what_was_said(chromium: Path) -> None:
-    async with temporary_bus() as bus, opened(chromium, bus) as (page, seen, _):
+async def test_an_answer_is_cut_from_the_page_and_the_agent_goes_on_with_what_was_said(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, opened(browser, bus) as (page, seen, _):
         pause = Pause()
         model = ScriptedModel([Piece("text", "It is a long st"), pause], answer("Very short."))
         async with anyio.create_task_group() as tasks:
@@ -153,8 +154,8 @@ async def test_an_answer_is_cut_from_the_page_and_the_agent_goes_on_with_what_wa
         assert seen.errors == []
 
 
-async def test_an_answer_is_aborted_from_the_page(chromium: Path) -> None:
-    async with temporary_bus() as bus, opened(chromium, bus) as (page, _, _):
+async def test_an_answer_is_aborted_from_the_page(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, opened(browser, bus) as (page, _, _):
         model = ScriptedModel([Piece("text", "It is a long st"), Pause()])
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(Worker(bus, AgentLoop(model)).run)
@@ -167,8 +168,8 @@ async def test_an_answer_is_aborted_from_the_page(chromium: Path) -> None:
             tasks.cancel_scope.cancel()
 
 
-async def test_a_word_for_later_waits_until_the_loop_is_over(chromium: Path) -> None:
-    async with temporary_bus() as bus, opened(chromium, bus) as (page, _, _):
+async def test_a_word_for_later_waits_until_the_loop_is_over(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, opened(browser, bus) as (page, _, _):
         pause = Pause()
         model = ScriptedModel([pause, *answer("First.")], answer("Second."))
         async with anyio.create_task_group() as tasks:
@@ -185,11 +186,11 @@ async def test_a_word_for_later_waits_until_the_loop_is_over(chromium: Path) -> 
         assert [len(request.context.messages) for request in model.requests] == [1, 3]
 
 
-async def test_who_may_only_look_has_nothing_to_press(chromium: Path) -> None:
+async def test_who_may_only_look_has_nothing_to_press(browser: SharedBrowser) -> None:
     async with (
         temporary_bus() as bus,
         serving(bus, reader_token="reader") as served,
-        browsing(chromium) as (page, seen),
+        browsing(browser) as (page, seen),
     ):
         await wait_at(bus.session("s1"), "rm")
         await page.goto(f"{served.base}/?token=reader")
@@ -200,8 +201,8 @@ async def test_who_may_only_look_has_nothing_to_press(chromium: Path) -> None:
         assert seen.errors == []
 
 
-async def test_a_command_whose_answer_was_lost_is_one_command_when_it_is_sent_again(chromium: Path) -> None:
-    async with temporary_bus() as bus, opened(chromium, bus) as (page, _, _):
+async def test_a_command_whose_answer_was_lost_is_one_command_when_it_is_sent_again(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, opened(browser, bus) as (page, _, _):
         session = bus.session("s1")
         await wait_at(session, "rm")
         await expect(page.locator(".ask")).to_have_count(1)
@@ -218,8 +219,22 @@ async def test_a_command_whose_answer_was_lost_is_one_command_when_it_is_sent_ag
         assert (await session.head()).position == 6
 
 
-async def test_payloads_in_what_waits_and_in_what_is_answered_are_text_and_nothing_else(chromium: Path) -> None:
-    async with temporary_bus() as bus, opened(chromium, bus) as (page, seen, served):
+def _said_by(payload: str) -> list[ExtensionMessage]:
+    """Commands, an answer to one and a call that waits, with the payload in every field."""
+    names = ("reason", "by", "to", "toolCallId", "when")
+    kinds = ("control.abort", "control.deny", "control.handoff", "control.resume")
+    told: dict[str, JsonValue] = dict.fromkeys(names, payload)
+    answered: dict[str, JsonValue] = dict.fromkeys(("control", "outcome", "reason"), payload)
+    waiting: dict[str, JsonValue] = dict.fromkeys(("toolName", "why"), payload)
+    return [
+        *(ExtensionMessage.of(kind, told) for kind in kinds),
+        ExtensionMessage.of("agent.control.answered", answered),
+        ExtensionMessage.of("agent.tool.waiting", waiting),
+    ]
+
+
+async def test_payloads_in_what_waits_and_in_what_is_answered_are_text_and_nothing_else(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, opened(browser, bus) as (page, seen, served):
         session = bus.session("s1")
         bad = [payload for payload in PAYLOADS if payload.isprintable()]
         await wait_at(session, *bad)
@@ -228,19 +243,7 @@ async def test_payloads_in_what_waits_and_in_what_is_answered_are_text_and_nothi
         assert all(payload in drawn for payload in bad)
         await page.get_by_role("button", name="Pause").click()
         position, _ = await next_control(session, 4 + len(bad))
-        for payload in PAYLOADS:
-            for kind in ("control.abort", "control.deny", "control.handoff", "control.resume"):
-                told: dict[str, JsonValue] = {
-                    "reason": payload,
-                    "by": payload,
-                    "to": payload,
-                    "toolCallId": payload,
-                    "when": payload,
-                }
-                await session.publish(ExtensionMessage.of(kind, told))
-            answered: dict[str, JsonValue] = {"control": payload, "outcome": payload, "reason": payload}
-            await session.publish(ExtensionMessage.of("agent.control.answered", answered))
-            await session.publish(ExtensionMessage.of("agent.tool.waiting", {"toolName": payload, "why": payload}))
+        await session.publish(*(message for payload in PAYLOADS for message in _said_by(payload)))
         await session.publish(ControlAnswered(control=position, outcome="refused", reason=PAYLOADS[4]).as_extension())
         await expect(page.locator(".sent.refused")).to_contain_text(PAYLOADS[4])
         hostile = ("script", "iframe", "img", "svg", "a", "form", "object", "style", "link", "base", "meta")
@@ -250,11 +253,11 @@ async def test_payloads_in_what_waits_and_in_what_is_answered_are_text_and_nothi
 
 
 @pytest.mark.parametrize(("width", "height"), [(1400, 900), (900, 700), (420, 800)])
-async def test_the_buttons_are_in_sight_in_any_window(chromium: Path, width: int, height: int) -> None:
+async def test_the_buttons_are_in_sight_in_any_window(browser: SharedBrowser, width: int, height: int) -> None:
     async with (
         temporary_bus() as bus,
         serving(bus) as served,
-        browsing(chromium, width=width, height=height) as (page, _),
+        browsing(browser, width=width, height=height) as (page, _),
     ):
         await wait_at(bus.session("s1"), "x" * 60, "y" * 60)
         await page.goto(served.url)

@@ -1,29 +1,41 @@
-"""The page in a real browser, and a line to the server that can be cut."""
+"""The page in a real browser, and a line to the server that can be cut.
+
+pytestmark = ON_A_BROWSER
+async def test_x(browser: SharedBrowser):
+    async with browsing(browser) as (page, seen): ...
+
+Starting a browser takes two seconds of CPU and a page of a new profile one, so the tests of a worker share both. A page
+is handed on empty, without cookies, routes and listeners, and only by a test that passed. What a page stores belongs to
+its server's port, and each test has another one.
+"""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import anyio
+import pytest
+import pytest_asyncio
 from anyio.abc import ByteStream, SocketAttribute
 
+from tests.support.suite.needs import find
+
 if TYPE_CHECKING:
-    from playwright.async_api import ConsoleMessage, Dialog, Locator, LocatorAssertions, Page, PageAssertions, Request
+    from playwright.async_api import Browser, ConsoleMessage, Dialog, Error, Locator, LocatorAssertions, Page, Request
 
-__all__ = ("Seen", "Wire", "browsing", "expect", "wire_to")
+__all__ = ("ON_A_BROWSER", "Seen", "SharedBrowser", "Wire", "browser", "browsing", "expect", "wire_to")
 
+ON_A_BROWSER = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
+"""For tests that ask for `browser`: it lives in an event loop that they share."""
 
-@overload
-def expect(actual: "Locator") -> "LocatorAssertions": ...
-@overload
-def expect(actual: "Page") -> "PageAssertions": ...
-def expect(actual: "Locator | Page") -> "LocatorAssertions | PageAssertions":
-    """Wait for what is said of it then, for up to 30 seconds; imports playwright no earlier."""
-    from playwright.async_api import expect as expect_now
+_MILLISECONDS = 60_000
+"""to wait for what has to come at all; for a machine under load, not a claim about speed"""
 
-    expect_now.set_options(timeout=30_000)
-    return expect_now(actual)
+_HURRIED = """{
+  const wait = setTimeout;
+  window.setTimeout = (call, delay, ...more) => wait(call, delay >= 1000 ? delay / 20 : delay, ...more);
+}"""
 
 
 class Seen:
@@ -33,10 +45,18 @@ class Seen:
         self.dialogs: list[str] = []
         self.errors: list[str] = []
         self.requests: list[str] = []
+        self._page = page
         page.on("dialog", self._on_dialog)
         page.on("console", self._on_console)
-        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("pageerror", self._on_error)
         page.on("request", self._on_request)
+
+    def stop(self) -> None:
+        """Look no longer."""
+        self._page.remove_listener("dialog", self._on_dialog)
+        self._page.remove_listener("console", self._on_console)
+        self._page.remove_listener("pageerror", self._on_error)
+        self._page.remove_listener("request", self._on_request)
 
     def off_origin(self, base: str) -> list[str]:
         """Requests to anywhere but the server."""
@@ -46,6 +66,9 @@ class Seen:
         self.dialogs.append(dialog.message)
         await dialog.dismiss()
 
+    def _on_error(self, error: "Error") -> None:
+        self.errors.append(str(error))
+
     def _on_console(self, message: "ConsoleMessage") -> None:
         if message.type in {"error", "warning"}:
             self.errors.append(message.text)
@@ -54,19 +77,68 @@ class Seen:
         self.requests.append(request.url)
 
 
-@asynccontextmanager
-async def browsing(chromium: Path, *, width: int = 1400, height: int = 900) -> "AsyncGenerator[tuple[Page, Seen]]":
-    """A page of a new browser."""
-    from playwright.async_api import async_playwright
+@dataclass
+class SharedBrowser:
+    """A running chromium."""
+
+    started: "Browser"
+    idle: "Page | None" = None
+    """A page that no test uses at the moment."""
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def browser() -> AsyncGenerator[SharedBrowser]:
+    """The system's chromium, started for the first test that asks and ended with the last."""
+    from playwright.async_api import async_playwright  # only tests that need it load it
 
     async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=chromium, headless=True)
+        started = await playwright.chromium.launch(executable_path=find("chromium"), headless=True)
         try:
-            page = await browser.new_page(viewport={"width": width, "height": height})
-            page.set_default_timeout(30_000)
-            yield page, Seen(page)
+            yield SharedBrowser(started)
         finally:
-            await browser.close()
+            await started.close()
+
+
+@asynccontextmanager
+async def browsing(
+    browser: SharedBrowser, *, width: int = 1400, height: int = 900, is_hurried: bool = False
+) -> "AsyncGenerator[tuple[Page, Seen]]":
+    """An empty page.
+
+    Args:
+        is_hurried: what the page does after a second or more, such as to connect again, it does after a twentieth.
+    """
+    page = None if is_hurried else browser.idle
+    if page is None:
+        # Without movement: to draw the pulse of a light takes CPU all the time.
+        context = await browser.started.new_context(reduced_motion="reduce")
+        if is_hurried:
+            await context.add_init_script(_HURRIED)
+        page = await context.new_page()
+        page.set_default_timeout(_MILLISECONDS)
+    else:
+        browser.idle = None
+    try:
+        await page.set_viewport_size({"width": width, "height": height})
+        seen = Seen(page)
+        yield page, seen
+        seen.stop()
+        await page.unroute_all()
+        await page.goto("about:blank")
+        await page.context.clear_cookies()
+        if not is_hurried and browser.idle is None:
+            browser.idle = page
+    finally:
+        if browser.idle is not page:
+            await page.context.close()
+
+
+def expect(locator: "Locator") -> "LocatorAssertions":
+    """Wait until a claim about what is on the page holds."""
+    from playwright.async_api import expect as claim  # only tests that need it load it
+
+    claim.set_options(timeout=_MILLISECONDS)
+    return claim(locator)
 
 
 class Wire:

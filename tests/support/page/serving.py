@@ -13,6 +13,7 @@ from bus import Bus
 from bus.keeper import KEEPER_LOCK, lock_owner
 from bus.server import stop_server
 from handlers.ui.server import serve
+from tests.support.servers.real import eventually
 
 __all__ = ("TOKEN", "Served", "client_of", "serving", "temporary_bus", "temporary_dir")
 
@@ -36,10 +37,9 @@ async def temporary_dir() -> AsyncGenerator[Path]:
         try:
             yield Path(folder)
         finally:
-            with anyio.fail_after(30, shield=True):
+            with anyio.fail_after(60, shield=True):
                 await stop_server(Path(folder))
-                while lock_owner(folder, KEEPER_LOCK) is not None:  # noqa: ASYNC110  # no event tells of its end
-                    await anyio.sleep(0.005)
+                await eventually(lambda: lock_owner(folder, KEEPER_LOCK) is None)
 
 
 @asynccontextmanager
@@ -74,7 +74,7 @@ async def serving(
             )
 
         tasks.start_soon(run)
-        with anyio.fail_after(30):
+        with anyio.fail_after(60):
             await ready.wait()
         base = urls[0].partition("/?")[0]
         try:
@@ -85,4 +85,4 @@ async def serving(
 
 def client_of(served: Served) -> httpx2.AsyncClient:
     """A client with the token."""
-    return httpx2.AsyncClient(base_url=served.base, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=30)
+    return httpx2.AsyncClient(base_url=served.base, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60)

@@ -24,7 +24,7 @@ HOW = {
 }
 """Each thing a test may need → how to get it."""
 
-FIXTURES = {"redis_server": "redis-server", "chromium": "chromium", "seed_data": "shared"}
+FIXTURES = {"redis_server": "redis-server", "chromium": "chromium", "browser": "chromium", "seed_data": "shared"}
 """Fixture → the need that asking for it declares."""
 
 # Need → the ids of the tests skipped for it.

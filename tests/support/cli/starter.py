@@ -1,0 +1,163 @@
+"""Starts commands as processes that need not import anything: a process that has done so forks for each of them."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from io import TextIOWrapper
+from threading import Lock, Thread
+from typing import Self
+
+from tests.support.cli.starter_process import NUMBER, Request
+from tests.support.paths import ROOT
+
+__all__ = ("Started", "Starter", "starting")
+
+
+@dataclass
+class Started:
+    """A process, with the part of `subprocess.Popen` that tests need. Leaving its block kills it."""
+
+    pid: int
+    stdin: TextIOWrapper | None
+    stdout: TextIOWrapper | None
+    stderr: TextIOWrapper | None
+    returncode: int | None = None
+    """Once it was waited for; negative: the signal that ended it."""
+    _status: socket.socket = field(kw_only=True)
+    _lock: Lock = field(default_factory=Lock, kw_only=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self.wait()
+        self._status.close()
+        for stream in (self.stdin, self.stdout, self.stderr):
+            if stream is not None:
+                with suppress(OSError):
+                    stream.close()
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until it has ended; return its exit code.
+
+        Raises:
+            TimeoutError: it goes on.
+        """
+        with self._lock:
+            if self.returncode is None:
+                self._status.settimeout(timeout)
+                self.returncode = _number(self._status)
+            return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal. Its id is not reused before the block is left."""
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def communicate(self, data: bytes = b"", timeout: float | None = None) -> tuple[str, str]:
+        """Write `data`, read both streams to their end and wait for the process."""
+        said = {1: "", 2: ""}
+
+        def read(number: int, stream: TextIOWrapper) -> None:
+            said[number] = stream.read()
+
+        pairs = [(number, stream) for number, stream in ((1, self.stdout), (2, self.stderr)) if stream is not None]
+        readers = [Thread(target=read, args=pair) for pair in pairs]
+        for reader in readers:
+            reader.start()
+        if self.stdin is not None:
+            with suppress(BrokenPipeError):
+                self.stdin.buffer.write(data)
+                self.stdin.close()
+        self.wait(timeout)
+        for reader in readers:
+            reader.join()
+        return said[1], said[2]
+
+
+class Starter:
+    """Starts commands."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._lock = Lock()
+
+    def start(self, arguments: Sequence[str], environment: Mapping[str, str]) -> Started:
+        """Start a command with pipes for its streams."""
+        (reads, stdin), (stdout, writes), (stderr, tells) = os.pipe(), os.pipe(), os.pipe()
+        pid, status = self._start(arguments, environment, (reads, writes, tells), is_session=False)
+        for descriptor in (reads, writes, tells):
+            os.close(descriptor)
+        return Started(
+            pid,
+            open(stdin, "w", encoding="utf-8"),  # closed by the block of the process
+            open(stdout, encoding="utf-8"),
+            open(stderr, encoding="utf-8"),
+            _status=status,
+        )
+
+    def start_at(self, terminal: int, arguments: Sequence[str], environment: Mapping[str, str]) -> Started:
+        """Start a command in a session of its own, with a terminal for its streams; the caller closes `terminal`."""
+        pid, status = self._start(arguments, environment, (terminal,) * 3, is_session=True)
+        return Started(pid, None, None, None, _status=status)
+
+    def _start(
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        streams: tuple[int, int, int],
+        *,
+        is_session: bool,
+    ) -> tuple[int, socket.socket]:
+        request: Request = {"arguments": [*arguments], "environment": {**environment}, "is_session": is_session}
+        text = json.dumps(request).encode()
+        ours, theirs = socket.socketpair()
+        with theirs, self._lock:
+            socket.send_fds(self._control, [NUMBER.pack(len(text))], [*streams, theirs.fileno()])
+            self._control.sendall(text)
+        return _number(ours), ours
+
+
+@contextmanager
+def starting(environment: Mapping[str, str]) -> Generator[Starter]:
+    """Have a starter; what it has started and still runs is killed with it."""
+    ours, theirs = socket.socketpair()
+    command = [sys.executable, "-W", "error", "-m", "tests.support.cli.starter_process", str(theirs.fileno())]
+    with ours:
+        with theirs:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                cwd=ROOT,
+                env=environment,
+                pass_fds=[theirs.fileno()],
+            )
+        try:
+            yield Starter(ours)
+        finally:
+            ours.close()
+            process.wait()
+
+
+def _number(status: socket.socket) -> int:
+    """The next number that comes.
+
+    Raises:
+        EOFError: none comes any more, as the starter has ended.
+    """
+    data = b""
+    while len(data) < NUMBER.size:
+        if not (more := status.recv(NUMBER.size - len(data))):
+            raise EOFError("the process that starts commands has ended")
+        data += more
+    return int(NUMBER.unpack(data)[0])

@@ -1,0 +1,135 @@
+"""The process behind `starter.py`: it has every command imported and forks for each one that it is asked to start.
+
+    python -W error -m tests.support.cli.starter_process CONTROL_FD
+
+A child takes over the streams, variables and arguments it was sent and then runs the program's own `main`. A request on
+the control socket is a length, a JSON object and four descriptors: stdin, stdout, stderr and a socket for the status.
+On that socket go two numbers: the child's process id once it obeys signals, later its exit code (negative: the signal).
+"""
+
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+import traceback
+from contextlib import suppress
+from importlib import import_module
+from typing import NoReturn, TypedDict, cast
+
+from handlers.cli import main as run_command
+from handlers.cli.group import COMMANDS
+
+__all__ = ("NUMBER", "Request")
+
+NUMBER = struct.Struct("!i")
+
+_MORE = (
+    *("anyio._backends._asyncio", "concurrent.futures.thread", "bus.connection", "handlers.agent.demo"),
+    *("handlers.agent.worker", "handlers.cli.once", "handlers.ui.server"),
+)
+"""What commands import only when they run."""
+
+
+class Request(TypedDict):
+    """A command to start."""
+
+    arguments: list[str]
+    environment: dict[str, str]
+    is_session: bool
+    """in a session of its own, away from the tests' terminal"""
+
+
+def _serve(control: socket.socket) -> None:
+    """Start what is asked for until the tests are gone; returns in a child that has become a command's process."""
+    woken, waker = os.pipe()
+    os.set_blocking(waker, False)
+    os.set_blocking(woken, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the tests, whose end ends this process
+    signal.set_wakeup_fd(waker)
+    children: dict[int, socket.socket] = {}  # those whose code nobody has taken; reaped then, so no id is reused before
+    told: set[int] = set()
+    while True:
+        ready, _, _ = select.select([control, woken, *children.values()], [], [])
+        if woken in ready:
+            os.read(woken, 65536)
+        for pid, status in list(children.items()):
+            if pid not in told and (ended := os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)):
+                told.add(pid)
+                code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+                with suppress(OSError):
+                    status.sendall(NUMBER.pack(code))
+            if status in ready:  # the other end was closed
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                status.close()
+                del children[pid]
+                told.discard(pid)
+        if control in ready:
+            header, given, _, _ = socket.recv_fds(control, NUMBER.size, 4)
+            if not header:
+                for pid in children:
+                    os.kill(pid, signal.SIGKILL)
+                os._exit(0)
+            text = b""
+            while len(text) < NUMBER.unpack(header)[0]:
+                text += control.recv(NUMBER.unpack(header)[0] - len(text))
+            request, status = cast("Request", json.loads(text)), socket.socket(fileno=given[3])
+            if not (pid := os.fork()):
+                signal.set_wakeup_fd(-1)
+                for each in (control, *children.values()):
+                    each.close()
+                os.close(woken)
+                os.close(waker)
+                _become(request, given[:3], status)
+            for descriptor in given[:3]:
+                os.close(descriptor)
+            children[pid] = status
+
+
+def _become(request: Request, streams: list[int], status: socket.socket) -> NoReturn:
+    """Be the process of a command, as if Python had just started it."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if request["is_session"]:
+        os.setsid()
+    for number, descriptor in enumerate(streams):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    time.tzset()
+    sys.argv = ["lanebus", *request["arguments"]]
+    sys.stdin = open(0, encoding=sys.stdin.encoding, errors=sys.stdin.errors, newline="\n")  # noqa: SIM115
+    sys.stdout = open(1, "w", encoding=sys.stdout.encoding, errors=sys.stdout.errors, newline="\n")  # noqa: SIM115
+    sys.stderr = open(2, "w", 1, encoding=sys.stderr.encoding, errors=sys.stderr.errors, newline="\n")  # noqa: SIM115
+    status.sendall(NUMBER.pack(os.getpid()))
+    status.close()
+    code: object
+    try:
+        run_command()
+    except SystemExit as ended:
+        code = ended.code
+    except BaseException:  # noqa: BLE001  # as Python ends a program
+        traceback.print_exc()
+        code = 1
+    gc.collect()  # what was not closed is told of now, as it would be at the end of a process
+    try:
+        sys.stdout.flush()
+    except OSError:
+        code = 120
+    os._exit(code if isinstance(code, int) else 0)
+
+
+if __name__ == "__main__":
+    for name in (*(f"handlers.cli.{module}" for group in COMMANDS.values() for module, _ in group.values()), *_MORE):
+        import_module(name)
+    gc.collect()
+    gc.freeze()  # a child that looks for garbage leaves the shared pages alone
+    _serve(socket.socket(fileno=int(sys.argv[1])))
