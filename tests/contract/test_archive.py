@@ -41,6 +41,8 @@ from tests.support.log.said import assert_gap_free, read, said, told, word
 from tests.support.servers.real import AnyServer, RealServer
 
 
+@pytest.mark.cluster("smoke test of archiving")
+@pytest.mark.sentinel("smoke test of archiving")
 @pytest.mark.usefixtures("small")
 async def test_segments_hold_what_the_log_holds(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
@@ -419,6 +421,7 @@ async def test_an_erasure_by_who_has_another_archive_is_refused_too(
         assert (await lost.head()).is_erased
 
 
+@pytest.mark.cluster("the sessions of all nodes are looked through")
 async def test_media_that_another_session_names_in_an_archive_are_kept(
     server: AnyServer, files: Path, tmp_path: Path
 ) -> None:

@@ -81,6 +81,8 @@ async def test_a_damaged_segment_is_told_where_it_begins(
                 await session.archive()
 
 
+@pytest.mark.cluster("smoke test of checking an archive")
+@pytest.mark.sentinel("smoke test of checking an archive")
 @pytest.mark.usefixtures("small")
 async def test_all_damage_is_found_in_one_go(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:

@@ -113,6 +113,7 @@ async def test_a_follower_that_was_cut_off_reads_what_was_trimmed_meanwhile(proc
         assert seen == list(range(1, 32))
 
 
+@pytest.mark.cluster("parent and fork are on different nodes")
 async def test_a_gap_in_the_archive_of_a_parent_is_told_of_the_fork(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         parent = bus.session("s")
@@ -273,6 +274,7 @@ async def test_views_of_a_log_whose_beginning_is_archived_are_the_same(server: A
         assert await build_context(session, at=350) == earlier
 
 
+@pytest.mark.cluster("parent and fork are on different nodes")
 @pytest.mark.usefixtures("small")
 async def test_a_fork_reads_what_its_parents_have_archived(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:

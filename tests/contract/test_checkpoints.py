@@ -10,6 +10,8 @@ from tests.support.log.said import read, said
 from tests.support.servers.real import AnyServer, RealServer
 
 
+@pytest.mark.cluster("smoke test of checkpoints")
+@pytest.mark.sentinel("smoke test of checkpoints")
 async def test_a_reader_goes_on_where_it_saved(server: AnyServer) -> None:
     async with server.bus() as bus, server.bus() as other:
         session = bus.session("s")

@@ -4,6 +4,7 @@ from contextlib import suppress
 from functools import partial
 
 import anyio
+import pytest
 
 from bus import Bus, Consumer, Unavailable, Work
 from bus.keys import Keys
@@ -42,6 +43,7 @@ async def test_a_user_rings_and_others_do_not_unless_told_to(server: AnyServer) 
         assert sorted(await take(bus.consumer("g", "c"), 2)) == ["rung", "user"]
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_each_bell_goes_to_one_consumer(server: AnyServer) -> None:
     names = [f"s{index}" for index in range(40)]
     heard: list[str] = []
@@ -60,6 +62,7 @@ async def test_each_bell_goes_to_one_consumer(server: AnyServer) -> None:
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_a_consumer_of_the_same_name_begins_with_what_it_left(server: AnyServer) -> None:
     async with server.bus() as bus:
         await ring(bus, "a", "b", "c")
@@ -70,6 +73,7 @@ async def test_a_consumer_of_the_same_name_begins_with_what_it_left(server: AnyS
         assert await take(bus.consumer("g", "c"), 1) == ["e"]
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_what_it_left_comes_before_what_is_new_however_much_it_is(server: AnyServer) -> None:
     async with server.bus() as bus:
         for _ in range(150):
@@ -79,6 +83,7 @@ async def test_what_it_left_comes_before_what_is_new_however_much_it_is(server: 
         assert await take(bus.consumer("g", "c"), 151) == ["a"] * 150 + ["new"]
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_what_is_pending_is_given_once_while_it_is_worked_at(server: AnyServer) -> None:
     async with server.bus() as bus:
         names = [f"s{index}" for index in range(100)]
@@ -99,6 +104,7 @@ async def test_what_is_pending_is_given_once_while_it_is_worked_at(server: AnySe
             tasks.cancel_scope.cancel()
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_what_a_dead_consumer_left_is_claimed_after_its_idle_time(server: AnyServer) -> None:
     async with server.bus() as bus:
         await ring(bus, "a")
@@ -106,6 +112,7 @@ async def test_what_a_dead_consumer_left_is_claimed_after_its_idle_time(server: 
         assert await take(bus.consumer("g", "alive", heartbeat=0.05), 1) == ["a"]
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_what_the_dead_left_is_found_behind_much_that_others_are_at(server: AnyServer) -> None:
     async with server.bus() as bus:
         for _ in range(700):  # the server looks at ten times as many as are asked for at once
@@ -123,6 +130,7 @@ async def test_what_the_dead_left_is_found_behind_much_that_others_are_at(server
         await work.aclose()
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_what_the_dead_left_is_claimed_also_while_new_work_never_ends(server: AnyServer) -> None:
     async with server.bus() as bus:
         await ring(bus, "left")
@@ -146,6 +154,8 @@ async def test_what_the_dead_left_is_claimed_also_while_new_work_never_ends(serv
             tasks.cancel_scope.cancel()
 
 
+@pytest.mark.cluster("smoke test of keep")
+@pytest.mark.sentinel("smoke test of keep")
 async def test_work_that_is_kept_is_not_taken_over(server: AnyServer) -> None:
     async with server.bus() as bus:
         await ring(bus, "a")
@@ -165,6 +175,8 @@ async def test_work_that_is_kept_is_not_taken_over(server: AnyServer) -> None:
         await work.aclose()
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
+@pytest.mark.sentinel("a failover may lose a group")
 async def test_a_group_that_is_gone_is_made_again(server: AnyServer) -> None:
     heard: list[str] = []
 
@@ -187,6 +199,7 @@ async def test_a_group_that_is_gone_is_made_again(server: AnyServer) -> None:
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_trimmed_pointers_stay_pending_with_nobody(server: AnyServer) -> None:
     async with server.bus() as bus:
         await ring(bus, "a")
@@ -221,6 +234,7 @@ async def test_a_consumer_waits_for_a_lost_server(process: RealServer) -> None:
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_what_rings_nobody_is_acknowledged_by_keep_while_another_task_takes(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         session = bus.session("s")

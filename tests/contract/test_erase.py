@@ -89,6 +89,8 @@ async def leave_traces(bus: Bus, server: AnyServer, name: str = "s") -> None:
     await take(bus.consumer("workers", "w"), 2, ack=False)
 
 
+@pytest.mark.cluster("smoke test of erasing")
+@pytest.mark.sentinel("smoke test of erasing")
 async def test_nothing_of_an_erased_session_is_left_on_the_server(server: AnyServer) -> None:
     async with server.bus() as bus:
         others = ("t", next(f"o{n}" for n in range(10_000) if Keys().bucket(f"o{n}") == Keys().bucket("s")))
@@ -242,6 +244,7 @@ async def read_error(session: Session) -> str:
 # --- forks ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.cluster("parent and fork are on different nodes")
 async def test_entries_that_forks_share_are_kept_unless_it_is_forced(server: AnyServer) -> None:
     keys = Keys()
     async with server.bus() as bus:
@@ -256,6 +259,7 @@ async def test_entries_that_forks_share_are_kept_unless_it_is_forced(server: Any
         assert owned(server, "s") == ["head"]
 
 
+@pytest.mark.cluster("parent and fork are on different nodes")
 async def test_an_erased_fork_holds_its_parent_no_longer(server: AnyServer) -> None:
     keys = Keys()
     async with server.bus() as bus:
@@ -283,6 +287,7 @@ def media_at(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
     return tmp_path / "media" if request.param == "directory" else None
 
 
+@pytest.mark.cluster("media and sessions are on different nodes")
 async def test_media_go_that_no_other_session_names(server: AnyServer, media_at: Path | None) -> None:
     media = DirectoryMedia(media_at) if media_at else None
     pictures = [picture(number) for number in range(4)]

@@ -20,6 +20,8 @@ from tests.support.servers.real import AnyServer, RealServer, eventually
 NAMES = ("a", "b", "c")
 
 
+@pytest.mark.cluster("each node has scripts of its own")
+@pytest.mark.sentinel("a new primary knows no scripts")
 async def test_a_script_that_the_server_forgot_is_taught_again(server: AnyServer) -> None:
     """NOSCRIPT."""
     async with server.bus() as bus, traffic(bus, *NAMES) as running:
@@ -458,6 +460,8 @@ async def serving(consumer: Consumer) -> AsyncGenerator[list[str], None]:
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
+@pytest.mark.sentinel("a failover may lose a group")
 async def test_a_group_that_was_destroyed_is_made_again(server: AnyServer) -> None:
     """NOGROUP. Where it goes on: test_group_loss.py."""
     async with server.bus() as bus, serving(bus.consumer("g", "c")) as heard:

@@ -53,6 +53,7 @@ def piece(text: str) -> Delta:
     return Delta(kind="text", message_id="m", delta=text)
 
 
+@pytest.mark.cluster("the hub reads each node on a connection of its own")
 @pytest.mark.parametrize("limit", [32, 0])
 async def test_followers_that_join_anywhere_see_each_entry_once(
     server: AnyServer, monkeypatch: pytest.MonkeyPatch, limit: int
@@ -119,6 +120,7 @@ async def test_a_follower_sees_all_once_over_restarts_of_the_server(process: Rea
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.cluster("the hub reads each node on a connection of its own")
 async def test_crossing_the_limit_of_the_hub_in_both_ways_loses_nothing(
     server: AnyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +160,8 @@ async def test_crossing_the_limit_of_the_hub_in_both_ways_loses_nothing(
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.cluster("the hub reads each node on a connection of its own")
+@pytest.mark.sentinel("smoke test of following")
 async def test_forty_sessions_are_followed_through_the_index(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         sessions = [bus.session(f"s{index}") for index in range(40)]
@@ -197,6 +201,7 @@ async def test_a_slow_follower_falls_behind_and_catches_up_from_the_log(server: 
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.cluster("the hub reads each node on a connection of its own")
 async def test_the_hub_forgets_who_has_left(server: AnyServer) -> None:
     async with server.bus() as bus:
         hub = bus._shards.of("s").hub  # pyright: ignore[reportPrivateUsage]  # whether it forgets shows nowhere else
@@ -217,6 +222,7 @@ async def test_the_hub_forgets_who_has_left(server: AnyServer) -> None:
         assert hub.followed == {}
 
 
+@pytest.mark.cluster("the hub reads each node on a connection of its own")
 async def test_following_ends_with_the_bus(server: AnyServer) -> None:
     async with anyio.create_task_group() as tasks:
         async with server.bus() as bus:
@@ -231,6 +237,8 @@ async def test_following_ends_with_the_bus(server: AnyServer) -> None:
                 await call
 
 
+@pytest.mark.cluster("the hub reads each node on a connection of its own")
+@pytest.mark.sentinel("a failover may empty the log")
 async def test_a_follower_is_told_that_the_log_was_emptied(server: AnyServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bus.hub.BLOCK_MS", 200)
     async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
@@ -296,6 +304,7 @@ async def test_following_nothing_waits_and_harms_nobody(valkey: RealServer) -> N
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.cluster("one read has the sessions of one node")
 async def test_a_stream_of_a_wrong_type_ends_its_own_following_alone(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         broken, whole = bus.session("broken"), bus.session("whole")

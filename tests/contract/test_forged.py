@@ -137,6 +137,7 @@ async def test_a_lane_full_of_forged_entries_ends_for_its_readers(server: AnySer
         assert (await session.publish(said("d"))).position == 4
 
 
+@pytest.mark.cluster("the hub reads each node on a connection of its own")
 async def test_a_forged_bell_stops_neither_followers_nor_workers(
     server: AnyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,7 @@ async def handled(bus: Bus, server: AnyServer, *, bells: int) -> None:
     assert str(server.do("HGET", GROUPS, "g")).endswith(f" {bells}")
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_a_group_that_was_destroyed_goes_on_where_it_was(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         await handled(bus, server, bells=5)
@@ -41,6 +42,7 @@ async def test_a_group_that_was_destroyed_goes_on_where_it_was(server: AnyServer
         await nothing_comes(consumer)
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_what_was_pending_as_a_group_was_destroyed_comes_again(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "dead") as dead:
         await handled(bus, server, bells=3)
@@ -53,6 +55,7 @@ async def test_what_was_pending_as_a_group_was_destroyed_comes_again(server: Any
             assert [work.position for work in await take_all(consumer, 2)] == [5, 6]
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_a_group_that_went_under_a_waiting_consumer_is_made_again(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer, anyio.create_task_group() as tasks:
         await handled(bus, server, bells=2)
@@ -69,6 +72,7 @@ async def test_a_group_that_went_under_a_waiting_consumer_is_made_again(server: 
         assert found == [3]
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_of_an_index_that_was_deleted_all_that_is_new_comes(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         await handled(bus, server, bells=5)
@@ -98,6 +102,8 @@ async def test_an_index_that_was_made_anew_and_grew_is_not_taken_for_the_old_one
         assert [work.position for work in await take_all(consumer, 2)] == [5, 6]
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
+@pytest.mark.sentinel("a failover may empty the index")
 async def test_a_server_that_was_emptied_is_worked_on_from_the_beginning(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         await handled(bus, server, bells=5)
@@ -106,6 +112,7 @@ async def test_a_server_that_was_emptied_is_worked_on_from_the_beginning(server:
         assert sorted(work.session for work in await take_all(consumer, 2)) == ["b", "c"]
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_the_place_that_is_noted_is_never_behind_what_is_pending(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer, bus.consumer("g", "other") as other:
         await ring(bus, *["a"] * 10)
@@ -133,6 +140,7 @@ def consumers(server: AnyServer) -> list[str]:
     return sorted(each[1] for each in found)
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_a_consumer_that_is_gone_for_good_is_removed_once_nothing_is_pending_with_it(
     server: AnyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

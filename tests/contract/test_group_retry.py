@@ -10,6 +10,8 @@ from tests.support.log.said import said
 from tests.support.servers.real import AnyServer, RealServer, eventually
 
 
+@pytest.mark.cluster("smoke test of retry")
+@pytest.mark.sentinel("smoke test of retry")
 async def test_work_that_was_put_off_comes_again_when_it_is_due_and_says_why(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         await ring(bus, "a")
@@ -31,6 +33,7 @@ async def test_work_that_was_put_off_comes_again_when_it_is_due_and_says_why(ser
         assert server.do("EXISTS", Keys().retries(Keys().bucket("a")), Keys().retry(Keys().bucket("a"), "g")) == 0
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_what_is_due_a_little_later_does_not_wait_for_the_next_sweep(
     server: AnyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -44,6 +47,7 @@ async def test_what_is_due_a_little_later_does_not_wait_for_the_next_sweep(
         assert [work.pointer for work in await take_all(consumer, 1)] == [second.pointer]
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_what_is_due_is_given_to_any_consumer_and_to_one_only(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "dead") as dead:
         await ring(bus, *(f"s{number}" for number in range(20)))
@@ -66,6 +70,7 @@ async def test_what_is_due_is_given_to_any_consumer_and_to_one_only(server: AnyS
         assert sorted(heard) == sorted(f"s{number}" for number in range(20))
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_work_whose_taker_died_comes_again_and_counts(server: AnyServer) -> None:
     async with server.bus() as bus:
         dead, alive = bus.consumer("g", "dead", heartbeat=0.2), bus.consumer("g", "alive", heartbeat=0.2)
@@ -178,6 +183,8 @@ async def test_nothing_is_kept_of_a_session_whose_erasure_has_only_begun(server:
 # --- dead letters -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.cluster("smoke test of set_aside and of reading dead letters")
+@pytest.mark.sentinel("smoke test of set_aside and of reading dead letters")
 async def test_a_dead_letter_says_what_was_set_aside_and_why(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         await ring(bus, "a", "a")
@@ -200,6 +207,8 @@ async def test_a_dead_letter_says_what_was_set_aside_and_why(server: AnyServer) 
         assert (await bus.group_status("g")).dead == 2
 
 
+@pytest.mark.cluster("smoke test of redrive")
+@pytest.mark.sentinel("smoke test of redrive")
 async def test_a_redriven_letter_comes_again_once_as_if_never_tried(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         await ring(bus, "a", "b", "b")
@@ -220,6 +229,7 @@ async def test_a_redriven_letter_comes_again_once_as_if_never_tried(server: AnyS
         assert await letters.redrive_all() == 0
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_only_the_newest_letters_are_kept_and_how_many_went_is_told(
     server: AnyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

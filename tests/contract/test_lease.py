@@ -15,6 +15,8 @@ from tests.support.servers.proxy import proxy
 from tests.support.servers.real import AnyServer, RealServer, eventually
 
 
+@pytest.mark.cluster("smoke test of leases")
+@pytest.mark.sentinel("smoke test of leases")
 async def test_a_lease_is_held_by_one_until_it_is_given_back(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
@@ -66,6 +68,8 @@ async def test_of_many_that_want_a_lease_one_gets_it(server: AnyServer) -> None:
         assert len([lease for lease in taken if lease]) == 1
 
 
+@pytest.mark.cluster("smoke test of projections")
+@pytest.mark.sentinel("smoke test of projections")
 async def test_a_projection_moves_only_from_where_it_was_folded(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")

@@ -34,6 +34,7 @@ async def test_who_finds_a_session_held_is_told_for_how_long(server: AnyServer) 
         assert taking.rests_seconds == 0
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_a_release_rings_once_for_those_who_found_it_held(server: AnyServer) -> None:
     async with server.bus() as bus:
         quiet, asked = bus.session("quiet"), bus.session("asked")
@@ -76,6 +77,8 @@ async def test_a_session_that_rests_is_taken_only_by_who_has_a_reason(server: An
         assert taken is not None, "its rest ended with that"
 
 
+@pytest.mark.cluster("its sessions are on several nodes")
+@pytest.mark.sentinel("smoke test of renewing leases")
 async def test_many_are_renewed_at_once_and_those_that_are_lost_are_told(server: AnyServer) -> None:
     async with server.bus() as bus:
         takings = [await bus.leases.take(f"s{number}", "me", 60) for number in range(100)]
@@ -104,6 +107,8 @@ async def test_an_erased_session_is_told(server: AnyServer) -> None:
             await bus.leases.take("s", "me", 60)
 
 
+@pytest.mark.cluster("smoke test of waiting for a session")
+@pytest.mark.sentinel("smoke test of waiting for a session")
 @pytest.mark.parametrize("word", [UserMessage.text("stop"), Abort().as_extension()], ids=["user", "command"])
 async def test_who_waits_is_told_who_rings(server: AnyServer, word: UserMessage | ExtensionMessage) -> None:
     async with server.bus() as bus, server.bus() as other:
@@ -131,6 +136,8 @@ async def test_what_stands_behind_the_cursor_already_is_not_waited_for(server: A
             await session.wait_rung(Cursor(0))
 
 
+@pytest.mark.cluster("its sessions are on several nodes")
+@pytest.mark.sentinel("one command line has the reads of many sessions")
 async def test_many_grouped_sessions_read_what_they_hold(server: AnyServer) -> None:
     async with server.bus() as bus:
         names = [f"s{number}" for number in range(100)]

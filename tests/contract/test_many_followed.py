@@ -18,6 +18,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bus.hub.BATCH", 5)
 
 
+@pytest.mark.cluster("the hub reads each node on a connection of its own")
 async def test_sessions_in_many_slices_are_followed_without_a_gap(server: AnyServer) -> None:
     async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
         names = [f"s{number}" for number in range(40)]
@@ -85,6 +86,7 @@ async def test_quiet_sessions_whose_log_was_emptied_are_all_told_in_turn(
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.cluster("the hub reads each node on a connection of its own")
 async def test_live_deltas_of_many_sessions_ring_a_bell(server: AnyServer) -> None:
     async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
         names = [f"s{number}" for number in range(12)]

@@ -40,6 +40,8 @@ def has(found: Sized, count: int) -> bool:
     return len(found) >= count
 
 
+@pytest.mark.cluster("smoke test of publishing")
+@pytest.mark.sentinel("smoke test of publishing")
 async def test_positions_run_on_over_both_lanes(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
@@ -54,6 +56,7 @@ async def test_positions_run_on_over_both_lanes(server: AnyServer) -> None:
         assert (await session.head()).position == 6
 
 
+@pytest.mark.cluster("its sessions are on several nodes")
 async def test_each_session_counts_for_itself(server: AnyServer) -> None:
     async with server.bus() as bus:
         for name in ("a", "b", "c"):
@@ -90,6 +93,7 @@ async def test_any_text_may_be_a_key(valkey: RealServer, key: str) -> None:
         assert (await session.publish(said("a"), key=key)).is_duplicate
 
 
+@pytest.mark.cluster("one commit is for sessions of several nodes")
 async def test_one_group_commit_gives_each_publish_its_own_outcome(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
@@ -168,6 +172,8 @@ async def test_lost_answers_keep_each_outcome(process: RealServer) -> None:
         assert await words(session) == ["a", "d"]
 
 
+@pytest.mark.cluster("each node has scripts of its own")
+@pytest.mark.sentinel("a new primary knows no scripts")
 async def test_forgotten_scripts_are_loaded_again(server: AnyServer) -> None:
     async with server.bus() as bus:
         for index in range(3):
@@ -281,6 +287,7 @@ async def test_a_caller_cancelled_before_sending_adds_nothing(process: RealServe
         assert await words(session) == ["a", "b", "c", "e"]
 
 
+@pytest.mark.cluster("one commit is for sessions of several nodes")
 async def test_callers_cancelled_at_any_time_harm_no_other(server: AnyServer) -> None:
     chance = random.Random(7)  # noqa: S311  a test's dice
     async with server.bus() as bus:
@@ -359,6 +366,8 @@ async def test_a_producer_is_told_that_the_log_lost_its_end_and_goes_on(process:
         assert await words(session) == ["a", "e"]
 
 
+@pytest.mark.cluster("each node loses its sessions by itself")
+@pytest.mark.sentinel("a failover may empty the log")
 async def test_a_producer_is_told_of_an_emptied_server_and_goes_on(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
@@ -430,6 +439,7 @@ async def test_a_key_that_is_no_text_is_refused_and_harms_no_other(valkey: RealS
         assert await words(bus.session("a")) == ["a", "c"]
 
 
+@pytest.mark.cluster("one commit is for sessions of several nodes")
 @pytest.mark.parametrize("part", ["head", "keys", "llm", "ext", "index", "sessions"])
 async def test_a_key_of_a_wrong_type_refuses_its_session_alone_and_whole(server: AnyServer, part: str) -> None:
     keys = Keys()

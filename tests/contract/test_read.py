@@ -15,6 +15,7 @@ async def fill(session: Session, count: int) -> None:
         await session.publish(*[said(str(n)) if n % 3 == 1 else told(str(n)) for n in numbers])
 
 
+@pytest.mark.cluster("smoke test of reading in pages")
 async def test_pages_are_joined_without_a_seam(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
@@ -64,6 +65,8 @@ async def test_a_cursor_beyond_the_end_is_told(server: AnyServer) -> None:
             _ = [e async for e in session.follow(after=Cursor(4))]
 
 
+@pytest.mark.cluster("smoke test of reading beside publishing")
+@pytest.mark.sentinel("smoke test of reading beside publishing")
 async def test_reading_has_no_gap_while_publishing_goes_on(server: AnyServer) -> None:
     async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
         done = anyio.Event()

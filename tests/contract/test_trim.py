@@ -88,6 +88,8 @@ async def assert_sound(bus: Bus, server: AnyServer, *names: str) -> None:
     assert sum(int(str(count)) for count in counted) == total
 
 
+@pytest.mark.cluster("smoke test of trimming")
+@pytest.mark.sentinel("smoke test of trimming")
 async def test_a_trim_takes_both_lanes_and_the_bytes_go_down_by_what_was_removed(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
@@ -311,6 +313,7 @@ async def test_a_foreign_entry_is_not_in_the_way_of_the_note(server: AnyServer) 
 # --- consumer groups ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.cluster("work and log are asked for on different connections")
 async def test_work_that_no_worker_has_handled_is_kept(server: AnyServer) -> None:
     index = Keys().index(Keys().bucket("s"))
     async with server.bus() as bus:
