@@ -54,13 +54,13 @@ def _other(path: Path) -> None:
 @pytest.mark.parametrize("damage", [_remove, _flip, _cut_off, _empty, _other])
 @pytest.mark.parametrize("which", [0, 1, 2])
 async def test_a_damaged_segment_is_told_where_it_begins(
-    valkey: RealServer, files: Path, damage: Callable[[Path], None], which: int
+    shared_valkey: RealServer, files: Path, damage: Callable[[Path], None], which: int
 ) -> None:
-    async with archiving(valkey, files) as bus:
+    async with archiving(shared_valkey, files) as bus:
         session = bus.session("s")
         await fill(session, 120)
         await session.archive()
-        trim(valkey, 120)
+        trim(shared_valkey, 120)
         name = names(files)[which]
         damage(place(files, name))
         for ask in (session.read, session.follow):

@@ -8,17 +8,17 @@ import pytest
 
 from bus import Bus, Consumer, Unavailable, Work
 from bus.keys import Keys
-from tests.support.log.groups import works
+from tests.support.log.groups import take_one, taking_nothing, works, write_old
 from tests.support.log.said import said, told
 from tests.support.servers.proxy import proxy
-from tests.support.servers.real import AnyServer, RealServer, eventually
+from tests.support.servers.real import AnyServer, RealServer, blocked, eventually, shortly
 
 
 async def take(consumer: Consumer, count: int, *, ack: bool = True) -> list[str]:
     """The sessions of the next pointers, which must come soon."""
     sessions: list[str] = []
     work = works(consumer)
-    with anyio.fail_after(15):
+    async with shortly():
         async for item in work:
             sessions.append(item.session)
             if ack:
@@ -105,7 +105,10 @@ async def test_what_is_pending_is_given_once_while_it_is_worked_at(server: AnySe
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_what_a_dead_consumer_left_is_claimed_after_its_idle_time(server: AnyServer) -> None:
+async def test_what_a_dead_consumer_left_is_claimed_after_its_idle_time(
+    server: AnyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bus.leftovers.SWEEP_SECONDS", 0.1)
     async with server.bus() as bus:
         await ring(bus, "a")
         assert await take(bus.consumer("g", "dead"), 1, ack=False) == ["a"]
@@ -125,13 +128,16 @@ async def test_what_the_dead_left_is_found_behind_much_that_others_are_at(server
         last = str(found[0][0])
         server.do("XCLAIM", index, "g", "other", "0", last, "IDLE", "3600000", "JUSTID")
         work = works(bus.consumer("g", "alive", heartbeat=600))
-        with anyio.fail_after(15):
+        async with shortly():
             assert (await anext(work)).pointer == last
         await work.aclose()
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_what_the_dead_left_is_claimed_also_while_new_work_never_ends(server: AnyServer) -> None:
+async def test_what_the_dead_left_is_claimed_also_while_new_work_never_ends(
+    server: AnyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bus.leftovers.SWEEP_SECONDS", 0.1)
     async with server.bus() as bus:
         await ring(bus, "left")
         await take(bus.consumer("g", "dead"), 1, ack=False)
@@ -158,21 +164,17 @@ async def test_what_the_dead_left_is_claimed_also_while_new_work_never_ends(serv
 @pytest.mark.sentinel("smoke test of keep")
 async def test_work_that_is_kept_is_not_taken_over(server: AnyServer) -> None:
     async with server.bus() as bus:
-        await ring(bus, "a")
-        holder, work = bus.consumer("g", "holder"), works(bus.consumer("g", "holder"))
-        item = await anext(work)
-        with anyio.move_on_after(3) as scope:
-            async with anyio.create_task_group() as tasks:
-
-                async def keep() -> None:
-                    while True:
-                        await holder.keep(item)
-                        await anyio.sleep(0.05)
-
-                tasks.start_soon(keep)
-                await take(bus.consumer("g", "other", heartbeat=1.0), 1)
-        assert scope.cancelled_caught
-        await work.aclose()
+        holder, other = bus.consumer("g", "holder", heartbeat=600), bus.consumer("g", "other", heartbeat=600)
+        async with holder, other:
+            await ring(bus, "a")
+            work = await take_one(holder)
+            write_old(server, Keys().index(work.bucket), "g", work, "holder")
+            assert await holder.keep() == []
+            await ring(bus, "a")
+            assert (await take_one(other)).position == 2
+            async with taking_nothing(other):
+                await eventually(lambda: blocked(server) > 0)
+            assert await holder.keep() == []
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
@@ -240,7 +242,7 @@ async def test_what_rings_nobody_is_acknowledged_by_keep_while_another_task_take
         session = bus.session("s")
         await session.publish(told("x"))
         await session.publish(said("x"))
-        with anyio.fail_after(15):
+        async with shortly():
             await consumer.ack(*await consumer.take(1_000))  # what rang nobody came in the same page
             await session.publish(said("y"))
             async with anyio.create_task_group() as tasks:

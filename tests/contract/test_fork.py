@@ -25,7 +25,7 @@ from bus import (
 )
 from bus.keys import ALL_BYTES, Keys
 from tests.support.log.said import assert_gap_free, read, said, told, word, words
-from tests.support.servers.real import AnyServer, RealServer
+from tests.support.servers.real import AnyServer, RealServer, shortly
 
 KEYS = Keys()
 
@@ -112,8 +112,8 @@ async def test_forks_of_forks_read_through_to_the_first(server: AnyServer) -> No
         assert await text(third, after=Cursor(3), until=6) == "EFh"
 
 
-async def test_a_chain_of_many_forks_is_read(valkey: RealServer) -> None:
-    async with valkey.bus() as bus:
+async def test_a_chain_of_many_forks_is_read(shared_valkey: RealServer) -> None:
+    async with shared_valkey.bus() as bus:
         session = bus.session("s0")
         await fill(session, "a")
         for number in range(1, 150):  # more than a head lists incarnations of
@@ -206,7 +206,7 @@ async def test_a_follower_gets_the_shared_part_the_own_part_and_what_comes(
         await fill(child, "x")
         cursor = (await child.head()).cursor_at(after)
         seen: list[Envelope] = []
-        with anyio.fail_after(20):
+        async with shortly():
             async with aclosing(child.follow(after=cursor, live=True)) as envelopes, anyio.create_task_group() as tasks:
                 tasks.start_soon(_say_more, bus)
                 async for envelope in envelopes:
@@ -230,12 +230,11 @@ async def test_a_preview_in_a_fork_is_shown_behind_what_is_shared(server: AnySer
         child = await bus.session("p").fork(2, id="c")
         await child.preview(Delta(kind="text", message_id="m", delta="fork's"))
         seen: list[Envelope] = []
-        with anyio.fail_after(20):
-            async with aclosing(child.follow(live=True)) as envelopes:
-                async for envelope in envelopes:
-                    seen.append(envelope)
-                    if isinstance(envelope.message, Delta):
-                        break
+        async with shortly(), aclosing(child.follow(live=True)) as envelopes:
+            async for envelope in envelopes:
+                seen.append(envelope)
+                if isinstance(envelope.message, Delta):
+                    break
         assert [e.position for e in seen] == [1, 2, 2]
         last = seen[-1].message
         assert isinstance(last, Delta)
@@ -256,7 +255,7 @@ async def test_a_follower_at_the_end_of_the_shared_part_waits_for_the_first_entr
                         return
 
         tasks.start_soon(follow)
-        with anyio.fail_after(20):
+        async with shortly():
             await bus.session("p").publish(said("!"))
             await child.publish(said("x"))
             await child.publish(told("y"))
@@ -521,13 +520,14 @@ async def test_a_fork_cut_short_leaves_a_promise_that_the_next_try_uses(
     async with server.bus() as bus:
         parent = bus.session("p")
         await fill(parent, "abc")
-        with monkeypatch.context() as patched:
+        async with anyio.create_task_group() as tasks:
+            with monkeypatch.context() as patched:
 
-            async def never(*_: object) -> None:
-                await anyio.sleep_forever()
+                async def never(*_: object) -> None:
+                    tasks.cancel_scope.cancel()
+                    await anyio.sleep_forever()
 
-            patched.setattr("bus.log.Log.fork", never)
-            with anyio.move_on_after(0.05):
+                patched.setattr("bus.log.Log.fork", never)
                 await parent.fork(2, id="c")
         assert pins(server, "p") == {"f:c": "0"}
         assert (await bus.session("c").head()).origin is None

@@ -6,22 +6,19 @@ import pytest
 from bus import Bus, Cursor, ExtensionMessage, SessionErased, UserMessage
 from bus.messages.control import Abort
 from tests.support.log.said import said, told
-from tests.support.servers.real import AnyServer
+from tests.support.servers.real import AnyServer, shortly
 
 __all__ = ()
-
-SECONDS = 20.0
 
 
 async def rung(bus: Bus, count: int) -> list[str]:
     """The sessions of the next works of a fresh group, acknowledged."""
     found: list[str] = []
-    async with bus.consumer("g", "c") as consumer:
-        with anyio.fail_after(SECONDS):
-            while len(found) < count:
-                works = await consumer.take(100)
-                await consumer.ack(*works)
-                found += [work.session for work in works]
+    async with bus.consumer("g", "c") as consumer, shortly():
+        while len(found) < count:
+            works = await consumer.take(100)
+            await consumer.ack(*works)
+            found += [work.session for work in works]
     return sorted(found)
 
 
@@ -120,11 +117,10 @@ async def test_who_waits_is_told_who_rings(server: AnyServer, word: UserMessage 
             await session.wait_rung(Cursor(position))
             told_of.append((await session.head()).position)
 
-        with anyio.fail_after(SECONDS):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(wait)
-                await anyio.wait_all_tasks_blocked()
-                await other.session("s").publish(word)
+        async with shortly(), anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            await anyio.wait_all_tasks_blocked()
+            await other.session("s").publish(word)
         assert told_of == [position + 1]
 
 
@@ -132,7 +128,7 @@ async def test_what_stands_behind_the_cursor_already_is_not_waited_for(server: A
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("x"))
-        with anyio.fail_after(SECONDS):
+        async with shortly():
             await session.wait_rung(Cursor(0))
 
 

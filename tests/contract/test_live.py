@@ -119,8 +119,8 @@ async def test_deltas_are_numbered_from_one_below_the_newest_position(server: An
         tasks.cancel_scope.cancel()
 
 
-async def test_a_piece_whose_answer_was_lost_is_shown_once(process: RealServer) -> None:
-    async with proxy(process.socket) as way, Bus.open(way.url) as bus, process.bus() as other:
+async def test_a_piece_whose_answer_was_lost_is_shown_once(one: RealServer) -> None:
+    async with proxy(one.socket) as way, Bus.open(way.url) as bus, one.bus() as other:
         session = bus.session("s")
         await session.publish(said("q"))
         words = [f"{number} " for number in range(12)]
@@ -637,7 +637,7 @@ async def test_whoever_comes_and_goes_has_the_text_of_every_message(
             tasks.start_soon(speak)
             for _ in range(8):
                 tasks.start_soon(view, chance.choice((START, (await session.head()).cursor)))
-                await anyio.sleep(0.02)
+                await anyio.sleep(0.02)  # they come at different places of the log
             await is_over.wait()
 
             def is_told() -> bool:

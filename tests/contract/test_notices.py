@@ -295,7 +295,7 @@ async def test_a_subscriber_that_is_cancelled_anywhere_leaves_nothing_and_resume
         async def publish() -> None:
             while not stop.is_set():
                 await session.publish(said("x"), told("y"))
-                await anyio.sleep(0.002)
+                await anyio.sleep(0.002)  # leaves the subscriber time to come to the end of the log now and then
 
         tasks.start_soon(publish)
         seen: list[Envelope] = []

@@ -7,6 +7,7 @@ These two are a test's own, to do harm to. For those that tests share see tests/
 """
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -38,9 +39,11 @@ __all__ = (
     "AnyServer",
     "RealServer",
     "Talk",
+    "blocked",
     "eventually",
     "one_server",
     "real_server",
+    "refused",
     "shortly",
     "spawn",
 )
@@ -206,6 +209,20 @@ async def eventually(condition: Callable[[], bool], seconds: float = DEADLINE) -
     with anyio.fail_after(seconds):
         while not condition():  # noqa: ASYNC110  other processes do not set our events
             await anyio.sleep(0.01)
+
+
+def blocked(server: AnyServer) -> int:
+    """Count the clients that wait for an entry of a stream, on all nodes."""
+    reply = server.do("CLIENT", "LIST")
+    lists = reply if isinstance(reply, list) else [reply]
+    return sum(line.partition(" flags=")[2].startswith("b") for text in lists for line in str(text).splitlines())
+
+
+def refused(server: AnyServer, code: str) -> int:
+    """Count the commands that a server has refused with an error code since it started, on all nodes."""
+    reply = server.do("INFO", "errorstats")
+    lists = reply if isinstance(reply, list) else [reply]
+    return sum(int(found) for text in lists for found in re.findall(rf"errorstat_{code}:count=(\d+)", str(text)))
 
 
 @asynccontextmanager
