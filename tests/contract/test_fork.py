@@ -206,13 +206,16 @@ async def test_a_follower_gets_the_shared_part_the_own_part_and_what_comes(
         await fill(child, "x")
         cursor = (await child.head()).cursor_at(after)
         seen: list[Envelope] = []
-        async with shortly():
-            async with aclosing(child.follow(after=cursor, live=True)) as envelopes, anyio.create_task_group() as tasks:
-                tasks.start_soon(_say_more, bus)
-                async for envelope in envelopes:
-                    seen.append(envelope)
-                    if word(envelope) == "z":
-                        break
+        async with (
+            shortly(),
+            aclosing(child.follow(after=cursor, live=True)) as envelopes,
+            anyio.create_task_group() as tasks,
+        ):
+            tasks.start_soon(_say_more, bus)
+            async for envelope in envelopes:
+                seen.append(envelope)
+                if word(envelope) == "z":
+                    break
         assert "".join(word(e) for e in seen) == wanted
         assert [e.position for e in seen] == list(range(after + 1, 6))
         assert {e.session for e in seen} == {"c"}
