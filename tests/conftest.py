@@ -9,6 +9,7 @@ pytest_plugins = (
     "tests.support.suite.needs",
     "tests.support.servers.real",
     "tests.support.servers.clusters",
+    "tests.support.servers.kinds",
     "tests.support.suite.short_dir",
     "tests.support.servers.object_store",
     "tests.support.log.archived",

@@ -24,6 +24,7 @@ from bus.archive.segment import (
 from bus.errors import ArchiveDamaged, InvalidArchiveName, MessageTooLarge
 from bus.head import Incarnation
 from bus.messages.lanes import Lane
+from tests.support.suite.scale import examples
 
 HEADER = Header("ns", "s", 2, 3, 5, (Incarnation("a", 0), Incarnation("b", 4)), f"1-2-{'0' * 64}")
 ENTRIES: Sequence[LaneEntry] = (
@@ -86,6 +87,7 @@ FIELDS = st.one_of(
 )
 
 
+@examples(100)
 @given(st.lists(st.tuples(st.sampled_from(Lane), FIELDS), min_size=1, max_size=20))
 def test_every_value_comes_back_as_it_was(said: list[tuple[Lane, list[bytes]]]) -> None:
     entries = [(lane, (f"{at}-0".encode(), fields)) for at, (lane, fields) in enumerate(said, 1)]

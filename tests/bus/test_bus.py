@@ -13,7 +13,7 @@ from bus.errors import UnsafeServer
 from bus.launch import find_binary
 from tests.support.log.said import said, words
 from tests.support.paths import ROOT
-from tests.support.servers.real import RealServer, real_server
+from tests.support.servers.real import RealServer, eventually, real_server, shortly
 
 
 async def test_without_a_url_the_embedded_server_is_used_and_keeps_what_was_said(short_dir: Path) -> None:
@@ -21,9 +21,7 @@ async def test_without_a_url_the_embedded_server_is_used_and_keeps_what_was_said
         await bus.session("s").publish(said("a"))
     async with Bus.open(data_dir=short_dir) as bus:
         assert await words(bus.session("s")) == ["a"]
-    with anyio.fail_after(20):
-        while (short_dir / "sock").exists():  # noqa: ASYNC110  another process does not set our events
-            await anyio.sleep(0.02)
+    await eventually(lambda: not (short_dir / "sock").exists())
 
 
 async def test_two_buses_of_one_process_share_the_embedded_server(short_dir: Path) -> None:
@@ -33,16 +31,16 @@ async def test_two_buses_of_one_process_share_the_embedded_server(short_dir: Pat
         assert await words(one.session("s")) == await words(two.session("s")) == ["a", "b"]
 
 
-async def test_namespaces_do_not_see_each_other(valkey: RealServer) -> None:
-    async with valkey.bus("one") as one, valkey.bus("two") as two:
+async def test_namespaces_do_not_see_each_other(shared_valkey: RealServer) -> None:
+    async with shared_valkey.bus("one") as one, shared_valkey.bus("two") as two:
         await one.session("s").publish(said("a"))
         assert await words(two.session("s")) == []
         assert await two.sessions() == []
         assert [head.session for head in await one.sessions()] == ["s"]
 
 
-async def test_the_session_that_changed_last_comes_first(valkey: RealServer) -> None:
-    async with valkey.bus() as bus:
+async def test_the_session_that_changed_last_comes_first(shared_valkey: RealServer) -> None:
+    async with shared_valkey.bus() as bus:
         for name in ("a", "b", "a", "c", "b"):
             await bus.session(name).publish(said("x"))
             await anyio.sleep(0.002)  # so that the server's clock, of milliseconds, has moved
@@ -65,19 +63,19 @@ async def test_a_server_without_a_log_on_disk_is_warned_of(valkey: RealServer) -
             await bus.session("s").publish(said("a"))
 
 
-async def test_a_namespace_of_a_newer_package_is_refused(valkey: RealServer) -> None:
-    valkey.do("HSET", "lanebus:config", "schema", "99")
+async def test_a_namespace_of_a_newer_package_is_refused(shared_valkey: RealServer) -> None:
+    shared_valkey.do("HSET", "lanebus:config", "schema", "99")
     with pytest.raises(UnsafeServer):
-        async with valkey.bus():
+        async with shared_valkey.bus():
             pass
 
 
-async def test_the_number_of_buckets_stays_what_it_was(valkey: RealServer) -> None:
-    valkey.do("HSET", "lanebus:config", "buckets", "7")
-    async with valkey.bus() as bus:
+async def test_the_number_of_buckets_stays_what_it_was(shared_valkey: RealServer) -> None:
+    shared_valkey.do("HSET", "lanebus:config", "buckets", "7")
+    async with shared_valkey.bus() as bus:
         await bus.session("s").publish(said("a"))
         assert await words(bus.session("s")) == ["a"]
-    assert valkey.do("HGET", "lanebus:config", "buckets") == "7"
+    assert shared_valkey.do("HGET", "lanebus:config", "buckets") == "7"
 
 
 @pytest.mark.parametrize(
@@ -92,8 +90,8 @@ async def test_a_url_that_is_none_is_refused(url: str) -> None:
 
 @pytest.mark.parametrize("url", ["redis://127.0.0.1:1", "unix:///nowhere/at/all", "unix://"])
 async def test_a_server_that_is_not_there_is_unavailable(url: str) -> None:
-    with pytest.raises(Unavailable), anyio.fail_after(10):
-        async with Bus.open(url):
+    with pytest.raises(Unavailable):
+        async with shortly(), Bus.open(url):
             pass
 
 
@@ -101,8 +99,8 @@ async def test_a_wrong_password_is_told_at_once() -> None:
     with real_server(find_binary()) as server:
         server.do("CONFIG", "SET", "requirepass", "right")
         for url in (server.url, f"unix://:wrong@{server.socket}"):
-            with pytest.raises(SetupError) as caught, anyio.fail_after(10):
-                async with Bus.open(url):
+            with pytest.raises(SetupError) as caught:
+                async with shortly(), Bus.open(url):
                     pass
             assert "wrong" not in str(caught.value)
         async with Bus.open(f"unix://:right@{server.socket}") as bus:
@@ -110,29 +108,29 @@ async def test_a_wrong_password_is_told_at_once() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("mine"), SystemExit(3), ExceptionGroup("g", [ValueError("mine")])])
-async def test_an_error_of_the_body_comes_out_as_itself(valkey: RealServer, error: BaseException) -> None:
+async def test_an_error_of_the_body_comes_out_as_itself(shared_valkey: RealServer, error: BaseException) -> None:
     with pytest.raises(type(error)) as caught:
-        async with valkey.bus():
+        async with shared_valkey.bus():
             raise error
     assert caught.value is error
 
 
-async def test_cancellation_passes_through_a_bus(valkey: RealServer) -> None:
+async def test_cancellation_passes_through_a_bus(shared_valkey: RealServer) -> None:
     reached: list[str] = []
     with anyio.move_on_after(0.05) as scope:
-        async with valkey.bus():
+        async with shared_valkey.bus():
             await anyio.sleep_forever()
         reached.append("behind")
     assert scope.cancelled_caught
     assert reached == []
 
 
-async def test_closing_waits_for_what_is_on_its_way(valkey: RealServer) -> None:
-    async with anyio.create_task_group() as tasks, valkey.bus() as bus:
+async def test_closing_waits_for_what_is_on_its_way(shared_valkey: RealServer) -> None:
+    async with anyio.create_task_group() as tasks, shared_valkey.bus() as bus:
         for index in range(50):
             tasks.start_soon(bus.session("s").publish, said(str(index)))
         await anyio.lowlevel.checkpoint()  # they have begun
-    async with valkey.bus() as bus:
+    async with shared_valkey.bus() as bus:
         assert await words(bus.session("s")) == [str(index) for index in range(50)]
 
 
@@ -151,7 +149,7 @@ async def test_closing_gives_up_on_a_silent_server(valkey: RealServer, monkeypat
         valkey.pause()
         for text in ("b", "c", "d"):  # the last one is behind those on their way
             tasks.start_soon(publish, bus, text)
-            await anyio.sleep(0.05)
+            await anyio.wait_all_tasks_blocked()
     valkey.resume()
     assert [type(error) for error in errors] == [OutcomeUnknown, OutcomeUnknown, Closed]
     async with valkey.bus() as bus:
@@ -159,8 +157,8 @@ async def test_closing_gives_up_on_a_silent_server(valkey: RealServer, monkeypat
 
 
 @pytest.mark.parametrize("name", ["", "a b", "s:1", "*", "é", "x" * 65, "a\n", "{a}"])
-async def test_a_bad_session_id_is_refused(valkey: RealServer, name: str) -> None:
-    async with valkey.bus() as bus:
+async def test_a_bad_session_id_is_refused(shared_valkey: RealServer, name: str) -> None:
+    async with shared_valkey.bus() as bus:
         with pytest.raises(InvalidSessionId):
             bus.session(name)
 

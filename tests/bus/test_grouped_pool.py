@@ -9,6 +9,7 @@ from anyio.lowlevel import checkpoint
 from bus.errors import Closed, Refused, Unavailable
 from bus.grouped_pool import GroupedPool
 from bus.links import Argument, Link, Reply
+from tests.support.servers.real import shortly
 
 __all__ = ()
 
@@ -125,11 +126,10 @@ async def test_a_call_in_the_moment_in_which_all_flights_end_is_carried_too() ->
         assert await pool.call(name) == name.encode()
         assert await pool.call(f"{name} again") == f"{name} again".encode()
 
-    with anyio.fail_after(10):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(call_twice, "a")
-            await anyio.wait_all_tasks_blocked()
-            tasks.start_soon(pool.call, "b")
-            await anyio.wait_all_tasks_blocked()
-            assert len(inner.writes) == 2
-            inner.gate.set()
+    async with shortly(), anyio.create_task_group() as tasks:
+        tasks.start_soon(call_twice, "a")
+        await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(pool.call, "b")
+        await anyio.wait_all_tasks_blocked()
+        assert len(inner.writes) == 2
+        inner.gate.set()

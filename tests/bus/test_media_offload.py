@@ -218,21 +218,21 @@ async def images(session: Session) -> list[MediaRef]:
     return [block.media for block in blocks if isinstance(block, ImageBlock)]
 
 
-async def test_the_entry_names_the_media_and_the_bus_s_server_has_them(process: RealServer) -> None:
-    async with process.bus() as bus:
+async def test_the_entry_names_the_media_and_the_bus_s_server_has_them(one: RealServer) -> None:
+    async with one.bus() as bus:
         session = bus.session("s")
         result = ToolResultMessage(tool_call_id="a", content=(ImageBlock(media=media()),))
         await session.publish(image(), image(SMALL), result, SystemMessage.of("be kind"))
         assert await images(session) == [reference(), media(SMALL), reference()]
         assert await session.media.get(reference().sha256 or "") == LARGE
         assert (await session.head()).size_bytes < 2_000
-    keys = process.do("KEYS", "*media*")
+    keys = one.do("KEYS", "*media*")
     assert keys == [f"lanebus:media:{reference().sha256}"]
 
 
-async def test_media_are_stored_before_the_entry_is_there(valkey: RealServer) -> None:
+async def test_media_are_stored_before_the_entry_is_there(shared_valkey: RealServer) -> None:
     store = Gate()
-    async with shortly(), Bus.open(valkey.url, media=store) as bus, anyio.create_task_group() as tasks:
+    async with shortly(), Bus.open(shared_valkey.url, media=store) as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         tasks.start_soon(session.publish, image())
         await store.reached.wait()
@@ -240,9 +240,9 @@ async def test_media_are_stored_before_the_entry_is_there(valkey: RealServer) ->
         store.open.set()
 
 
-async def test_publishes_stay_in_the_order_of_their_callers(valkey: RealServer) -> None:
+async def test_publishes_stay_in_the_order_of_their_callers(shared_valkey: RealServer) -> None:
     store = Gate()
-    async with shortly(), Bus.open(valkey.url, media=store) as bus, anyio.create_task_group() as tasks:
+    async with shortly(), Bus.open(shared_valkey.url, media=store) as bus, anyio.create_task_group() as tasks:
         session, other = bus.session("s"), bus.session("t")
         tasks.start_soon(session.publish, said("a"))
         tasks.start_soon(session.publish, image())
@@ -255,15 +255,15 @@ async def test_publishes_stay_in_the_order_of_their_callers(valkey: RealServer) 
         await anyio.wait_all_tasks_blocked()
         assert await words(session) == ["a"]
         store.open.set()
-    async with valkey.bus() as bus:
+    async with shared_valkey.bus() as bus:
         envelopes = await read(bus.session("s"))
         assert_gap_free(envelopes)
         assert [word(envelope) for envelope in envelopes] == ["a", "look", "c", "d", "e", "look", "g"]
 
 
-async def test_one_that_is_cancelled_while_it_waits_lets_nobody_pass(valkey: RealServer) -> None:
+async def test_one_that_is_cancelled_while_it_waits_lets_nobody_pass(shared_valkey: RealServer) -> None:
     store = Gate()
-    async with shortly(), Bus.open(valkey.url, media=store) as bus, anyio.create_task_group() as tasks:
+    async with shortly(), Bus.open(shared_valkey.url, media=store) as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         tasks.start_soon(session.publish, image())
         await store.reached.wait()
@@ -282,9 +282,9 @@ async def test_one_that_is_cancelled_while_it_waits_lets_nobody_pass(valkey: Rea
         await session.publish(said("e"))
 
 
-async def test_a_repeat_adds_nothing_and_a_refusal_leaves_only_media(valkey: RealServer) -> None:
+async def test_a_repeat_adds_nothing_and_a_refusal_leaves_only_media(shared_valkey: RealServer) -> None:
     store = Kept()
-    async with Bus.open(valkey.url, media=store) as bus:
+    async with Bus.open(shared_valkey.url, media=store) as bus:
         session = bus.session("s")
         first = await session.publish(image(), key="k")
         assert (await session.publish(image(), key="k")).positions == first.positions
@@ -295,17 +295,17 @@ async def test_a_repeat_adds_nothing_and_a_refusal_leaves_only_media(valkey: Rea
     assert {*store.held} == {reference().sha256, hashlib.sha256(LARGE + b"2").hexdigest()}
 
 
-async def test_the_limit_of_a_message_is_looked_at_once_its_media_are_gone(valkey: RealServer) -> None:
+async def test_the_limit_of_a_message_is_looked_at_once_its_media_are_gone(shared_valkey: RealServer) -> None:
     data = os.urandom(3 * 1_048_576)
-    async with valkey.bus() as bus:
+    async with shared_valkey.bus() as bus:
         session = bus.session("s")
         await session.publish(image(data))
         (found,) = await images(session)
         assert await session.media.get(found.sha256 or "") == data
 
 
-async def test_without_a_store_that_answers_nothing_is_added_and_what_comes_next_is(valkey: RealServer) -> None:
-    async with Bus.open(valkey.url, media=Gone()) as bus:
+async def test_without_a_store_that_answers_nothing_is_added_and_what_comes_next_is(shared_valkey: RealServer) -> None:
+    async with Bus.open(shared_valkey.url, media=Gone()) as bus:
         session = bus.session("s")
         with pytest.raises(Unavailable):
             await session.publish(image())
@@ -313,8 +313,8 @@ async def test_without_a_store_that_answers_nothing_is_added_and_what_comes_next
         assert await words(session) == ["b"]
 
 
-async def test_a_store_that_does_not_answer_in_time_is_unavailable(valkey: RealServer) -> None:
-    async with shortly(), Bus.open(valkey.url, media=Gate()) as bus:
+async def test_a_store_that_does_not_answer_in_time_is_unavailable(shared_valkey: RealServer) -> None:
+    async with shortly(), Bus.open(shared_valkey.url, media=Gate()) as bus:
         session = bus.session("s")
         with pytest.raises(Unavailable, match="media"):
             await session.publish(image(), seconds=0.01)
@@ -322,23 +322,23 @@ async def test_a_store_that_does_not_answer_in_time_is_unavailable(valkey: RealS
         assert await words(session) == ["b"]
 
 
-async def test_a_bus_may_leave_all_media_inline_or_none(valkey: RealServer) -> None:
+async def test_a_bus_may_leave_all_media_inline_or_none(shared_valkey: RealServer) -> None:
     store = Kept()
-    async with Bus.open(valkey.url, media=store, inline_limit_bytes=None) as bus:
+    async with Bus.open(shared_valkey.url, media=store, inline_limit_bytes=None) as bus:
         await bus.session("s").publish(image())
         assert (await images(bus.session("s")))[0].kind == "data"
         with pytest.raises(MessageTooLarge):
             await bus.session("s").publish(image(b"a" * 1_048_576))
     assert store.puts == Counter()
-    async with Bus.open(valkey.url, media=store, inline_limit_bytes=0) as bus:
+    async with Bus.open(shared_valkey.url, media=store, inline_limit_bytes=0) as bus:
         await bus.session("t").publish(image(SMALL))
         assert (await images(bus.session("t")))[0] == reference(SMALL)
 
 
-async def test_the_extension_lane_and_other_text_is_left_alone_however_long(valkey: RealServer) -> None:
+async def test_the_extension_lane_and_other_text_is_left_alone_however_long(shared_valkey: RealServer) -> None:
     store = Kept()
     data: dict[str, JsonValue] = {"image": media().data}
-    async with Bus.open(valkey.url, media=store) as bus:
+    async with Bus.open(shared_valkey.url, media=store) as bus:
         session = bus.session("s")
         await session.publish(ExtensionMessage.of("custom", data), AssistantMessage.of("a" * 100_000))
         first, _ = await read(session)
@@ -347,9 +347,9 @@ async def test_the_extension_lane_and_other_text_is_left_alone_however_long(valk
     assert store.puts == Counter()
 
 
-async def test_a_closed_bus_puts_nothing_away(valkey: RealServer) -> None:
+async def test_a_closed_bus_puts_nothing_away(shared_valkey: RealServer) -> None:
     store = Kept()
-    async with Bus.open(valkey.url, media=store) as bus:
+    async with Bus.open(shared_valkey.url, media=store) as bus:
         session = bus.session("s")
     with pytest.raises(Closed):
         await session.publish(image())
@@ -365,9 +365,9 @@ async def test_media_survive_the_server_s_death(valkey: RealServer) -> None:
         assert await bus.media.get(reference().sha256 or "") == LARGE
 
 
-async def test_any_store_may_be_the_bus_s(valkey: RealServer, tmp_path: Path) -> None:
+async def test_any_store_may_be_the_bus_s(shared_valkey: RealServer, tmp_path: Path) -> None:
     store = DirectoryMedia(tmp_path)
-    async with Bus.open(valkey.url, media=store) as bus:
+    async with Bus.open(shared_valkey.url, media=store) as bus:
         await bus.session("s").publish(image())
         assert await store.get(reference().sha256 or "") == LARGE
-    assert valkey.do("KEYS", "*media*") == []
+    assert shared_valkey.do("KEYS", "*media*") == []

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue, ValidationError
 
@@ -51,6 +51,7 @@ from bus.messages.delta import Delta
 from bus.messages.events import AgentEvent, TurnEnded, parse_event
 from bus.messages.reading import read_delta, read_extension, read_llm
 from tests.support.paths import ROOT
+from tests.support.suite.scale import examples
 
 T = TypeVar("T")
 EXAMPLES = (
@@ -154,7 +155,7 @@ messages: st.SearchStrategy[Publishable] = st.one_of(
 )
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@examples(400)
 @given(messages)
 def test_every_message_comes_back_as_it_was(message: Publishable) -> None:
     text = encode(message)
@@ -369,6 +370,7 @@ def test_no_class_leads_from_one_lane_to_the_other() -> None:
         read_extension(encode(UserMessage.text("x")))
 
 
+@pytest.mark.slow
 def test_a_checker_refuses_an_extension_where_a_message_for_the_model_is_wanted(tmp_path: Path) -> None:
     mypy = shutil.which("mypy", path=str(Path(sys.executable).parent))
     if mypy is None:
@@ -417,7 +419,7 @@ def events() -> list[type[AgentEvent]]:
 @pytest.mark.filterwarnings("ignore:Ignoring unsupported:hypothesis.errors.HypothesisWarning")
 @pytest.mark.parametrize("cls", events())
 def test_every_event_comes_back_as_it_was_and_keeps_no_word_of_the_other_lane(cls: type[AgentEvent]) -> None:
-    @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @examples(20)
     @given(st.builds(cls, **EVENT_FIELDS.get(cls.KIND, {})))
     def check(event: AgentEvent) -> None:
         message = read_message(encode(event.as_extension()))

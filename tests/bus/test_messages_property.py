@@ -1,16 +1,17 @@
 """Any message at all goes into the log and comes back as it was."""
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from bus import ExtensionMessage, Publishable, read_message
 from bus.codec import encode
 from bus.messages.reading import read_extension, read_llm
 from tests.support.messages.made import messages
+from tests.support.suite.scale import examples
 
 __all__ = ()
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], deadline=None)
+@examples(300)
 @given(messages)
 def test_any_message_comes_back_as_it_was(message: Publishable) -> None:
     text = encode(message)

@@ -82,6 +82,6 @@ def test_the_words_that_tell_of_an_overflow_stand_in_one_line_and_in_order() -> 
 
 
 def test_a_long_error_that_repeats_itself_takes_no_time() -> None:
-    begin = time.perf_counter()
+    begin = time.process_time()
     assert not says_overflow("input token count " * 20_000)
-    assert time.perf_counter() - begin < 1  # as one pattern it is a quarter of a minute
+    assert time.process_time() - begin < 10  # 2 ms here; as one pattern it is 15 s, and 2 minutes on a slow machine

@@ -8,8 +8,8 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Generator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,9 @@ from bus.errors import DirectoryNotOwned, NoEmbeddedServer, ServerFailed, Server
 from bus.launch import find_binary
 from bus.server import default_data_dir, open_server, server_status, stop_server
 from tests.support.paths import ROOT
+from tests.support.servers.real import eventually, shortly
 from tests.support.servers.resp import Resp, ResponseError, encode
+from tests.support.suite.scale import count
 
 IS_ROOT = os.geteuid() == 0
 ENDED = "stopped"
@@ -62,13 +64,6 @@ def processes(data_dir: Path) -> list[Found]:
         elif "valkey-server" in command:
             found.append(Found(pid, is_server=True))
     return found
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    """Wait for a condition; the deadline is for a machine under load, not a claim about speed."""
-    with anyio.fail_after(30):
-        while not condition():  # noqa: ASYNC110  other processes do not set our events
-            await anyio.sleep(0.02)
 
 
 async def wait_ended(data_dir: Path) -> None:
@@ -117,7 +112,7 @@ async def opener(data_dir: Path) -> AsyncGenerator[Opener]:
     try:
         assert process.stdout
         line = b""
-        with anyio.fail_after(60):
+        async with shortly():
             while not line.endswith(b"\n"):
                 line += await process.stdout.receive()
         yield Opener(process, int(line))
@@ -146,6 +141,7 @@ def counted(data_dir: Path) -> int | None:
 # --- one server, however many come ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_twelve_processes_at_once_share_one_server_and_leave_none_behind(data_dir: Path) -> None:
     pids: list[int] = []
     arrived, seen = anyio.Event(), anyio.Event()
@@ -170,8 +166,9 @@ async def test_twelve_processes_at_once_share_one_server_and_leave_none_behind(d
     await wait_ended(data_dir)
 
 
+@pytest.mark.slow
 async def test_processes_that_come_and_go_at_random_lose_no_count_and_never_meet_two_servers(data_dir: Path) -> None:
-    workers, rounds = 4, 25
+    workers, rounds = 4, count(25, least=10)
     met: list[str] = []
     most = 0
     done = 0
@@ -180,7 +177,7 @@ async def test_processes_that_come_and_go_at_random_lose_no_count_and_never_meet
         nonlocal done
         process = await anyio.open_process(opener_command("churn", data_dir, str(seed), str(rounds)), cwd=ROOT)
         async with process:
-            with anyio.fail_after(60):
+            async with shortly():
                 met.extend((await read_all(process)).split())
             assert await process.wait() == 0
         done += 1
@@ -200,7 +197,7 @@ async def test_processes_that_come_and_go_at_random_lose_no_count_and_never_meet
 
 
 async def test_a_directory_opened_again_right_after_it_was_closed_has_all_that_was_written(data_dir: Path) -> None:
-    for n in range(30):
+    for n in range(count(30, least=10)):
         async with open_server(data_dir) as server:
             with Resp(server.socket) as connection:
                 assert connection.integer("INCR", "n") == n + 1
@@ -242,16 +239,18 @@ async def test_a_directory_made_again_at_the_same_path_keeps_its_own_server(data
 
 
 async def test_a_server_that_its_keeper_left_behind_is_adopted_and_ended(data_dir: Path) -> None:
-    orphan = spare_server(data_dir)
-    async with open_server(data_dir):
-        status = await server_status(data_dir)
-        assert status.pid == orphan.pid
-        assert status.keeper_pid is not None
-    await anyio.to_thread.run_sync(orphan.wait)
+    with spare_server(data_dir) as orphan:
+        async with open_server(data_dir):
+            status = await server_status(data_dir)
+            assert status.pid == orphan.pid
+            while status.keeper_pid is None:  # the server answered from the start, so that nothing waits for the keeper
+                status = await server_status(data_dir)
+        await anyio.to_thread.run_sync(orphan.wait)
     await wait_ended(data_dir)
 
 
-def spare_server(data_dir: Path) -> "subprocess.Popen[bytes]":
+@contextmanager
+def spare_server(data_dir: Path) -> "Generator[subprocess.Popen[bytes]]":
     """A server without a keeper, as SIGKILL of a keeper leaves it where the kernel does not take its child along."""
     data_dir.mkdir(mode=0o700)
     lock = keeper.open_lock(str(data_dir), keeper.SERVER_LOCK)
@@ -263,7 +262,11 @@ def spare_server(data_dir: Path) -> "subprocess.Popen[bytes]":
         os.pwrite(lock, str(server.pid).encode(), 0)
     finally:
         os.close(lock)
-    return server
+    try:
+        yield server
+    finally:
+        server.kill()
+        server.wait()
 
 
 # --- death ---------------------------------------------------------------------------------------------------------
@@ -298,7 +301,7 @@ async def test_a_server_killed_again_and_again_comes_back_with_every_acknowledge
     acknowledged = 0
     async with open_server(data_dir) as server:
         for _ in range(4):
-            with anyio.fail_after(30):
+            async with shortly():
                 while True:
                     try:
                         with Resp(server.socket) as connection:
@@ -500,7 +503,7 @@ async def test_the_servers_side_is_detached_from_the_terminal_the_pipes_and_the_
     async with opener(data_dir) as other, open_server(data_dir):
         # The keeper was started by the other process. It goes, and its pipe ends though keeper and server live on.
         assert await other.close() == 0
-        with anyio.fail_after(30):
+        async with shortly():
             assert await read_all(other.process) == ""
         status = await server_status(data_dir)
         assert status.pid == other.server_pid
@@ -565,24 +568,24 @@ async def test_a_server_in_use_is_not_stopped(data_dir: Path) -> None:
 
 
 async def test_a_server_nobody_uses_is_stopped_with_all_it_was_told(data_dir: Path) -> None:
-    orphan = spare_server(data_dir)
-    await eventually((data_dir / "sock").exists)
-    await count_up(data_dir, 10)
-    assert await stop_server(data_dir)
-    assert orphan.wait() == 0
+    with spare_server(data_dir) as orphan:
+        await eventually((data_dir / "sock").exists)
+        await count_up(data_dir, 10)
+        assert await stop_server(data_dir)
+        assert orphan.wait() == 0
     assert not await stop_server(data_dir)
     async with open_server(data_dir):
         assert counted(data_dir) == 10
 
 
 async def test_a_server_that_does_not_answer_is_told_as_silent_and_ended_all_the_same(data_dir: Path) -> None:
-    orphan = spare_server(data_dir)
-    await eventually((data_dir / "sock").exists)
-    os.kill(orphan.pid, signal.SIGSTOP)
-    status = await server_status(data_dir)
-    assert (status.state, status.pid) == ("silent", orphan.pid)
-    await anyio.to_thread.run_sync(partial(keeper.end_server, str(data_dir), patience=0.5))
-    assert orphan.wait() == -signal.SIGKILL
+    with spare_server(data_dir) as orphan:
+        await eventually((data_dir / "sock").exists)
+        os.kill(orphan.pid, signal.SIGSTOP)
+        status = await server_status(data_dir)
+        assert (status.state, status.pid) == ("silent", orphan.pid)
+        await anyio.to_thread.run_sync(partial(keeper.end_server, str(data_dir), patience=0.5))
+        assert orphan.wait() == -signal.SIGKILL
 
 
 # --- where it is ---------------------------------------------------------------------------------------------------

@@ -59,7 +59,7 @@ def test_what_was_thought_aloud_is_taken_out_of_the_text(text: str, rest: str, r
 
 def test_many_open_tags_take_no_time() -> None:
     text = "<think>" * 50_000 + "why</think>what"
-    begin = time.perf_counter()
+    begin = time.process_time()
     assert split_reasoning("<think>" * 50_000) == ("<think>" * 50_000, None)
     assert split_reasoning(text).text == "what"
-    assert time.perf_counter() - begin < 1  # a tenth of it here; where each tag looks for its end it is a minute
+    assert time.process_time() - begin < 10  # 0.1 s here; where each tag looks for its end it is a minute

@@ -151,18 +151,18 @@ async def put(server: RealServer, session: str, *entries: tuple[Lane, int, bytes
 
 
 @pytest.mark.usefixtures("third")
-async def test_a_log_of_three_versions_is_read_followed_folded_and_gone_on_with(valkey: RealServer) -> None:
-    await put(valkey, "s", (Lane.LLM, 1, FIRST), (Lane.EXTENSION, 1, FIRST_NOTE), (Lane.LLM, 2, SECOND))
-    async with valkey.bus() as bus:
+async def test_a_log_of_three_versions_is_read_followed_folded_and_gone_on_with(shared_valkey: RealServer) -> None:
+    await put(shared_valkey, "s", (Lane.LLM, 1, FIRST), (Lane.EXTENSION, 1, FIRST_NOTE), (Lane.LLM, 2, SECOND))
+    async with shared_valkey.bus() as bus:
         session = bus.session("s")
         await session.publish(said("now"))
         assert [word(e) async for e in session.read()] == ["hi", "x", "hithere", "now"]
         assert [m.text_content() for m in (await build_context(session)).messages] == ["hi", "hithere", "now"]
         assert (await project(session, SESSIONS)).state.title == "hi"
-        assert valkey.do("XRANGE", KEYS.lane("s", Lane.LLM), "1-0", "1-0") == [
+        assert shared_valkey.do("XRANGE", KEYS.lane("s", Lane.LLM), "1-0", "1-0") == [
             ["1-0", ["h", "1 1 old", "m", FIRST.decode()]]
         ]
-        header = str(valkey.do("XRANGE", KEYS.lane("s", Lane.LLM), "4-0", "4-0"))
+        header = str(shared_valkey.do("XRANGE", KEYS.lane("s", Lane.LLM), "4-0", "4-0"))
         assert "'h', '3 " in header
 
 

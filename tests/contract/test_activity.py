@@ -18,6 +18,8 @@ async def test_a_first_look_counts_and_names_nobody(server: AnyServer) -> None:
         assert (await bus.activity()).published == 1
 
 
+@pytest.mark.cluster("smoke test of activity")
+@pytest.mark.sentinel("smoke test of activity")
 async def test_a_look_tells_which_sessions_were_published_to_since_the_one_before(server: AnyServer) -> None:
     async with server.bus() as bus:
         await bus.session("old").publish(UserMessage.text("1"))
@@ -32,6 +34,7 @@ async def test_a_look_tells_which_sessions_were_published_to_since_the_one_befor
         assert (await bus.activity(now)).sessions == {}
 
 
+@pytest.mark.cluster("the counts of several nodes are added up")
 async def test_what_is_too_much_to_name_is_counted_and_the_next_look_begins_behind_it(server: AnyServer) -> None:
     async with server.bus() as bus:
         await bus.session("a").publish(told("1"))
@@ -62,6 +65,8 @@ async def test_a_pointer_that_somebody_else_wrote_names_nobody(server: AnyServer
         assert (await bus.activity(before)).sessions == {}
 
 
+@pytest.mark.cluster("smoke test of lease_status")
+@pytest.mark.sentinel("smoke test of lease_status")
 async def test_a_lease_is_shown_with_its_owner_and_the_time_that_is_left(server: AnyServer) -> None:
     async with server.bus() as bus:
         a = bus.session("a")
@@ -90,6 +95,7 @@ async def test_a_lease_that_ran_out_is_shown_as_such(server: AnyServer) -> None:
         assert lease.seconds_left < 0
 
 
+@pytest.mark.cluster("its sessions are on several nodes")
 async def test_leases_of_many_sessions_come_in_the_order_asked_for(server: AnyServer) -> None:
     async with server.bus() as bus:
         names = [f"s{number}" for number in range(40)]

@@ -41,6 +41,8 @@ from tests.support.log.said import assert_gap_free, read, said, told, word
 from tests.support.servers.real import AnyServer, RealServer
 
 
+@pytest.mark.cluster("smoke test of archiving")
+@pytest.mark.sentinel("smoke test of archiving")
 @pytest.mark.usefixtures("small")
 async def test_segments_hold_what_the_log_holds(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
@@ -148,7 +150,9 @@ async def test_two_archivers_at_once_make_one_chain(server: AnyServer, files: Pa
         assert_gap_free(await read(bus.session("s")))
 
 
-async def test_an_archiver_that_was_overtaken_leaves_an_orphan_and_says_which(valkey: RealServer, files: Path) -> None:
+async def test_an_archiver_that_was_overtaken_leaves_an_orphan_and_says_which(
+    shared_valkey: RealServer, files: Path
+) -> None:
     class Overtaken(DirectoryArchive):
         """Somebody else archives while the segment is written."""
 
@@ -157,36 +161,36 @@ async def test_an_archiver_that_was_overtaken_leaves_an_orphan_and_says_which(va
             if "1-10-" in name:
                 await other.session("s").archive(before=6)
 
-    async with archiving(valkey, files) as other, Bus.open(valkey.url, archive=Overtaken(files)) as bus:
+    async with archiving(shared_valkey, files) as other, Bus.open(shared_valkey.url, archive=Overtaken(files)) as bus:
         await fill(bus.session("s"), 10)
         done = await bus.session("s").archive()
         assert stretches(done.orphans) == [(1, 10)]
         assert stretches(done.segments) == [(6, 10)]
         assert await problems(bus.session("s")) == []
-        trim(valkey, 10)
+        trim(shared_valkey, 10)
         assert_gap_free(await read(bus.session("s")))
 
 
-async def test_a_store_that_gives_other_bytes_is_not_believed(valkey: RealServer, files: Path) -> None:
+async def test_a_store_that_gives_other_bytes_is_not_believed(shared_valkey: RealServer, files: Path) -> None:
     class Forgetful(DirectoryArchive):
         async def put_if_absent(self, name: str, data: bytes) -> None:
             await super().put_if_absent(name, data[:-1])
 
-    async with Bus.open(valkey.url, archive=Forgetful(files)) as bus:
+    async with Bus.open(shared_valkey.url, archive=Forgetful(files)) as bus:
         await fill(bus.session("s"), 3)
         with pytest.raises(ArchiveDamaged, match="other bytes"):
             await bus.session("s").archive()
         assert (await bus.session("s").head()).archived == 0
 
 
-async def test_a_session_that_is_erased_meanwhile_leaves_nothing_behind(valkey: RealServer, files: Path) -> None:
+async def test_a_session_that_is_erased_meanwhile_leaves_nothing_behind(shared_valkey: RealServer, files: Path) -> None:
     class Late(DirectoryArchive):
         async def put_if_absent(self, name: str, data: bytes) -> None:
             await super().put_if_absent(name, data)
-            valkey.do("DEL", Keys().head("s"))
-            valkey.do("HSET", Keys().head("s"), "state", "erased")
+            shared_valkey.do("DEL", Keys().head("s"))
+            shared_valkey.do("HSET", Keys().head("s"), "state", "erased")
 
-    async with Bus.open(valkey.url, archive=Late(files)) as bus:
+    async with Bus.open(shared_valkey.url, archive=Late(files)) as bus:
         await fill(bus.session("s"), 3)
         for _ in range(2):
             with pytest.raises(SessionErased):
@@ -256,18 +260,20 @@ async def test_a_head_below_its_archive_is_told(server: AnyServer, files: Path) 
         assert (caught.value.seen, caught.value.found) == (10, 7)
 
 
-async def test_a_log_that_is_written_anew_while_it_is_archived_is_not_chained(valkey: RealServer, files: Path) -> None:
+async def test_a_log_that_is_written_anew_while_it_is_archived_is_not_chained(
+    shared_valkey: RealServer, files: Path
+) -> None:
     class Slow(DirectoryArchive):
         async def put_if_absent(self, name: str, data: bytes) -> None:
             await super().put_if_absent(name, data)
-            valkey.do("HSET", Keys().head("s"), "incarnations", "other:0")
+            shared_valkey.do("HSET", Keys().head("s"), "incarnations", "other:0")
 
-    async with Bus.open(valkey.url, archive=Slow(files)) as bus:
+    async with Bus.open(shared_valkey.url, archive=Slow(files)) as bus:
         await fill(bus.session("s"), 10)
         with pytest.raises(LogRolledBack):
             await bus.session("s").archive()
         assert (await bus.session("s").head()).archived == 0
-        assert valkey.do("EXISTS", Keys().archive("s")) == 0
+        assert shared_valkey.do("EXISTS", Keys().archive("s")) == 0
 
 
 async def test_many_restarts_do_not_make_an_archive_another_one(server: AnyServer, files: Path) -> None:
@@ -315,7 +321,7 @@ async def test_a_server_that_dies_while_a_session_is_archived_loses_nothing_of_i
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("at", range(14))
-async def test_archiving_may_be_cancelled_anywhere(valkey: RealServer, files: Path, at: int) -> None:
+async def test_archiving_may_be_cancelled_anywhere(shared_valkey: RealServer, files: Path, at: int) -> None:
     class Interrupted(DirectoryArchive):
         steps = 0
 
@@ -335,7 +341,7 @@ async def test_archiving_may_be_cancelled_anywhere(valkey: RealServer, files: Pa
             self._step()
             return found
 
-    async with Bus.open(valkey.url, archive=Interrupted(files)) as bus:
+    async with Bus.open(shared_valkey.url, archive=Interrupted(files)) as bus:
         session = bus.session("s")
         await fill(session, 120)
         with anyio.CancelScope() as scope:
@@ -371,8 +377,8 @@ async def test_what_is_archived_is_trimmed_past_readers_and_projections(server: 
         assert await problems(session) == []
 
 
-async def test_erasing_a_session_erases_its_archive(process: RealServer, files: Path) -> None:
-    async with archiving(process, files) as bus:
+async def test_erasing_a_session_erases_its_archive(one: RealServer, files: Path) -> None:
+    async with archiving(one, files) as bus:
         session = bus.session("s")
         await session.publish(said("canary"), *[told("x")] * 10)
         await session.archive(before=4)
@@ -380,7 +386,7 @@ async def test_erasing_a_session_erases_its_archive(process: RealServer, files: 
         await session.trim(before=9)
         await session.erase(media=True)
         assert names(files) == []
-        assert process.do("KEYS", "*:s:s:*") == [Keys().head("s")]
+        assert one.do("KEYS", "*:s:s:*") == [Keys().head("s")]
         for ask in (session.archive(), session.read().__anext__()):
             with pytest.raises(SessionErased):
                 await ask
@@ -419,6 +425,7 @@ async def test_an_erasure_by_who_has_another_archive_is_refused_too(
         assert (await lost.head()).is_erased
 
 
+@pytest.mark.cluster("the sessions of all nodes are looked through")
 async def test_media_that_another_session_names_in_an_archive_are_kept(
     server: AnyServer, files: Path, tmp_path: Path
 ) -> None:
@@ -472,8 +479,10 @@ async def test_erasing_takes_all_segments_of_one_session_and_of_no_other(server:
         assert_gap_free(await read(bus.session("s2")))
 
 
-async def test_erasing_takes_what_a_killed_archiver_left_and_files_of_others(valkey: RealServer, files: Path) -> None:
-    async with archiving(valkey, files) as bus:
+async def test_erasing_takes_what_a_killed_archiver_left_and_files_of_others(
+    shared_valkey: RealServer, files: Path
+) -> None:
+    async with archiving(shared_valkey, files) as bus:
         session = bus.session("s")
         await fill(session, 10)
         await session.archive()

@@ -54,13 +54,13 @@ def _other(path: Path) -> None:
 @pytest.mark.parametrize("damage", [_remove, _flip, _cut_off, _empty, _other])
 @pytest.mark.parametrize("which", [0, 1, 2])
 async def test_a_damaged_segment_is_told_where_it_begins(
-    valkey: RealServer, files: Path, damage: Callable[[Path], None], which: int
+    shared_valkey: RealServer, files: Path, damage: Callable[[Path], None], which: int
 ) -> None:
-    async with archiving(valkey, files) as bus:
+    async with archiving(shared_valkey, files) as bus:
         session = bus.session("s")
         await fill(session, 120)
         await session.archive()
-        trim(valkey, 120)
+        trim(shared_valkey, 120)
         name = names(files)[which]
         damage(place(files, name))
         for ask in (session.read, session.follow):
@@ -81,6 +81,8 @@ async def test_a_damaged_segment_is_told_where_it_begins(
                 await session.archive()
 
 
+@pytest.mark.cluster("smoke test of checking an archive")
+@pytest.mark.sentinel("smoke test of checking an archive")
 @pytest.mark.usefixtures("small")
 async def test_all_damage_is_found_in_one_go(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:

@@ -116,6 +116,7 @@ async def test_a_follower_that_was_cut_off_reads_what_was_trimmed_meanwhile(proc
         assert seen == list(range(1, 32))
 
 
+@pytest.mark.cluster("parent and fork are on different nodes")
 async def test_a_gap_in_the_archive_of_a_parent_is_told_of_the_fork(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
         parent = bus.session("s")
@@ -147,7 +148,7 @@ async def test_trimming_while_somebody_reads_is_not_seen(server: AnyServer, file
 
 @pytest.mark.parametrize("lanes", LANES)
 async def test_a_trim_between_the_head_and_the_page_is_not_passed_over(
-    process: RealServer, files: Path, lanes: str, monkeypatch: pytest.MonkeyPatch
+    one: RealServer, files: Path, lanes: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = LinkPool.call_many
 
@@ -158,16 +159,16 @@ async def test_a_trim_between_the_head_and_the_page_is_not_passed_over(
         if len(commands) < 3:
             return await whole(self, commands, more_seconds=more_seconds)
         head = await whole(self, commands[:1])
-        trim(process, 7)
+        trim(one, 7)
         return head + await whole(self, commands[1:])
 
-    async with archiving(process, files) as bus, process.bus() as other:
+    async with archiving(one, files) as bus, one.bus() as other:
         await fill(bus.session("s"), 10)
         await bus.session("s").archive()
         before = [e async for e in bus.session("s").read(lanes=LANES[lanes])]
         monkeypatch.setattr(LinkPool, "call_many", interrupted)
         assert [e async for e in bus.session("s").read(lanes=LANES[lanes])] == before
-        process.do("HDEL", Keys().head("s"), "trimmed")
+        one.do("HDEL", Keys().head("s"), "trimmed")
         with pytest.raises(CursorTrimmed):
             _ = [e async for e in other.session("s").read(lanes=LANES[lanes])]
 
@@ -276,6 +277,7 @@ async def test_views_of_a_log_whose_beginning_is_archived_are_the_same(server: A
         assert await build_context(session, at=350) == earlier
 
 
+@pytest.mark.cluster("parent and fork are on different nodes")
 @pytest.mark.usefixtures("small")
 async def test_a_fork_reads_what_its_parents_have_archived(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus:
@@ -297,13 +299,13 @@ async def test_a_fork_reads_what_its_parents_have_archived(server: AnyServer, fi
         assert [e.position async for e in late.read()] == list(range(1, 31))
 
 
-async def test_an_archive_in_an_object_store_is_read_too(valkey: RealServer, s3: "S3Store") -> None:
-    async with Bus.open(valkey.url, archive=ObjectArchive(s3)) as bus:
+async def test_an_archive_in_an_object_store_is_read_too(shared_valkey: RealServer, s3: "S3Store") -> None:
+    async with Bus.open(shared_valkey.url, archive=ObjectArchive(s3)) as bus:
         session = bus.session("Support-42")
         await fill(session, 100)
         before = await read(session)
         await session.archive()
-        trim(valkey, 90, session.id)
+        trim(shared_valkey, 90, session.id)
         assert await read(session) == before
         assert await problems(session) == []
 

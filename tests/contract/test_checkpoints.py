@@ -10,6 +10,8 @@ from tests.support.log.said import read, said
 from tests.support.servers.real import AnyServer, RealServer
 
 
+@pytest.mark.cluster("smoke test of checkpoints")
+@pytest.mark.sentinel("smoke test of checkpoints")
 async def test_a_reader_goes_on_where_it_saved(server: AnyServer) -> None:
     async with server.bus() as bus, server.bus() as other:
         session = bus.session("s")
@@ -93,8 +95,8 @@ async def test_all_who_need_entries_are_listed(server: AnyServer) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a:b", "a@1", "x" * 65, "é", "a\n"])
-async def test_a_name_that_is_none_is_refused(name: str, valkey: RealServer) -> None:
-    async with valkey.bus() as bus:
+async def test_a_name_that_is_none_is_refused(name: str, shared_valkey: RealServer) -> None:
+    async with shared_valkey.bus() as bus:
         session = bus.session("s")
         for step in (
             session.save_checkpoint(name, START),
@@ -104,7 +106,7 @@ async def test_a_name_that_is_none_is_refused(name: str, valkey: RealServer) -> 
             with pytest.raises(InvalidName) as caught:
                 await step
             assert caught.value.name == name
-        assert valkey.do("KEYS", "*:s:*") == []
+        assert shared_valkey.do("KEYS", "*:s:*") == []
 
 
 async def test_an_erased_session_has_no_checkpoints(server: AnyServer) -> None:

@@ -4,20 +4,21 @@ from contextlib import suppress
 from functools import partial
 
 import anyio
+import pytest
 
 from bus import Bus, Consumer, Unavailable, Work
 from bus.keys import Keys
-from tests.support.log.groups import works
+from tests.support.log.groups import take_one, taking_nothing, works, write_old
 from tests.support.log.said import said, told
 from tests.support.servers.proxy import proxy
-from tests.support.servers.real import AnyServer, RealServer, eventually
+from tests.support.servers.real import AnyServer, RealServer, blocked, eventually, shortly
 
 
 async def take(consumer: Consumer, count: int, *, ack: bool = True) -> list[str]:
     """The sessions of the next pointers, which must come soon."""
     sessions: list[str] = []
     work = works(consumer)
-    with anyio.fail_after(15):
+    async with shortly():
         async for item in work:
             sessions.append(item.session)
             if ack:
@@ -42,6 +43,7 @@ async def test_a_user_rings_and_others_do_not_unless_told_to(server: AnyServer) 
         assert sorted(await take(bus.consumer("g", "c"), 2)) == ["rung", "user"]
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_each_bell_goes_to_one_consumer(server: AnyServer) -> None:
     names = [f"s{index}" for index in range(40)]
     heard: list[str] = []
@@ -60,6 +62,7 @@ async def test_each_bell_goes_to_one_consumer(server: AnyServer) -> None:
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_a_consumer_of_the_same_name_begins_with_what_it_left(server: AnyServer) -> None:
     async with server.bus() as bus:
         await ring(bus, "a", "b", "c")
@@ -70,6 +73,7 @@ async def test_a_consumer_of_the_same_name_begins_with_what_it_left(server: AnyS
         assert await take(bus.consumer("g", "c"), 1) == ["e"]
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_what_it_left_comes_before_what_is_new_however_much_it_is(server: AnyServer) -> None:
     async with server.bus() as bus:
         for _ in range(150):
@@ -79,6 +83,7 @@ async def test_what_it_left_comes_before_what_is_new_however_much_it_is(server: 
         assert await take(bus.consumer("g", "c"), 151) == ["a"] * 150 + ["new"]
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_what_is_pending_is_given_once_while_it_is_worked_at(server: AnyServer) -> None:
     async with server.bus() as bus:
         names = [f"s{index}" for index in range(100)]
@@ -99,13 +104,18 @@ async def test_what_is_pending_is_given_once_while_it_is_worked_at(server: AnySe
             tasks.cancel_scope.cancel()
 
 
-async def test_what_a_dead_consumer_left_is_claimed_after_its_idle_time(server: AnyServer) -> None:
+@pytest.mark.cluster("each bucket has a connection of its own")
+async def test_what_a_dead_consumer_left_is_claimed_after_its_idle_time(
+    server: AnyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bus.leftovers.SWEEP_SECONDS", 0.1)
     async with server.bus() as bus:
         await ring(bus, "a")
         assert await take(bus.consumer("g", "dead"), 1, ack=False) == ["a"]
         assert await take(bus.consumer("g", "alive", heartbeat=0.05), 1) == ["a"]
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_what_the_dead_left_is_found_behind_much_that_others_are_at(server: AnyServer) -> None:
     async with server.bus() as bus:
         for _ in range(700):  # the server looks at ten times as many as are asked for at once
@@ -118,12 +128,16 @@ async def test_what_the_dead_left_is_found_behind_much_that_others_are_at(server
         last = str(found[0][0])
         server.do("XCLAIM", index, "g", "other", "0", last, "IDLE", "3600000", "JUSTID")
         work = works(bus.consumer("g", "alive", heartbeat=600))
-        with anyio.fail_after(15):
+        async with shortly():
             assert (await anext(work)).pointer == last
         await work.aclose()
 
 
-async def test_what_the_dead_left_is_claimed_also_while_new_work_never_ends(server: AnyServer) -> None:
+@pytest.mark.cluster("each bucket has a connection of its own")
+async def test_what_the_dead_left_is_claimed_also_while_new_work_never_ends(
+    server: AnyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bus.leftovers.SWEEP_SECONDS", 0.1)
     async with server.bus() as bus:
         await ring(bus, "left")
         await take(bus.consumer("g", "dead"), 1, ack=False)
@@ -146,25 +160,25 @@ async def test_what_the_dead_left_is_claimed_also_while_new_work_never_ends(serv
             tasks.cancel_scope.cancel()
 
 
+@pytest.mark.cluster("smoke test of keep")
+@pytest.mark.sentinel("smoke test of keep")
 async def test_work_that_is_kept_is_not_taken_over(server: AnyServer) -> None:
     async with server.bus() as bus:
-        await ring(bus, "a")
-        holder, work = bus.consumer("g", "holder"), works(bus.consumer("g", "holder"))
-        item = await anext(work)
-        with anyio.move_on_after(3) as scope:
-            async with anyio.create_task_group() as tasks:
-
-                async def keep() -> None:
-                    while True:
-                        await holder.keep(item)
-                        await anyio.sleep(0.05)
-
-                tasks.start_soon(keep)
-                await take(bus.consumer("g", "other", heartbeat=1.0), 1)
-        assert scope.cancelled_caught
-        await work.aclose()
+        holder, other = bus.consumer("g", "holder", heartbeat=600), bus.consumer("g", "other", heartbeat=600)
+        async with holder, other:
+            await ring(bus, "a")
+            work = await take_one(holder)
+            write_old(server, Keys().index(work.bucket), "g", work, "holder")
+            assert await holder.keep() == []
+            await ring(bus, "a")
+            assert (await take_one(other)).position == 2
+            async with taking_nothing(other):
+                await eventually(lambda: blocked(server) > 0)
+            assert await holder.keep() == []
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
+@pytest.mark.sentinel("a failover may lose a group")
 async def test_a_group_that_is_gone_is_made_again(server: AnyServer) -> None:
     heard: list[str] = []
 
@@ -187,6 +201,7 @@ async def test_a_group_that_is_gone_is_made_again(server: AnyServer) -> None:
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_trimmed_pointers_stay_pending_with_nobody(server: AnyServer) -> None:
     async with server.bus() as bus:
         await ring(bus, "a")
@@ -221,12 +236,13 @@ async def test_a_consumer_waits_for_a_lost_server(process: RealServer) -> None:
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_what_rings_nobody_is_acknowledged_by_keep_while_another_task_takes(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         session = bus.session("s")
         await session.publish(told("x"))
         await session.publish(said("x"))
-        with anyio.fail_after(15):
+        async with shortly():
             await consumer.ack(*await consumer.take(1_000))  # what rang nobody came in the same page
             await session.publish(said("y"))
             async with anyio.create_task_group() as tasks:

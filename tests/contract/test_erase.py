@@ -89,6 +89,8 @@ async def leave_traces(bus: Bus, server: AnyServer, name: str = "s") -> None:
     await take(bus.consumer("workers", "w"), 2, ack=False)
 
 
+@pytest.mark.cluster("smoke test of erasing")
+@pytest.mark.sentinel("smoke test of erasing")
 async def test_nothing_of_an_erased_session_is_left_on_the_server(server: AnyServer) -> None:
     async with server.bus() as bus:
         others = ("t", next(f"o{n}" for n in range(10_000) if Keys().bucket(f"o{n}") == Keys().bucket("s")))
@@ -186,7 +188,7 @@ async def test_whoever_comes_late_is_told(server: AnyServer) -> None:
 
 @pytest.mark.usefixtures("patient_hub")
 @pytest.mark.parametrize("others", [0, 40], ids=["by their own streams", "by the index"])
-async def test_who_follows_at_this_moment_is_told(process: RealServer, others: int) -> None:
+async def test_who_follows_at_this_moment_is_told(one: RealServer, others: int) -> None:
     told_of: list[str] = []
     seen: list[Envelope] = []
 
@@ -197,7 +199,7 @@ async def test_who_follows_at_this_moment_is_told(process: RealServer, others: i
         except SessionErased as error:
             told_of.append(error.session)
 
-    async with process.bus() as bus, process.bus() as other, anyio.create_task_group() as tasks:
+    async with one.bus() as bus, one.bus() as other, anyio.create_task_group() as tasks:
         await other.session("s").publish(said("a"))
         for live in (True, False):
             tasks.start_soon(partial(follow, bus.session("s"), live=live))
@@ -205,7 +207,7 @@ async def test_who_follows_at_this_moment_is_told(process: RealServer, others: i
             await bus.session(f"o{number}").publish(said("a"))
             tasks.start_soon(partial(follow, bus.session(f"o{number}"), live=False))
         await eventually(lambda: len(seen) == 2 + others)
-        await eventually(lambda: "blocked_clients:1" in str(process.do("INFO", "clients")))  # the hub waits for more
+        await eventually(lambda: "blocked_clients:1" in str(one.do("INFO", "clients")))  # the hub waits for more
         await other.session("s").erase()
         await eventually(lambda: told_of == ["s", "s"])
         for number in range(others):
@@ -242,6 +244,7 @@ async def read_error(session: Session) -> str:
 # --- forks ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.cluster("parent and fork are on different nodes")
 async def test_entries_that_forks_share_are_kept_unless_it_is_forced(server: AnyServer) -> None:
     keys = Keys()
     async with server.bus() as bus:
@@ -256,6 +259,7 @@ async def test_entries_that_forks_share_are_kept_unless_it_is_forced(server: Any
         assert owned(server, "s") == ["head"]
 
 
+@pytest.mark.cluster("parent and fork are on different nodes")
 async def test_an_erased_fork_holds_its_parent_no_longer(server: AnyServer) -> None:
     keys = Keys()
     async with server.bus() as bus:
@@ -283,6 +287,7 @@ def media_at(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
     return tmp_path / "media" if request.param == "directory" else None
 
 
+@pytest.mark.cluster("media and sessions are on different nodes")
 async def test_media_go_that_no_other_session_names(server: AnyServer, media_at: Path | None) -> None:
     media = DirectoryMedia(media_at) if media_at else None
     pictures = [picture(number) for number in range(4)]
@@ -304,7 +309,7 @@ async def test_media_go_that_no_other_session_names(server: AnyServer, media_at:
         await bus.media.get(foreign)
 
 
-async def test_media_that_only_archived_entries_name_go_too(valkey: RealServer) -> None:
+async def test_media_that_only_archived_entries_name_go_too(shared_valkey: RealServer) -> None:
     class Archive:
         def __init__(self) -> None:
             self.erased: list[str] = []
@@ -316,10 +321,10 @@ async def test_media_that_only_archived_entries_name_go_too(valkey: RealServer) 
         async def erase(self, session: str) -> None:
             self.erased.append(session)
 
-    async with valkey.bus() as bus:
+    async with shared_valkey.bus() as bus:
         first, second = [await bus.media.put_if_absent(data) for data in (b"1", b"2")]
         await bus.session("t").publish(said("x"))
-        pool, archive = LinkPool(Server(valkey.url)), Archive()
+        pool, archive = LinkPool(Server(shared_valkey.url)), Archive()
         gone = await erase(Log(pool, Keys()), "s", media=bus.media, archive=archive)
         await pool.close()
         assert (gone.media, archive.erased) == ((first,), ["s"])
@@ -351,23 +356,23 @@ class Ends(Log):
             raise Unavailable("the end of the test")
 
 
-async def test_an_erasure_that_was_cut_off_anywhere_is_finished_by_the_next(process: RealServer) -> None:
+async def test_an_erasure_that_was_cut_off_anywhere_is_finished_by_the_next(one: RealServer) -> None:
     message, sha256 = picture(1)
     steps, is_done = 0, False
-    async with process.bus() as bus:
+    async with one.bus() as bus:
         while not is_done:
             name = f"s{steps}"
-            await leave_traces(bus, process, name)
+            await leave_traces(bus, one, name)
             await bus.session(name).publish(message)
-            log = Ends(process, steps)
+            log = Ends(one, steps)
             with suppress(Unavailable):
                 await erase(log, name, media=bus.media)
                 is_done = True
             await log.pool.close()
             assert (await bus.session(name).head()).is_erased == (steps > 0)
             await bus.session(name).erase(media=True)
-            assert traces(process) == []
-            assert owned(process, name) == ["head"]
+            assert traces(one) == []
+            assert owned(one, name) == ["head"]
             assert await bus.media.head(sha256) is None
             steps += 1
         assert steps > 8

@@ -55,6 +55,8 @@ async def fill(session: Session, count: int, chance: random.Random) -> None:
         await session.publish(*(some_message(chance) for _ in range(min(500, count - start))))
 
 
+@pytest.mark.cluster("smoke test of reading by kind")
+@pytest.mark.sentinel("smoke test of reading by kind")
 async def test_a_kind_is_chosen_exactly_or_by_how_it_begins(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")

@@ -13,7 +13,7 @@ from bus.keys import Keys
 from tests.contract.test_read import fill
 from tests.support.log.said import assert_gap_free, read, said, told, word
 from tests.support.servers.proxy import proxy
-from tests.support.servers.real import AnyServer, RealServer, eventually
+from tests.support.servers.real import AnyServer, RealServer, blocked, eventually
 
 
 class Follower:
@@ -53,6 +53,7 @@ def piece(text: str) -> Delta:
     return Delta(kind="text", message_id="m", delta=text)
 
 
+@pytest.mark.cluster("the hub reads each node on a connection of its own")
 @pytest.mark.parametrize("limit", [32, 0])
 async def test_followers_that_join_anywhere_see_each_entry_once(
     server: AnyServer, monkeypatch: pytest.MonkeyPatch, limit: int
@@ -77,7 +78,7 @@ async def test_followers_that_join_anywhere_see_each_entry_once(
             after = chance.randint(0, last)
             lanes = chance.choice((ALL_LANES, ALL_LANES, frozenset({Lane.LLM}), frozenset({Lane.EXTENSION})))
             followers.append(Follower(ours, after=Cursor(after), lanes=lanes).start(tasks))
-            await anyio.sleep(0.005)
+            await anyio.sleep(0.005)  # spreads the joins over the whole time; their number does not matter
         everything = await read(ours)
         assert_gap_free(everything)
         for follower in followers:
@@ -119,6 +120,7 @@ async def test_a_follower_sees_all_once_over_restarts_of_the_server(process: Rea
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.cluster("the hub reads each node on a connection of its own")
 async def test_crossing_the_limit_of_the_hub_in_both_ways_loses_nothing(
     server: AnyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,7 +134,7 @@ async def test_crossing_the_limit_of_the_hub_in_both_ways_loses_nothing(
         async def publish(session: Session) -> None:
             while not stop.is_set():
                 await session.publish(said("x"), told("y"))
-                await anyio.sleep(0.001)
+                await anyio.sleep(0.001)  # lets the followers of eight sessions keep up
 
         kept = [Follower(session).start(tasks) for session in sessions[:2]]
         for session in sessions:
@@ -158,6 +160,8 @@ async def test_crossing_the_limit_of_the_hub_in_both_ways_loses_nothing(
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.cluster("the hub reads each node on a connection of its own")
+@pytest.mark.sentinel("smoke test of following")
 async def test_forty_sessions_are_followed_through_the_index(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         sessions = [bus.session(f"s{index}") for index in range(40)]
@@ -197,6 +201,7 @@ async def test_a_slow_follower_falls_behind_and_catches_up_from_the_log(server: 
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.cluster("the hub reads each node on a connection of its own")
 async def test_the_hub_forgets_who_has_left(server: AnyServer) -> None:
     async with server.bus() as bus:
         hub = bus._shards.of("s").hub  # pyright: ignore[reportPrivateUsage]  # whether it forgets shows nowhere else
@@ -217,6 +222,7 @@ async def test_the_hub_forgets_who_has_left(server: AnyServer) -> None:
         assert hub.followed == {}
 
 
+@pytest.mark.cluster("the hub reads each node on a connection of its own")
 async def test_following_ends_with_the_bus(server: AnyServer) -> None:
     async with anyio.create_task_group() as tasks:
         async with server.bus() as bus:
@@ -231,6 +237,8 @@ async def test_following_ends_with_the_bus(server: AnyServer) -> None:
                 await call
 
 
+@pytest.mark.cluster("the hub reads each node on a connection of its own")
+@pytest.mark.sentinel("a failover may empty the log")
 async def test_a_follower_is_told_that_the_log_was_emptied(server: AnyServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bus.hub.BLOCK_MS", 200)
     async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
@@ -255,7 +263,7 @@ async def test_a_follower_is_told_of_another_log_that_is_longer_already(server: 
         await session.publish(said("0"), told("1"))
         follower = Follower(session).start(tasks)
         await eventually(follower.has(2))
-        await anyio.sleep(0.01)
+        await eventually(lambda: blocked(server) > 0)
         server.do("FLUSHALL")
         await other.session("s").publish(said("new"), said("newer"), said("newest"))
         await eventually(lambda: follower.error is not None)
@@ -264,13 +272,11 @@ async def test_a_follower_is_told_of_another_log_that_is_longer_already(server: 
         tasks.cancel_scope.cancel()
 
 
-async def test_a_way_that_went_dead_without_a_sign_is_left(
-    process: RealServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_way_that_went_dead_without_a_sign_is_left(one: RealServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bus.hub.BLOCK_MS", 100)
     for name in ("bus.hub.SILENCE_SECONDS", "bus.pool.ANSWER_SECONDS", "bus.publisher.ANSWER_SECONDS"):
-        monkeypatch.setattr(name, 0.3)
-    async with proxy(process.socket) as way, Bus.open(way.url) as bus, anyio.create_task_group() as tasks:
+        monkeypatch.setattr(name, 1.5)  # what is tested: each is passed once
+    async with proxy(one.socket) as way, Bus.open(way.url) as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("0"))
         follower = Follower(session).start(tasks)
@@ -284,8 +290,8 @@ async def test_a_way_that_went_dead_without_a_sign_is_left(
         tasks.cancel_scope.cancel()
 
 
-async def test_following_nothing_waits_and_harms_nobody(valkey: RealServer) -> None:
-    async with valkey.bus() as bus, anyio.create_task_group() as tasks:
+async def test_following_nothing_waits_and_harms_nobody(shared_valkey: RealServer) -> None:
+    async with shared_valkey.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         nothing = Follower(bus.session("t"), lanes=frozenset()).start(tasks)
         follower = Follower(session).start(tasks)
@@ -296,6 +302,7 @@ async def test_following_nothing_waits_and_harms_nobody(valkey: RealServer) -> N
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.cluster("one read has the sessions of one node")
 async def test_a_stream_of_a_wrong_type_ends_its_own_following_alone(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         broken, whole = bus.session("broken"), bus.session("whole")

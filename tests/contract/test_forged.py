@@ -21,7 +21,7 @@ from bus.errors import DecodeError
 from bus.keys import Keys
 from tests.support.log.groups import works
 from tests.support.log.said import read, said, told, word, words
-from tests.support.servers.real import AnyServer, RealServer, eventually
+from tests.support.servers.real import AnyServer, RealServer, blocked, eventually, shortly
 from tests.support.servers.resp import ResponseError
 
 HEADER = "1 1700000000000 somebody"
@@ -99,21 +99,23 @@ async def test_publishing_and_reading_go_on_over_a_forged_entry(server: AnyServe
 @pytest.mark.parametrize("lane", Lane)
 @pytest.mark.parametrize("lanes", LANES)
 @pytest.mark.parametrize("what", FORGED)
-async def test_followers_go_on_over_a_forged_entry(valkey: RealServer, what: str, lanes: str, lane: Lane) -> None:
+async def test_followers_go_on_over_a_forged_entry(
+    shared_valkey: RealServer, what: str, lanes: str, lane: Lane
+) -> None:
     seen: list[Envelope] = []
 
     async def follow(session: Session) -> None:
         async for envelope in session.follow(lanes=LANES[lanes]):
             seen.append(envelope)  # noqa: PERF401  it has no end
 
-    async with valkey.bus() as bus, anyio.create_task_group() as tasks:
+    async with shared_valkey.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("a"), told("b"), said("c") if lane is Lane.LLM else told("c"))
         tasks.start_soon(follow, session)
         await eventually(lambda: len(seen) >= 1)
-        await anyio.sleep(0.02)  # so that the hub waits for what comes
-        valkey.do("XADD", Keys().lane("s", lane), *forged(what, lane))
-        await anyio.sleep(0.02)
+        await eventually(lambda: blocked(shared_valkey) > 0)  # the hub waits for what comes
+        shared_valkey.do("XADD", Keys().lane("s", lane), *forged(what, lane))
+        await eventually(lambda: blocked(shared_valkey) > 0)  # it has read what was forged
         for text in ("d", "e"):
             await session.publish(said(text), told(text))
         await eventually(lambda: any(envelope.position >= 6 for envelope in seen))
@@ -132,11 +134,12 @@ async def test_a_lane_full_of_forged_entries_ends_for_its_readers(server: AnySer
         with server.talk() as say:
             for index in range(1, 1_300):
                 say("XADD", Keys().lane("s", Lane.LLM), f"2-{index}", "x", "y")
-        with anyio.fail_after(10):
+        async with shortly():
             assert genuine(await read(session)) == ["a", "b", "c"]
         assert (await session.publish(said("d"))).position == 4
 
 
+@pytest.mark.cluster("the hub reads each node on a connection of its own")
 async def test_a_forged_bell_stops_neither_followers_nor_workers(
     server: AnyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,9 +192,9 @@ async def test_a_missing_entry_is_told_and_what_follows_it_can_be_read(server: A
         assert [word(e) async for e in session.read(after=Cursor(caught.value.first_kept - 1))] == ["d"]
 
 
-async def test_a_missing_entry_is_told_to_who_follows_live(valkey: RealServer) -> None:
+async def test_a_missing_entry_is_told_to_who_follows_live(shared_valkey: RealServer) -> None:
     seen: list[str] = []
-    async with valkey.bus() as bus, anyio.create_task_group() as tasks:
+    async with shared_valkey.bus() as bus, anyio.create_task_group() as tasks:
         session, other = bus.session("s"), bus.session("t")
         await session.publish(said("a"))
         await other.publish(said("o"))
@@ -204,8 +207,8 @@ async def test_a_missing_entry_is_told_to_who_follows_live(valkey: RealServer) -
         tasks.start_soon(follow)
         tasks.start_soon(collect, other.follow(), seen)
         await eventually(lambda: sorted(seen) == ["a", "o"])
-        await anyio.sleep(0.02)
-        with valkey.talk() as say:
+        await eventually(lambda: blocked(shared_valkey) > 0)
+        with shared_valkey.talk() as say:
             say("MULTI")
             lane, head = Keys().lane("s", Lane.LLM), Keys().head("s")
             say("XADD", lane, "3-0", "h", "1 1 x", "m", '{"role":"user","content":"c"}')

@@ -25,7 +25,7 @@ from bus import (
 )
 from bus.keys import ALL_BYTES, Keys
 from tests.support.log.said import assert_gap_free, read, said, told, word, words
-from tests.support.servers.real import AnyServer, RealServer
+from tests.support.servers.real import AnyServer, RealServer, shortly
 
 KEYS = Keys()
 
@@ -48,6 +48,8 @@ def pins(server: AnyServer, session: str) -> dict[str, str]:
     return dict(zip(map(str, reply[::2]), map(str, reply[1::2]), strict=True))
 
 
+@pytest.mark.cluster("smoke test of forking")
+@pytest.mark.sentinel("smoke test of forking")
 async def test_a_fork_reads_as_one_session_from_its_first_position_on(server: AnyServer) -> None:
     async with server.bus() as bus:
         parent = bus.session("p")
@@ -79,6 +81,7 @@ async def test_any_part_and_lane_of_a_fork_is_read_exactly(server: AnyServer) ->
                     assert found == [e for e in whole if e.lane in lanes and after.position < e.position <= last]
 
 
+@pytest.mark.cluster("parent and fork are on different nodes")
 async def test_forks_of_forks_read_through_to_the_first(server: AnyServer) -> None:
     async with server.bus() as bus:
         first = bus.session("a")
@@ -109,8 +112,8 @@ async def test_forks_of_forks_read_through_to_the_first(server: AnyServer) -> No
         assert await text(third, after=Cursor(3), until=6) == "EFh"
 
 
-async def test_a_chain_of_many_forks_is_read(valkey: RealServer) -> None:
-    async with valkey.bus() as bus:
+async def test_a_chain_of_many_forks_is_read(shared_valkey: RealServer) -> None:
+    async with shared_valkey.bus() as bus:
         session = bus.session("s0")
         await fill(session, "a")
         for number in range(1, 150):  # more than a head lists incarnations of
@@ -192,6 +195,7 @@ async def test_a_closed_session_is_forked_and_the_fork_is_open(server: AnyServer
         assert await text(child) == "abc"
 
 
+@pytest.mark.cluster("parent and fork are on different nodes")
 @pytest.mark.parametrize(("after", "wanted"), [(0, "abxyz"), (1, "bxyz"), (2, "xyz"), (3, "yz")])
 async def test_a_follower_gets_the_shared_part_the_own_part_and_what_comes(
     server: AnyServer, after: int, wanted: str
@@ -202,13 +206,16 @@ async def test_a_follower_gets_the_shared_part_the_own_part_and_what_comes(
         await fill(child, "x")
         cursor = (await child.head()).cursor_at(after)
         seen: list[Envelope] = []
-        with anyio.fail_after(20):
-            async with aclosing(child.follow(after=cursor, live=True)) as envelopes, anyio.create_task_group() as tasks:
-                tasks.start_soon(_say_more, bus)
-                async for envelope in envelopes:
-                    seen.append(envelope)
-                    if word(envelope) == "z":
-                        break
+        async with (
+            shortly(),
+            aclosing(child.follow(after=cursor, live=True)) as envelopes,
+            anyio.create_task_group() as tasks,
+        ):
+            tasks.start_soon(_say_more, bus)
+            async for envelope in envelopes:
+                seen.append(envelope)
+                if word(envelope) == "z":
+                    break
         assert "".join(word(e) for e in seen) == wanted
         assert [e.position for e in seen] == list(range(after + 1, 6))
         assert {e.session for e in seen} == {"c"}
@@ -226,12 +233,11 @@ async def test_a_preview_in_a_fork_is_shown_behind_what_is_shared(server: AnySer
         child = await bus.session("p").fork(2, id="c")
         await child.preview(Delta(kind="text", message_id="m", delta="fork's"))
         seen: list[Envelope] = []
-        with anyio.fail_after(20):
-            async with aclosing(child.follow(live=True)) as envelopes:
-                async for envelope in envelopes:
-                    seen.append(envelope)
-                    if isinstance(envelope.message, Delta):
-                        break
+        async with shortly(), aclosing(child.follow(live=True)) as envelopes:
+            async for envelope in envelopes:
+                seen.append(envelope)
+                if isinstance(envelope.message, Delta):
+                    break
         assert [e.position for e in seen] == [1, 2, 2]
         last = seen[-1].message
         assert isinstance(last, Delta)
@@ -252,7 +258,7 @@ async def test_a_follower_at_the_end_of_the_shared_part_waits_for_the_first_entr
                         return
 
         tasks.start_soon(follow)
-        with anyio.fail_after(20):
+        async with shortly():
             await bus.session("p").publish(said("!"))
             await child.publish(said("x"))
             await child.publish(told("y"))
@@ -277,6 +283,7 @@ async def test_a_cursor_of_the_shared_part_is_good_in_both_and_one_behind_it_in_
                     await anext(ask(after=cursor))
 
 
+@pytest.mark.cluster("parent and fork are on different nodes")
 async def test_the_same_fork_asked_again_is_the_same_fork(server: AnyServer) -> None:
     async with server.bus() as bus:
         parent = bus.session("p")
@@ -289,6 +296,7 @@ async def test_the_same_fork_asked_again_is_the_same_fork(server: AnyServer) -> 
         assert await text(child) == "abx"
 
 
+@pytest.mark.cluster("parent and fork are on different nodes")
 async def test_an_id_that_is_taken_is_not_forked_to(server: AnyServer) -> None:
     async with server.bus() as bus:
         parent, other = bus.session("p"), bus.session("o")
@@ -330,6 +338,7 @@ async def test_a_position_that_is_not_there_is_not_forked_at(server: AnyServer, 
         assert (await bus.session("c").head()).position == 0
 
 
+@pytest.mark.cluster("parent and fork are on different nodes")
 async def test_an_erased_session_is_not_forked_and_its_id_not_forked_to(server: AnyServer) -> None:
     async with server.bus() as bus:
         await fill(bus.session("p"), "ab")
@@ -343,6 +352,7 @@ async def test_an_erased_session_is_not_forked_and_its_id_not_forked_to(server: 
         assert pins(server, "p") == {}
 
 
+@pytest.mark.cluster("parent and fork are on different nodes")
 async def test_what_was_trimmed_is_not_forked_unless_an_archive_has_it(server: AnyServer) -> None:
     async with server.bus() as bus:
         parent = bus.session("p")
@@ -363,6 +373,7 @@ async def test_what_was_trimmed_is_not_forked_unless_an_archive_has_it(server: A
         assert (await (await parent.fork(2)).head()).trimmed == 0
 
 
+@pytest.mark.cluster("parent and fork are on different nodes")
 async def test_a_fork_holds_what_it_shares_until_it_is_passed_by_force(server: AnyServer) -> None:
     async with server.bus() as bus:
         parent = bus.session("p")
@@ -427,6 +438,7 @@ async def test_what_was_gone_before_a_fork_is_gone_for_its_forks_whatever_it_arc
         assert (await (await child.fork(5, id="g")).head()).trimmed == 2
 
 
+@pytest.mark.cluster("parent and fork are on different nodes")
 async def test_an_erased_fork_is_gone_and_its_parent_is_whole(server: AnyServer) -> None:
     async with server.bus() as bus:
         parent = bus.session("p")
@@ -442,6 +454,7 @@ async def test_an_erased_fork_is_gone_and_its_parent_is_whole(server: AnyServer)
         assert await text(parent) == "abcd"
 
 
+@pytest.mark.cluster("parent and fork are on different nodes")
 async def test_a_fork_whose_parent_lost_its_end_never_shows_another_history(server: AnyServer) -> None:
     async with server.bus() as bus:
         parent = bus.session("p")
@@ -474,6 +487,7 @@ async def test_a_fork_whose_parent_lost_its_end_never_shows_another_history(serv
         assert await text(forked, until=3) == "abc"
 
 
+@pytest.mark.cluster("parent and fork are on different nodes")
 async def test_a_fork_whose_parent_was_erased_by_force_is_told(server: AnyServer) -> None:
     async with server.bus() as bus:
         await fill(bus.session("p"), "abcd")
@@ -502,19 +516,21 @@ async def test_a_fork_is_read_after_many_restarts(valkey: RealServer, restarted:
         assert await text(child) == "ab" + ("x" * 70 if "c" in restarted else "")
 
 
+@pytest.mark.cluster("parent and fork are on different nodes")
 async def test_a_fork_cut_short_leaves_a_promise_that_the_next_try_uses(
     server: AnyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with server.bus() as bus:
         parent = bus.session("p")
         await fill(parent, "abc")
-        with monkeypatch.context() as patched:
+        async with anyio.create_task_group() as tasks:
+            with monkeypatch.context() as patched:
 
-            async def never(*_: object) -> None:
-                await anyio.sleep_forever()
+                async def never(*_: object) -> None:
+                    tasks.cancel_scope.cancel()
+                    await anyio.sleep_forever()
 
-            patched.setattr("bus.log.Log.fork", never)
-            with anyio.move_on_after(0.05):
+                patched.setattr("bus.log.Log.fork", never)
                 await parent.fork(2, id="c")
         assert pins(server, "p") == {"f:c": "0"}
         assert (await bus.session("c").head()).origin is None

@@ -4,12 +4,14 @@ import asyncio
 from itertools import count
 from typing import NamedTuple
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bus import Bus, Cursor, Lane, Session
 from tests.support.log.said import said, told, word
-from tests.support.servers.real import AnyServer, RealServer
+from tests.support.servers.kinds import Shared
+from tests.support.servers.real import AnyServer
+from tests.support.suite.scale import examples
 
 _names = count()
 
@@ -37,12 +39,12 @@ _say = st.builds(Say, st.integers(-2, 9), st.text("le", min_size=1, max_size=4))
 _fork = st.builds(Fork, st.integers(-2, 9), st.floats(0, 1))  # mostly of a young one, so that chains grow long
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(300)
 @given(steps=st.lists(st.one_of(_say, _fork), min_size=6, max_size=24), data=st.data())
 def test_every_session_of_a_tree_reads_as_in_the_model(
-    valkey: RealServer, steps: list[Say | Fork], data: st.DataObject
+    shared: Shared, steps: list[Say | Fork], data: st.DataObject
 ) -> None:
-    asyncio.run(_check(valkey, steps, data))
+    asyncio.run(_check(shared["valkey"], steps, data))
 
 
 async def _check(server: AnyServer, steps: list[Say | Fork], data: st.DataObject) -> None:

@@ -20,6 +20,7 @@ def in_buckets(count: int) -> list[str]:
     return list(found.values())[:count]
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_no_more_is_taken_than_there_is_room_for(server: AnyServer) -> None:
     names = in_buckets(40)
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
@@ -42,6 +43,7 @@ async def test_no_more_is_taken_than_there_is_room_for(server: AnyServer) -> Non
         assert sorted(done) == sorted([*names, *names])
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_what_is_rung_in_one_step_for_many_is_taken_one_by_one(server: AnyServer) -> None:
     names = in_buckets(12)
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
@@ -62,6 +64,7 @@ async def test_what_is_rung_in_one_step_for_many_is_taken_one_by_one(server: Any
         assert pending(server) == []
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_while_nobody_takes_nothing_becomes_pending(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as busy, bus.consumer("g", "other") as other:
         await ring(bus, "a")
@@ -72,6 +75,7 @@ async def test_while_nobody_takes_nothing_becomes_pending(server: AnyServer) -> 
         assert len(pending(server)) == 4
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_a_take_that_is_cut_off_anywhere_loses_nothing(server: AnyServer) -> None:
     names = [f"s{number}" for number in range(60)]
     heard: list[str] = []
@@ -86,6 +90,7 @@ async def test_a_take_that_is_cut_off_anywhere_loses_nothing(server: AnyServer) 
         assert sorted(heard) == sorted(names)
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_what_is_in_hand_is_not_given_again(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         await ring(bus, "a", "b")
@@ -101,6 +106,8 @@ async def test_what_is_in_hand_is_not_given_again(server: AnyServer) -> None:
         await consumer.ack(*works)
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
+@pytest.mark.sentinel("smoke test of take and ack")
 async def test_many_are_acknowledged_at_once(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         await ring(bus, *(f"s{number}" for number in range(50)))
@@ -110,6 +117,7 @@ async def test_many_are_acknowledged_at_once(server: AnyServer) -> None:
         assert pending(server) == []
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_pointers_that_ring_nobody_do_not_stay_pending(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         for number in range(20):
@@ -124,6 +132,7 @@ async def test_pointers_that_ring_nobody_do_not_stay_pending(server: AnyServer) 
         await eventually(lambda: pending(server) == [(work.pointer, "c")])
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_works_of_a_session_come_in_their_order(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         for _ in range(30):
@@ -132,6 +141,7 @@ async def test_works_of_a_session_come_in_their_order(server: AnyServer) -> None
         assert [work.position for work in works] == list(range(1, 31))
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_who_was_silent_takes_nothing_back(server: AnyServer) -> None:
     async with server.bus() as bus:
         quiet, alive = bus.consumer("g", "quiet", heartbeat=0.2), bus.consumer("g", "alive", heartbeat=0.2)
@@ -150,6 +160,8 @@ async def test_who_was_silent_takes_nothing_back(server: AnyServer) -> None:
             assert await bus.dead_letters("g").count() == 0
 
 
+@pytest.mark.cluster("smoke test of leave")
+@pytest.mark.sentinel("smoke test of leave")
 async def test_who_leaves_hands_back_all_and_is_forgotten(server: AnyServer) -> None:
     async with server.bus() as bus:
         leaving, staying = bus.consumer("g", "leaving"), bus.consumer("g", "staying")
@@ -167,6 +179,8 @@ async def test_who_leaves_hands_back_all_and_is_forgotten(server: AnyServer) -> 
             assert await leaving.leave() == 0
 
 
+@pytest.mark.cluster("smoke test of hand_back")
+@pytest.mark.sentinel("smoke test of hand_back")
 async def test_what_is_handed_back_is_given_to_others_at_once_and_not_as_tried(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "full") as full, bus.consumer("g", "free") as free:
         await ring(bus, "a")

@@ -113,6 +113,8 @@ async def test_a_projection_of_what_was_lost_is_folded_anew(server: AnyServer) -
         assert checkpoint.cursor == (await session.head()).cursor
 
 
+@pytest.mark.cluster("smoke test of incarnations")
+@pytest.mark.sentinel("smoke test of incarnations")
 async def test_a_session_that_vanished_and_came_again_is_another_one(server: AnyServer) -> None:
     async with server.bus() as bus:
         await bus.session("s").publish(said("a"))

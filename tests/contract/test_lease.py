@@ -5,16 +5,17 @@ from collections.abc import Awaitable, Callable, Generator
 from functools import partial
 from typing import Any
 
-import anyio
 import pytest
 
 from bus import Bus, Checkpoint, Cursor, Delta, Fenced, Lease
 from tests.support.log.groups import works
 from tests.support.log.said import assert_gap_free, read, said, told, words
 from tests.support.servers.proxy import proxy
-from tests.support.servers.real import AnyServer, RealServer, eventually
+from tests.support.servers.real import AnyServer, RealServer, eventually, shortly
 
 
+@pytest.mark.cluster("smoke test of leases")
+@pytest.mark.sentinel("smoke test of leases")
 async def test_a_lease_is_held_by_one_until_it_is_given_back(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
@@ -39,7 +40,7 @@ async def test_a_lease_is_taken_over_once_its_time_is_over_and_the_old_one_is_fe
         assert mine is not None
         await session.publish(said("a"), epoch=mine.epoch)
         yours: Lease | None = None
-        with anyio.fail_after(5):
+        async with shortly():
             while yours is None:
                 yours = await session.acquire_lease("you", 60)
         assert yours.epoch == mine.epoch + 1
@@ -66,6 +67,8 @@ async def test_of_many_that_want_a_lease_one_gets_it(server: AnyServer) -> None:
         assert len([lease for lease in taken if lease]) == 1
 
 
+@pytest.mark.cluster("smoke test of projections")
+@pytest.mark.sentinel("smoke test of projections")
 async def test_a_projection_moves_only_from_where_it_was_folded(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
@@ -78,8 +81,8 @@ async def test_a_projection_moves_only_from_where_it_was_folded(server: AnyServe
         assert await session.load_projection("p", 2) is None
 
 
-async def test_a_lost_answer_does_not_make_a_saved_projection_somebody_elses(process: RealServer) -> None:
-    async with proxy(process.socket) as way, Bus.open(way.url) as bus:
+async def test_a_lost_answer_does_not_make_a_saved_projection_somebody_elses(one: RealServer) -> None:
+    async with proxy(one.socket) as way, Bus.open(way.url) as bus:
         session = bus.session("s")
         way.lose = 1
         assert await session.save_projection("p", 1, b"one", cursor=Cursor(3), expected=0)
@@ -200,10 +203,10 @@ async def test_a_call_cancelled_at_any_suspension_leaves_nothing_behind(
                 await step
 
             task = asyncio.create_task(run())
-            with anyio.fail_after(20):
+            async with shortly():
                 await asyncio.wait({task})
             await eventually(partial(is_at_rest, bus))
-            with anyio.fail_after(10):
+            async with shortly():
                 await bus.session("s").publish(said("ring"))
                 await call(bus)
                 assert_gap_free(await read(bus.session("s")))

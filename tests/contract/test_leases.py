@@ -6,22 +6,19 @@ import pytest
 from bus import Bus, Cursor, ExtensionMessage, SessionErased, UserMessage
 from bus.messages.control import Abort
 from tests.support.log.said import said, told
-from tests.support.servers.real import AnyServer
+from tests.support.servers.real import AnyServer, shortly
 
 __all__ = ()
-
-SECONDS = 20.0
 
 
 async def rung(bus: Bus, count: int) -> list[str]:
     """The sessions of the next works of a fresh group, acknowledged."""
     found: list[str] = []
-    async with bus.consumer("g", "c") as consumer:
-        with anyio.fail_after(SECONDS):
-            while len(found) < count:
-                works = await consumer.take(100)
-                await consumer.ack(*works)
-                found += [work.session for work in works]
+    async with bus.consumer("g", "c") as consumer, shortly():
+        while len(found) < count:
+            works = await consumer.take(100)
+            await consumer.ack(*works)
+            found += [work.session for work in works]
     return sorted(found)
 
 
@@ -34,6 +31,7 @@ async def test_who_finds_a_session_held_is_told_for_how_long(server: AnyServer) 
         assert taking.rests_seconds == 0
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_a_release_rings_once_for_those_who_found_it_held(server: AnyServer) -> None:
     async with server.bus() as bus:
         quiet, asked = bus.session("quiet"), bus.session("asked")
@@ -76,6 +74,8 @@ async def test_a_session_that_rests_is_taken_only_by_who_has_a_reason(server: An
         assert taken is not None, "its rest ended with that"
 
 
+@pytest.mark.cluster("its sessions are on several nodes")
+@pytest.mark.sentinel("smoke test of renewing leases")
 async def test_many_are_renewed_at_once_and_those_that_are_lost_are_told(server: AnyServer) -> None:
     async with server.bus() as bus:
         takings = [await bus.leases.take(f"s{number}", "me", 60) for number in range(100)]
@@ -104,6 +104,8 @@ async def test_an_erased_session_is_told(server: AnyServer) -> None:
             await bus.leases.take("s", "me", 60)
 
 
+@pytest.mark.cluster("smoke test of waiting for a session")
+@pytest.mark.sentinel("smoke test of waiting for a session")
 @pytest.mark.parametrize("word", [UserMessage.text("stop"), Abort().as_extension()], ids=["user", "command"])
 async def test_who_waits_is_told_who_rings(server: AnyServer, word: UserMessage | ExtensionMessage) -> None:
     async with server.bus() as bus, server.bus() as other:
@@ -115,11 +117,10 @@ async def test_who_waits_is_told_who_rings(server: AnyServer, word: UserMessage 
             await session.wait_rung(Cursor(position))
             told_of.append((await session.head()).position)
 
-        with anyio.fail_after(SECONDS):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(wait)
-                await anyio.wait_all_tasks_blocked()
-                await other.session("s").publish(word)
+        async with shortly(), anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            await anyio.wait_all_tasks_blocked()
+            await other.session("s").publish(word)
         assert told_of == [position + 1]
 
 
@@ -127,10 +128,12 @@ async def test_what_stands_behind_the_cursor_already_is_not_waited_for(server: A
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("x"))
-        with anyio.fail_after(SECONDS):
+        async with shortly():
             await session.wait_rung(Cursor(0))
 
 
+@pytest.mark.cluster("its sessions are on several nodes")
+@pytest.mark.sentinel("one command line has the reads of many sessions")
 async def test_many_grouped_sessions_read_what_they_hold(server: AnyServer) -> None:
     async with server.bus() as bus:
         names = [f"s{number}" for number in range(100)]

@@ -97,6 +97,8 @@ async def open_texts(session: Session) -> dict[str, list[str]]:
 # --- what is kept -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.cluster("smoke test of previews")
+@pytest.mark.sentinel("smoke test of previews")
 async def test_deltas_are_numbered_from_one_below_the_newest_position(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
@@ -117,8 +119,8 @@ async def test_deltas_are_numbered_from_one_below_the_newest_position(server: An
         tasks.cancel_scope.cancel()
 
 
-async def test_a_piece_whose_answer_was_lost_is_shown_once(process: RealServer) -> None:
-    async with proxy(process.socket) as way, Bus.open(way.url) as bus, process.bus() as other:
+async def test_a_piece_whose_answer_was_lost_is_shown_once(one: RealServer) -> None:
+    async with proxy(one.socket) as way, Bus.open(way.url) as bus, one.bus() as other:
         session = bus.session("s")
         await session.publish(said("q"))
         words = [f"{number} " for number in range(12)]
@@ -294,6 +296,7 @@ async def test_a_message_of_which_nothing_was_heard_for_long_makes_room_too(
 # --- who comes late -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.cluster("the hub reads each node on a connection of its own")
 @pytest.mark.parametrize("limit", [32, 0])
 async def test_pieces_come_in_order_between_the_entries(
     server: AnyServer, monkeypatch: pytest.MonkeyPatch, limit: int
@@ -380,6 +383,7 @@ async def test_who_joins_anywhere_has_the_text_of_what_is_spoken_and_nothing_of_
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.cluster("the hub reads each node on a connection of its own")
 async def test_who_joins_while_the_reader_waits_lacks_no_piece(
     server: AnyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -580,6 +584,7 @@ async def test_a_piece_behind_many_entries_waits_for_them(server: AnyServer, lan
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.cluster("the hub reads each node on a connection of its own")
 async def test_whoever_comes_and_goes_has_the_text_of_every_message(
     server: AnyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -632,7 +637,7 @@ async def test_whoever_comes_and_goes_has_the_text_of_every_message(
             tasks.start_soon(speak)
             for _ in range(8):
                 tasks.start_soon(view, chance.choice((START, (await session.head()).cursor)))
-                await anyio.sleep(0.02)
+                await anyio.sleep(0.02)  # they come at different places of the log
             await is_over.wait()
 
             def is_told() -> bool:

@@ -18,6 +18,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bus.hub.BATCH", 5)
 
 
+@pytest.mark.cluster("the hub reads each node on a connection of its own")
 async def test_sessions_in_many_slices_are_followed_without_a_gap(server: AnyServer) -> None:
     async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
         names = [f"s{number}" for number in range(40)]
@@ -42,14 +43,14 @@ async def test_sessions_in_many_slices_are_followed_without_a_gap(server: AnySer
         tasks.cancel_scope.cancel()
 
 
-async def test_a_bell_that_rings_more_often_than_one_page_holds_hides_nothing(valkey: RealServer) -> None:
-    async with valkey.bus() as bus, valkey.bus() as other, anyio.create_task_group() as tasks:
+async def test_a_bell_that_rings_more_often_than_one_page_holds_hides_nothing(shared_valkey: RealServer) -> None:
+    async with shared_valkey.bus() as bus, shared_valkey.bus() as other, anyio.create_task_group() as tasks:
         subscriber = Subscriber(bus.session("s")).start(tasks)
         await eventually(subscriber.has("[caughtUp]"))
         for _ in range(5):
             count = len(subscriber.envelopes)
-            bells = [str(name) for name in _list(valkey.do("KEYS", "*:index"))]
-            with valkey.talk() as say:
+            bells = [str(name) for name in _list(shared_valkey.do("KEYS", "*:index"))]
+            with shared_valkey.talk() as say:
                 # In one step for the reader: more pointers than it takes at once.
                 say("MULTI")
                 for _ in range(6):
@@ -68,23 +69,24 @@ def _list(reply: object) -> list[object]:
 
 
 async def test_quiet_sessions_whose_log_was_emptied_are_all_told_in_turn(
-    valkey: RealServer, monkeypatch: pytest.MonkeyPatch
+    shared_valkey: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bus.hub.BLOCK_MS", 50)
-    async with valkey.bus() as bus, anyio.create_task_group() as tasks:
+    async with shared_valkey.bus() as bus, anyio.create_task_group() as tasks:
         sessions = [bus.session(f"s{number}") for number in range(7)]
         for session in sessions:
             await session.publish(said("0"))
         subscribers = [Subscriber(session).start(tasks) for session in sessions]
         for subscriber in subscribers:
             await eventually(subscriber.has("0", "[caughtUp]"))
-        valkey.do("FLUSHALL")
+        shared_valkey.do("FLUSHALL")
         for subscriber in subscribers:
             await eventually(subscriber.has_failed)
             assert isinstance(subscriber.error, LogRolledBack)
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.cluster("the hub reads each node on a connection of its own")
 async def test_live_deltas_of_many_sessions_ring_a_bell(server: AnyServer) -> None:
     async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
         names = [f"s{number}" for number in range(12)]

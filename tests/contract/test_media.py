@@ -232,9 +232,9 @@ async def test_a_server_that_is_gone_is_unavailable(valkey: RealServer) -> None:
                 await look
 
 
-async def test_the_server_s_memory_is_not_asked_for_more_than_the_limit(valkey: RealServer) -> None:
-    async with on_redis(valkey) as place:
-        pool = LinkPool(Server(valkey.url))
+async def test_the_server_s_memory_is_not_asked_for_more_than_the_limit(shared_valkey: RealServer) -> None:
+    async with on_redis(shared_valkey) as place:
+        pool = LinkPool(Server(shared_valkey.url))
         small = RedisMedia(pool, Keys(), limit_bytes=len(DATA) - 1)
         with pytest.raises(MediaTooLarge) as caught:
             await small.put_if_absent(DATA)

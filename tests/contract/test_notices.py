@@ -27,6 +27,8 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
 # --- caught up, fallen behind -------------------------------------------------------------------------------------
 
 
+@pytest.mark.cluster("smoke test of subscribing")
+@pytest.mark.sentinel("smoke test of subscribing")
 async def test_a_subscriber_is_told_once_that_it_has_all_there_was(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
@@ -169,6 +171,7 @@ async def test_who_follows_one_lane_is_told_at_once_what_the_other_one_would_tel
         tasks.cancel_scope.cancel()
 
 
+@pytest.mark.cluster("the hub reads each node on a connection of its own")
 async def test_who_keeps_up_never_falls_behind_however_much_comes(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
@@ -179,6 +182,8 @@ async def test_who_keeps_up_never_falls_behind_however_much_comes(server: AnySer
                 assert isinstance(await anext(items), Envelope)
 
 
+@pytest.mark.cluster("smoke test of closing and reopening")
+@pytest.mark.sentinel("smoke test of closing and reopening")
 async def test_closing_is_told_behind_the_last_message_and_reopening_before_the_first(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
@@ -278,6 +283,7 @@ async def test_followers_of_a_log_that_lost_its_end_are_told_once_and_go_on_from
 # --- cancelled ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.cluster("the hub reads each node on a connection of its own")
 async def test_a_subscriber_that_is_cancelled_anywhere_leaves_nothing_and_resumes_without_loss(
     server: AnyServer,
 ) -> None:
@@ -289,7 +295,7 @@ async def test_a_subscriber_that_is_cancelled_anywhere_leaves_nothing_and_resume
         async def publish() -> None:
             while not stop.is_set():
                 await session.publish(said("x"), told("y"))
-                await anyio.sleep(0.002)
+                await anyio.sleep(0.002)  # leaves the subscriber time to come to the end of the log now and then
 
         tasks.start_soon(publish)
         seen: list[Envelope] = []

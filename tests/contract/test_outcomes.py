@@ -1,5 +1,7 @@
 """What the log answers to a publish, as data; and what a session may hold, on every server."""
 
+import pytest
+
 from bus import (
     Conflict,
     Cursor,
@@ -19,6 +21,8 @@ from tests.support.servers.real import AnyServer
 ABORT = ExtensionMessage.of("control.abort", None)
 
 
+@pytest.mark.cluster("smoke test of publish outcomes")
+@pytest.mark.sentinel("smoke test of publish outcomes")
 async def test_every_answer_of_the_log_is_a_value(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
@@ -121,6 +125,7 @@ async def test_a_full_session_still_takes_control_and_its_end(server: AnyServer)
         await free.session("s").publish(said("who has no limit"))
 
 
+@pytest.mark.cluster("the bytes of all nodes are counted")
 async def test_a_full_namespace_takes_nothing_but_control(server: AnyServer) -> None:
     limits = Limits(namespace_bytes=1_000, reserve_bytes=1_000)
     async with server.bus() as other:

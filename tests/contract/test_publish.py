@@ -27,7 +27,7 @@ from bus.errors import DecodeError, Refused
 from bus.keys import Keys
 from tests.support.log.said import assert_gap_free, read, said, told, word, words
 from tests.support.servers.proxy import proxy
-from tests.support.servers.real import AnyServer, RealServer, eventually
+from tests.support.servers.real import AnyServer, RealServer, eventually, refused, shortly
 
 
 def placed(receipt: object) -> tuple[tuple[int, ...], bool]:
@@ -40,6 +40,8 @@ def has(found: Sized, count: int) -> bool:
     return len(found) >= count
 
 
+@pytest.mark.cluster("smoke test of publishing")
+@pytest.mark.sentinel("smoke test of publishing")
 async def test_positions_run_on_over_both_lanes(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
@@ -54,6 +56,7 @@ async def test_positions_run_on_over_both_lanes(server: AnyServer) -> None:
         assert (await session.head()).position == 6
 
 
+@pytest.mark.cluster("its sessions are on several nodes")
 async def test_each_session_counts_for_itself(server: AnyServer) -> None:
     async with server.bus() as bus:
         for name in ("a", "b", "c"):
@@ -83,13 +86,14 @@ async def test_a_repeated_key_adds_nothing_and_gives_the_first_positions(server:
 
 
 @pytest.mark.parametrize("key", ["", " ", "é\x00\n\"'", "{", "k" * 10_000])
-async def test_any_text_may_be_a_key(valkey: RealServer, key: str) -> None:
-    async with valkey.bus() as bus:
+async def test_any_text_may_be_a_key(shared_valkey: RealServer, key: str) -> None:
+    async with shared_valkey.bus() as bus:
         session = bus.session("s")
         assert not (await session.publish(said("a"), key=key)).is_duplicate
         assert (await session.publish(said("a"), key=key)).is_duplicate
 
 
+@pytest.mark.cluster("one commit is for sessions of several nodes")
 async def test_one_group_commit_gives_each_publish_its_own_outcome(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
@@ -131,8 +135,8 @@ async def test_one_group_commit_gives_each_publish_its_own_outcome(server: AnySe
         assert await words(session) == ["0", "plain", "plain", "expected", "new", "new", "leased", "last"]
 
 
-async def test_lost_answers_double_and_lose_nothing(process: RealServer) -> None:
-    async with proxy(process.socket) as way, Bus.open(way.url) as bus:
+async def test_lost_answers_double_and_lose_nothing(one: RealServer) -> None:
+    async with proxy(one.socket) as way, Bus.open(way.url) as bus:
         session = bus.session("s")
         places: dict[str, int] = {}
 
@@ -153,8 +157,8 @@ async def test_lost_answers_double_and_lose_nothing(process: RealServer) -> None
         assert {word(envelope): envelope.position for envelope in envelopes} == places
 
 
-async def test_lost_answers_keep_each_outcome(process: RealServer) -> None:
-    async with proxy(process.socket) as way, Bus.open(way.url) as bus:
+async def test_lost_answers_keep_each_outcome(one: RealServer) -> None:
+    async with proxy(one.socket) as way, Bus.open(way.url) as bus:
         session = bus.session("s")
         await session.publish(said("a"), key="k")
         way.lose = 1
@@ -168,6 +172,8 @@ async def test_lost_answers_keep_each_outcome(process: RealServer) -> None:
         assert await words(session) == ["a", "d"]
 
 
+@pytest.mark.cluster("each node has scripts of its own")
+@pytest.mark.sentinel("a new primary knows no scripts")
 async def test_forgotten_scripts_are_loaded_again(server: AnyServer) -> None:
     async with server.bus() as bus:
         for index in range(3):
@@ -213,7 +219,7 @@ async def test_a_silent_server_makes_the_outcome_unknown_and_then_has_it_once(pr
         await session.publish(said("a"))
         process.pause()
         with pytest.raises(OutcomeUnknown) as caught:
-            await session.publish(said("b"), key="b", seconds=0.2)
+            await session.publish(said("b"), key="b", seconds=1)
         assert caught.value.session == "s"
         process.resume()
         assert placed(await session.publish(said("b"), key="b")) == ((2,), True)
@@ -227,7 +233,7 @@ async def test_a_silent_server_is_waited_for_until_the_deadline(process: RealSer
         process.pause()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(session.publish, said("b"))
-            await anyio.sleep(0.1)
+            await anyio.wait_all_tasks_blocked()
             process.resume()
         assert await words(session) == ["a", "b"]
 
@@ -253,10 +259,10 @@ async def test_what_was_sent_at_a_second_try_has_an_unknown_outcome(process: Rea
 
             async def publish() -> None:
                 with pytest.raises(OutcomeUnknown):  # it is in the log, only nobody could say so
-                    await session.publish(said("a"), seconds=1.5)
+                    await session.publish(said("a"), seconds=3)  # enough to start a server
 
             tasks.start_soon(publish)
-            await anyio.sleep(0.1)
+            await eventually(lambda: way.turned_away > 0)
             process.start()
         assert way.lost > 0
         way.lose = 0
@@ -272,7 +278,7 @@ async def test_a_caller_cancelled_before_sending_adds_nothing(process: RealServe
         async with anyio.create_task_group() as tasks:
             for name in ("b", "c"):
                 tasks.start_soon(session.publish, said(name))
-                await anyio.sleep(0.05)
+                await anyio.wait_all_tasks_blocked()
             with anyio.move_on_after(0.05) as scope:  # behind those that are on their way
                 await session.publish(said("d"))
             assert scope.cancelled_caught
@@ -281,6 +287,7 @@ async def test_a_caller_cancelled_before_sending_adds_nothing(process: RealServe
         assert await words(session) == ["a", "b", "c", "e"]
 
 
+@pytest.mark.cluster("one commit is for sessions of several nodes")
 async def test_callers_cancelled_at_any_time_harm_no_other(server: AnyServer) -> None:
     chance = random.Random(7)  # noqa: S311  a test's dice
     async with server.bus() as bus:
@@ -297,7 +304,7 @@ async def test_callers_cancelled_at_any_time_harm_no_other(server: AnyServer) ->
                 patience = chance.choice((0, 0.0005, 0.002, None))
                 tasks.start_soon(speak, str(index), patience)
                 if index % 20 == 0:
-                    await anyio.sleep(0.001)
+                    await anyio.sleep(0.001)  # some are sent before others come
         envelopes = await read(session)
         assert_gap_free(envelopes)
         found = {word(envelope): envelope.position for envelope in envelopes}
@@ -328,8 +335,9 @@ async def test_a_full_server_refuses_writes_nothing_half_and_recovers(process: R
         assert not isinstance(caught.value, OutcomeUnknown)
         assert await words(session) == ["a"]
         async with anyio.create_task_group() as tasks:
+            refusals = refused(process, "OOM")
             tasks.start_soon(session.publish, said("d"))
-            await anyio.sleep(0.1)
+            await eventually(lambda: refused(process, "OOM") > refusals)
             process.do("CONFIG", "SET", "maxmemory", "0")
         assert placed(await session.publish(said("e"), key="k")) == ((3,), False)
         assert await words(session) == ["a", "d", "e"]
@@ -359,6 +367,8 @@ async def test_a_producer_is_told_that_the_log_lost_its_end_and_goes_on(process:
         assert await words(session) == ["a", "e"]
 
 
+@pytest.mark.cluster("each node loses its sessions by itself")
+@pytest.mark.sentinel("a failover may empty the log")
 async def test_a_producer_is_told_of_an_emptied_server_and_goes_on(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
@@ -381,12 +391,12 @@ async def test_a_full_queue_is_waited_for_until_the_deadline(
         async with anyio.create_task_group() as tasks:
             for name in ("b", "c", "d" * 2_000):
                 tasks.start_soon(session.publish, said(name))
-                await anyio.sleep(0.02)
+                await anyio.wait_all_tasks_blocked()
             with pytest.raises(Unavailable) as caught:
                 await session.publish(said("e"), seconds=0.1)
             assert "room" in str(caught.value)
             tasks.start_soon(session.publish, said("f"))
-            await anyio.sleep(0.02)
+            await anyio.wait_all_tasks_blocked()
             process.resume()
         assert [text[0] for text in await words(session)] == ["a", "b", "c", "d", "f"]
 
@@ -404,14 +414,13 @@ async def test_a_caller_that_waits_for_room_is_told_when_the_bus_closes(
         except Exception as error:  # noqa: BLE001  the outcome is what is looked at
             outcomes.append(error)
 
-    with anyio.fail_after(5):
-        async with anyio.create_task_group() as tasks, valkey.bus() as bus:
-            session = bus.session("s")
-            await session.publish(said("a"))
-            valkey.pause()
-            for text in ("b", "c", "d" * 2_000, "e"):
-                tasks.start_soon(publish, session, text)
-                await anyio.sleep(0.02)
+    async with shortly(), anyio.create_task_group() as tasks, valkey.bus() as bus:
+        session = bus.session("s")
+        await session.publish(said("a"))
+        valkey.pause()
+        for text in ("b", "c", "d" * 2_000, "e"):
+            tasks.start_soon(publish, session, text)
+            await anyio.wait_all_tasks_blocked()
     assert sorted(type(error).__name__ for error in outcomes) == [
         "Closed",
         "Closed",
@@ -420,8 +429,8 @@ async def test_a_caller_that_waits_for_room_is_told_when_the_bus_closes(
     ]
 
 
-async def test_a_key_that_is_no_text_is_refused_and_harms_no_other(valkey: RealServer) -> None:
-    async with valkey.bus() as bus:
+async def test_a_key_that_is_no_text_is_refused_and_harms_no_other(shared_valkey: RealServer) -> None:
+    async with shared_valkey.bus() as bus:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(bus.session("a").publish, said("a"))
             with pytest.raises(DecodeError):
@@ -430,6 +439,7 @@ async def test_a_key_that_is_no_text_is_refused_and_harms_no_other(valkey: RealS
         assert await words(bus.session("a")) == ["a", "c"]
 
 
+@pytest.mark.cluster("one commit is for sessions of several nodes")
 @pytest.mark.parametrize("part", ["head", "keys", "llm", "ext", "index", "sessions"])
 async def test_a_key_of_a_wrong_type_refuses_its_session_alone_and_whole(server: AnyServer, part: str) -> None:
     keys = Keys()
@@ -480,7 +490,7 @@ async def test_what_may_have_landed_is_not_refused_for_good(process: RealServer)
             way.on_lost = lambda: process.do("ACL", "SETUSER", "default", "-evalsha", "-eval")
             tasks.start_soon(publish)
             await eventually(lambda: way.lost == 1)
-            await anyio.sleep(0.1)  # it is being refused meanwhile
+            await eventually(lambda: refused(process, "NOPERM") > 0)
             process.do("ACL", "SETUSER", "default", "+evalsha", "+eval")
         assert placed(await session.publish(said("c"))) == ((3,), False)
         assert await words(session) == ["a", "b", "c"]

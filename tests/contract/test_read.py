@@ -15,6 +15,7 @@ async def fill(session: Session, count: int) -> None:
         await session.publish(*[said(str(n)) if n % 3 == 1 else told(str(n)) for n in numbers])
 
 
+@pytest.mark.cluster("smoke test of reading in pages")
 async def test_pages_are_joined_without_a_seam(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
@@ -31,8 +32,8 @@ async def test_pages_are_joined_without_a_seam(server: AnyServer) -> None:
 @pytest.mark.parametrize(
     ("after", "until"), [(0, 0), (0, 1), (1, 1), (3, 700), (699, 1_300), (1_299, 1_300), (1_300, None)]
 )
-async def test_a_part_is_read_exactly(valkey: RealServer, after: int, until: int | None) -> None:
-    async with valkey.bus() as bus:
+async def test_a_part_is_read_exactly(shared_valkey: RealServer, after: int, until: int | None) -> None:
+    async with shared_valkey.bus() as bus:
         session = bus.session("s")
         await fill(session, 1_300)
         found = [e.position async for e in session.read(after=Cursor(after), until=until)]
@@ -64,12 +65,14 @@ async def test_a_cursor_beyond_the_end_is_told(server: AnyServer) -> None:
             _ = [e async for e in session.follow(after=Cursor(4))]
 
 
+@pytest.mark.cluster("smoke test of reading beside publishing")
+@pytest.mark.sentinel("smoke test of reading beside publishing")
 async def test_reading_has_no_gap_while_publishing_goes_on(server: AnyServer) -> None:
     async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
         done = anyio.Event()
 
         async def publish() -> None:
-            for n in range(600):
+            for n in range(250):
                 await other.session("s").publish(said(str(n)) if n % 2 else told(str(n)))
             done.set()
 

@@ -88,6 +88,8 @@ async def assert_sound(bus: Bus, server: AnyServer, *names: str) -> None:
     assert sum(int(str(count)) for count in counted) == total
 
 
+@pytest.mark.cluster("smoke test of trimming")
+@pytest.mark.sentinel("smoke test of trimming")
 async def test_a_trim_takes_both_lanes_and_the_bytes_go_down_by_what_was_removed(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
@@ -153,7 +155,7 @@ async def test_a_long_trim_is_many_steps_each_complete(server: AnyServer) -> Non
         await assert_sound(bus, server, "s")
 
 
-async def test_a_step_is_bounded_by_bytes(valkey: RealServer) -> None:
+async def test_a_step_is_bounded_by_bytes(shared_valkey: RealServer) -> None:
     steps: list[int] = []
 
     class Counted(Log):
@@ -162,7 +164,7 @@ async def test_a_step_is_bounded_by_bytes(valkey: RealServer) -> None:
             steps.append(json.loads(cast("bytes", reply))["bytes"])
             return reply
 
-    async with valkey.bus() as bus, pool_of(valkey) as pool:
+    async with shared_valkey.bus() as bus, pool_of(shared_valkey) as pool:
         for _ in range(10):
             await bus.session("s").publish(*[told("x" * 900_000)] * 4)
         assert (await trim(Counted(pool, Keys()), "s", 10**30)).first_kept == 41
@@ -311,6 +313,7 @@ async def test_a_foreign_entry_is_not_in_the_way_of_the_note(server: AnyServer) 
 # --- consumer groups ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.cluster("work and log are asked for on different connections")
 async def test_work_that_no_worker_has_handled_is_kept(server: AnyServer) -> None:
     index = Keys().index(Keys().bucket("s"))
     async with server.bus() as bus:
@@ -401,18 +404,18 @@ async def test_what_rings_nobody_and_other_sessions_hold_nothing(server: AnyServ
         assert caught.value.holders == {"g:agents": 8}
 
 
-async def test_who_comes_to_need_it_meanwhile_stops_the_trim(valkey: RealServer) -> None:
+async def test_who_comes_to_need_it_meanwhile_stops_the_trim(shared_valkey: RealServer) -> None:
     class Late(Log):
         async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
             reply = await super().run(script, keys, arguments)
-            valkey.do("HSET", Keys().checkpoints("s"), "r:late", "1200-0")
+            shared_valkey.do("HSET", Keys().checkpoints("s"), "r:late", "1200-0")
             return reply
 
-    async with valkey.bus() as bus, pool_of(valkey) as pool:
+    async with shared_valkey.bus() as bus, pool_of(shared_valkey) as pool:
         await fill(bus.session("s"), 3_000)
         done = await trim(Late(pool, Keys()), "s", 3_000)
         assert (done.entries, done.first_kept, done.holders) == (1_000, 1_001, {"r:late": 1_200})
-        await assert_sound(bus, valkey, "s")
+        await assert_sound(bus, shared_valkey, "s")
 
 
 # --- what readers are told ------------------------------------------------------------------------------------------
@@ -454,9 +457,9 @@ async def test_a_reader_of_one_lane_is_told_of_that_lane_alone(server: AnyServer
 @pytest.mark.parametrize("lanes", [(Lane.LLM,), tuple(Lane)], ids=["one lane", "both lanes"])
 @pytest.mark.parametrize("is_erased", [False, True], ids=["trimmed", "erased"])
 async def test_what_goes_between_the_head_and_the_entries_is_told(
-    valkey: RealServer, lanes: tuple[Lane, ...], *, is_erased: bool
+    shared_valkey: RealServer, lanes: tuple[Lane, ...], *, is_erased: bool
 ) -> None:
-    async with valkey.bus() as bus:
+    async with shared_valkey.bus() as bus:
         session = bus.session("s")
 
         class CutIn(LinkPool):
@@ -468,7 +471,7 @@ async def test_what_goes_between_the_head_and_the_entries_is_told(
                 return head + await super().call_many(commands[1:], more_seconds=more_seconds)
 
         await fill(session, 40)
-        pool = CutIn(Server(valkey.url))
+        pool = CutIn(Server(shared_valkey.url))
         with pytest.raises(SessionErased if is_erased else CursorTrimmed):
             await anext(read_pages(Log(pool, Keys()), "s", Selection.of(lanes), START, None))
         await pool.close()
@@ -519,7 +522,7 @@ async def test_what_was_trimmed_of_a_lane_that_nobody_here_follows_disturbs_nobo
         tasks.cancel_scope.cancel()
 
 
-async def test_a_hub_that_is_behind_tells_its_followers(process: RealServer) -> None:
+async def test_a_hub_that_is_behind_tells_its_followers(one: RealServer) -> None:
     caught: list[CursorTrimmed] = []
     joined = anyio.Event()
 
@@ -530,13 +533,13 @@ async def test_a_hub_that_is_behind_tells_its_followers(process: RealServer) -> 
         except CursorTrimmed as error:
             caught.append(error)
 
-    async with process.bus() as bus, process.bus() as other, anyio.create_task_group() as tasks:
+    async with one.bus() as bus, one.bus() as other, anyio.create_task_group() as tasks:
         session = other.session("s")
         await fill(session, 4)
         tasks.start_soon(follow, bus.session("s"))
         await joined.wait()
         # Published and trimmed in one step, before any reader can have seen it.
-        with process.talk() as say:
+        with one.talk() as say:
             say("MULTI")
             say("XADD", Keys().lane("s", Lane.LLM), "5-0", "h", "1 1 x", "m", '{"role":"user","content":"c"}')
             say("XTRIM", Keys().lane("s", Lane.LLM), "MAXLEN", "0")
@@ -584,7 +587,7 @@ async def test_live_deltas_of_ended_messages_go_and_of_open_ones_stay(server: An
 # --- faults -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_step_whose_answer_was_lost_is_not_done_twice(valkey: RealServer) -> None:
+async def test_a_step_whose_answer_was_lost_is_not_done_twice(shared_valkey: RealServer) -> None:
     class Twice(Log):
         async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
             first = await super().run(script, keys, arguments)
@@ -592,13 +595,13 @@ async def test_a_step_whose_answer_was_lost_is_not_done_twice(valkey: RealServer
             assert json.loads(cast("bytes", first)) == json.loads(cast("bytes", second))
             return second
 
-    async with valkey.bus() as bus, pool_of(valkey) as pool:
+    async with shared_valkey.bus() as bus, pool_of(shared_valkey) as pool:
         await fill(bus.session("s"), 2_500)
         await bus.session("s").save_checkpoint("r", START)
         done = await trim(Twice(pool, Keys()), "s", 2_400, force=True)
         assert (done.entries, done.holders) == (2_399, {"r:r": 0})
         assert (await bus.session("s").head()).position == 2_501  # one note
-        await assert_sound(bus, valkey, "s")
+        await assert_sound(bus, shared_valkey, "s")
 
 
 async def test_a_server_killed_in_the_middle_has_trimmed_less(process: RealServer) -> None:

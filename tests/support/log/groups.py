@@ -1,7 +1,10 @@
 """What the tests of consumer groups share: bells to ring, and what the server holds of them."""
 
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from typing import cast
+
+import anyio
 
 from bus import Bus, Consumer, Work
 from bus.keys import Keys
@@ -9,7 +12,7 @@ from tests.support.log.said import said
 from tests.support.servers.real import AnyServer, shortly
 from tests.support.servers.resp import Reply
 
-__all__ = ("pending", "ring", "take_all", "take_one", "works", "write_old")
+__all__ = ("number_of", "pending", "ring", "take_all", "take_one", "taking_nothing", "works", "write_old")
 
 
 async def ring(bus: Bus, *names: str) -> None:
@@ -32,6 +35,19 @@ async def take_all(consumer: Consumer, count: int) -> list[Work]:
         while len(works) < count:
             works += await consumer.take(count - len(works))
     return works
+
+
+@asynccontextmanager
+async def taking_nothing(consumer: Consumer) -> AsyncGenerator[None, None]:
+    """Let a consumer wait for work while the block runs; fail if it is given any."""
+
+    async def take() -> None:
+        raise AssertionError(await consumer.take(100))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(take)
+        yield
+        tasks.cancel_scope.cancel()
 
 
 async def works(consumer: Consumer) -> AsyncGenerator[Work, None]:
@@ -58,3 +74,9 @@ def pending(server: AnyServer, group: str = "g") -> list[tuple[str, str]]:
 def write_old(server: AnyServer, index: str, group: str, work: Work, consumer: str) -> None:
     """Make a pending pointer an hour old."""
     server.do("XCLAIM", index, group, consumer, "0", work.pointer, "IDLE", "3600000", "JUSTID")
+
+
+def number_of(entry_id: str) -> int:
+    """Return a stream id as a number that can be compared."""
+    ms, _, number = entry_id.partition("-")
+    return int(ms) * 2**64 + int(number)

@@ -1,8 +1,9 @@
 """Several real servers that are one to the bus: a cluster of three, and a primary with a replica behind a Sentinel.
 
-async def test_x(server: AnyServer): ...             on each of four kinds in turn, see tests/support/servers/real.py
-async def test_y(cluster: RealCluster): ...          a cluster of this test's own
-async def test_z(sentinel: RealSentinel): ...        a primary, a replica and a Sentinel of this test's own
+async def test_x(cluster: RealCluster): ...          a cluster of this test's own
+async def test_y(sentinel: RealSentinel): ...        a primary, a replica and a Sentinel of this test's own
+
+For those that tests share see tests/support/servers/kinds.py.
 """
 
 import random
@@ -10,7 +11,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -18,7 +19,7 @@ import pytest
 
 from bus import Bus
 from bus.launch import find_binary
-from tests.support.servers.real import KINDS, AnyServer, RealServer, one_server, real_server, spawn
+from tests.support.servers.real import DEADLINE, RealServer, real_server, spawn
 from tests.support.servers.resp import Reply, Resp, ResponseError
 
 __all__ = ("RealCluster", "RealSentinel", "real_cluster", "real_sentinel", "wait_until")
@@ -147,8 +148,8 @@ class RealSentinel:
         return False
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    """Wait for what other processes do, outside of an event loop."""
+def wait_until(condition: Callable[[], bool], seconds: float = DEADLINE) -> None:
+    """Poll a condition outside an event loop; `eventually` is for tests in one."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it did not come"
@@ -156,11 +157,11 @@ def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
 
 
 @contextmanager
-def real_cluster(count: int = 3) -> Generator[RealCluster, None, None]:
-    """A running cluster of Valkey servers."""
+def real_cluster(count: int = 3, *, options: Sequence[str] = ()) -> Generator[RealCluster, None, None]:
+    """Start a cluster of Valkey servers, with more options of their command line."""
     with ExitStack() as stack:
-        options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
-        found = RealCluster([stack.enter_context(_at_free_port(*options)) for _ in range(count)])
+        settings = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000", *options)
+        found = RealCluster([stack.enter_context(_at_free_port(*settings)) for _ in range(count)])
         for index, node in enumerate(found.nodes):
             first, last = SLOTS * index // count, SLOTS * (index + 1) // count - 1
             node.do("CLUSTER", "ADDSLOTSRANGE", str(first), str(last))
@@ -177,12 +178,12 @@ def real_cluster(count: int = 3) -> Generator[RealCluster, None, None]:
 
 
 @contextmanager
-def real_sentinel() -> Generator[RealSentinel, None, None]:
-    """A running primary with its replica and Sentinel, of the embedded server's binary."""
+def real_sentinel(*, options: Sequence[str] = ()) -> Generator[RealSentinel, None, None]:
+    """Start a primary with its replica and Sentinel, of the embedded server's binary."""
     with ExitStack() as stack:
-        options = ("--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1")
-        primary, port = stack.enter_context(_at_free_port(*options))
-        replica, other = stack.enter_context(_at_free_port(*options, "--replicaof", f"127.0.0.1 {port}"))
+        settings = ("--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", *options)
+        primary, port = stack.enter_context(_at_free_port(*settings))
+        replica, other = stack.enter_context(_at_free_port(*settings, "--replicaof", f"127.0.0.1 {port}"))
         wait_until(lambda: "state=online" in str(primary.do("INFO", "replication")))
         sentinel = stack.enter_context(_sentinel(port))
         found = RealSentinel([(primary, port), (replica, other)], sentinel)
@@ -237,45 +238,6 @@ def _sentinel(primary_port: int) -> Generator[int, None, None]:
 
 
 # --- fixtures ------------------------------------------------------------------------------------------------------
-
-
-class _Shared:
-    """What is started once, when the first test asks for it, and ends with the last test."""
-
-    def __init__(self) -> None:
-        self._stack = ExitStack()
-        self._found: dict[str, RealCluster | RealSentinel] = {}
-
-    def __getitem__(self, kind: str) -> RealCluster | RealSentinel:
-        if kind not in self._found:
-            if kind == "cluster":
-                self._found[kind] = self._stack.enter_context(real_cluster())
-            else:
-                self._found[kind] = self._stack.enter_context(real_sentinel())
-        self._found[kind].do("FLUSHALL")
-        return self._found[kind]
-
-    def close(self) -> None:
-        self._stack.close()
-
-
-@pytest.fixture(scope="session")
-def shared() -> Iterator[_Shared]:
-    """The set-ups that all tests share."""
-    found = _Shared()
-    yield found
-    found.close()
-
-
-@pytest.fixture(params=[*KINDS, "cluster", "sentinel"])
-def server(request: pytest.FixtureRequest, shared: _Shared) -> Iterator[AnyServer]:
-    """Every kind of server that the contract holds for, in turn. It may be emptied, and not harmed."""
-    match request.param:
-        case "cluster" | "sentinel":
-            yield shared[request.param]
-        case kind:
-            with one_server(kind) as started:
-                yield started
 
 
 @pytest.fixture

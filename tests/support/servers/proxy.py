@@ -18,6 +18,8 @@ class Proxy:
         self.lose = 0
         """how many answers to a script are still to be lost; the link is cut with each"""
         self.lost = 0
+        self.turned_away = 0
+        """how many connections found no server"""
         self.on_lost: Callable[[], object] = lambda: None
         """called before a link is cut for its lost answer"""
         self._links: set[_Link] = set()
@@ -40,6 +42,7 @@ class Proxy:
         try:
             answers, requests = await asyncio.open_unix_connection(str(server))
         except OSError:
+            self.turned_away += 1
             writer.close()
             return
         link = _Link(writer, requests)

@@ -2,12 +2,12 @@
 
 async def test_x(valkey: RealServer): ...      the embedded server's binary
 async def test_y(process: RealServer): ...     once on Valkey, once on Debian's Redis 7.0, which may be missing
-async def test_z(server: AnyServer): ...       on both, in a cluster, and behind a Sentinel
 
-The last two take seconds to start, so all tests share them, emptied before each: ask for `process` to do them harm.
+These two are a test's own, to do harm to. For those that tests share see tests/support/servers/kinds.py.
 """
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -33,11 +33,24 @@ from bus.launch import find_binary
 from tests.support.servers.resp import Reply, Resp
 from tests.support.suite.needs import find
 
-__all__ = ("KINDS", "AnyServer", "RealServer", "Talk", "eventually", "one_server", "real_server", "shortly", "spawn")
+__all__ = (
+    "DEADLINE",
+    "KINDS",
+    "AnyServer",
+    "RealServer",
+    "Talk",
+    "blocked",
+    "eventually",
+    "one_server",
+    "real_server",
+    "refused",
+    "shortly",
+    "spawn",
+)
 
 
-DEADLINE = 20.0
-"""Seconds to wait for what must come at all; for a machine under load, not a claim about speed."""
+DEADLINE = 60.0
+"""Seconds to wait for what must come at all. Far above what a slow machine needs: not a claim about speed."""
 
 
 # Ends a server when the tests are killed, also before this was said; it outlives exec. Linux only.
@@ -110,7 +123,7 @@ class RealServer:
         settings = ["--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.directory), "--save", ""]
         settings += ["--appendonly", "yes", "--appendfsync", "always", "--logfile", "", "--daemonize", "no"]
         self._process = spawn(str(self.binary), *settings, *self.options)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + DEADLINE
         while is_waiting:
             with suppress(OSError), self.talk() as say:
                 if "\nloading:0" in str(say("INFO", "persistence")):  # not async_loading
@@ -174,11 +187,11 @@ def valkey() -> Iterator[RealServer]:
         yield server
 
 
-def one_server(kind: str) -> AbstractContextManager[RealServer]:
-    """A running server of one of the `KINDS`."""
+def one_server(kind: str, *options: str) -> AbstractContextManager[RealServer]:
+    """Start a server of one of the `KINDS`, with more options of its command line."""
     binary = find_binary() if kind == "valkey" else find("redis-server")
     assert binary is not None
-    return real_server(binary)
+    return real_server(binary, *options)
 
 
 KINDS = ["valkey", pytest.param("redis", marks=pytest.mark.needs("redis-server"))]
@@ -191,15 +204,29 @@ def process(request: pytest.FixtureRequest) -> Iterator[RealServer]:
         yield started
 
 
-async def eventually(condition: Callable[[], bool]) -> None:
-    """Wait for a condition; the deadline is for a machine under load, not a claim about speed."""
-    with anyio.fail_after(DEADLINE):
+async def eventually(condition: Callable[[], bool], seconds: float = DEADLINE) -> None:
+    """Poll a condition in an event loop; `wait_until` is for tests without one."""
+    with anyio.fail_after(seconds):
         while not condition():  # noqa: ASYNC110  other processes do not set our events
             await anyio.sleep(0.01)
 
 
+def blocked(server: AnyServer) -> int:
+    """Count the clients that wait for an entry of a stream, on all nodes."""
+    reply = server.do("CLIENT", "LIST")
+    lists = reply if isinstance(reply, list) else [reply]
+    return sum(line.partition(" flags=")[2].startswith("b") for text in lists for line in str(text).splitlines())
+
+
+def refused(server: AnyServer, code: str) -> int:
+    """Count the commands that a server has refused with an error code since it started, on all nodes."""
+    reply = server.do("INFO", "errorstats")
+    lists = reply if isinstance(reply, list) else [reply]
+    return sum(int(found) for text in lists for found in re.findall(rf"errorstat_{code}:count=(\d+)", str(text)))
+
+
 @asynccontextmanager
-async def shortly(seconds: float = 20) -> AsyncGenerator[None, None]:
-    """What must come to an end at all: a deadline for a machine under load, not a claim about speed."""
+async def shortly(seconds: float = DEADLINE) -> AsyncGenerator[None, None]:
+    """Fail if the block does not end at all."""
     with anyio.fail_after(seconds):
         yield

@@ -1,0 +1,165 @@
+"""The kinds of servers that the contract holds for, and the servers that tests share.
+
+async def test_x(server: AnyServer): ...             on Valkey and on Redis
+
+@pytest.mark.cluster("its sessions are on several nodes")
+@pytest.mark.sentinel("the primary changes under it")
+async def test_y(server: AnyServer): ...             also on a cluster, and behind a Sentinel
+
+async def test_z(one: RealServer): ...               on Valkey and on Redis, with the socket at hand
+async def test_z(shared_valkey: RealServer): ...     on Valkey alone
+
+A mark says why the test can come out differently on that kind; it may also stand on a class or a module. `-m cluster`
+selects the variants on a cluster, and the tests that have a cluster of their own; `-m sentinel` likewise.
+
+Each process of tests starts a server once, when a test first asks for it, and empties it before each test. Tests may
+write, delete and empty it. Tests that kill, pause or configure a server start their own: see real.py and clusters.py.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.support.servers.clusters import RealCluster, RealSentinel, real_cluster, real_sentinel
+from tests.support.servers.real import KINDS, AnyServer, RealServer, one_server
+from tests.support.servers.resp import Resp
+
+__all__ = ("Shared",)
+
+MARKS = ("cluster", "sentinel")
+
+NO_FSYNC = ("--appendfsync", "no")
+"""No test kills a shared server, so that none waits for its disk."""
+
+
+class Shared:
+    """The servers that tests share, by kind. Each is started when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._started: dict[str, RealServer | RealCluster | RealSentinel] = {}
+
+    def __getitem__(self, kind: str) -> RealServer | RealCluster | RealSentinel:
+        """Return the server of a kind, empty. Connections that an earlier test left open are cut first."""
+        if kind not in self._started:
+            self._started[kind] = self._start(kind)
+        server = self._started[kind]
+        for node in _nodes(server):
+            with node.talk() as say:
+                _cut_clients(say)
+        server.do("FLUSHALL")
+        return server
+
+    def close(self) -> None:
+        """End all of them."""
+        self._stack.close()
+
+    def _start(self, kind: str) -> RealServer | RealCluster | RealSentinel:
+        match kind:
+            case "cluster":
+                return self._stack.enter_context(real_cluster(options=NO_FSYNC))
+            case "sentinel":
+                return self._stack.enter_context(real_sentinel(options=NO_FSYNC))
+            case _:
+                return self._stack.enter_context(one_server(kind, *NO_FSYNC))
+
+
+def _nodes(server: RealServer | RealCluster | RealSentinel) -> list[RealServer]:
+    match server:
+        case RealCluster():
+            return server.nodes
+        case RealSentinel():
+            return [server.primary]
+        case RealServer():
+            return [server]
+
+
+def _cut_clients(say: Resp) -> None:
+    """A command that an earlier test sent must not run after FLUSHALL."""
+    for line in str(say("CLIENT", "LIST")).splitlines():
+        fields = dict(word.partition("=")[::2] for word in line.split())
+        is_ours = fields["cmd"].startswith("client")
+        if not is_ours and fields["flags"] in {"N", "P", "b"} and not fields["name"].startswith("sentinel"):
+            say("CLIENT", "KILL", "ID", fields["id"])
+
+
+@pytest.fixture(scope="session")
+def shared() -> Iterator[Shared]:
+    """The servers that all tests of this process share."""
+    found = Shared()
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def server(request: pytest.FixtureRequest, shared: Shared) -> AnyServer:
+    """A shared server of each kind in turn, empty. See the head of this module."""
+    return shared[request.param]
+
+
+@pytest.fixture(params=KINDS)
+def one(request: pytest.FixtureRequest, shared: Shared) -> RealServer:
+    """A shared Valkey and a shared Redis in turn, empty."""
+    return _one(shared, request.param)
+
+
+@pytest.fixture
+def shared_valkey(shared: Shared) -> RealServer:
+    """The shared Valkey, empty."""
+    return _one(shared, "valkey")
+
+
+def _one(shared: Shared, kind: str) -> RealServer:
+    found = shared[kind]
+    assert isinstance(found, RealServer)
+    return found
+
+
+# --- marks ---------------------------------------------------------------------------------------------------------
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    kinds = [*KINDS]
+    for kind in MARKS:
+        if (mark := metafunc.definition.get_closest_marker(kind)) is not None:
+            _check(metafunc.definition.nodeid, mark)
+            kinds.append(pytest.param(kind, marks=_mark(kind, *mark.args)))
+    if "server" in metafunc.fixturenames:
+        metafunc.parametrize("server", kinds, indirect=True)
+
+
+def _check(test: str, mark: pytest.Mark) -> None:
+    match mark.args:
+        case (str(reason),) if reason and not mark.kwargs:
+            return
+        case _:
+            text = f'{test}: the mark "{mark.name}" needs a reason: @pytest.mark.{mark.name}("…")'
+            raise pytest.Collector.CollectError(text)
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave a mark on the variants of its kind alone, and set it on tests that have such a server of their own."""
+    parents: set[pytest.Collector | pytest.Item] = set()
+    for item in items:
+        if not isinstance(item, pytest.Function):
+            continue
+        kind = item.callspec.params.get("server") if hasattr(item, "callspec") else None
+        has_own = "server" not in item.fixturenames
+        kept = [item.get_closest_marker(name) or _own(name) for name in MARKS if name == kind]
+        kept += [item.get_closest_marker(name) or _own(name) for name in MARKS if has_own and name in item.fixturenames]
+        if not has_own:
+            item.own_markers[:] = [mark for mark in item.own_markers if mark.name not in MARKS]
+        item.own_markers += kept
+        parents.update(item.listchain()[:-1])
+    for parent in parents:
+        parent.own_markers[:] = [mark for mark in parent.own_markers if mark.name not in MARKS]
+
+
+def _own(kind: str) -> pytest.Mark:
+    return _mark(kind, f"has a {kind} of its own").mark
+
+
+def _mark(kind: str, reason: str) -> pytest.MarkDecorator:
+    return pytest.mark.cluster(reason) if kind == "cluster" else pytest.mark.sentinel(reason)
