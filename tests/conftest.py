@@ -15,6 +15,5 @@ pytest_plugins = (
     "tests.support.log.archived",
     "tests.support.cli.command_line",
     "tests.support.page.browsing",
-    "tests.support.page.browsing",
     "pytester",
 )

@@ -21,10 +21,12 @@ def spread(items: list[pytest.Item], processes: int) -> list[pytest.Item]:
     return result
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if item.path.parent.name == "laws":
+        item.add_marker("law")
+
+
 @pytest.hookimpl(trylast=True)  # after tests were deselected
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.path.parent.name == "laws":
-            item.add_marker("law")
     workers: dict[str, int] = getattr(config, "workerinput", {})
     items[:] = spread(items, workers.get("workercount", 1))
