@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
+from _pytest.nodes import Node
 
 from tests.support.servers.clusters import RealCluster, RealSentinel, real_cluster, real_sentinel
 from tests.support.servers.real import KINDS, AnyServer, RealServer, one_server
@@ -78,7 +79,7 @@ def _nodes(server: RealServer | RealCluster | RealSentinel) -> list[RealServer]:
 def _cut_clients(say: Resp) -> None:
     """A command that an earlier test sent must not run after FLUSHALL."""
     for line in str(say("CLIENT", "LIST")).splitlines():
-        fields = dict(word.partition("=")[::2] for word in line.split())
+        fields = {name: value for name, _, value in (word.partition("=") for word in line.split())}
         is_ours = fields["cmd"].startswith("client")
         if not is_ours and fields["flags"] in {"N", "P", "b"} and not fields["name"].startswith("sentinel"):
             say("CLIENT", "KILL", "ID", fields["id"])
@@ -141,7 +142,7 @@ def _check(test: str, mark: pytest.Mark) -> None:
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave a mark on the variants of its kind alone, and set it on tests that have such a server of their own."""
-    parents: set[pytest.Collector | pytest.Item] = set()
+    parents: set[Node] = set()
     for item in items:
         if not isinstance(item, pytest.Function):
             continue
