@@ -6,6 +6,7 @@ LANEBUS_SEED gives the order of the strikes, LANEBUS_SCALE their number.
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from random import Random
 
 import anyio
@@ -89,16 +90,16 @@ async def _feed(sessions: Sequence[Session], book: Book, random: Random) -> None
     random.shuffle(bursts)
     said, words, lines = [0] * SESSIONS, set[str](), 0
 
-    def handled() -> int:
-        """How many words a model was asked to have handled. Several bursts may be handled by one call."""
+    def has_handled(goal: int) -> bool:
+        """Whether a model was asked to handle so many words. One call may handle several bursts."""
         nonlocal lines
         new = book.lines(after=lines)
         lines += len(new)
         words.update(word for line in new if line.kind == "model" for word in line.key.split())
-        return len(words)
+        return len(words) >= goal
 
     for place, number in enumerate(bursts):
-        await eventually(lambda place=place: handled() >= (place - AHEAD) * BURST)
+        await eventually(partial(has_handled, (place - AHEAD) * BURST))
         async with anyio.create_task_group() as tasks:
             for _ in range(BURST):
                 message = UserMessage.text(f"s{number}.{said[number]}")
@@ -119,7 +120,7 @@ async def _settled(server: RealServer, group: str = "agents") -> None:
             )
 
         for bucket in range(keys.buckets):
-            await eventually(lambda bucket=bucket: is_settled(bucket))
+            await eventually(partial(is_settled, bucket))
 
 
 def _is_settled(stream: Reply, groups: Reply, group: str) -> bool:
