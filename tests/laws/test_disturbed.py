@@ -10,10 +10,10 @@ from handlers.agent.standing import Standing, read_standing
 from handlers.agent.status import STATUS
 from handlers.context import build_context
 from handlers.projections.projection import project
-from tests.support.agent.agents import SECONDS, fresh_bus
+from tests.support.agent.agents import fresh_bus
 from tests.support.laws.disturbed import CANARY, Life
 from tests.support.laws.disturbed_agent import RUN_ONCE, Wild
-from tests.support.laws.disturbed_faults import find_faults
+from tests.support.laws.disturbed_faults import find_faults, rules
 from tests.support.suite.scale import count, randomness
 
 __all__ = ()
@@ -21,10 +21,14 @@ __all__ = ()
 LIVES = 60
 """How many sessions live at scale 1."""
 
+SECONDS = 120.0
+"""After which a life counts as stuck."""
+
 
 @pytest.mark.parametrize("kills", [False, True], ids=["alive", "killed"])
 async def test_a_session_comes_to_rest_however_it_is_disturbed(*, kills: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interrupt, "LISTEN_SECONDS", 0.002)  # so that an interrupt comes in the middle of what is short
+    rules()  # imported before a life is timed
     async with fresh_bus() as bus:
         for number in range(count(LIVES)):
             with anyio.fail_after(SECONDS):

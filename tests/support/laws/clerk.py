@@ -31,10 +31,10 @@ class Line(NamedTuple):
 
     kind: str
     """model, or the tool's name: an outside call; lease: a process began to work on a session under it; cut: it was
-    cancelled or refused before it was done"""
+    cancelled or refused before it was done; end: it was done"""
     session: str
     key: str
-    """of the call; of a lease and a cut, the epoch"""
+    """of the call; of the others, the epoch"""
     pid: int
     """of the process"""
 
@@ -178,5 +178,6 @@ def clerk(book: Book, *, gate: Gate | None = None) -> Agent:
         except BaseException:
             book.write("cut", run.session.id, str(run.lease.epoch))
             raise
+        book.write("end", run.session.id, str(run.lease.epoch))
 
     return agent

@@ -12,11 +12,11 @@ from handlers.context import Context, evolve
 from handlers.providers.registry import PROVIDERS
 from tests.support.laws.disturbed import CANARY
 
-__all__ = ("find_faults",)
+__all__ = ("find_faults", "rules")
 
 
 @cache
-def _rules() -> Mapping[str, Callable[[object], None]]:
+def rules() -> Mapping[str, Callable[[object], None]]:
     """What each provider takes. The SDKs' types say so, and importing them takes seconds."""
     from tests.support.providers import anthropic_rules, gemini_rules, openai_chat_rules, openai_responses_rules
 
@@ -128,6 +128,6 @@ def _of_contexts(entries: Sequence[Envelope]) -> Iterator[str]:
             continue
         for name, provider in PROVIDERS.items():
             try:
-                _rules()[name](provider.to_request(context, model="m").body)
+                rules()[name](provider.to_request(context, model="m").body)
             except AssertionError as error:
                 yield f"{entry.position}: {name} does not take the context: {error}"
