@@ -12,8 +12,9 @@ from pathlib import Path
 import anyio
 from anyio.abc import Process
 from anyio.streams.text import TextReceiveStream
+from playwright.async_api import expect
 
-from tests.support.page.browsing import browsing, expect
+from tests.support.page.browsing import browsing
 from tests.support.paths import ROOT
 
 ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/\?token=\S+")

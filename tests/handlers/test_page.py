@@ -4,10 +4,10 @@ import base64
 import hashlib
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
+from playwright.async_api import Page, Route, expect
 
 from bus import (
     AssistantMessage,
@@ -26,30 +26,29 @@ from bus import (
 from bus.messages.content import ErrorBlock, UnknownBlock
 from bus.server import open_server
 from tests.support.agent.scripted_agent import ANSWER, ENTRIES, answer_all
-from tests.support.page.browsing import browsing, expect, wire_to
+from tests.support.page.browsing import browsing, wire_to
 from tests.support.page.serving import TOKEN, Served, serving, temporary_bus, temporary_dir
 from tests.support.page.xss import PAYLOADS
 from tests.support.servers.resp import Resp
 
-if TYPE_CHECKING:
-    from playwright.async_api import Page, Route
+expect.set_options(timeout=30_000)
 
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
 
 
-async def open_session(page: "Page", served: Served, session: str) -> None:
+async def open_session(page: Page, served: Served, session: str) -> None:
     await page.goto(served.url)
     await page.goto(f"{served.base}/#/s/{session}")
     await expect(page.locator(".connection")).to_have_attribute("data-state", "live")
 
 
-async def positions(page: "Page") -> list[int]:
+async def positions(page: Page) -> list[int]:
     return [int(text) for text in await page.locator(".row[data-position] .spine span").all_text_contents()]
 
 
-async def until_at(page: "Page", position: int) -> None:
+async def until_at(page: Page, position: int) -> None:
     await expect(page.locator(f".row[data-position='{position}']")).to_be_attached()
 
 
@@ -290,7 +289,7 @@ async def test_a_page_that_connects_anew_names_the_log_that_it_saw(chromium: Pat
         await open_session(page, Served(bus, f"{base}/?token={TOKEN}", base, wire.port), "s1")
         await until_at(page, 2)
 
-        async def refuse(route: "Route") -> None:
+        async def refuse(route: Route) -> None:
             await route.fulfill(status=503)
 
         await page.route("**/events?*", refuse)  # after a refusal a browser gives up, and the page begins again

@@ -3,10 +3,10 @@
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
+from playwright.async_api import Page, Route, expect
 from pydantic import JsonValue
 
 from bus import AssistantMessage, Bus, ExtensionMessage, Session, ToolCallBlock, TurnId, UserMessage
@@ -17,12 +17,9 @@ from handlers.agent.loop import AgentLoop
 from handlers.agent.worker import Worker
 from handlers.providers.answer import Piece
 from tests.support.agent.agents import Pause, ScriptedModel, answer
-from tests.support.page.browsing import Seen, browsing, expect
+from tests.support.page.browsing import Seen, browsing
 from tests.support.page.serving import Served, serving, temporary_bus
 from tests.support.page.xss import PAYLOADS
-
-if TYPE_CHECKING:
-    from playwright.async_api import Page, Route
 
 __all__ = ()
 
@@ -30,7 +27,7 @@ TURN = TurnId(loop_id="s1.main.1", turn_index=0)
 
 
 @asynccontextmanager
-async def opened(chromium: Path, bus: Bus) -> "AsyncGenerator[tuple[Page, Seen, Served]]":
+async def opened(chromium: Path, bus: Bus) -> AsyncGenerator[tuple[Page, Seen, Served]]:
     """The page at session s1."""
     async with serving(bus) as served, browsing(chromium) as (page, seen):
         await page.goto(served.url)
@@ -206,7 +203,7 @@ async def test_a_command_whose_answer_was_lost_is_one_command_when_it_is_sent_ag
         await wait_at(session, "rm")
         await expect(page.locator(".ask")).to_have_count(1)
 
-        async def lose(route: "Route") -> None:
+        async def lose(route: Route) -> None:
             await route.fetch()
             await route.abort()
 

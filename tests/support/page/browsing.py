@@ -3,33 +3,18 @@
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
 
 import anyio
 from anyio.abc import ByteStream, SocketAttribute
+from playwright.async_api import ConsoleMessage, Dialog, Page, Request, async_playwright
 
-if TYPE_CHECKING:
-    from playwright.async_api import ConsoleMessage, Dialog, Locator, LocatorAssertions, Page, PageAssertions, Request
-
-__all__ = ("Seen", "Wire", "browsing", "expect", "wire_to")
-
-
-@overload
-def expect(actual: "Locator") -> "LocatorAssertions": ...
-@overload
-def expect(actual: "Page") -> "PageAssertions": ...
-def expect(actual: "Locator | Page") -> "LocatorAssertions | PageAssertions":
-    """Wait for what is said of it then, for up to 30 seconds; imports playwright no earlier."""
-    from playwright.async_api import expect as expect_now
-
-    expect_now.set_options(timeout=30_000)
-    return expect_now(actual)
+__all__ = ("Seen", "Wire", "browsing", "wire_to")
 
 
 class Seen:
     """What a page did that it should not have to do."""
 
-    def __init__(self, page: "Page") -> None:
+    def __init__(self, page: Page) -> None:
         self.dialogs: list[str] = []
         self.errors: list[str] = []
         self.requests: list[str] = []
@@ -42,23 +27,21 @@ class Seen:
         """Requests to anywhere but the server."""
         return [url for url in self.requests if not url.startswith((base + "/", "data:"))]
 
-    async def _on_dialog(self, dialog: "Dialog") -> None:
+    async def _on_dialog(self, dialog: Dialog) -> None:
         self.dialogs.append(dialog.message)
         await dialog.dismiss()
 
-    def _on_console(self, message: "ConsoleMessage") -> None:
+    def _on_console(self, message: ConsoleMessage) -> None:
         if message.type in {"error", "warning"}:
             self.errors.append(message.text)
 
-    def _on_request(self, request: "Request") -> None:
+    def _on_request(self, request: Request) -> None:
         self.requests.append(request.url)
 
 
 @asynccontextmanager
-async def browsing(chromium: Path, *, width: int = 1400, height: int = 900) -> "AsyncGenerator[tuple[Page, Seen]]":
+async def browsing(chromium: Path, *, width: int = 1400, height: int = 900) -> AsyncGenerator[tuple[Page, Seen]]:
     """A page of a new browser."""
-    from playwright.async_api import async_playwright
-
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=chromium, headless=True)
         try:
