@@ -22,7 +22,8 @@ from anyio.abc import ByteStream, SocketAttribute
 from tests.support.suite.needs import find
 
 if TYPE_CHECKING:
-    from playwright.async_api import Browser, ConsoleMessage, Dialog, Error, Locator, LocatorAssertions, Page, Request
+    from playwright.async_api import Browser, ConsoleMessage, Dialog, Error, Locator, Page, Request
+    from playwright.async_api._generated import LocatorAssertions  # which the package does not export
 
 __all__ = ("ON_A_BROWSER", "Seen", "SharedBrowser", "Wire", "browser", "browsing", "expect", "wire_to")
 
