@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
+import pytest
 from anyio.abc import Process
 from anyio.streams.text import TextReceiveStream
 
@@ -53,6 +54,7 @@ async def demo(data_dir: Path) -> AsyncGenerator[Demo]:
             await process.wait()
 
 
+@pytest.mark.slow
 async def test_a_question_typed_into_the_demos_page_is_answered_with_a_tool_and_a_reload_loses_nothing(
     browser: SharedBrowser, short_dir: Path
 ) -> None:
@@ -79,6 +81,7 @@ async def test_a_question_typed_into_the_demos_page_is_answered_with_a_tool_and_
             await page.screenshot(path=picture)
 
 
+@pytest.mark.slow
 async def test_ctrl_c_ends_the_demo_with_130_and_leaves_what_was_said(browser: SharedBrowser, short_dir: Path) -> None:
     async with demo(short_dir) as running, browsing(browser) as (page, _):
         await page.goto(running.address)

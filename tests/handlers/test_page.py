@@ -388,6 +388,7 @@ async def test_without_the_token_the_page_says_how_to_get_in(browser: SharedBrow
 # --- much, and bad --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_ten_thousand_entries_stay_usable(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
         session = bus.session("s1")
@@ -447,6 +448,7 @@ async def _publish_everywhere(session: Session, bad: str) -> None:
     )
 
 
+@pytest.mark.slow
 async def test_sixty_payloads_in_every_place_are_text_and_nothing_else(browser: SharedBrowser) -> None:
     assert len(PAYLOADS) >= 60
     async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):

@@ -233,6 +233,7 @@ def _said_by(payload: str) -> list[ExtensionMessage]:
     ]
 
 
+@pytest.mark.slow
 async def test_payloads_in_what_waits_and_in_what_is_answered_are_text_and_nothing_else(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, opened(browser, bus) as (page, seen, served):
         session = bus.session("s1")
