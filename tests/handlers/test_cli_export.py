@@ -18,6 +18,7 @@ def entries(lanebus: CommandLine, session: str) -> list[object]:
     return [{key: item for key, item in each.items() if key not in {"time", "producer"}} for each in told]
 
 
+@pytest.mark.slow
 def test_an_export_goes_to_another_bus_and_is_the_same_there(
     lanebus: CommandLine, tmp_path: Path, seed_data: Path
 ) -> None:
@@ -135,6 +136,7 @@ def claude(number: int) -> str:
     return json.dumps(line) + "\n"
 
 
+@pytest.mark.slow
 def test_an_import_of_answers_in_several_lines_that_was_killed_is_made_whole(
     lanebus: CommandLine, tmp_path: Path
 ) -> None:

@@ -53,6 +53,7 @@ def test_the_sample_goes_in_whole_and_only_once(lanebus: CommandLine, sample: Pa
     assert len(lanebus("turns", "pi").out.splitlines()) == 484
 
 
+@pytest.mark.slow
 def test_an_import_that_was_killed_is_made_whole_by_the_next(
     lanebus: CommandLine, sample: Path, tmp_path: Path
 ) -> None:

@@ -19,7 +19,7 @@ def end(process: Running, number: signal.Signals = signal.SIGINT) -> tuple[int, 
     """End a command by a signal: its code, and what it had still to say on stderr."""
     process.send_signal(number)
     _, said = process.communicate(timeout=60)
-    return process.returncode, said
+    return process.wait(), said
 
 
 # --- demo ---------------------------------------------------------------------------------------------------------

@@ -163,6 +163,7 @@ async def test_a_server_that_hangs_is_told_of_and_looked_at_again_when_it_answer
         assert await run_sync(terminal.end, signal.SIGINT) == 130
 
 
+@pytest.mark.slow
 async def test_a_server_that_hangs_is_told_of_once_where_no_terminal_is(lanebus: CommandLine) -> None:
     with lanebus.running("top", "--every", "0.2") as process:
         await _line(process)

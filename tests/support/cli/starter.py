@@ -107,7 +107,7 @@ class Starter:
 
     def start_at(self, terminal: int, arguments: Sequence[str], environment: Mapping[str, str]) -> Started:
         """Start a command in a session of its own, with a terminal for its streams; the caller closes `terminal`."""
-        pid, status = self._start(arguments, environment, (terminal,) * 3, is_session=True)
+        pid, status = self._start(arguments, environment, (terminal, terminal, terminal), is_session=True)
         return Started(pid, None, None, None, _status=status)
 
     def _start(

@@ -19,6 +19,7 @@ import time
 import traceback
 from contextlib import suppress
 from importlib import import_module
+from types import FrameType
 from typing import NoReturn, TypedDict, cast
 
 from handlers.cli import main as run_command
@@ -49,7 +50,7 @@ def _serve(control: socket.socket) -> None:
     woken, waker = os.pipe()
     os.set_blocking(waker, False)
     os.set_blocking(woken, False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGCHLD, _wake)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the tests, whose end ends this process
     signal.set_wakeup_fd(waker)
     children: dict[int, socket.socket] = {}  # those whose code nobody has taken; reaped then, so no id is reused before
@@ -91,6 +92,11 @@ def _serve(control: socket.socket) -> None:
             for descriptor in given[:3]:
                 os.close(descriptor)
             children[pid] = status
+
+
+def _wake(number: int, frame: FrameType | None) -> None:
+    """Nothing: a signal that is handled is told of by the descriptor that wakes `_serve`."""
+    del number, frame
 
 
 def _become(request: Request, streams: list[int], status: socket.socket) -> NoReturn:
