@@ -7,6 +7,7 @@ import anyio
 from redis.asyncio.connection import AbstractConnection, Connection, UnixDomainSocketConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.driver_info import DriverInfo
 from redis.exceptions import AuthenticationError, RedisError
 from redis.maint_notifications import MaintNotificationsConfig
 
@@ -16,6 +17,9 @@ from bus.links import Finding, Link, Trace
 __all__ = ("Server",)
 
 CONNECT_SECONDS = 5.0
+
+_DRIVER = DriverInfo()
+"""What a connection says of the client. Made once: the client looks its version up on disk, 0.6 ms each time."""
 
 
 class Server:
@@ -40,6 +44,7 @@ class Server:
             "socket_connect_timeout": CONNECT_SECONDS,
             "maint_notifications_config": MaintNotificationsConfig(enabled=False),
             "decode_responses": False,
+            "driver_info": _DRIVER,
         }
         try:
             self._class(**self._options)  # type: ignore[arg-type]  # as in `connect`; without I/O
