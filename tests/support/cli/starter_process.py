@@ -56,7 +56,8 @@ def _serve(control: socket.socket) -> None:
     children: dict[int, socket.socket] = {}  # those whose code nobody has taken; reaped then, so no id is reused before
     told: set[int] = set()
     while True:
-        ready, _, _ = select.select([control, woken, *children.values()], [], [])
+        watched: list[socket.socket | int] = [control, woken, *children.values()]
+        ready, _, _ = select.select(watched, [], [])
         if woken in ready:
             os.read(woken, 65536)
         for pid, status in list(children.items()):

@@ -52,7 +52,8 @@ def mind(door: socket.socket, arguments: list[str], files: list[int]) -> None:
     os.close(held)
     for file in files:
         os.close(file)
-    select.select([door, alive], [], [])
+    watched: list[socket.socket | int] = [door, alive]
+    select.select(watched, [], [])
     os.kill(server, signal.SIGKILL)  # not waited for yet: the id is still its own
     os.waitpid(server, 0)
     os._exit(0)
