@@ -1,5 +1,6 @@
 """Agents: a model and its tools in a loop, and the workers that run them. Adapters are imported from their modules."""
 
+from handlers.agent.bounds import WorkerBounds
 from handlers.agent.commands import (
     abort,
     answered,
@@ -71,6 +72,7 @@ __all__ = (
     "TryAgain",
     "Warn",
     "Worker",
+    "WorkerBounds",
     "abort",
     "answered",
     "approve",

@@ -5,19 +5,23 @@ import pytest
 
 from bus import Bus, Session, UserMessage
 from handlers.agent import commands, interrupt
+from handlers.agent.bounds import WorkerBounds
 from handlers.agent.run import View
 from handlers.agent.standing import Standing, read_standing
 from handlers.agent.status import STATUS
+from handlers.agent.warm import WarmSessions
 from handlers.context import build_context
 from handlers.projections.projection import project
 from tests.support.agent.agents import SECONDS, fresh_bus
 from tests.support.laws.disturbed import CANARY, Life
 from tests.support.laws.disturbed_agent import RUN_ONCE, Wild
 from tests.support.laws.disturbed_faults import find_faults
+from tests.support.suite.scale import count
 
 __all__ = ()
 
 LIVES = 60
+SIDE_BY_SIDE = 6
 
 
 @pytest.mark.parametrize("kills", [False, True], ids=["alive", "killed"])
@@ -29,8 +33,26 @@ async def test_a_session_comes_to_rest_however_it_is_disturbed(*, kills: bool, m
                 assert await _live(bus, seed, kills=kills) == [], f"seed {seed}"
 
 
-async def _live(bus: Bus, seed: int, *, kills: bool) -> list[str]:
-    life = Life(bus.session(f"s{seed}"), seed, kills=kills)
+async def test_sessions_come_to_rest_side_by_side_with_room_for_three_in_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(interrupt, "LISTEN_SECONDS", 0.002)
+    async with fresh_bus() as bus:
+        warm = WarmSessions(bus.session, WorkerBounds(warm_sessions=3))
+        seeds = iter(range(count(LIVES)))
+
+        async def live_one_after_another() -> None:
+            for seed in seeds:
+                with anyio.fail_after(SECONDS):
+                    assert await _live(bus, seed, kills=seed % 2 == 0, warm=warm) == [], f"seed {seed}"
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(SIDE_BY_SIDE):
+                tasks.start_soon(live_one_after_another)
+
+
+async def _live(bus: Bus, seed: int, *, kills: bool, warm: WarmSessions | None = None) -> list[str]:
+    life = Life(bus.session(f"s{seed}"), seed, kills=kills, warm=warm)
     wild = Wild(life)
     for _ in range(life.random.randint(2, 6)):
         await (life.say() if life.random.random() < 0.6 else life.deed())

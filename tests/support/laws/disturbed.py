@@ -2,6 +2,7 @@
 tool, of a guard, around any append, and while nothing runs."""
 
 import random
+from contextlib import nullcontext
 from typing import cast
 
 import anyio
@@ -14,6 +15,7 @@ from handlers.agent.errors import TryAgain
 from handlers.agent.run import Agent, Run
 from handlers.agent.standing import read_standing
 from handlers.agent.status import STATUS
+from handlers.agent.warm import WarmSession, WarmSessions
 from handlers.projections.projection import project
 
 __all__ = ("CANARY", "Killed", "Life", "Stuck")
@@ -40,8 +42,12 @@ class Stuck(BaseException):
 class Life:
     """One session's life."""
 
-    def __init__(self, session: Session, seed: int, *, kills: bool) -> None:
-        self.session, self.random, self.kills = session, random.Random(seed), kills  # noqa: S311  # to be repeated
+    def __init__(self, session: Session, seed: int, *, kills: bool, warm: WarmSessions | None = None) -> None:
+        """
+        Args:
+            warm: keeps the session in memory between the runs of its workers; None keeps nothing.
+        """
+        self.session, self._warm, self.random, self.kills = session, warm, random.Random(seed), kills  # noqa: S311  # to be repeated
         self.is_quiet = self.is_dead = False
         self.fuse = -1
         """appends until the worker dies; below 0 it does not"""
@@ -112,8 +118,10 @@ class Life:
             self.is_dead, self.fuse = False, -1
             lease = await self.session.acquire_lease("worker", 60)  # the same owner's next one fences the one before
             assert lease is not None
+            warm = nullcontext() if self._warm is None else self._warm.held(self.session.id)
             try:
-                return await self._work(agent, MortalRun(self, lease))
+                with warm as held:
+                    return await self._work(agent, MortalRun(self, lease, held))
             except BaseException:
                 if not self.is_dead:
                     raise
@@ -147,8 +155,8 @@ class Life:
 class MortalRun(Run):
     """A run whose worker dies when its life has it so: what it does from then on has no effect."""
 
-    def __init__(self, life: Life, lease: Lease) -> None:
-        super().__init__(cast("Session", _Mortal(life)), lease)
+    def __init__(self, life: Life, lease: Lease, warm: WarmSession | None = None) -> None:
+        super().__init__(cast("Session", _Mortal(life)), lease, warm)
 
 
 class _Mortal:
