@@ -118,11 +118,11 @@ async def test_idle_sessions_are_evicted_by_their_entries_but_for_the_newest() -
         sessions = WarmSessions(bus.session, WorkerBounds(warm_entries=2))
         for name in ("a", "b"):
             await bus.session(name).publish(*[UserMessage.text("hello?")] * 3)
-            for _ in range(2):  # counted once
-                with sessions.held(name) as warm:
-                    await warm.refresh()
+            with sessions.held(name) as first, sessions.held(name) as warm:
+                await first.refresh()
+                await warm.refresh()
             assert len(sessions) == 1
-            assert hold(sessions, name) is warm
+            assert hold(sessions, name) is first  # given back last
 
 
 async def test_a_held_session_is_not_evicted() -> None:
