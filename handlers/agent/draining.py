@@ -4,12 +4,14 @@ A provider that is hung up on in the middle of an answer tells nothing, and what
 the same. So an abort lets the answer run on for a moment. A worker that has to stop leaves an estimate at once.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager
 
 import anyio
 
 from handlers.agent.draft import Draft
+from handlers.agent.ended_task import CLEAN_UP_SECONDS, end_task
 from handlers.providers.answer import ModelEvent
 
 __all__ = ("DRAIN_SECONDS", "DRAIN_TOKENS", "Listening", "drain", "listening")
@@ -62,6 +64,8 @@ class Listening:
         self._failure: Exception | None = None
         self._limit: int | None = None
         """tokens in all up to which it may run on unseen; None as long as it is wanted"""
+        self._is_left = False
+        """nobody listens any more"""
 
     async def wait(self) -> None:
         """Wait until the model has come to its end. May be cancelled, and be called again.
@@ -80,11 +84,17 @@ class Listening:
             await self._is_over.wait()
         return self._draft.is_ended
 
+    def leave(self) -> None:
+        """Take nothing in any more, whatever the model still says."""
+        self._is_left = True
+
     async def run(self) -> None:
         """Listen, for as long as the model speaks."""
         try:
             async with aclosing(self._events) as events:
                 async for event in events:
+                    if self._is_left:
+                        break
                     if self._limit is None:
                         self._draft.add(event)
                         self._hear(event)
@@ -100,7 +110,11 @@ class Listening:
 
 @asynccontextmanager
 async def listening(
-    events: AsyncGenerator[ModelEvent, None], draft: Draft, hear: Callable[[ModelEvent], None]
+    events: AsyncGenerator[ModelEvent, None],
+    draft: Draft,
+    hear: Callable[[ModelEvent], None],
+    *,
+    clean_up_seconds: float = CLEAN_UP_SECONDS,
 ) -> AsyncGenerator[Listening, None]:
     """Listen to a model for the length of the block, at whose end its events are closed.
 
@@ -110,18 +124,18 @@ async def listening(
             if await until_interrupted(run, speech.wait):
                 await speech.drain()
 
+    A model that ignores its cancellation is left behind: nothing that it says then is taken in.
+
     Args:
         draft: takes every event in.
         hear: told of each event that is wanted, after the draft. It must not wait.
+        clean_up_seconds: how long a model that is cancelled is waited for.
     """
-    failure: Exception | None = None
-    async with anyio.create_task_group() as tasks:
-        speech = Listening(events, draft, hear)
-        tasks.start_soon(speech.run)
-        try:
-            yield speech
-        except Exception as error:  # noqa: BLE001  # raised below: out of the group it would come in another
-            failure = error
-        tasks.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
+    speech = Listening(events, draft, hear)
+    # A task of its own, in no scope: a scope would wait for ever for a model that ignores its cancellation.
+    task = asyncio.ensure_future(speech.run())
+    try:
+        yield speech
+    finally:
+        speech.leave()
+        await end_task(task, "the model", seconds=clean_up_seconds)
