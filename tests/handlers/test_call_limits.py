@@ -63,21 +63,24 @@ async def worked(agent: AgentLoop, run: Run) -> None:
 
 async def test_a_model_call_is_cut_at_the_loops_time_limit_and_the_loop_ends() -> None:
     async with fresh_bus() as bus:
-        session, clock, hangs = bus.session("s1"), ManualClock(), Pause()
+        session, clock, first, hangs = bus.session("s1"), ManualClock(), Pause(), Pause()
         await ask(session)
-        model = ScriptedModel([Begun(), Piece("text", "As I was "), hangs], answer("Yes."))
+        said_so_far = [Begun(), Piece("text", "As I was "), first, Piece("text", "saying")]
+        model = ScriptedModel([*said_so_far, hangs], answer("Yes."))
         agent = AgentLoop(model, limits=LoopLimits(seconds=60), silence_seconds=None, drain_seconds=0.01, clock=clock)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(worked, agent, await take_run(session))
-            await hangs.reached.wait()
-            clock.move(59.0)
+            await first.reached.wait()
             await eventually(lambda: clock.sleepers == 1)
-            assert (await said(session))[-1] == "agent.message.started", "nothing ends it before its time"
+            clock.move(59.0)
+            await anyio.wait_all_tasks_blocked()
+            first.over.set()
+            await hangs.reached.wait()
             clock.move(1.0)
         cut = (await messages(session))[-2]
         assert isinstance(cut, AssistantMessage)
         assert (cut.stop_reason, cut.error_message) == ("aborted", "time limit of 60 s reached")
-        assert cut.text_content() == "As I was "
+        assert cut.text_content() == "As I was saying", "nothing has cut it before its time"
         assert (cut.metadata or {})[CUT]
         assert cut.usage is not None, "what it cost is estimated, as for an abort"
         assert cut.usage.estimated
@@ -134,8 +137,10 @@ async def test_a_cut_call_is_settled_like_an_aborted_one() -> None:
 async def test_a_silent_model_has_failed_for_a_while_and_is_asked_again() -> None:
     async with fresh_bus() as bus:
         session, clock, first, hangs = bus.session("s1"), ManualClock(), Pause(), Pause()
+        second = Pause()
         await ask(session)
-        model = ScriptedModel([Piece("text", "Well"), first, Piece("text", ", "), hangs], answer("Yes."))
+        spoken = [Piece("text", "Well"), first, Piece("text", ", "), second, Piece("text", "then")]
+        model = ScriptedModel([*spoken, hangs], answer("Yes."))
         agent = AgentLoop(model, retry=ModelRetry(attempts=2, base=0), drain_seconds=0.01, clock=clock)
 
         async def run_twice() -> None:
@@ -149,14 +154,16 @@ async def test_a_silent_model_has_failed_for_a_while_and_is_asked_again() -> Non
             await first.reached.wait()
             await eventually(lambda: clock.sleepers == 1)
             clock.move(299.0)
+            await anyio.wait_all_tasks_blocked()
             first.over.set()
-            await hangs.reached.wait()  # a piece was heard: the time begins anew
+            await second.reached.wait()  # a piece was heard: the time begins anew
             clock.move(299.0)
-            await eventually(lambda: clock.sleepers == 1)
-            assert (await said(session))[-1] == "agent.message.started"
-            clock.move(1.0)
+            await anyio.wait_all_tasks_blocked()
+            second.over.set()
+            await hangs.reached.wait()
+            clock.move(300.0)
         cut, whole = [message for message in await messages(session) if isinstance(message, AssistantMessage)]
-        assert (cut.stop_reason, cut.text_content()) == ("error", "Well, ")
+        assert (cut.stop_reason, cut.text_content()) == ("error", "Well, then")
         assert (cut.metadata or {})[AGAIN]
         failure = failure_of(cut)
         assert failure is not None
