@@ -7,7 +7,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Self, cast
-from warnings import warn
 
 import anyio
 
@@ -16,6 +15,7 @@ from bus.archive import Archive, ArchiveStore
 from bus.bounds import Bounds
 from bus.consumer import Consumer
 from bus.dead_letters import DeadLetters
+from bus.durability import DurabilityWarning, check_durability
 from bus.errors import Refused, SetupError, UnsafeServer
 from bus.group_names import all_group_names
 from bus.grouped_pool import GroupedPool
@@ -59,10 +59,6 @@ MEDIA_LINKS = 4
 SCHEMA = 1
 
 _OLDEST = (7, 0)
-
-
-class DurabilityWarning(UserWarning):
-    """The server does not keep what it acknowledges through a crash."""
 
 
 class Bus:
@@ -281,8 +277,7 @@ async def _prepare(topology: Topology, pool: Pool, namespace: str) -> int:
     infos = await _loaded(pool)
     for info in infos:
         _check(info, is_one=topology.is_one)
-    if any(info.get("aof_enabled") == "0" for info in infos):
-        warn("the server keeps no append-only file: acknowledged messages may be lost", DurabilityWarning, stacklevel=3)
+    await check_durability(pool, infos, Keys(namespace))
     config = Keys(namespace).config
     await pool.call("HSETNX", config, "buckets", BUCKETS)
     await pool.call("HSETNX", config, "schema", SCHEMA)

@@ -67,6 +67,7 @@ ORDER = [
         "lease_status",
         "consumer",
         "bounds",
+        "durability",
         "session",
         "bus",
     ),
