@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from bus.connection import Argument, Pool
     from bus.keys import Keys
 
-__all__ = ("DurabilityWarning", "ServerVersion", "check_durability", "loss_risks")
+__all__ = ("DurabilityWarning", "ServerVersion", "check_durability", "loss_risks", "server_infos")
 
 
 class DurabilityWarning(UserWarning):
@@ -69,6 +69,21 @@ class ServerVersion(NamedTuple):
         """Whether it has a mend that came with these patches of its lines, and with all newer lines."""
         major, minor, patch = (*self.number, 0, 0, 0)[:3]
         return (major, minor) >= newer or patch >= mended.get((major, minor), patch + 1)
+
+
+async def server_infos(pool: Pool) -> list[dict[str, str]]:
+    """Ask each server that may be written to what it is, as INFO says it.
+
+    Raises:
+        Refused: a server does not say so.
+        Unavailable: a server cannot be reached.
+    """
+    return [_read_info(cast("bytes", reply)) for reply in await pool.call_each("INFO")]
+
+
+def _read_info(text: bytes) -> dict[str, str]:
+    lines = (line.partition(":") for line in text.decode(errors="replace").splitlines() if ":" in line)
+    return {name: value for name, _, value in lines}
 
 
 async def check_durability(pool: Pool, infos: Sequence[Mapping[str, str]], keys: Keys) -> None:
