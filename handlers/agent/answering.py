@@ -22,7 +22,7 @@ from handlers.agent.listening import Listener
 from handlers.agent.marks import AGAIN, CUT
 from handlers.agent.model import ModelRequest
 from handlers.agent.open_answer import wanted_calls
-from handlers.agent.preview import Preview, open_preview
+from handlers.agent.preview import open_preview
 from handlers.agent.recording import answer_id, record_answer
 from handlers.agent.retry import failed_attempts, has_overflowed
 from handlers.agent.run import Run, View
@@ -35,9 +35,6 @@ __all__ = ("Outcome", "give_answer")
 
 Outcome = Literal["over", "open", "late"]
 """What became of a loop. over: it has ended. open: it goes on. late: its time limit has cut the call."""
-
-LAST_WORDS_SECONDS = 5.0
-"""how long a cancelled loop takes to record what was said so far"""
 
 _STOPPED = "the worker was stopped"
 
@@ -85,7 +82,7 @@ async def give_answer(
         await answering.cut_preview(str(error))
         raise
     except anyio.get_cancelled_exc_class():
-        with anyio.move_on_after(LAST_WORDS_SECONDS, shield=True):
+        with anyio.move_on_after(run.bounds.last_words, shield=True):
             await answering.last_words()
         raise
 
@@ -115,7 +112,8 @@ class _Answering:
             drain_seconds=settings.drain_seconds,
             deadline=deadline,
         )
-        async with open_preview(run.session, answer_id(run, turn_id), turn_id, epoch=run.lease.epoch) as preview:
+        name, epoch, bounds = answer_id(run, turn_id), run.lease.epoch, run.bounds.preview
+        async with open_preview(run.session, name, turn_id, epoch=epoch, bounds=bounds) as preview:
             with run.showing(preview):
                 interrupt = await listener.run(run, preview)
         if self._draft.whole is not None:
@@ -210,4 +208,4 @@ class _Answering:
     async def cut_preview(self, reason: str) -> None:
         """End what is shown without a message."""
         run, turn_id = self._run, self._step.turn_id
-        await Preview(run.session, answer_id(run, turn_id), turn_id, epoch=run.lease.epoch).cut(reason)
+        await run.cut_preview(answer_id(run, turn_id), turn_id, reason)

@@ -5,7 +5,8 @@ import logging
 
 from bus.messages.content import ToolCallBlock
 from bus.messages.message import ToolResultMessage
-from handlers.agent.ended_task import CLEAN_UP_SECONDS, end_task
+from handlers.agent.bounds import DEFAULT_RUN_BOUNDS
+from handlers.agent.ended_task import end_task
 from handlers.agent.tool import Tool, ToolContext, failed
 
 __all__ = ("call_tool",)
@@ -14,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 async def call_tool(
-    tool: Tool, call: ToolCallBlock, context: ToolContext, *, clean_up_seconds: float = CLEAN_UP_SECONDS
+    tool: Tool, call: ToolCallBlock, context: ToolContext, *, clean_up_seconds: float = DEFAULT_RUN_BOUNDS.clean_up
 ) -> ToolResultMessage:
     """Run a tool until it gives a result, is out of time, or this is cancelled.
 

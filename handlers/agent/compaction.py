@@ -33,11 +33,6 @@ from handlers.context.fold import Context
 
 __all__ = ("Compactor", "compact")
 
-LAST_WORDS_SECONDS = 5.0
-"""how long a cancelled step takes to record what its model call took"""
-
-_TRIES = 1_000
-
 _log = logging.getLogger(__name__)
 
 
@@ -92,7 +87,7 @@ async def compact(run: Run, view: View, step: CompactContext, *, policy: Compact
     try:
         await doing.run()
     except anyio.get_cancelled_exc_class():
-        with anyio.move_on_after(LAST_WORDS_SECONDS, shield=True):
+        with anyio.move_on_after(run.bounds.last_words, shield=True):
             await doing.last_words()
         raise
 
@@ -147,7 +142,7 @@ class _Doing:
 
     async def _land(self, summary: AssistantMessage) -> None:
         """Append the compaction and all that it ends. Whoever spoke meanwhile stands behind the cut, and is kept."""
-        for _ in range(_TRIES):
+        for _ in range(self._run.bounds.tries):
             last = (await self._run.session.head()).position
             view = await self._run.refresh()
             if is_aborted(read_standing(*view)):

@@ -10,17 +10,15 @@ from contextlib import aclosing, asynccontextmanager
 
 import anyio
 
+from handlers.agent.bounds import DEFAULT_RUN_BOUNDS
 from handlers.agent.draft import Draft
-from handlers.agent.ended_task import CLEAN_UP_SECONDS, end_task
+from handlers.agent.ended_task import end_task
 from handlers.providers.answer import ModelEvent
 
-__all__ = ("DRAIN_SECONDS", "DRAIN_TOKENS", "Listening", "drain", "listening")
+__all__ = ("DRAIN_SECONDS", "Listening", "drain", "listening")
 
 DRAIN_SECONDS = 2.0
 """how long an answer may run on"""
-
-DRAIN_TOKENS = 1_000
-"""how many tokens more it may speak, about: they cost money"""
 
 
 async def drain(
@@ -28,7 +26,7 @@ async def drain(
     draft: Draft,
     *,
     seconds: float = DRAIN_SECONDS,
-    tokens: int = DRAIN_TOKENS,
+    tokens: int = DEFAULT_RUN_BOUNDS.drain_tokens,
 ) -> bool:
     """Go on with a model's events until it has told what the call took, or one of the two limits is reached; then close
     them. Nothing that is said goes into the draft. Cancelled, it closes them at once.
@@ -77,7 +75,7 @@ class Listening:
         if self._failure is not None:
             raise self._failure
 
-    async def drain(self, *, seconds: float = DRAIN_SECONDS, tokens: int = DRAIN_TOKENS) -> bool:
+    async def drain(self, *, seconds: float = DRAIN_SECONDS, tokens: int = DEFAULT_RUN_BOUNDS.drain_tokens) -> bool:
         """See `drain`. What the model says from now on nobody hears, and what it raises nobody is told."""
         self._limit = self._draft.spoken_tokens + tokens
         with anyio.move_on_after(seconds):
@@ -114,7 +112,7 @@ async def listening(
     draft: Draft,
     hear: Callable[[ModelEvent], None],
     *,
-    clean_up_seconds: float = CLEAN_UP_SECONDS,
+    clean_up_seconds: float = DEFAULT_RUN_BOUNDS.clean_up,
 ) -> AsyncGenerator[Listening, None]:
     """Listen to a model for the length of the block, at whose end its events are closed.
 

@@ -6,17 +6,14 @@ from typing import TypeVar
 
 import anyio
 
-__all__ = ("CLEAN_UP_SECONDS", "end_task")
-
-CLEAN_UP_SECONDS = 2.0
-"""how long a tool or a model that is cancelled may clean up"""
+__all__ = ("end_task",)
 
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
 
-async def end_task(task: asyncio.Future[T], who: str, *, seconds: float = CLEAN_UP_SECONDS) -> bool:
+async def end_task(task: asyncio.Future[T], who: str, *, seconds: float) -> bool:
     """Cancel a task and wait until it has ended; gives whether it has.
 
     It is cancelled once, and not at every await as a scope would: what it awaits to clean up goes on. Whatever is

@@ -15,10 +15,6 @@ from handlers.agent.status import Command
 __all__ = ("Interrupt", "find_interrupt", "is_aborted", "until_interrupted")
 
 
-LISTEN_SECONDS = 0.02
-"""after which work is interrupted at all"""
-
-
 class Interrupt(NamedTuple):
     """Why a step was ended. The command is still to be answered."""
 
@@ -62,7 +58,7 @@ async def until_interrupted(
             watching.append(asyncio.create_task(watch_time(deadline)))
 
     # Not in a task group: whoever is done at once does not pay for a task, and a group's may not be started by a timer.
-    timer = asyncio.get_running_loop().call_later(LISTEN_SECONDS, begin)
+    timer = asyncio.get_running_loop().call_later(run.bounds.listen, begin)
     try:
         with scope:
             await work()

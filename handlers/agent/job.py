@@ -288,7 +288,7 @@ class Job:
     async def _work_off(self, lease: Lease, warm: WarmSession) -> _Step:
         """Run the agent until nothing is left to do, also what comes meanwhile."""
         shared = self._shared
-        run = Run(warm.session, lease, warm, place=self._place)
+        run = Run(warm.session, lease, warm, place=self._place, bounds=shared.bounds.run)
         if self._is_read:
             run.prime()
         try:

@@ -52,7 +52,7 @@ class Listener:
         except Exception as error:  # noqa: BLE001  # as below: an adapter may be no generator
             self._note(error)
             return None
-        async with listening(events, self._draft, show) as speech:
+        async with listening(events, self._draft, show, clean_up_seconds=run.bounds.clean_up) as speech:
 
             async def hear() -> None:
                 try:
@@ -62,7 +62,7 @@ class Listener:
 
             interrupt = await until_interrupted(run, hear, self._deadline)
             if interrupt is not None:
-                await speech.drain(seconds=self._drain_seconds)
+                await speech.drain(seconds=self._drain_seconds, tokens=run.bounds.drain_tokens)
         return interrupt
 
     def _note(self, error: Exception) -> None:

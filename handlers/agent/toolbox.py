@@ -27,9 +27,6 @@ from handlers.agent.verdict import Ask, Start, Tell, Verdict, Wait, judge_all
 
 __all__ = ("close_calls", "run_tools")
 
-LAST_WORDS_SECONDS = 3.0
-"""how long a cancelled batch takes to record the results that it has"""
-
 _log = logging.getLogger(__name__)
 
 
@@ -155,7 +152,7 @@ class _Batch:
                 for done in self._done.values():  # also of what was stopped, which ends the recording
                     done.set()
         except anyio.get_cancelled_exc_class():
-            with anyio.move_on_after(LAST_WORDS_SECONDS, shield=True):
+            with anyio.move_on_after(self._run.bounds.last_words, shield=True):
                 await self._last_words()
             raise
         if failure is not None:
@@ -199,7 +196,7 @@ class _Batch:
             run=run,
         )
         try:
-            self._results[call.id] = await call_tool(start.tool, call, context)
+            self._results[call.id] = await call_tool(start.tool, call, context, clean_up_seconds=run.bounds.clean_up)
         finally:
             speaker.is_over = True
         self._done[call.id].set()

@@ -72,7 +72,7 @@ class Worker:
         """what became of its sessions so far"""
         self._drain_seconds, self._bounds = drain_seconds, bounds
         self._consumer = bus.consumer(group, self.name, heartbeat=heartbeat)
-        self._heartbeat = Heartbeat(bus.leases, self._consumer, heartbeat, self._drop)
+        self._heartbeat = Heartbeat(bus.leases, self._consumer, heartbeat, self._drop, beats=bounds.beats)
         self._finishing = Finishing(bus.leases, self._consumer)
         self._shared = Shared(
             # Not the name alone: two processes that were given the same one would take each other's leases.

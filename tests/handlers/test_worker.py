@@ -14,7 +14,7 @@ from bus.messages.delta import Delta
 from bus.messages.events import AgentStarted
 from bus.messages.message import AssistantMessage
 from bus.server import open_server
-from handlers.agent.bounds import WorkerBounds
+from handlers.agent.bounds import PreviewBounds, RunBounds, WorkerBounds
 from handlers.agent.errors import AgentNotFound
 from handlers.agent.load import load_agent
 from handlers.agent.loop import AgentLoop
@@ -41,7 +41,20 @@ from tests.support.servers.resp import Resp
 __all__ = ()
 
 
-TINY = WorkerBounds(warm_sessions=3, warm_entries=3, store_every=2, pause=0.01, longest_pause=0.02)
+TINY = WorkerBounds(
+    warm_sessions=3,
+    warm_entries=3,
+    store_every=2,
+    pause=0.01,
+    longest_pause=0.02,
+    run=RunBounds(
+        tries=20,
+        listen=0.001,
+        drain_tokens=1,
+        settle_remembered=1,
+        preview=PreviewBounds(pause=0.001, flush_characters=4, delta_characters=3),
+    ),
+)
 
 _bounds = WorkerBounds()
 """of the workers of the test that runs"""

@@ -4,7 +4,7 @@ import anyio
 import pytest
 
 from bus import Bus, Session, UserMessage
-from handlers.agent import commands, interrupt
+from handlers.agent import commands
 from handlers.agent.bounds import WorkerBounds
 from handlers.agent.run import View
 from handlers.agent.standing import Standing, read_standing
@@ -25,18 +25,14 @@ SIDE_BY_SIDE = 6
 
 
 @pytest.mark.parametrize("kills", [False, True], ids=["alive", "killed"])
-async def test_a_session_comes_to_rest_however_it_is_disturbed(*, kills: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interrupt, "LISTEN_SECONDS", 0.002)  # so that an interrupt comes in the middle of what is short
+async def test_a_session_comes_to_rest_however_it_is_disturbed(*, kills: bool) -> None:
     async with fresh_bus() as bus:
         for seed in range(LIVES):
             with anyio.fail_after(SECONDS):
                 assert await _live(bus, seed, kills=kills) == [], f"seed {seed}"
 
 
-async def test_sessions_come_to_rest_side_by_side_with_room_for_three_in_memory(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(interrupt, "LISTEN_SECONDS", 0.002)
+async def test_sessions_come_to_rest_side_by_side_with_room_for_three_in_memory() -> None:
     async with fresh_bus() as bus:
         warm = WarmSessions(bus.session, WorkerBounds(warm_sessions=3))
         seeds = iter(range(count(LIVES)))

@@ -11,6 +11,7 @@ from bus import ExtensionMessage, Receipt, Session, UserMessage
 from bus.log import Lease
 from bus.messages.reading import Publishable
 from handlers.agent import commands
+from handlers.agent.bounds import RunBounds
 from handlers.agent.errors import TryAgain
 from handlers.agent.run import Agent, Run
 from handlers.agent.standing import read_standing
@@ -22,6 +23,9 @@ __all__ = ("CANARY", "Killed", "Life", "Stuck")
 
 CANARY = "canary-e51b"
 """what commands say to those who read the log"""
+
+BOUNDS = RunBounds(listen=0.002)
+"""an interrupt comes in the middle of what is short"""
 
 MOST_APPENDS, MOST_ROUNDS = 600, 60
 
@@ -156,7 +160,7 @@ class MortalRun(Run):
     """A run whose worker dies when its life has it so: what it does from then on has no effect."""
 
     def __init__(self, life: Life, lease: Lease, warm: WarmSession | None = None) -> None:
-        super().__init__(cast("Session", _Mortal(life)), lease, warm)
+        super().__init__(cast("Session", _Mortal(life)), lease, warm, bounds=BOUNDS)
 
 
 class _Mortal:
