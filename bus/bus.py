@@ -7,7 +7,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Self, cast
-from warnings import warn
 
 import anyio
 
@@ -16,6 +15,7 @@ from bus.archive import Archive, ArchiveStore
 from bus.bounds import Bounds
 from bus.consumer import Consumer
 from bus.dead_letters import DeadLetters
+from bus.durability import DurabilityWarning, check_durability, server_infos
 from bus.errors import Refused, SetupError, UnsafeServer
 from bus.group_names import all_group_names
 from bus.grouped_pool import GroupedPool
@@ -59,10 +59,6 @@ MEDIA_LINKS = 4
 SCHEMA = 1
 
 _OLDEST = (7, 0)
-
-
-class DurabilityWarning(UserWarning):
-    """The server does not keep what it acknowledges through a crash."""
 
 
 class Bus:
@@ -281,8 +277,7 @@ async def _prepare(topology: Topology, pool: Pool, namespace: str) -> int:
     infos = await _loaded(pool)
     for info in infos:
         _check(info, is_one=topology.is_one)
-    if any(info.get("aof_enabled") == "0" for info in infos):
-        warn("the server keeps no append-only file: acknowledged messages may be lost", DurabilityWarning, stacklevel=3)
+    await check_durability(pool, infos, Keys(namespace))
     config = Keys(namespace).config
     await pool.call("HSETNX", config, "buckets", BUCKETS)
     await pool.call("HSETNX", config, "schema", SCHEMA)
@@ -296,7 +291,7 @@ async def _loaded(pool: Pool) -> list[dict[str, str]]:
     """What each server says of itself, once it has read its file."""
     while True:
         try:
-            infos = [_info(cast("bytes", reply)) for reply in await pool.call_each("INFO")]
+            infos = await server_infos(pool)
         except Refused as refusal:
             if refusal.code in {"NOAUTH", "NOPERM", "WRONGPASS"}:
                 raise SetupError(f"the server refused the user or password: {refusal.code}") from None
@@ -315,8 +310,3 @@ def _check(info: dict[str, str], *, is_one: bool) -> None:
         raise UnsafeServer("version", version, "Redis 7.0 or Valkey 8 and newer")
     if (policy := info.get("maxmemory_policy", "noeviction")) != "noeviction":
         raise UnsafeServer("maxmemory-policy", policy, "noeviction: another policy deletes whole sessions")
-
-
-def _info(text: bytes) -> dict[str, str]:
-    lines = (line.partition(":") for line in text.decode(errors="replace").splitlines() if ":" in line)
-    return {name: value for name, _, value in lines}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING, cast
 
+from bus.durability import loss_risks, server_infos
 from bus.head import answered
 from bus.messages.lanes import Lane
 from bus.reader import position_of
@@ -37,6 +38,14 @@ class Inspector:
         self._pool, self._archive = pool, archive
         self.keys = keys
         """the names of all keys"""
+
+    async def loss_risks(self) -> tuple[str, ...]:
+        """What the servers may have lost at a power cut, a sentence for each version.
+
+        Raises:
+            Unavailable: a server cannot be reached.
+        """
+        return await loss_risks(self._pool, await server_infos(self._pool))
 
     async def fields(self, key: str, names: Sequence[str]) -> dict[str, bytes]:
         """Those fields of a hash that are there, in one step.

@@ -25,6 +25,7 @@ ORDER = [
         "cluster",
         "cluster_pool",
         "connection",
+        "durability",
         "scripts",
         "head",
         "log",

@@ -1,5 +1,6 @@
 """Agents: a model and its tools in a loop, and the workers that run them. Adapters are imported from their modules."""
 
+from handlers.agent.bounds import PreviewBounds, RunBounds, WorkerBounds
 from handlers.agent.commands import (
     abort,
     answered,
@@ -61,8 +62,10 @@ __all__ = (
     "NoProgress",
     "OfflineModel",
     "Piece",
+    "PreviewBounds",
     "Reject",
     "Run",
+    "RunBounds",
     "SubAgent",
     "Tool",
     "ToolContext",
@@ -71,6 +74,7 @@ __all__ = (
     "TryAgain",
     "Warn",
     "Worker",
+    "WorkerBounds",
     "abort",
     "answered",
     "approve",

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 from random import random
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import anyio
 
@@ -13,15 +13,16 @@ from bus.messages.control import Abort
 from bus.messages.events import AgentEvent, ControlAnswered
 from bus.messages.media import MediaRef
 from bus.messages.message import AssistantMessage
+from handlers.agent.deadline import Deadline, Late
 from handlers.agent.draft import Draft
 from handlers.agent.errors import TryAgain
-from handlers.agent.failure import failure_of
+from handlers.agent.failure import ModelFailure, failure_of, with_failure
 from handlers.agent.interrupt import Interrupt
 from handlers.agent.listening import Listener
 from handlers.agent.marks import AGAIN, CUT
 from handlers.agent.model import ModelRequest
 from handlers.agent.open_answer import wanted_calls
-from handlers.agent.preview import Preview, open_preview
+from handlers.agent.preview import open_preview
 from handlers.agent.recording import answer_id, record_answer
 from handlers.agent.retry import failed_attempts, has_overflowed
 from handlers.agent.run import Run, View
@@ -30,10 +31,10 @@ from handlers.agent.shown import as_shown
 from handlers.agent.steps import ABORTED, SKIPPED, Speak
 from handlers.providers.tools import ToolSpec
 
-__all__ = ("give_answer",)
+__all__ = ("Outcome", "give_answer")
 
-LAST_WORDS_SECONDS = 5.0
-"""how long a cancelled loop takes to record what was said so far"""
+Outcome = Literal["over", "open", "late"]
+"""What became of a loop. over: it has ended. open: it goes on. late: its time limit has cut the call."""
 
 _STOPPED = "the worker was stopped"
 
@@ -49,9 +50,11 @@ async def give_answer(
     tools: Sequence[ToolSpec],
     key: str,
     media: Mapping[str, MediaRef],
-) -> bool:
-    """Ask the model, its turn having begun, and record what it says; gives whether the loop is over.
+    left: float | None = None,
+) -> Outcome:
+    """Ask the model, its turn having begun, and record what it says; gives what became of the loop.
 
+    A model that is silent for too long has failed for a while: what it said so far is recorded, and it is asked again.
     Cancelled while the model speaks, it records what was said so far, and whoever goes on begins a new turn.
 
     Args:
@@ -59,6 +62,7 @@ async def give_answer(
         tools: what it is offered.
         key: names the call for the model's provider.
         media: what the context's references into the media store stand for.
+        left: seconds until the loop's time limit cuts the call; None is no limit.
 
     Raises:
         TryAgain: the model failed for a while.
@@ -73,12 +77,12 @@ async def give_answer(
     )
     answering = _Answering(run, view, settings, step, request)
     try:
-        return await answering.ask()
+        return await answering.ask(left)
     except (SessionClosed, SessionErased) as error:  # nothing can be recorded any more
         await answering.cut_preview(str(error))
         raise
     except anyio.get_cancelled_exc_class():
-        with anyio.move_on_after(LAST_WORDS_SECONDS, shield=True):
+        with anyio.move_on_after(run.bounds.last_words, shield=True):
             await answering.last_words()
         raise
 
@@ -96,38 +100,57 @@ class _Answering:
         self._draft = Draft(settings.model, request)
         self._request = request
 
-    async def ask(self) -> bool:
+    async def ask(self, left: float | None) -> Outcome:
         run, turn_id = self._run, self._step.turn_id
         settings = self._settings
-        listener = Listener(settings.model, self._request, self._draft, drain_seconds=settings.drain_seconds)
-        async with open_preview(run.session, answer_id(run, turn_id), turn_id, epoch=run.lease.epoch) as preview:
+        late, silence = settings.limits.late, settings.silence_seconds
+        deadline = Deadline(settings.clock, left=left, reached=late, silence=silence, who="the model")
+        listener = Listener(
+            settings.model,
+            self._request,
+            self._draft,
+            drain_seconds=settings.drain_seconds,
+            deadline=deadline,
+        )
+        name, epoch, bounds = answer_id(run, turn_id), run.lease.epoch, run.bounds.preview
+        async with open_preview(run.session, name, turn_id, epoch=epoch, bounds=bounds) as preview:
             with run.showing(preview):
                 interrupt = await listener.run(run, preview)
-        if interrupt is not None and self._draft.whole is None:
-            return await self._record_cut(interrupt)
-        message = self._draft.whole or self._draft.cut("error", listener.fault or "the model ended without an answer")
-        return await self._record(message)
+        if self._draft.whole is not None:
+            return await self._record(self._draft.whole)
+        match interrupt:
+            case Interrupt():
+                return await self._record_cut(interrupt)
+            case Late(text=text, is_limit=True):
+                await self._append(self._draft.cut("aborted", text), mark=CUT)
+                return "late"
+            case Late(text=text):
+                silent = ModelFailure(code="silence", is_transient=True)
+                return await self._record(with_failure(self._draft.cut("error", text), silent))
+            case None:
+                fault = listener.fault or "the model ended without an answer"
+                return await self._record(self._draft.cut("error", fault))
 
-    async def _record(self, message: AssistantMessage) -> bool:
+    async def _record(self, message: AssistantMessage) -> Outcome:
         """Record an answer that came to its end, well or not."""
         again = self._again(message)
         is_new = await self._append(message, mark=AGAIN if again else None)
         if again is not None and again.delay is not None:
             raise TryAgain(again.delay, message.error_message or "the model failed")
         # A repeat means that the log holds another answer than ours: the next step starts from what it holds.
-        return is_new and again is None and not wanted_calls(message)
+        return "over" if is_new and again is None and not wanted_calls(message) else "open"
 
-    async def _record_cut(self, interrupt: Interrupt) -> bool:
+    async def _record_cut(self, interrupt: Interrupt) -> Outcome:
         """Record an answer that a command has cut. The command is answered with it, where it is its turn."""
         command, control = interrupt
         is_next = (await self._run.refresh()).status.commands[:1] == (command,)
         also = (ControlAnswered(control=command.position, outcome="applied"),) if is_next else ()
         if isinstance(control, Abort) and is_next:
             message = self._draft.cut("aborted", ABORTED)
-            return await self._append(message, seen=command.position, also=also)
+            return "over" if await self._append(message, seen=command.position, also=also) else "open"
         message = self._draft.cut("aborted", ABORTED if isinstance(control, Abort) else SKIPPED)
         await self._append(message, mark=CUT, also=also)
-        return False
+        return "open"
 
     async def _append(
         self,
@@ -185,4 +208,4 @@ class _Answering:
     async def cut_preview(self, reason: str) -> None:
         """End what is shown without a message."""
         run, turn_id = self._run, self._step.turn_id
-        await Preview(run.session, answer_id(run, turn_id), turn_id, epoch=run.lease.epoch).cut(reason)
+        await run.cut_preview(answer_id(run, turn_id), turn_id, reason)

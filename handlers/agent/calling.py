@@ -3,38 +3,40 @@
 import asyncio
 import logging
 
-import anyio
-
 from bus.messages.content import ToolCallBlock
 from bus.messages.message import ToolResultMessage
+from handlers.agent.bounds import DEFAULT_RUN_BOUNDS
+from handlers.agent.ended_task import end_task
 from handlers.agent.tool import Tool, ToolContext, failed
 
-__all__ = ("CLEAN_UP_SECONDS", "call_tool")
-
-CLEAN_UP_SECONDS = 2.0
-"""how long a tool that is stopped is waited for"""
+__all__ = ("call_tool",)
 
 _log = logging.getLogger(__name__)
 
 
-async def call_tool(tool: Tool, call: ToolCallBlock, context: ToolContext) -> ToolResultMessage:
+async def call_tool(
+    tool: Tool, call: ToolCallBlock, context: ToolContext, *, clean_up_seconds: float = DEFAULT_RUN_BOUNDS.clean_up
+) -> ToolResultMessage:
     """Run a tool until it gives a result, is out of time, or this is cancelled.
 
     The tool is cancelled once, not at every await as a scope would: what it awaits to clean up goes on, for a moment. A
     result that it gives then counts, also where this was cancelled. One that does not end is left behind.
+
+    Args:
+        clean_up_seconds: how long a tool that is stopped is waited for.
     """
     # A task of its own, in no scope of ours: a scope would cancel each await of the tool's clean-up too.
     task = asyncio.ensure_future(tool.run(call, context))
     try:
         await asyncio.wait((task,), timeout=tool.timeout)
     except asyncio.CancelledError:
-        result = await _stop(task, call)
+        result = await _stop(task, call, clean_up_seconds)
         if result is None:
             raise
         return result
     if not task.done():
         late = f"{call.name} was stopped after {tool.timeout:g} s. What it did until then is not known."
-        return await _stop(task, call) or failed(call, late)
+        return await _stop(task, call, clean_up_seconds) or failed(call, late)
     if task.cancelled():
         return failed(call, "CancelledError")
     error = task.exception()
@@ -43,15 +45,11 @@ async def call_tool(tool: Tool, call: ToolCallBlock, context: ToolContext) -> To
     return _checked(call, task.result())
 
 
-async def _stop(task: asyncio.Future[ToolResultMessage], call: ToolCallBlock) -> ToolResultMessage | None:
+async def _stop(
+    task: asyncio.Future[ToolResultMessage], call: ToolCallBlock, seconds: float
+) -> ToolResultMessage | None:
     """Cancel a tool and let it clean up, whatever is cancelled meanwhile; gives the result it had, or still gave."""
-    task.cancel()
-    with anyio.CancelScope(shield=True):
-        await asyncio.wait((task,), timeout=CLEAN_UP_SECONDS)
-    if not task.done():
-        _log.warning("%s does not end after it was cancelled, and is left behind", call.name)
-        task.cancel()
-        task.add_done_callback(_forget)
+    if not await end_task(task, call.name, seconds=seconds):
         return None
     if task.cancelled():
         return None
@@ -67,9 +65,3 @@ def _checked(call: ToolCallBlock, result: object) -> ToolResultMessage:
     if not isinstance(result, ToolResultMessage):
         return failed(call, f"{call.name} gave no result, but {type(result).__name__}")
     return result if result.tool_call_id == call.id else failed(call, f"{call.name} gave the result of another call")
-
-
-def _forget(task: asyncio.Future[ToolResultMessage]) -> None:
-    """Look at how a task ended, which asyncio wants of somebody."""
-    if not task.cancelled():
-        task.exception()

@@ -19,10 +19,11 @@ from bus.messages.message import AssistantMessage
 from bus.messages.reading import Publishable
 from handlers.agent.compaction_policy import CompactionPolicy, find_cut, wants_compaction
 from handlers.agent.compaction_step import CompactionStep, is_led_elsewhere
+from handlers.agent.deadline import Deadline, Late
 from handlers.agent.draft import Draft
 from handlers.agent.errors import TryAgain
 from handlers.agent.failure import failure_of
-from handlers.agent.interrupt import is_aborted
+from handlers.agent.interrupt import Interrupt, is_aborted
 from handlers.agent.listening import Listener
 from handlers.agent.model import Model
 from handlers.agent.run import Run, View
@@ -31,11 +32,6 @@ from handlers.agent.steps import CompactContext
 from handlers.context.fold import Context
 
 __all__ = ("Compactor", "compact")
-
-LAST_WORDS_SECONDS = 5.0
-"""how long a cancelled step takes to record what its model call took"""
-
-_TRIES = 1_000
 
 _log = logging.getLogger(__name__)
 
@@ -91,7 +87,7 @@ async def compact(run: Run, view: View, step: CompactContext, *, policy: Compact
     try:
         await doing.run()
     except anyio.get_cancelled_exc_class():
-        with anyio.move_on_after(LAST_WORDS_SECONDS, shield=True):
+        with anyio.move_on_after(run.bounds.last_words, shield=True):
             await doing.last_words()
         raise
 
@@ -118,16 +114,22 @@ class _Doing:
     async def run(self) -> None:
         """Have the summary written, and record what came of it."""
         step, run, draft = self._step, self._run, self._draft
-        listener = Listener(step.writer, self._request, draft, drain_seconds=step.policy.drain_seconds)
+        silence, clock = step.policy.silence_seconds, step.policy.clock
+        deadline = Deadline(clock, left=None, silence=silence, who="the model")
+        listener = Listener(
+            step.writer, self._request, draft, drain_seconds=step.policy.drain_seconds, deadline=deadline
+        )
         interrupt = await listener.run(run)
-        if interrupt is not None and isinstance(interrupt.control, Abort):
+        if isinstance(interrupt, Late) and draft.whole is None:
+            await self._give_up(interrupt.text)
+        elif isinstance(interrupt, Interrupt) and isinstance(interrupt.control, Abort):
             await self._interrupted("the loop was aborted")
         elif draft.whole is not None and not draft.whole.is_failed and draft.whole.text_content().strip():
             await self._land(draft.whole)
-        elif interrupt is not None:
+        elif isinstance(interrupt, Interrupt):
             await self._interrupted("a user spoke")
         else:
-            await self._give_up(listener.fault)
+            await self._give_up(_reason(draft.whole, listener.fault))
 
     async def last_words(self) -> None:
         """Say what the call took, when the worker is stopped."""
@@ -140,7 +142,7 @@ class _Doing:
 
     async def _land(self, summary: AssistantMessage) -> None:
         """Append the compaction and all that it ends. Whoever spoke meanwhile stands behind the cut, and is kept."""
-        for _ in range(_TRIES):
+        for _ in range(self._run.bounds.tries):
             last = (await self._run.session.head()).position
             view = await self._run.refresh()
             if is_aborted(read_standing(*view)):
@@ -158,14 +160,13 @@ class _Doing:
             raise _MovedOn
         return self._step.landing(before, summary, position)
 
-    async def _give_up(self, fault: str | None) -> None:
+    async def _give_up(self, reason: str) -> None:
         """Say that no summary came. The last try answers the command.
 
         Raises:
             TryAgain: there is another one.
         """
         step = self._step
-        reason = _reason(self._draft.whole, fault)
         failed = step.failed(self._spent(reason), reason)
         if not step.is_last_try:
             await self._run.publish(failed.as_extension())

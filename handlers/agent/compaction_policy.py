@@ -6,8 +6,9 @@ from typing import cast
 
 from bus.messages.context_entry import Compaction, Prune
 from bus.messages.message import AssistantMessage
+from handlers.agent.clock import SYSTEM_CLOCK, Clock
 from handlers.agent.failure import failure_of
-from handlers.agent.model import Model
+from handlers.agent.model import SILENCE_SECONDS, Model
 from handlers.agent.run import View
 from handlers.agent.standing import Standing, read_standing
 from handlers.context.budget import first_to_keep
@@ -41,6 +42,10 @@ class CompactionPolicy:
     """seconds before the second try; it doubles"""
     drain_seconds: float = 2.0
     """how long a summary that a command has cut is listened to for what it costs"""
+    silence_seconds: float | None = SILENCE_SECONDS
+    """how long the model may say nothing; then the try has failed. None waits for ever"""
+    clock: Clock = SYSTEM_CLOCK
+    """tells the time; tests pass their own"""
     estimator: TokenEstimator = BY_BYTES
 
     @property

@@ -4,21 +4,21 @@ A provider that is hung up on in the middle of an answer tells nothing, and what
 the same. So an abort lets the answer run on for a moment. A worker that has to stop leaves an estimate at once.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager
 
 import anyio
 
+from handlers.agent.bounds import DEFAULT_RUN_BOUNDS
 from handlers.agent.draft import Draft
+from handlers.agent.ended_task import end_task
 from handlers.providers.answer import ModelEvent
 
-__all__ = ("DRAIN_SECONDS", "DRAIN_TOKENS", "Listening", "drain", "listening")
+__all__ = ("DRAIN_SECONDS", "Listening", "drain", "listening")
 
 DRAIN_SECONDS = 2.0
 """how long an answer may run on"""
-
-DRAIN_TOKENS = 1_000
-"""how many tokens more it may speak, about: they cost money"""
 
 
 async def drain(
@@ -26,7 +26,7 @@ async def drain(
     draft: Draft,
     *,
     seconds: float = DRAIN_SECONDS,
-    tokens: int = DRAIN_TOKENS,
+    tokens: int = DEFAULT_RUN_BOUNDS.drain_tokens,
 ) -> bool:
     """Go on with a model's events until it has told what the call took, or one of the two limits is reached; then close
     them. Nothing that is said goes into the draft. Cancelled, it closes them at once.
@@ -62,6 +62,8 @@ class Listening:
         self._failure: Exception | None = None
         self._limit: int | None = None
         """tokens in all up to which it may run on unseen; None as long as it is wanted"""
+        self._is_left = False
+        """nobody listens any more"""
 
     async def wait(self) -> None:
         """Wait until the model has come to its end. May be cancelled, and be called again.
@@ -73,18 +75,24 @@ class Listening:
         if self._failure is not None:
             raise self._failure
 
-    async def drain(self, *, seconds: float = DRAIN_SECONDS, tokens: int = DRAIN_TOKENS) -> bool:
+    async def drain(self, *, seconds: float = DRAIN_SECONDS, tokens: int = DEFAULT_RUN_BOUNDS.drain_tokens) -> bool:
         """See `drain`. What the model says from now on nobody hears, and what it raises nobody is told."""
         self._limit = self._draft.spoken_tokens + tokens
         with anyio.move_on_after(seconds):
             await self._is_over.wait()
         return self._draft.is_ended
 
+    def leave(self) -> None:
+        """Take nothing in any more, whatever the model still says."""
+        self._is_left = True
+
     async def run(self) -> None:
         """Listen, for as long as the model speaks."""
         try:
             async with aclosing(self._events) as events:
                 async for event in events:
+                    if self._is_left:
+                        break
                     if self._limit is None:
                         self._draft.add(event)
                         self._hear(event)
@@ -100,7 +108,11 @@ class Listening:
 
 @asynccontextmanager
 async def listening(
-    events: AsyncGenerator[ModelEvent, None], draft: Draft, hear: Callable[[ModelEvent], None]
+    events: AsyncGenerator[ModelEvent, None],
+    draft: Draft,
+    hear: Callable[[ModelEvent], None],
+    *,
+    clean_up_seconds: float = DEFAULT_RUN_BOUNDS.clean_up,
 ) -> AsyncGenerator[Listening, None]:
     """Listen to a model for the length of the block, at whose end its events are closed.
 
@@ -110,18 +122,18 @@ async def listening(
             if await until_interrupted(run, speech.wait):
                 await speech.drain()
 
+    A model that ignores its cancellation is left behind: nothing that it says then is taken in.
+
     Args:
         draft: takes every event in.
         hear: told of each event that is wanted, after the draft. It must not wait.
+        clean_up_seconds: how long a model that is cancelled is waited for.
     """
-    failure: Exception | None = None
-    async with anyio.create_task_group() as tasks:
-        speech = Listening(events, draft, hear)
-        tasks.start_soon(speech.run)
-        try:
-            yield speech
-        except Exception as error:  # noqa: BLE001  # raised below: out of the group it would come in another
-            failure = error
-        tasks.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
+    speech = Listening(events, draft, hear)
+    # A task of its own, in no scope: a scope would wait for ever for a model that ignores its cancellation.
+    task = asyncio.ensure_future(speech.run())
+    try:
+        yield speech
+    finally:
+        speech.leave()
+        await end_task(task, "the model", seconds=clean_up_seconds)

@@ -1,4 +1,4 @@
-"""A worker's sign of life for all that it has in hand: leases and pointers, together, every third of a heartbeat."""
+"""A worker's sign of life for all that it has in hand: leases and pointers, together, a few times a heartbeat."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -10,6 +10,7 @@ from bus.consumer import Consumer, Work
 from bus.errors import Unavailable
 from bus.leases import Leases
 from bus.log import Lease
+from handlers.agent.bounds import DEFAULT_WORKER_BOUNDS
 
 __all__ = ("Heartbeat",)
 
@@ -33,14 +34,22 @@ class Heartbeat:
     """
 
     def __init__(
-        self, leases: Leases, consumer: Consumer, seconds: float, gone: Callable[[Sequence[Work]], None]
+        self,
+        leases: Leases,
+        consumer: Consumer,
+        seconds: float,
+        gone: Callable[[Sequence[Work]], None],
+        *,
+        beats: int = DEFAULT_WORKER_BOUNDS.beats,
     ) -> None:
         """
         Args:
             seconds: after which a silent worker's sessions are taken over.
             gone: called with pointers that are another one's by now.
+            beats: signs of life in this time.
         """
         self._leases, self._consumer, self._seconds, self._gone = leases, consumer, seconds, gone
+        self._pause = seconds / beats
         self._held: dict[str, _Held] = {}
 
     def __len__(self) -> int:
@@ -64,10 +73,10 @@ class Heartbeat:
     async def run(self) -> None:
         """Give signs of life until cancelled."""
         while True:
-            await anyio.sleep(self._seconds / 3)
+            await anyio.sleep(self._pause)
             await self._renew()
             try:
-                with anyio.fail_after(self._seconds / 3):
+                with anyio.fail_after(self._pause):
                     self._gone(await self._consumer.keep())
             except (Unavailable, TimeoutError) as error:
                 _log.debug("no sign of life: %s", error)
@@ -77,7 +86,7 @@ class Heartbeat:
         if not held:
             return
         try:
-            with anyio.fail_after(self._seconds / 3):
+            with anyio.fail_after(self._pause):
                 lost = {*await self._leases.renew([each.lease for each in held], self._seconds)}
         except (Unavailable, TimeoutError):
             # Only who could not ask for so long: after a pause the answer tells more than our clock does.

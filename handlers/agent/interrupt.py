@@ -7,15 +7,12 @@ from typing import NamedTuple
 import anyio
 
 from bus.messages.control import Abort, Steer
+from handlers.agent.deadline import Deadline, Late
 from handlers.agent.run import Run
 from handlers.agent.standing import Standing, read_standing
 from handlers.agent.status import Command
 
 __all__ = ("Interrupt", "find_interrupt", "is_aborted", "until_interrupted")
-
-
-LISTEN_SECONDS = 0.02
-"""after which work is interrupted at all"""
 
 
 class Interrupt(NamedTuple):
@@ -25,15 +22,17 @@ class Interrupt(NamedTuple):
     control: Abort | Steer
 
 
-async def until_interrupted(run: Run, work: Callable[[], Awaitable[None]]) -> Interrupt | None:
-    """Do some work until it is done, or until a command ends it: `work` is cancelled then, and has cleaned up when this
-    returns. None if it came to its end.
+async def until_interrupted(
+    run: Run, work: Callable[[], Awaitable[None]], deadline: Deadline | None = None
+) -> Interrupt | Late | None:
+    """Do some work until it is done, or until a command or its deadline ends it: `work` is cancelled then, and has
+    cleaned up when this returns. None if it came to its end.
 
     Whatever `work` raises is raised here, and not in a group. So is what keeps the log from being watched.
     """
-    found: Interrupt | None = None
+    found: Interrupt | Late | None = None
     failure: Exception | None = None
-    watching: asyncio.Task[None] | None = None
+    watching: list[asyncio.Task[None]] = []
     scope = anyio.CancelScope()
 
     async def watch() -> None:
@@ -46,21 +45,30 @@ async def until_interrupted(run: Run, work: Callable[[], Awaitable[None]]) -> In
             failure = error
         scope.cancel()
 
+    async def watch_time(deadline: Deadline) -> None:
+        nonlocal found
+        late = await deadline.wait()
+        if found is None:
+            found = late
+            scope.cancel()
+
     def begin() -> None:
-        nonlocal watching
-        watching = asyncio.create_task(watch())
+        watching.append(asyncio.create_task(watch()))
+        if deadline is not None and not deadline.is_open:
+            watching.append(asyncio.create_task(watch_time(deadline)))
 
     # Not in a task group: whoever is done at once does not pay for a task, and a group's may not be started by a timer.
-    timer = asyncio.get_running_loop().call_later(LISTEN_SECONDS, begin)
+    timer = asyncio.get_running_loop().call_later(run.bounds.listen, begin)
     try:
         with scope:
             await work()
     finally:
         timer.cancel()
-        if watching is not None:
-            watching.cancel()
+        for task in watching:
+            task.cancel()
+        if watching:
             with anyio.CancelScope(shield=True):
-                await asyncio.wait((watching,))
+                await asyncio.wait(watching)
     if failure is not None:
         raise failure
     return found

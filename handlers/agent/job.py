@@ -35,6 +35,7 @@ from bus.log import Lease
 from bus.messages.delta import Delta
 from bus.messages.message import AssistantMessage, now_ms
 from bus.retry_policy import Retry, RetryPolicy
+from handlers.agent.bounds import WorkerBounds
 from handlers.agent.ending import fail_loop
 from handlers.agent.errors import TryAgain
 from handlers.agent.finishing import Finishing
@@ -46,22 +47,10 @@ from handlers.agent.run import Agent, Run
 from handlers.agent.slots import Place
 from handlers.agent.standing import read_standing
 from handlers.agent.status import Command, Status
-from handlers.agent.warm import View, WarmSessions
+from handlers.agent.warm import View, WarmSession, WarmSessions
 from handlers.agent.worker_counts import WorkerCounts
 
 __all__ = ("Agents", "Job", "Shared", "agents_below")
-
-PAUSE_SECONDS = 0.25
-LONGEST_PAUSE_SECONDS = 60.0
-"""between two tries for a session that another holds, or that could not be read; the pause doubles"""
-
-HAND_BACK_SECONDS = 3.0
-
-IGNORED = 3
-"""An agent that was run so often without a word to the oldest command answers none."""
-
-DEATHS = 10
-"""A session that was given so often without a word of what became of it kills those who work on it."""
 
 _log = logging.getLogger(__name__)
 
@@ -104,6 +93,7 @@ class Shared:
     finishing: Finishing
     warm: WarmSessions
     tally: WorkerCounts
+    bounds: WorkerBounds
 
 
 class _Over(NamedTuple):
@@ -138,7 +128,7 @@ class Job:
         self._scope: anyio.CancelScope | None = None
         self._all = anyio.CancelScope()
         self._lease: Lease | None = None
-        self._pause = PAUSE_SECONDS
+        self._pause = self._shared.bounds.pause
         self._attempt, self._failures = 1, 0
         self._is_stopping = False
         self._is_read = False
@@ -148,7 +138,7 @@ class Job:
         """A pointer asks for the session."""
         if work not in self._works:
             self._works.append(work)
-        self._pause = PAUSE_SECONDS  # who held the session may have died
+        self._pause = self._shared.bounds.pause  # who held the session may have died
         self._rung.set()
 
     def drop(self, work: Work) -> None:
@@ -174,7 +164,7 @@ class Job:
         finally:
             self._ended(self)
             if not is_ended:
-                with anyio.CancelScope(shield=True), anyio.move_on_after(HAND_BACK_SECONDS):
+                with anyio.CancelScope(shield=True), anyio.move_on_after(self._shared.bounds.hand_back):
                     await self._hand_back()
             self._place.give_back()
 
@@ -211,24 +201,12 @@ class Job:
         """Take the lease and work the session off."""
         shared = self._shared
         try:
-            # Whatever rang until now is in the log, and is seen by the looks that follow.
-            self._rung = asyncio.Event()
-            taken = anyio.current_time()
-            is_due = any(work.is_retry for work in self._works)
-            taking = await self._take(also_resting=is_due)
-            if taking.rests_seconds:
-                if not (await shared.warm.take(self.session).refresh()).status.commands:
-                    return await self._leave_resting(taking.rests_seconds)
-                taking = await self._take(also_resting=True)
-            if taking.lease is None:
-                return self._wait(at_least=taking.held_seconds)
-            self._attempt = max((work.attempt for work in self._works), default=1)
-            return await self._hold(taking.lease, taken)
+            with shared.warm.held(self.session) as warm:
+                return await self._try_with(warm)
         except (SessionClosed, SessionErased):
             return _Over()  # nothing can be said in it any more
         except LogRolledBack as error:
             _log.warning("session %s is read again from its start: %s", self.session, error)
-            shared.warm.drop(self.session)
         except Unavailable as error:
             _log.warning("session %s is tried again: %s", self.session, error)
         except Exception as error:  # noqa: BLE001  # other sessions go on
@@ -236,14 +214,29 @@ class Job:
             return await self._cannot(error)
         return self._wait()
 
-    async def _take(self, *, also_resting: bool) -> Taking:
+    async def _try_with(self, warm: WarmSession) -> _Step:
+        # Whatever rang until now is in the log, and is seen by the looks that follow.
+        self._rung = asyncio.Event()
+        taken = anyio.current_time()
+        is_due = any(work.is_retry for work in self._works)
+        taking = await self._take(warm, also_resting=is_due)
+        if taking.rests_seconds:
+            if not (await warm.refresh()).status.commands:
+                return await self._leave_resting(taking.rests_seconds)
+            taking = await self._take(warm, also_resting=True)
+        if taking.lease is None:
+            return self._wait(at_least=taking.held_seconds)
+        self._attempt = max((work.attempt for work in self._works), default=1)
+        return await self._hold(taking.lease, taken, warm)
+
+    async def _take(self, warm: WarmSession, *, also_resting: bool) -> Taking:
         """Take the lease, and read what is new in the same step: the first look is then free."""
         shared = self._shared
         leases, owner, seconds = shared.leases, shared.owner, shared.heartbeat_seconds
         rider = leases.rider(self.session, owner, seconds, also_resting=also_resting)
         self._is_read = False
         try:
-            await shared.warm.take(self.session).refresh(rider)
+            await warm.refresh(rider)
         except (CursorTrimmed, ArchiveDamaged):
             pass  # whoever has the lease tells the user
         else:
@@ -265,10 +258,10 @@ class Job:
         return _Over()
 
     def _wait(self, at_least: float = 0.0) -> _Wait:
-        seconds, self._pause = max(self._pause, at_least), min(self._pause * 2, LONGEST_PAUSE_SECONDS)
+        seconds, self._pause = max(self._pause, at_least), min(self._pause * 2, self._shared.bounds.longest_pause)
         return _Wait(seconds)
 
-    async def _hold(self, lease: Lease, taken: float) -> _Step:
+    async def _hold(self, lease: Lease, taken: float, warm: WarmSession) -> _Step:
         """Work with the lease in hand. It is given back by whoever ends the job, or here after an error."""
         shared = self._shared
         step: _Step | None = None
@@ -276,14 +269,13 @@ class Job:
         shared.heartbeat.hold(lease, taken, self._depose)
         try:
             with anyio.CancelScope() as self._scope:
-                step = await self._work_off(lease)
+                step = await self._work_off(lease, warm)
         except Exception:
             shared.heartbeat.let_go(lease)
             self._lease = None
             shared.finishing.release(lease)
             raise
         shared.heartbeat.let_go(lease)
-        shared.warm.note(self.session)
         self._lease = None
         return step or self._wait()  # another one has it, or it cannot be known
 
@@ -293,11 +285,10 @@ class Job:
         if self._scope is not None:
             self._scope.cancel()
 
-    async def _work_off(self, lease: Lease) -> _Step:
+    async def _work_off(self, lease: Lease, warm: WarmSession) -> _Step:
         """Run the agent until nothing is left to do, also what comes meanwhile."""
         shared = self._shared
-        warm = shared.warm.take(self.session)
-        run = Run(warm.session, lease, warm, place=self._place)
+        run = Run(warm.session, lease, warm, place=self._place, bounds=shared.bounds.run)
         if self._is_read:
             run.prime()
         try:
@@ -317,13 +308,13 @@ class Job:
                 if agent is None and await self._reopen(run, view):
                     continue
                 if agent is None:
-                    self._pause = PAUSE_SECONDS
+                    self._pause = self._shared.bounds.pause
                     await warm.store()
                     return _Over(lease)
                 commands = view.status.commands
                 ignored = ignored + 1 if commands and commands[:1] == oldest else 0
                 oldest = commands[:1]
-                if commands and (run.position == at or ignored >= IGNORED):
+                if commands and (run.position == at or ignored >= shared.bounds.ignored):
                     # An agent that is a function may know none. They would keep it busy for ever.
                     await refuse(run, commands, "this agent answers no commands")
                     continue
@@ -335,7 +326,7 @@ class Job:
                 if (step := await self._call(agent, run, view)) is not None:
                     return step
                 if run.is_finished and not self._rung.is_set():
-                    self._pause = PAUSE_SECONDS
+                    self._pause = self._shared.bounds.pause
                     await warm.store()
                     return _Over(lease)
         except Fenced:
@@ -343,7 +334,6 @@ class Job:
             return self._wait()
         except (CursorTrimmed, ArchiveDamaged) as error:
             # No context can be made of what is left, by nobody: the user is told, as nothing else would come.
-            shared.warm.drop(self.session)
             _log.error("session %s cannot be worked on: %s", self.session, error)
             await self._record(run, error, (await run.session.head()).position)
             await self._set_aside(error, b"")
@@ -353,7 +343,9 @@ class Job:
     def _deaths(self) -> int:
         """After how many attempts it counts as deadly. Those of work that was put off after errors count for its policy
         first, which ends those that nobody died of."""
-        return DEATHS + (self._shared.retry.attempts if any(work.error for work in self._works) else 0)
+        return self._shared.bounds.deaths + (
+            self._shared.retry.attempts if any(work.error for work in self._works) else 0
+        )
 
     async def _call(self, agent: Agent, run: Run, view: View) -> _Step | None:
         """Run the agent once; None if it has to be looked again."""

@@ -22,6 +22,8 @@ class Reached(NamedTuple):
 class LoopLimits:
     """The most that one loop may take; None is no limit. Looked at before each model call, so the last one may pass it.
 
+    The time limit also cuts the call that is under way, see `seconds`.
+
     Source: seed 001, whose words for them these are.
     """
 
@@ -32,7 +34,11 @@ class LoopLimits:
     cost: Decimal | None = None
     """US dollars, as far as they are known: a call of unknown cost counts as nothing"""
     seconds: float | None = None
-    """from the loop's start by the server's clock; the time that it waits for a person counts too"""
+    """From the loop's start by the server's clock. The time that it waits for a person counts too.
+
+    A model call is cut when the limit is reached: what was said so far is recorded, with its reason and what it cost.
+    Tools are stopped. Not cut are: tools whose `timeout` is None, such as sub-agents, and those that run beside them;
+    the calls of an answer of which a person was asked about one; tools that begin after the limit; summaries."""
 
     def reached(self, *, turns: int, usage: Usage, seconds: float) -> Reached | None:
         """The first limit that a loop which took so much has reached; None if it may go on."""
@@ -43,8 +49,17 @@ class LoopLimits:
         if self.cost is not None and usage.cost is not None and usage.cost.total >= self.cost:
             return Reached("guardRail", f"cost limit of ${self.cost} reached")
         if self.seconds is not None and seconds >= self.seconds:
-            return Reached("guardRail", f"time limit of {self.seconds:g} s reached")
+            return Reached("guardRail", self.late)
         return None
+
+    @property
+    def late(self) -> str:
+        """What is said once the time limit is reached."""
+        return "" if self.seconds is None else f"time limit of {self.seconds:g} s reached"
+
+    def left(self, seconds: float) -> float | None:
+        """Seconds that a loop which took so many has left; None without a limit."""
+        return None if self.seconds is None else self.seconds - seconds
 
 
 def _tokens(usage: Usage) -> int:

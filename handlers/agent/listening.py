@@ -2,6 +2,7 @@
 
 import logging
 
+from handlers.agent.deadline import Deadline, Late
 from handlers.agent.draft import Draft
 from handlers.agent.draining import DRAIN_SECONDS, listening
 from handlers.agent.interrupt import Interrupt, until_interrupted
@@ -19,17 +20,30 @@ class Listener:
     """Takes in one answer. `fault` says what went wrong, if something did."""
 
     def __init__(
-        self, model: Model, request: ModelRequest, draft: Draft, *, drain_seconds: float = DRAIN_SECONDS
+        self,
+        model: Model,
+        request: ModelRequest,
+        draft: Draft,
+        *,
+        drain_seconds: float = DRAIN_SECONDS,
+        deadline: Deadline | None = None,
     ) -> None:
+        """
+        Args:
+            drain_seconds: how long a model that is cut is listened to for what its answer costs.
+            deadline: each event of the model is a sign of life.
+        """
         self._model, self._request, self._draft = model, request, draft
-        self._drain_seconds = drain_seconds
+        self._drain_seconds, self._deadline = drain_seconds, deadline
         self.fault: str | None = None
 
-    async def run(self, run: Run, preview: Preview | None = None) -> Interrupt | None:
-        """Listen until the model has said its last word, or until a command that cannot wait cuts it: then the
-        provider's count of what was said is waited for a moment. Whatever an adapter raises is a fault."""
+    async def run(self, run: Run, preview: Preview | None = None) -> Interrupt | Late | None:
+        """Listen until the model has said its last word, or until a command that cannot wait or the deadline cuts it:
+        then the provider's count of what was said is waited for a moment. Whatever an adapter raises is a fault."""
 
         def show(event: ModelEvent) -> None:
+            if self._deadline is not None:
+                self._deadline.heard()
             if preview is not None and isinstance(event, Piece):
                 preview.add(event)
 
@@ -38,7 +52,7 @@ class Listener:
         except Exception as error:  # noqa: BLE001  # as below: an adapter may be no generator
             self._note(error)
             return None
-        async with listening(events, self._draft, show) as speech:
+        async with listening(events, self._draft, show, clean_up_seconds=run.bounds.clean_up) as speech:
 
             async def hear() -> None:
                 try:
@@ -46,9 +60,9 @@ class Listener:
                 except Exception as error:  # noqa: BLE001  # whatever an adapter raises is recorded as a failed answer
                     self._note(error)
 
-            interrupt = await until_interrupted(run, hear)
+            interrupt = await until_interrupted(run, hear, self._deadline)
             if interrupt is not None:
-                await speech.drain(seconds=self._drain_seconds)
+                await speech.drain(seconds=self._drain_seconds, tokens=run.bounds.drain_tokens)
         return interrupt
 
     def _note(self, error: Exception) -> None:

@@ -6,7 +6,7 @@ nothing is added twice, and what was only being spoken is recorded as far as it 
 """
 
 import logging
-import time
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import assert_never
@@ -15,14 +15,16 @@ from bus.errors import Fenced
 from bus.media.resolve import resolve_media
 from bus.messages.control import Abort, Steer
 from bus.messages.message import SystemMessage, UserMessage
-from handlers.agent.answering import give_answer
+from handlers.agent.answering import Outcome, give_answer
+from handlers.agent.clock import SYSTEM_CLOCK, Clock
+from handlers.agent.deadline import Deadline
 from handlers.agent.ending import reject_input, stop_loop
 from handlers.agent.errors import DuplicateTool, NoProgress
 from handlers.agent.guards import Guard, Verdict, ask_guards
 from handlers.agent.interrupt import until_interrupted
 from handlers.agent.limits import DEFAULT_LIMITS, LoopLimits
 from handlers.agent.lost import record_lost
-from handlers.agent.model import DEFAULT_MAX_TOKENS, Model
+from handlers.agent.model import DEFAULT_MAX_TOKENS, SILENCE_SECONDS, Model
 from handlers.agent.obeying import obey
 from handlers.agent.orphans import abort_orphans
 from handlers.agent.retry import DEFAULT_RETRY, Retrying
@@ -41,6 +43,7 @@ from handlers.agent.steps import (
     Step,
     Stop,
     TakeUp,
+    loop_seconds,
     next_step,
 )
 from handlers.agent.subagent import SubAgent, agents_of, bound_tools
@@ -70,7 +73,9 @@ class AgentLoop:
         guards: Sequence[Guard] = (),
         retry: Retrying = DEFAULT_RETRY,
         drain_seconds: float = 2.0,
+        silence_seconds: float | None = SILENCE_SECONDS,
         compaction: Compaction | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """
         Args:
@@ -82,8 +87,11 @@ class AgentLoop:
             max_tokens: most tokens of one answer.
             guards: look at what users say before the model is shown it.
             retry: when the model is asked again that failed for a while.
-            drain_seconds: how long a model that a command has cut is listened to for what its answer costs.
+            drain_seconds: how long a model that was cut is listened to for what its answer costs.
+            silence_seconds: how long the model may say nothing, 300 by default. Then its call is cut and recorded as
+                one that failed for a while: `retry` says when it is asked again. None waits for ever.
             compaction: tells the context shorter when it is time; None never does.
+            clock: tells the time; tests pass their own.
 
         Raises:
             DuplicateTool: two tools have the same name.
@@ -106,6 +114,8 @@ class AgentLoop:
             guards=tuple(guards),
             retry=retry,
             drain_seconds=drain_seconds,
+            silence_seconds=silence_seconds,
+            clock=clock,
             compaction=compaction,
         )
         self._settler = Settler(model)
@@ -137,27 +147,31 @@ class AgentLoop:
     async def _run(self, run: Run) -> None:
         loop_id: str | None = None
         before: tuple[Step, View] | None = None
+        is_late = False
+        clock = self.settings.clock
         while True:
             view = await run.refresh()
             if loop_id is not None and view.status.is_over(loop_id):
                 return
             loop_id = read_standing(*view).loop_id
-            step = next_step(view, self.settings, time.time())
+            step = next_step(view, self.settings, math.inf if is_late else clock.time())
             if isinstance(step, Rest):
                 return
             if before is not None and _is_same(before, (step, view)):
                 raise NoProgress(run.session.id, type(step).__name__)
             before = step, view
-            if await self._take(run, view, step):
+            outcome = await self._take(run, view, step)
+            is_late = is_late or outcome == "late"
+            if outcome == "over":
                 if isinstance(step, Speak) and not step.held and not view.status.commands:
                     run.finish()
                 return
 
-    async def _take(self, run: Run, view: View, step: Step) -> bool:
-        """Take one step; gives whether the loop is known to be over."""
+    async def _take(self, run: Run, view: View, step: Step) -> Outcome:
+        """Take one step; gives what is known of the loop."""
         match step:
             case Rest():
-                return True
+                return "over"
             case Obey(command=command):
                 if isinstance(command.control, Abort | Steer):
                     await abort_orphans(run, view.status)
@@ -167,12 +181,14 @@ class AgentLoop:
             case TakeUp():
                 await take_up(run, self.settings, step)
             case RunTools(answer=answer):
-                await run_tools(run, bound_tools(self.settings.tools, run, view, answer), answer, view)
+                tools = bound_tools(self.settings.tools, run, view, answer)
+                if await run_tools(run, tools, answer, view, self._deadline(view)):
+                    return "late"
             case CloseCalls(answer=answer, text=text):
                 await close_calls(run, answer, view, text)
             case Stop():
                 await stop_loop(run, view, step)
-                return True
+                return "over"
             case CompactContext():
                 if self.settings.compaction is not None:
                     await self.settings.compaction.compact(run, view, step)
@@ -180,16 +196,27 @@ class AgentLoop:
                 return await self._speak(run, view, step)
             case _:
                 assert_never(step)
-        return False
+        return "open"
 
-    async def _speak(self, run: Run, view: View, step: Speak) -> bool:
+    def _left(self, view: View) -> float | None:
+        """Seconds until the open loop's time limit; None if there is none."""
+        return self.settings.limits.left(loop_seconds(view, self.settings.clock.time()))
+
+    def _deadline(self, view: View) -> Deadline | None:
+        """Of tools. What begins after the limit, as a person took long to answer, is not cut."""
+        left = self._left(view)
+        if left is None or left <= 0:
+            return None
+        return Deadline(self.settings.clock, left=left, reached=self.settings.limits.late)
+
+    async def _speak(self, run: Run, view: View, step: Speak) -> Outcome:
         """Ask the guards, begin the turn, ask the model."""
         verdict = await self._ask_guards(run, view, step)
         if verdict is None:
-            return False
+            return "open"
         if verdict.rejection is not None:
             await reject_input(run, view, self.settings, step, verdict.rejection)
-            return True
+            return "over"
         # Before the turn begins: without a store that answers no model can be asked.
         media = await resolve_media(view.context.messages, run.session.media)
         offer = self.settings.offer()
@@ -199,7 +226,8 @@ class AgentLoop:
             view = await run.refresh()
             step = replace(step, held=read_standing(*view).held)
             media = await resolve_media(view.context.messages, run.session.media)
-        return await give_answer(run, view, self.settings, step, tools=offer.tools, key=key, media=media)
+        left = self._left(view) if step.begins is None else self.settings.limits.left(0.0)
+        return await give_answer(run, view, self.settings, step, tools=offer.tools, key=key, media=media, left=left)
 
     async def _ask_guards(self, run: Run, view: View, step: Speak) -> Verdict | None:
         """None if a command came meanwhile."""

@@ -9,7 +9,6 @@ from bus.messages.message import AssistantMessage, now_ms
 from bus.messages.turn import TurnId
 from handlers.agent.draft import cut_content
 from handlers.agent.marks import CUT
-from handlers.agent.preview import Preview
 from handlers.agent.recording import is_of_earlier_lease, record_answer
 from handlers.agent.run import Run
 from handlers.agent.standing import read_standing
@@ -66,4 +65,4 @@ async def _record(run: Run, spoken: OpenMessage, turn_id: TurnId) -> None:
     except MessageTooLarge as error:
         receipt = await record(message.model_copy(update={"content": (), "error_message": f"{LOST}; {error}"}))
     if receipt.is_duplicate:  # the turn has another answer, so this one has no place in the log
-        await Preview(run.session, spoken.message_id, turn_id, epoch=run.lease.epoch).cut(LOST)
+        await run.cut_preview(spoken.message_id, turn_id, LOST)

@@ -13,9 +13,12 @@ from handlers.context.fold import Context
 from handlers.providers.answer import ModelEvent
 from handlers.providers.tools import ToolSpec
 
-__all__ = ("DEFAULT_MAX_TOKENS", "Model", "ModelRequest", "Optioned", "Pricing", "Settling")
+__all__ = ("DEFAULT_MAX_TOKENS", "SILENCE_SECONDS", "Model", "ModelRequest", "Optioned", "Pricing", "Settling")
 
 DEFAULT_MAX_TOKENS = 4096
+
+SILENCE_SECONDS = 300.0
+"""how long a model may say nothing, before its first piece or between two"""
 
 
 @dataclass(frozen=True, slots=True)

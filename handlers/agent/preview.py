@@ -9,30 +9,12 @@ from typing import NamedTuple, Protocol
 import anyio
 
 from bus.errors import BusError
-from bus.limits import MESSAGE_LIMIT_BYTES
 from bus.messages.delta import Delta
 from bus.messages.turn import TurnId
+from handlers.agent.bounds import DEFAULT_RUN_BOUNDS, PreviewBounds
 from handlers.providers.answer import Piece
 
 __all__ = ("Preview", "open_preview")
-
-PAUSE_SECONDS = 0.05
-"""pieces that come within this time go out together"""
-
-FLUSH_CHARACTERS = 2_000
-"""so many characters do not wait for the pause"""
-
-DELTA_CHARACTERS = 16_000
-"""most text of one delta"""
-
-LIMIT_CHARACTERS = MESSAGE_LIMIT_BYTES
-"""What is shown of one message. A longer one cannot be recorded whole either."""
-
-END_SECONDS = 2.0
-"""how long the end of a message waits for the last pieces to be sent"""
-
-FOREVER_SECONDS = 86_400.0
-"""A server that does not answer is waited for as long as the model speaks."""
 
 _log = logging.getLogger(__name__)
 
@@ -65,6 +47,7 @@ class Preview:
         turn_id: TurnId | None,
         *,
         epoch: int | None = None,
+        bounds: PreviewBounds = DEFAULT_RUN_BOUNDS.preview,
         begin: Callable[["Preview"], None] | None = None,
     ) -> None:
         """
@@ -72,7 +55,7 @@ class Preview:
             epoch: of the lease under which the message is spoken: once it is lost, nothing more is shown.
             begin: starts `run` at the first piece; an answer that comes as a whole needs no task.
         """
-        self._begin = begin
+        self._begin, self._bounds = begin, bounds
         self._session, self._message_id, self._turn_id, self._epoch = session, message_id, turn_id, epoch
         self._runs: list[_Run] = []
         self._characters, self._unsent_characters = 0, 0
@@ -85,7 +68,7 @@ class Preview:
     def add(self, piece: Piece) -> None:
         """Show a piece soon."""
         self._characters += len(piece.text)
-        if self._is_over or self._characters > LIMIT_CHARACTERS:
+        if self._is_over or self._characters > self._bounds.shown_characters:
             self._is_over = True
             return
         if not (self._runs and self._runs[-1].is_continued_by(piece)):
@@ -97,7 +80,7 @@ class Preview:
             self._begin = None
         self._unsent_characters += len(piece.text)
         self._some.set()
-        if self._unsent_characters >= FLUSH_CHARACTERS or piece.tool_name is not None:
+        if self._unsent_characters >= self._bounds.flush_characters or piece.tool_name is not None:
             self._hurry.set()
 
     async def flush(self) -> None:
@@ -105,7 +88,7 @@ class Preview:
         goal = self._added
         if self._shown >= goal:
             return
-        with anyio.move_on_after(END_SECONDS):
+        with anyio.move_on_after(self._bounds.end):
             while self._shown < goal:
                 self._hurry.set()
                 await self._moved.wait()
@@ -114,7 +97,7 @@ class Preview:
         """End the preview without a message. A failure is logged and goes no further."""
         delta = Delta(kind="cut", message_id=self._message_id, turn_id=self._turn_id, delta=reason)
         try:
-            await self._session.preview(delta, epoch=self._epoch, seconds=END_SECONDS)
+            await self._session.preview(delta, epoch=self._epoch, seconds=self._bounds.end)
         except BusError as error:
             _log.debug("the preview of %s has no end: %s", self._message_id, error)
 
@@ -127,7 +110,7 @@ class Preview:
         with self._sending:
             while not self._is_ended:
                 await self._some.wait()
-                with anyio.move_on_after(PAUSE_SECONDS):
+                with anyio.move_on_after(self._bounds.pause):
                     await self._hurry.wait()
                 await self._send()
 
@@ -137,7 +120,7 @@ class Preview:
         self._runs.clear()
         self._some.set()
         self._hurry.set()
-        self._sending.deadline = anyio.current_time() + END_SECONDS
+        self._sending.deadline = anyio.current_time() + self._bounds.end
 
     async def _send(self) -> None:
         shown, runs, self._runs, self._unsent_characters = self._added, self._runs, [], 0
@@ -145,7 +128,7 @@ class Preview:
         if not runs:
             return
         try:
-            await self._session.preview(*self._deltas(runs), epoch=self._epoch, seconds=FOREVER_SECONDS)
+            await self._session.preview(*self._deltas(runs), epoch=self._epoch, seconds=self._bounds.answer)
         except BusError as error:
             _log.debug("the preview of %s ends here: %s", self._message_id, error)
             self._is_over = True
@@ -155,14 +138,15 @@ class Preview:
         self._moved = anyio.Event()
 
     def _deltas(self, runs: Sequence[_Run]) -> Iterator[Delta]:
+        size = self._bounds.delta_characters
         for first, buffer in runs:
             text = buffer.getvalue()
-            for start in range(0, max(len(text), 1), DELTA_CHARACTERS):
+            for start in range(0, max(len(text), 1), size):
                 yield Delta(
                     kind=first.kind,
                     message_id=self._message_id,
                     turn_id=self._turn_id,
-                    delta=text[start : start + DELTA_CHARACTERS],
+                    delta=text[start : start + size],
                     block=first.block,
                     tool_name=first.tool_name if start == 0 else None,
                 )
@@ -170,7 +154,12 @@ class Preview:
 
 @asynccontextmanager
 async def open_preview(
-    session: _Previewing, message_id: str, turn_id: TurnId, *, epoch: int | None = None
+    session: _Previewing,
+    message_id: str,
+    turn_id: TurnId,
+    *,
+    epoch: int | None = None,
+    bounds: PreviewBounds = DEFAULT_RUN_BOUNDS.preview,
 ) -> AsyncGenerator[Preview, None]:
     """A preview that sends for the length of the block; at its end everything is sent or given up.
 
@@ -181,7 +170,7 @@ async def open_preview(
         def begin(preview: Preview) -> None:
             tasks.start_soon(preview.run)
 
-        preview = Preview(session, message_id, turn_id, epoch=epoch, begin=begin)
+        preview = Preview(session, message_id, turn_id, epoch=epoch, bounds=bounds, begin=begin)
         try:
             yield preview
             # No piece may be sent once the whole message is there, as it would stand behind it.

@@ -8,32 +8,35 @@ from bus.errors import Conflict, Fenced
 from bus.live import OpenMessage
 from bus.log import Lease
 from bus.messages.reading import Publishable
+from bus.messages.turn import TurnId
 from bus.receipt import Receipt
 from bus.session import Session
+from handlers.agent.bounds import DEFAULT_RUN_BOUNDS, RunBounds
 from handlers.agent.preview import Preview
 from handlers.agent.slots import Place
 from handlers.agent.warm import View, WarmSession
 
 __all__ = ("Agent", "Run", "View")
 
-PUBLISH_SECONDS = 60.0
-"""An answer has cost money: it waits longer for a server than other messages do."""
-
-_TRIES = 1_000
-
 
 class Run:
     """One run of an agent in a session. Whatever it publishes carries the lease's epoch and rings no worker."""
 
     def __init__(
-        self, session: Session, lease: Lease, warm: WarmSession | None = None, *, place: Place | None = None
+        self,
+        session: Session,
+        lease: Lease,
+        warm: WarmSession | None = None,
+        *,
+        place: Place | None = None,
+        bounds: RunBounds = DEFAULT_RUN_BOUNDS,
     ) -> None:
         """
         Args:
             warm: what is known of the session, if it is kept warm; else it is read when it is asked for.
             place: the one this run has among those of its worker.
         """
-        self.session, self.lease = session, lease
+        self.session, self.lease, self.bounds = session, lease, bounds
         self._warm, self._place = warm or WarmSession(session), place
         self._position = 0
         """of the last entry we know of"""
@@ -119,6 +122,11 @@ class Run:
         finally:
             self._preview = None
 
+    async def cut_preview(self, message_id: str, turn_id: TurnId, reason: str) -> None:
+        """End what is shown of a message, without one. A failure goes no further."""
+        preview = Preview(self.session, message_id, turn_id, epoch=self.lease.epoch, bounds=self.bounds.preview)
+        await preview.cut(reason)
+
     async def publish(self, *messages: Publishable, key: str | None = None) -> Receipt:
         """Append messages in one step.
 
@@ -133,7 +141,7 @@ class Run:
             await self._preview.flush()
         try:
             receipt = await self.session.publish(
-                *messages, key=key, epoch=self.lease.epoch, wake=False, seconds=PUBLISH_SECONDS
+                *messages, key=key, epoch=self.lease.epoch, wake=False, seconds=self.bounds.publish
             )
         except Fenced:
             self.is_deposed = True
@@ -150,12 +158,12 @@ class Run:
 
         Raises:
             Fenced: the lease is lost.
-            Conflict: somebody else was faster a thousand times.
+            Conflict: somebody else was faster each time.
             BusError: as for `Session.publish`.
         """
         if self._preview is not None:
             await self._preview.flush()
-        for attempt in range(_TRIES):
+        for attempt in range(self.bounds.tries):
             try:
                 receipt = await self.session.publish(
                     *build(self._position + 1),
@@ -163,11 +171,11 @@ class Run:
                     expected=self._position,
                     epoch=self.lease.epoch,
                     wake=False,
-                    seconds=PUBLISH_SECONDS,
+                    seconds=self.bounds.publish,
                 )
             except Conflict as conflict:
                 self._position = conflict.found
-                if attempt == _TRIES - 1:
+                if attempt == self.bounds.tries - 1:
                     raise
             except Fenced:
                 self.is_deposed = True

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from bus.messages.events import AgentStarted
+from handlers.agent.clock import SYSTEM_CLOCK, Clock
 from handlers.agent.definition import Definitions, Offer
 from handlers.agent.guards import Guard
 from handlers.agent.limits import DEFAULT_LIMITS, LoopLimits
-from handlers.agent.model import DEFAULT_MAX_TOKENS, Model
+from handlers.agent.model import DEFAULT_MAX_TOKENS, SILENCE_SECONDS, Model
 from handlers.agent.retry import DEFAULT_RETRY, Retrying
 from handlers.agent.run import Run, View
 from handlers.agent.tool import Tool
@@ -45,6 +46,8 @@ class LoopSettings:
     guards: Sequence[Guard] = ()
     retry: Retrying = DEFAULT_RETRY
     drain_seconds: float = 2.0
+    silence_seconds: float | None = SILENCE_SECONDS
+    clock: Clock = SYSTEM_CLOCK
     compaction: Compaction | None = None
     definitions: Definitions = field(default_factory=Definitions, compare=False, repr=False)
 

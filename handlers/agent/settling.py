@@ -11,22 +11,11 @@ from bus.errors import BusError, Fenced
 from bus.messages.events import UsageSettled
 from bus.messages.message import AssistantMessage
 from bus.messages.usage import Usage
+from handlers.agent.bounds import RunBounds
 from handlers.agent.model import Model, Settling
 from handlers.agent.run import Run, View
 
-__all__ = ("SETTLE_SECONDS", "TRIES", "Settler", "is_settleable", "settle")
-
-SETTLE_SECONDS = 2.0
-"""how long a run that has nothing else to do asks, at most"""
-
-TRIES = 3
-"""how often one process asks for one answer"""
-
-_LOOK_BACK = 500
-"""entries of the LLM lane: what was cut longer ago is not asked for any more"""
-
-_REMEMBERED = 4_096
-"""answers whose tries are counted; older ones may be asked for again"""
+__all__ = ("Settler", "is_settleable", "settle")
 
 _log = logging.getLogger(__name__)
 
@@ -91,20 +80,20 @@ class Settler:
         if not isinstance(self._model, Settling):
             return
         try:
-            found = self._open(await run.refresh())
+            found = self._open(await run.refresh(), run.bounds)
             if found:
-                with anyio.move_on_after(SETTLE_SECONDS):
+                with anyio.move_on_after(run.bounds.settle):
                     await self._settle_unless_rung(run, found)
         except Fenced:
             raise
         except Exception as error:  # noqa: BLE001  # of the log, or of the model: the turn is over and has its answer
             _log.info("session %s: what a cut call took is not known yet: %s", run.session.id, error)
 
-    def _open(self, view: View) -> list[Envelope]:
+    def _open(self, view: View, bounds: RunBounds) -> list[Envelope]:
         """The answers to ask for, the newest first."""
         entries, session = view.context.entries, view.context.session
         found: list[Envelope] = []
-        for index in range(len(entries) - 1, max(len(entries) - 1 - _LOOK_BACK, -1), -1):
+        for index in range(len(entries) - 1, max(len(entries) - 1 - bounds.settle_entries, -1), -1):
             envelope = entries[index]
             message = envelope.message
             if (
@@ -113,7 +102,7 @@ class Settler:
                 and message.turn_id.session == session
                 and is_settleable(self._model, envelope)
                 and envelope.position not in view.status.settled
-                and self._tries.get((session, envelope.position), 0) < TRIES
+                and self._tries.get((session, envelope.position), 0) < bounds.settle_tries
             ):
                 found.append(envelope)
         return found
@@ -124,7 +113,7 @@ class Settler:
         async def settle_all(scope: anyio.CancelScope) -> None:
             try:
                 for envelope in found:
-                    self._count(envelope)
+                    self._count(envelope, run.bounds.settle_remembered)
                     await settle(run, self._model, envelope)
             except Exception as error:  # noqa: BLE001  # raised below: out of the group it would come in another
                 failures.append(error)
@@ -143,8 +132,8 @@ class Settler:
         if failures:
             raise failures[0]
 
-    def _count(self, envelope: Envelope) -> None:
+    def _count(self, envelope: Envelope, remembered: int) -> None:
         key = envelope.session, envelope.position
         self._tries[key] = self._tries.pop(key, 0) + 1
-        while len(self._tries) > _REMEMBERED:
+        while len(self._tries) > remembered:
             self._tries.popitem(last=False)

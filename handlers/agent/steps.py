@@ -34,6 +34,7 @@ __all__ = (
     "Step",
     "Stop",
     "TakeUp",
+    "loop_seconds",
     "next_step",
 )
 
@@ -141,7 +142,8 @@ def next_step(view: View, settings: LoopSettings, now: float) -> Step:
     """What a worker that holds the session does next.
 
     Args:
-        now: seconds UTC. The server's clock tells when a loop began, and a later entry than this moves it on.
+        now: seconds UTC; infinity once a call was cut by the time limit. The server's clock tells when a loop began,
+            and a later entry than this moves it on.
     """
     standing = read_standing(*view)
     if not standing.has_work:
@@ -231,14 +233,24 @@ def _speak(view: View, standing: Standing, settings: LoopSettings) -> Speak:
 
 
 def _reached(view: View, loop_id: str, settings: LoopSettings, now: float) -> Reached | None:
+    context = view.context
+    return settings.limits.reached(
+        turns=next_turn(context, loop_id, view.status.loop).turn_index,
+        usage=loop_usage(context, loop_id),
+        seconds=loop_seconds(view, now),
+    )
+
+
+def loop_seconds(view: View, now: float) -> float:
+    """How long the newest loop has taken; 0 if there is none.
+
+    Args:
+        now: seconds UTC.
+    """
     context, loop = view.context, view.status.loop
     newest = context.entries[-1].time if context.entries else now
-    return settings.limits.reached(
-        turns=next_turn(context, loop_id, loop).turn_index,
-        usage=loop_usage(context, loop_id),
-        # A clock that is behind the server's does not make a loop younger than its newest entry.
-        seconds=max(now, newest) - loop.started if loop is not None else 0.0,
-    )
+    # A clock that is behind the server's does not make a loop younger than its newest entry.
+    return max(now, newest) - loop.started if loop is not None else 0.0
 
 
 def _stop(view: View, standing: Standing, loop_id: str, reached: Reached) -> Stop:

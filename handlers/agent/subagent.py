@@ -35,9 +35,6 @@ __all__ = ("SubAgent", "agents_of", "bound_tools")
 MAX_DEPTH = 3
 MAX_CHILDREN = 8
 
-_RETRY_SECONDS = 1.0
-"""between two tries to reach a server"""
-
 
 class _Task(BaseModel):
     """What the model gives."""
@@ -192,7 +189,7 @@ class _Bound:
                 async with self._run.idle():
                     return await wait_child(child)
             except (Unavailable, LogRolledBack):
-                await anyio.sleep(_RETRY_SECONDS)
+                await anyio.sleep(self._run.bounds.child_pause)
 
     def _place(self, call: ToolCallBlock) -> _Place:
         calls = self._answer.calls

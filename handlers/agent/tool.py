@@ -16,11 +16,14 @@ from handlers.agent.run import Run
 from handlers.agent.tool_reply import ToolReply, failed, result_of
 from handlers.providers.tools import ToolSpec
 
-__all__ = ("FunctionTool", "OnUnknown", "Tool", "ToolContext", "ToolReply", "failed", "tool")
+__all__ = ("TOOL_SECONDS", "FunctionTool", "OnUnknown", "Tool", "ToolContext", "ToolReply", "failed", "tool")
 
 OnUnknown = Literal["tell", "ask"]
 """What is done with a call that was started and whose outcome nobody knows. tell: the model is told so. ask: a person
 says whether it is run again."""
+
+TOOL_SECONDS = 600.0
+"""how long a call of a function may take, unless its tool says otherwise"""
 
 Approval = bool | Callable[[Mapping[str, object]], bool]
 """Whether a person is asked before a call is run; a function is given the arguments, read as their types."""
@@ -83,7 +86,7 @@ class Tool(Protocol):
 
     @property
     def timeout(self) -> float | None:
-        """Seconds that a call may take; None is as long as it likes."""
+        """Seconds that a call may take. None is as long as it likes: the loop's time limit does not stop it either."""
         ...
 
     @property
@@ -136,7 +139,7 @@ class FunctionTool:
         )
         self.idempotent: bool = options.get("idempotent", False)
         self.on_unknown: OnUnknown = options.get("on_unknown", "tell")
-        self.timeout: float | None = options.get("timeout")
+        self.timeout: float | None = options.get("timeout", TOOL_SECONDS)
         self.is_sequential: bool = options.get("sequential", False)
         self._approval: Approval = options.get("approval", False)
 
@@ -193,7 +196,8 @@ def tool(
         on_unknown: what is done with that call then. "tell": the model is told that its outcome is unknown. "ask": a
             person says whether it is run again.
         approval: a person is asked before each call, or before those for which a function of the arguments says so.
-        timeout: seconds a call may take. A sync function is not waited for then, but nobody can stop its thread.
+        timeout: seconds a call may take, 600 by default. None is as long as it likes: the loop's time limit does not
+            stop it either. A sync function is not waited for then, but nobody can stop its thread.
         sequential: each call runs alone, after the others of its turn.
     """
     if function is not None:

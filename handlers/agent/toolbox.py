@@ -16,6 +16,7 @@ from bus.messages.events import Progress, ToolStarted, ToolWaiting
 from bus.messages.reading import Publishable
 from bus.messages.turn import TurnId
 from handlers.agent.calling import call_tool
+from handlers.agent.deadline import Deadline, Late
 from handlers.agent.interrupt import Interrupt, until_interrupted
 from handlers.agent.results import Results
 from handlers.agent.run import Run, View
@@ -26,13 +27,12 @@ from handlers.agent.verdict import Ask, Start, Tell, Verdict, Wait, judge_all
 
 __all__ = ("close_calls", "run_tools")
 
-LAST_WORDS_SECONDS = 3.0
-"""how long a cancelled batch takes to record the results that it has"""
-
 _log = logging.getLogger(__name__)
 
 
-async def run_tools(run: Run, tools: Mapping[str, Tool], answer: Answer, view: View) -> None:
+async def run_tools(
+    run: Run, tools: Mapping[str, Tool], answer: Answer, view: View, deadline: Deadline | None = None
+) -> bool:
     """Go one step on with the open calls of an answer: run those that can be run now, side by side; else the first of
     those that run alone. Calls that need a person's word are put to one, and hold up no other.
 
@@ -44,6 +44,11 @@ async def run_tools(run: Run, tools: Mapping[str, Tool], answer: Answer, view: V
 
     Args:
         view: the session as of the answer, or later, read under this run's lease.
+        deadline: stops the tools as an interrupt does. It does not hold while a tool runs whose `timeout` is None, or
+            if a person was asked about a call of the answer.
+
+    Returns:
+        Whether the deadline has stopped them.
 
     Raises:
         Fenced: the lease is lost.
@@ -52,10 +57,12 @@ async def run_tools(run: Run, tools: Mapping[str, Tool], answer: Answer, view: V
     judged = judge_all(answer, tools, view.status)
     step = _this_step(judged)
     if not step:
-        return
-    batch = _Batch(run, answer, Results(run, answer, loop_usage(view.context, answer.turn_id.loop_id)), step)
-    if await batch.begin():
-        await batch.run()
+        return False
+    if not _may_be_late(step, view):
+        deadline = None
+    results = Results(run, answer, loop_usage(view.context, answer.turn_id.loop_id))
+    batch = _Batch(run, answer, results, step, deadline)
+    return await batch.begin() and await batch.run()
 
 
 async def close_calls(run: Run, answer: Answer, view: View, text: str, *, also: Sequence[Publishable] = ()) -> None:
@@ -78,6 +85,14 @@ async def close_calls(run: Run, answer: Answer, view: View, text: str, *, also: 
 _Step = dict[str, tuple[ToolCallBlock, Verdict]]
 
 
+def _may_be_late(step: _Step, view: View) -> bool:
+    """No tool of the step runs for as long as it likes, and nobody was or is asked about a call of the turn."""
+    started = [verdict.tool for _, verdict in step.values() if isinstance(verdict, Start)]
+    is_asking = any(isinstance(verdict, Ask) for _, verdict in step.values())
+    was_asked = view.status.loop is not None and bool(view.status.loop.calls_waiting)
+    return all(tool.timeout is not None for tool in started) and not is_asking and not was_asked
+
+
 def _this_step(judged: _Step) -> _Step:
     """What is done now: all but the calls that wait, and of those that run alone the first, once no other is to run."""
     alone = [id for id, (_, verdict) in judged.items() if isinstance(verdict, Start) and verdict.tool.is_sequential]
@@ -90,8 +105,10 @@ def _this_step(judged: _Step) -> _Step:
 class _Batch:
     """The calls of one step."""
 
-    def __init__(self, run: Run, answer: Answer, results: Results, step: _Step) -> None:
-        self._run, self._answer, self._log = run, answer, results
+    def __init__(
+        self, run: Run, answer: Answer, results: Results, step: _Step, deadline: Deadline | None = None
+    ) -> None:
+        self._run, self._answer, self._log, self._deadline = run, answer, results, deadline
         self._step = step
         self._results = {id: verdict.result for id, (_, verdict) in step.items() if isinstance(verdict, Tell)}
         self._done = {id: anyio.Event() for id, (_, verdict) in step.items() if not isinstance(verdict, Ask)}
@@ -111,10 +128,10 @@ class _Batch:
         receipt = await self._run.publish(*events, key=f"{turn_id}.{word}.{self._log.place(call.id)}")
         return not receipt.is_duplicate
 
-    async def run(self) -> None:
-        """Run what is started, and record all results."""
+    async def run(self) -> bool:
+        """Run what is started, and record all results; gives whether the deadline has stopped it."""
         failure: Exception | None = None
-        interrupt: Interrupt | None = None
+        interrupt: Interrupt | Late | None = None
         try:
             async with anyio.create_task_group() as tasks:
 
@@ -135,15 +152,22 @@ class _Batch:
                 for done in self._done.values():  # also of what was stopped, which ends the recording
                     done.set()
         except anyio.get_cancelled_exc_class():
-            with anyio.move_on_after(LAST_WORDS_SECONDS, shield=True):
+            with anyio.move_on_after(self._run.bounds.last_words, shield=True):
                 await self._last_words()
             raise
         if failure is not None:
             raise failure
-        if interrupt is not None:
-            await self._close(ABORTED if isinstance(interrupt.control, Abort) else SKIPPED)
+        match interrupt:
+            case Late(text=text):
+                await self._close(f"Stopped: {text}. What was done until then is not known.")
+                return True
+            case Interrupt(control=control):
+                await self._close(ABORTED if isinstance(control, Abort) else SKIPPED)
+            case None:
+                pass
+        return False
 
-    async def _run_tools(self) -> Interrupt | None:
+    async def _run_tools(self) -> Interrupt | Late | None:
         started = [(call, verdict) for call, verdict in self._step.values() if isinstance(verdict, Start)]
         if not started:
             return None
@@ -153,7 +177,7 @@ class _Batch:
                 for call, start in started:
                     tasks.start_soon(self._call, call, start)
 
-        return await until_interrupted(self._run, work)
+        return await until_interrupted(self._run, work, self._deadline)
 
     async def _call(self, call: ToolCallBlock, start: Start) -> None:
         """Run one tool. Nothing that it does can fail the others."""
@@ -172,7 +196,7 @@ class _Batch:
             run=run,
         )
         try:
-            self._results[call.id] = await call_tool(start.tool, call, context)
+            self._results[call.id] = await call_tool(start.tool, call, context, clean_up_seconds=run.bounds.clean_up)
         finally:
             speaker.is_over = True
         self._done[call.id].set()

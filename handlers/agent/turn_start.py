@@ -15,7 +15,6 @@ from bus.receipt import Receipt
 from handlers.agent.definition import Offer
 from handlers.agent.lost import LOST
 from handlers.agent.marks import WARNING
-from handlers.agent.preview import Preview
 from handlers.agent.recording import answer_id
 from handlers.agent.run import Run, View
 from handlers.agent.settings import LoopSettings
@@ -96,7 +95,7 @@ async def _start_again(
         match _event(envelope.message):
             case MessageStarted(turn_id=began, message_id=message_id):
                 if began == turn_id and message_id != speaking.message_id:
-                    await Preview(run.session, message_id, turn_id, epoch=run.lease.epoch).cut(LOST)
+                    await run.cut_preview(message_id, turn_id, LOST)
             case TurnStarted(turn_id=began, prompts=prompts, request=request) if began == turn_id:
                 known.update(prompts)
                 offered = request

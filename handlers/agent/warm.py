@@ -1,30 +1,23 @@
 """Sessions kept warm between their turns: both folds of each, so that the next turn reads only what is new."""
 
 from collections import OrderedDict
-from collections.abc import Callable
-from contextlib import aclosing
+from collections.abc import Callable, Generator
+from contextlib import aclosing, contextmanager
 from typing import NamedTuple
 
 import anyio
 from pydantic import ValidationError
 
 from bus.envelope import START, Cursor
-from bus.errors import BusError, CursorTrimmed, LogRolledBack
+from bus.errors import ArchiveDamaged, BusError, CursorTrimmed, LogRolledBack, Unavailable
 from bus.log import Rider
 from bus.messages.lanes import Lane
 from bus.session import Session
+from handlers.agent.bounds import DEFAULT_WORKER_BOUNDS, WorkerBounds
 from handlers.agent.status import STATUS, STATUS_KINDS, Status
 from handlers.context.fold import Context, evolve
 
 __all__ = ("View", "WarmSession", "WarmSessions")
-
-STORE_EVERY = 500
-"""positions between two stored states: so much of the extension lane a cold start reads at most. A stored state also
-keeps what is behind it from being trimmed, so a short session has none"""
-
-WARM_SESSIONS = 4_096
-WARM_ENTRIES = 400_000
-"""entries of the LLM lane that are kept warm, over all sessions"""
 
 _LLM = frozenset({Lane.LLM})
 _WANTED = {Lane.EXTENSION: STATUS_KINDS}
@@ -40,8 +33,12 @@ class View(NamedTuple):
 class WarmSession:
     """One session's folds. Both lanes are read in one step, and of the extension lane only what the fold looks at."""
 
-    def __init__(self, session: Session) -> None:
-        self.session = session
+    def __init__(self, session: Session, *, store_every: int = DEFAULT_WORKER_BOUNDS.store_every) -> None:
+        """
+        Args:
+            store_every: positions between two stored states, see `WorkerBounds`.
+        """
+        self.session, self._store_every = session, store_every
         self._context, self._status = Context(session.id), Status()
         self._cursor = START
         """up to where was read"""
@@ -51,6 +48,8 @@ class WarmSession:
         self._is_loaded = False
         self.is_whole = True
         """nothing of the extension lane was trimmed away before it was folded"""
+        self.is_stale = False
+        """the log no longer holds what follows what was read: only reading it from its start may help"""
         # Two refreshes at a time would each read and fold the same entries.
         self._one_at_a_time = anyio.Lock(fast_acquire=True)
 
@@ -75,16 +74,20 @@ class WarmSession:
             StreamError, Unavailable: as reading the session does.
         """
         async with self._one_at_a_time:
-            if not self._is_loaded:
-                await self._load()
-            await self._read_on(rider)
+            try:
+                if not self._is_loaded:
+                    await self._load()
+                await self._read_on(rider)
+            except (LogRolledBack, CursorTrimmed, ArchiveDamaged):
+                self.is_stale = True
+                raise
             return self.view
 
     async def store(self) -> None:
         """Keep the extension lane's fold for a cold start, if there is much behind the one that is kept. A failure goes
         no further: it only saves reading.
         """
-        if self._cursor.position - self._stored < STORE_EVERY:
+        if self._cursor.position - self._stored < self._store_every:
             return
         expected, self._stored = self._stored, self._cursor.position
         state = STATUS.dump(self._status)
@@ -156,34 +159,57 @@ def _known(stored: bytes, trimmed: int) -> Status:
 
 
 class WarmSessions:
-    """The sessions that were worked on last. What is over the bound is dropped and read again when it is needed."""
+    """The sessions that were worked on last.
 
-    def __init__(self, open_session: Callable[[str], Session]) -> None:
-        self._open = open_session
-        self._warm: OrderedDict[str, WarmSession] = OrderedDict()
-        self._sizes: dict[str, int] = {}
-        self._size = 0
+    A session that is being worked on belongs to its job and is not in here, so it is never evicted: a job that went on
+    with an empty one would see no work. Of the others the oldest are evicted at the bound, and read again when needed.
+    """
 
-    def take(self, session: str) -> WarmSession:
-        """A session's folds; they are kept from now on."""
-        warm = self._warm.get(session)
-        if warm is None:
-            warm = self._warm[session] = WarmSession(self._open(session))
-        self._warm.move_to_end(session)
-        return warm
+    def __init__(self, open_session: Callable[[str], Session], bounds: WorkerBounds = DEFAULT_WORKER_BOUNDS) -> None:
+        self._open, self._bounds = open_session, bounds
+        self._idle: OrderedDict[str, _Idle] = OrderedDict()
+        self._entries = 0
 
-    def note(self, session: str) -> None:
-        """A session was worked on: count it anew, and make room."""
-        warm = self._warm.get(session)
-        if warm is None:
-            return
-        size = len(warm.view.context.entries)
-        self._size += size - self._sizes.get(session, 0)
-        self._sizes[session] = size
-        while len(self._warm) > 1 and (len(self._warm) > WARM_SESSIONS or self._size > WARM_ENTRIES):
-            self.drop(next(iter(self._warm)))
+    def __len__(self) -> int:
+        return len(self._idle)
 
-    def drop(self, session: str) -> None:
-        """Keep a session no longer."""
-        self._warm.pop(session, None)
-        self._size -= self._sizes.pop(session, 0)
+    @contextmanager
+    def held(self, session: str) -> Generator[WarmSession]:
+        """Hold a session for the length of the block; afterwards it is kept for the next holder.
+
+        A block that ends with an error other than `Unavailable` discards it: the next holder reads the session from its
+        start. If two blocks hold the same session, each has its own, and the one that is given back last is kept.
+        """
+        idle = self._remove(session)
+        warm = WarmSession(self._open(session), store_every=self._bounds.store_every) if idle is None else idle
+        is_good = True
+        try:
+            yield warm
+        except Exception as error:
+            is_good = isinstance(error, Unavailable)
+            raise
+        finally:  # also if cancelled: what was folded stays
+            if is_good and not warm.is_stale:
+                self._keep(session, warm)
+
+    def _keep(self, session: str, warm: WarmSession) -> None:
+        self._remove(session)
+        idle = self._idle[session] = _Idle(warm, len(warm.view.context.entries))
+        self._entries += idle.entries
+        bounds = self._bounds
+        # One stays however long it is: it would be read from its start at each turn.
+        while len(self._idle) > 1 and (len(self._idle) > bounds.warm_sessions or self._entries > bounds.warm_entries):
+            self._remove(next(iter(self._idle)))
+
+    def _remove(self, session: str) -> WarmSession | None:
+        idle = self._idle.pop(session, None)
+        if idle is None:
+            return None
+        self._entries -= idle.entries
+        return idle.warm
+
+
+class _Idle(NamedTuple):
+    warm: WarmSession
+    entries: int
+    """of the LLM lane"""

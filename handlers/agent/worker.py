@@ -14,9 +14,10 @@ from bus.bus import Bus
 from bus.consumer import Work
 from bus.errors import BusError
 from bus.retry_policy import RetryPolicy
+from handlers.agent.bounds import DEFAULT_WORKER_BOUNDS, WorkerBounds
 from handlers.agent.finishing import Finishing
 from handlers.agent.heartbeat import Heartbeat
-from handlers.agent.job import HAND_BACK_SECONDS, Agents, Job, Shared, agents_below
+from handlers.agent.job import Agents, Job, Shared, agents_below
 from handlers.agent.load import load_agent
 from handlers.agent.run import Agent
 from handlers.agent.slots import Slots
@@ -52,6 +53,7 @@ class Worker:
         heartbeat: float = HEARTBEAT_SECONDS,
         drain_seconds: float = DRAIN_SECONDS,
         retry: RetryPolicy = RETRY,
+        bounds: WorkerBounds = DEFAULT_WORKER_BOUNDS,
     ) -> None:
         """
         Args:
@@ -63,13 +65,14 @@ class Worker:
             heartbeat: seconds without a sign of life after which other workers go on with its sessions.
             drain_seconds: how long `stop` lets it finish what it has; the rest is handed back.
             retry: what is done where the agent raises.
+            bounds: limits and periods that seldom need another value.
         """
         self.name = name or f"{socket.gethostname()}-{os.getpid()}"
         self.tally = WorkerCounts()
         """what became of its sessions so far"""
-        self._drain_seconds = drain_seconds
+        self._drain_seconds, self._bounds = drain_seconds, bounds
         self._consumer = bus.consumer(group, self.name, heartbeat=heartbeat)
-        self._heartbeat = Heartbeat(bus.leases, self._consumer, heartbeat, self._drop)
+        self._heartbeat = Heartbeat(bus.leases, self._consumer, heartbeat, self._drop, beats=bounds.beats)
         self._finishing = Finishing(bus.leases, self._consumer)
         self._shared = Shared(
             # Not the name alone: two processes that were given the same one would take each other's leases.
@@ -81,8 +84,9 @@ class Worker:
             consumer=self._consumer,
             heartbeat=self._heartbeat,
             finishing=self._finishing,
-            warm=WarmSessions(partial(bus.session, grouped=True)),
+            warm=WarmSessions(partial(bus.session, grouped=True), bounds),
             tally=self.tally,
+            bounds=bounds,
         )
         self._slots = Slots(concurrency)
         self._jobs: dict[str, Job] = {}
@@ -105,7 +109,7 @@ class Worker:
                 await self._finishing.flush()
                 tasks.cancel_scope.cancel()
         finally:
-            with anyio.move_on_after(HAND_BACK_SECONDS, shield=True):
+            with anyio.move_on_after(self._bounds.hand_back, shield=True):
                 await self._leave()
 
     def stop(self) -> None:

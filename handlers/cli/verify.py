@@ -36,6 +36,9 @@ def command(ctx: click.Context, sessions: tuple[str, ...], *, is_all: bool) -> i
     entries, and stored projections byte for byte what the log gives. Nothing is changed. It may go on while others
     publish.
 
+    Some versions of servers may lose acknowledged entries at a power cut. A session that such a server has gone on with
+    after a restart is called unproven, even if no fault is found.
+
     The exit code is 1 if anything is wrong. As JSON each line is a session with its problems: kind, position, text.
 
     \b
@@ -48,14 +51,16 @@ def command(ctx: click.Context, sessions: tuple[str, ...], *, is_all: bool) -> i
 
 
 async def _verify(settings: Settings, sessions: Sequence[str], output: Output) -> int:
-    is_whole, seen = True, 0
+    is_faultless, risk, seen = True, "", 0
     async with open_bus(settings) as bus, aclosing(_reports(bus, sessions)) as reports:
         async for report in reports:
             _show(output, report)
-            is_whole, seen = is_whole and report.is_whole, seen + bool(report.session)
+            is_faultless, seen = is_faultless and report.is_faultless, seen + bool(report.session)
+            risk = risk or report.risk
     if not output.is_json:
-        tell(f"{count(seen)} session{'' if seen == 1 else 's'}: {'whole' if is_whole else 'something is wrong'}")
-    return 0 if is_whole else 1
+        found = "something is wrong" if not is_faultless else "no fault found, but not proven" if risk else "whole"
+        tell(f"{count(seen)} session{'' if seen == 1 else 's'}: {found}{f': {risk}' if risk else ''}")
+    return 0 if is_faultless else 1
 
 
 async def _reports(bus: Bus, sessions: Sequence[str]) -> AsyncGenerator[Report, None]:
@@ -80,8 +85,9 @@ def _show(output: Output, report: Report) -> None:
         output.row(_COLUMNS, (problem.session or "-", place, problem.kind, problem.text))
     if report.unlisted:
         output.row(_COLUMNS, (report.session or "-", "", "", f"and {count(report.unlisted)} problems more"))
-    if report.is_whole and report.session:
-        output.row(_COLUMNS, (report.session, "", "whole", f"{count(report.entries)} entries"), flush=True)
+    if report.is_faultless and report.session:
+        verdict = "whole" if report.is_whole else "unproven"
+        output.row(_COLUMNS, (report.session, "", verdict, f"{count(report.entries)} entries"), flush=True)
     for note in report.notes:
         output.row(_COLUMNS, (report.session or "-", "", "note", note))
 
@@ -94,6 +100,7 @@ def _json(report: Report) -> dict[str, object]:
         "problems": [_problem(problem) for problem in report.problems],
         "unlisted": report.unlisted,
         "notes": report.notes,
+        "risk": report.risk or None,
     }
 
 

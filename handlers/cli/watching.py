@@ -27,27 +27,27 @@ from handlers.agent.status import STATUS, STATUS_KINDS, LoopStatus, Status
 from handlers.cli.overview import Overview, Pace, SessionStatus
 from handlers.cli.pace import Pacer, Step
 
-__all__ = ("Watcher",)
-
-SHOWN = 100
-"""Sessions of which a look tells."""
-
-LOOKED_INTO = 64
-"""Sessions that were published to and are read, in one look."""
-
-AT_A_TIME = 8
-"""Sessions that are read side by side."""
-
-REACH = 400
-"""Entries before the newest one that are looked at, of a session that was not looked into for long."""
-
-FIRST_REACH = 32
-"""Entries before the first publish that a pointer tells of: one publish may have several."""
-
-REMEMBERED = 500
-"""Sessions whose status is kept from one look to the next."""
+__all__ = ("Watcher", "WatcherBounds")
 
 _KINDS = STATUS_KINDS | {TurnEnded.KIND}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatcherBounds:
+    """How much of a bus one look takes in."""
+
+    shown: int = 100
+    """sessions of which a look tells"""
+    looked_into: int = 64
+    """sessions that were published to and are read, in one look"""
+    at_a_time: int = 8
+    """sessions that are read side by side"""
+    reach: int = 400
+    """entries before the newest one that are looked at, of a session that was not looked into for long"""
+    first_reach: int = 32
+    """entries before the first publish that a pointer tells of: one publish may have several"""
+    remembered: int = 500
+    """sessions whose status is kept from one look to the next"""
 
 
 @dataclass(slots=True)
@@ -69,9 +69,13 @@ class _Place(NamedTuple):
 class Watcher:
     """Looks on. It writes nothing."""
 
-    def __init__(self, bus: Bus, groups: Sequence[str] = ()) -> None:
-        """`groups`: only these; none is all."""
-        self._bus, self._groups = bus, tuple(groups)
+    def __init__(self, bus: Bus, groups: Sequence[str] = (), bounds: WatcherBounds | None = None) -> None:
+        """
+        Args:
+            groups: only these; none is all.
+            bounds: None is the defaults.
+        """
+        self._bus, self._groups, self._bounds = bus, tuple(groups), bounds or WatcherBounds()
         self._activity: Activity | None = None
         self._pacer = Pacer()
         self._watched: OrderedDict[str, _Watched] = OrderedDict()
@@ -87,12 +91,12 @@ class Watcher:
         before, activity = self._activity, await self._bus.activity(self._activity)
         in_hand = _in_hand(groups)
         changed = sorted(activity.sessions, key=lambda name: activity.sessions[name].publishes, reverse=True)
-        changed = changed[:LOOKED_INTO]
-        shown = [*in_hand, *self._kept(in_hand)][:SHOWN]
+        changed = changed[: self._bounds.looked_into]
+        shown = [*in_hand, *self._kept(in_hand)][: self._bounds.shown]
         leases = {lease.session: lease for lease in await self._bus.lease_status({*shown, *changed})}
         await self._read(leases.values(), activity, 0.0 if before is None else before.time)
         named = [*in_hand, *self._kept(in_hand)]  # what was just read may be among them
-        shown = [name for name in named if name in leases][:SHOWN]
+        shown = [name for name in named if name in leases][: self._bounds.shown]
         pace = None if before is None else self._pace(before, activity, changed)
         self._activity = activity
         return Overview(
@@ -121,7 +125,7 @@ class Watcher:
 
     async def _read(self, leases: Iterable[LeaseStatus], activity: Activity, since: float) -> None:
         """Bring the status of these sessions up to their leases' positions."""
-        limit = anyio.CapacityLimiter(AT_A_TIME)
+        limit = anyio.CapacityLimiter(self._bounds.at_a_time)
         failures: list[Unavailable] = []
 
         async def read(lease: LeaseStatus) -> None:
@@ -137,7 +141,7 @@ class Watcher:
                 tasks.start_soon(read, lease)
         if failures:
             raise failures[0]
-        while len(self._watched) > REMEMBERED:
+        while len(self._watched) > self._bounds.remembered:
             self._watched.popitem(last=False)
 
     async def _read_one(self, lease: LeaseStatus, activity: Activity, since: float) -> None:
@@ -147,7 +151,9 @@ class Watcher:
         span = activity.sessions.get(name)
         since = 0.0 if watched.position else since  # of one that was read up to here, all of it is new
         # What a publish began with may stand before the position that its pointer names.
-        wanted = last - REACH if span is None else min(last - REACH, span.first - FIRST_REACH)
+        wanted = last - self._bounds.reach
+        if span is not None:
+            wanted = min(wanted, span.first - self._bounds.first_reach)
         start = max(watched.position, min(wanted, last), 0)
         if last < watched.position:
             return  # the log came back from an older copy; the next look begins anew

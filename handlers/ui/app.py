@@ -10,6 +10,7 @@ from starlette.middleware import Middleware
 from bus.bus import Bus
 from bus.errors import BusError
 from handlers.ui.auth import Guard
+from handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from handlers.ui.page import load_page
 from handlers.ui.replies import answer_error
 from handlers.ui.routes import Api
@@ -24,6 +25,7 @@ def create_app(
     reader_token: str | None = None,
     allowed_hosts: Iterable[str],
     closing: anyio.Event | None = None,
+    bounds: UiBounds = DEFAULT_UI_BOUNDS,
 ) -> Starlette:
     """The page and its API over one open bus.
 
@@ -32,10 +34,11 @@ def create_app(
         reader_token: the same, for who may look and not speak; None is nobody.
         allowed_hosts: the `Host` headers it answers to, with their ports; see `local_hosts`.
         closing: set it, and open event streams say farewell and end.
+        bounds: limits and periods that seldom need another value.
     """
     page = load_page()
     app = Starlette(
-        routes=Api(bus, page, closing or anyio.Event()).routes(),
+        routes=Api(bus, page, closing or anyio.Event(), bounds).routes(),
         middleware=[
             Middleware(Guard, token=token, reader_token=reader_token, allowed_hosts=allowed_hosts, headers=page.headers)
         ],

@@ -5,16 +5,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from bus.messages.reading import parse_json
+from handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 
-__all__ = ("BODY_LIMIT", "read_json")
-
-BODY_LIMIT = 1_000_000
-"""bytes"""
-
-DROPPED_LIMIT = 16 * BODY_LIMIT
+__all__ = ("read_json",)
 
 
-async def read_json(request: Request, *, limit_bytes: int = BODY_LIMIT) -> JsonValue:
+async def read_json(request: Request, bounds: UiBounds = DEFAULT_UI_BOUNDS) -> JsonValue:
     """The body as JSON, read piece by piece: an endless one is cut at the limit.
 
     Raises:
@@ -25,12 +21,12 @@ async def read_json(request: Request, *, limit_bytes: int = BODY_LIMIT) -> JsonV
     if content_type != "application/json":
         raise HTTPException(415, "JSON only")
     announced = int(request.headers.get("content-length", "0"))
-    if announced > limit_bytes:
-        raise _too_large(will_end=announced <= DROPPED_LIMIT)
+    if announced > bounds.body_bytes:
+        raise _too_large(will_end=announced <= bounds.dropped_bytes)
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
-        if len(body) > limit_bytes:
+        if len(body) > bounds.body_bytes:
             raise _too_large(will_end=False)
     return parse_json(bytes(body))
 

@@ -17,6 +17,7 @@ from bus.session import Session
 from handlers.agent.commands import follow_up
 from handlers.ui.auth import may_write
 from handlers.ui.body import read_json
+from handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from handlers.ui.commanding import check_key, check_text, read_command, send_command
 from handlers.ui.page import Asset, Page
 from handlers.ui.replies import answer, envelope_json
@@ -25,17 +26,12 @@ from handlers.ui.views import status_view, turns_view, usage_view
 
 __all__ = ("Api",)
 
-PAGE_LIMIT = 1000
-"""Most entries in one answer of `entries`."""
-
-SESSIONS_SHOWN = 500
-
 
 class Api:
     """The endpoints over one bus. A session is there as soon as its first message is posted."""
 
-    def __init__(self, bus: Bus, page: Page, closing: anyio.Event) -> None:
-        self._bus, self._page, self._closing = bus, page, closing
+    def __init__(self, bus: Bus, page: Page, closing: anyio.Event, bounds: UiBounds = DEFAULT_UI_BOUNDS) -> None:
+        self._bus, self._page, self._closing, self._bounds = bus, page, closing, bounds
 
     def routes(self) -> list[BaseRoute]:
         """All of them; the guard stands before each."""
@@ -78,10 +74,11 @@ class Api:
         return answer({"canWrite": may_write(request.scope)})
 
     async def sessions(self, request: Request) -> Response:
-        """`{"count": <all>, "sessions": [head, …]}`, newest activity first, at most SESSIONS_SHOWN."""
+        """`{"count": <all>, "sessions": [head, …]}`, newest activity first, at most `UiBounds.sessions`."""
         del request
         heads = await self._bus.sessions()
-        return answer({"count": len(heads), "sessions": [_head_json(head) for head in heads[:SESSIONS_SHOWN]]})
+        shown = heads[: self._bounds.sessions]
+        return answer({"count": len(heads), "sessions": [_head_json(head) for head in shown]})
 
     async def head(self, request: Request) -> Response:
         """The head of one session; position 0 where nothing was said yet. 409 where it was erased."""
@@ -91,10 +88,12 @@ class Api:
         return answer(_head_json(head))
 
     async def entries(self, request: Request) -> Response:
-        """`{"entries": [envelope, …]}`: what stands after `?after=` up to and with `?until=`, at most PAGE_LIMIT."""
+        """`{"entries": [envelope, …]}`: what stands after `?after=` up to and with `?until=`, at most a page."""
         session = self._session(request)
         after, until = _cursor(request.query_params.get("after")), request.query_params.get("until")
-        last = min(_cursor(until).position if until else after.position + PAGE_LIMIT, after.position + PAGE_LIMIT)
+        last = after.position + self._bounds.page_entries
+        if until:
+            last = min(_cursor(until).position, last)
         found = [envelope_json(envelope) async for envelope in session.read(after=after, until=last)]
         return Response(f'{{"entries":[{",".join(found)}]}}', media_type="application/json")
 
@@ -102,7 +101,7 @@ class Api:
         """The session as server-sent events after `Last-Event-ID`, else after `?after=`, else from its start."""
         session = self._session(request)
         after = _cursor(request.headers.get("last-event-id") or request.query_params.get("after"))
-        return EventStream(lambda: session_frames(session, after), closing=self._closing)
+        return EventStream(lambda: session_frames(session, after), closing=self._closing, bounds=self._bounds)
 
     async def speak(self, request: Request) -> Response:
         """Publish `{"text": …, "key"?: …, "followUp"?: …}` as the user's message and wake a worker; 201 with its
@@ -111,7 +110,7 @@ class Api:
         A client that got no answer sends the same key again: what landed is not said twice, the answer is then 200.
         """
         session = self._session(request)
-        text, key, is_follow_up = _spoken(await read_json(request))
+        text, key, is_follow_up = _spoken(await read_json(request, self._bounds))
         if is_follow_up:
             return _published(await follow_up(session, text, key=key))
         return _published(await session.publish(UserMessage.text(text), key=key, wake=True))
@@ -123,7 +122,7 @@ class Api:
         A key sent again says it once, as with messages.
         """
         session = self._session(request)
-        return _published(await send_command(session, read_command(await read_json(request))))
+        return _published(await send_command(session, read_command(await read_json(request, self._bounds))))
 
     async def status(self, request: Request) -> Response:
         """What the agent does, what waits for a person, and which commands have no answer yet."""
@@ -131,7 +130,7 @@ class Api:
 
     async def turns(self, request: Request) -> Response:
         """What each turn did and took."""
-        return answer(await turns_view(self._session(request)))
+        return answer(await turns_view(self._session(request), self._bounds.turns))
 
     async def usage(self, request: Request) -> Response:
         """What the session took."""

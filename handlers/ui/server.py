@@ -13,12 +13,10 @@ import uvicorn
 from bus.bus import Bus
 from handlers.ui.app import create_app
 from handlers.ui.auth import local_hosts
+from handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from handlers.ui.errors import AddressRefused, PortInUse
 
 __all__ = ("serve",)
-
-GRACE_SECONDS = 3
-"""Streams end by themselves when the server closes; this is for what does not."""
 
 
 async def serve(
@@ -30,6 +28,7 @@ async def serve(
     reader_token: str | None = None,
     allowed_hosts: Iterable[str] = (),
     on_ready: Callable[[str], None] | None = None,
+    bounds: UiBounds = DEFAULT_UI_BOUNDS,
 ) -> None:
     """Serve the page of an open bus until cancelled; then open streams get a farewell and it ends at once.
 
@@ -39,6 +38,7 @@ async def serve(
         reader_token: another one, for who may look and not speak; None is nobody.
         allowed_hosts: further `Host` headers to answer to, with their ports, as `bus.example.com:8420`.
         on_ready: called once with the address to open, token included, when requests are taken.
+        bounds: limits and periods that seldom need another value.
 
     Raises:
         PortInUse: another program listens there.
@@ -56,6 +56,7 @@ async def serve(
             reader_token=reader_token,
             allowed_hosts={*local_hosts(port), *allowed_hosts},
             closing=closing,
+            bounds=bounds,
         )
         config = uvicorn.Config(
             app,
@@ -64,7 +65,7 @@ async def serve(
             lifespan="off",
             ws="none",
             server_header=False,
-            timeout_graceful_shutdown=GRACE_SECONDS,
+            timeout_graceful_shutdown=bounds.grace,
         )
         server = _Server(config, closing)
         async with anyio.create_task_group() as tasks:

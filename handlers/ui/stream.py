@@ -14,14 +14,11 @@ from bus.errors import BusError, CursorTrimmed, LogRolledBack
 from bus.messages.delta import Delta
 from bus.notice import Notice
 from bus.session import Session
+from handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from handlers.ui.replies import envelope_json
 from handlers.ui.sse import HEARTBEAT, encode_frame, encode_retry
 
 __all__ = ("EventStream", "session_frames")
-
-HEARTBEAT_SECONDS = 15.0
-SEND_SECONDS = 30.0
-"""A client that takes nothing for so long is cut, and resumes by its last id. Until then it holds a frame, no queue."""
 
 
 async def session_frames(session: Session, after: Cursor) -> AsyncGenerator[bytes]:
@@ -73,11 +70,17 @@ class EventStream(Response):
     media_type = "text/event-stream"
     charset = "utf-8"
 
-    def __init__(self, frames: Callable[[], AsyncGenerator[bytes]], *, closing: anyio.Event) -> None:
+    def __init__(
+        self,
+        frames: Callable[[], AsyncGenerator[bytes]],
+        *,
+        closing: anyio.Event,
+        bounds: UiBounds = DEFAULT_UI_BOUNDS,
+    ) -> None:
         """`closing` is set when the server is to end; open streams then end by themselves."""
         super().__init__(headers={"X-Accel-Buffering": "no"})
         del self.headers["content-length"]
-        self._frames, self._closing = frames, closing
+        self._frames, self._closing, self._bounds = frames, closing, bounds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
@@ -89,28 +92,26 @@ class EventStream(Response):
             tasks.start_soon(_cancel_when_gone, receive, tasks.cancel_scope)
             with anyio.CancelScope() as speaking:
                 tasks.start_soon(_cancel_when_set, self._closing, speaking)
-                tasks.start_soon(_beat, send, speaking)
+                tasks.start_soon(self._beat, send, speaking)
                 async with aclosing(self._frames()) as frames:
                     async for frame in frames:
-                        if not await _send_or_give_up(send, frame, speaking):
+                        if not await self._send_or_give_up(send, frame, speaking):
                             break
-            with anyio.move_on_after(1):
+            with anyio.move_on_after(self._bounds.farewell):
                 await send({"type": "http.response.body", "body": _frame("bye", {}), "more_body": False})
             tasks.cancel_scope.cancel()
 
+    async def _send_or_give_up(self, send: Send, frame: bytes, speaking: anyio.CancelScope) -> bool:
+        with anyio.move_on_after(self._bounds.send) as patience:
+            await send({"type": "http.response.body", "body": frame, "more_body": True})
+        if patience.cancelled_caught:
+            speaking.cancel()
+        return not patience.cancelled_caught
 
-async def _send_or_give_up(send: Send, frame: bytes, speaking: anyio.CancelScope) -> bool:
-    with anyio.move_on_after(SEND_SECONDS) as patience:
-        await send({"type": "http.response.body", "body": frame, "more_body": True})
-    if patience.cancelled_caught:
-        speaking.cancel()
-    return not patience.cancelled_caught
-
-
-async def _beat(send: Send, speaking: anyio.CancelScope) -> None:
-    while not speaking.cancel_called:
-        await anyio.sleep(HEARTBEAT_SECONDS)
-        await _send_or_give_up(send, HEARTBEAT, speaking)
+    async def _beat(self, send: Send, speaking: anyio.CancelScope) -> None:
+        while not speaking.cancel_called:
+            await anyio.sleep(self._bounds.heartbeat)
+            await self._send_or_give_up(send, HEARTBEAT, speaking)
 
 
 async def _cancel_when_gone(receive: Receive, scope: anyio.CancelScope) -> None:

@@ -10,21 +10,22 @@ from handlers.agent.status import STATUS, LoopStatus
 from handlers.projections.projection import project, project_kept
 from handlers.projections.turns import TURNS, Turn
 from handlers.projections.usage import USAGE, summary
+from handlers.ui.bounds import DEFAULT_UI_BOUNDS
 
 __all__ = ("status_view", "turns_view", "usage_view")
 
-TURNS_SHOWN = 200
-"""The newest ones; a long session has thousands, and the page asks after each turn."""
 
+async def turns_view(session: Session, limit: int = DEFAULT_UI_BOUNDS.turns) -> Mapping[str, object]:
+    """`{"count": <all>, "turns": [<the newest, oldest first>]}`, each with where it stands and what it took.
 
-async def turns_view(session: Session) -> Mapping[str, object]:
-    """`{"count": <all>, "turns": [<the newest 200, oldest first>]}`, each with where it stands and what it took.
+    Args:
+        limit: most turns.
 
     Raises:
         BusError: the log could not be read.
     """
     turns = (await project(session, TURNS)).state.turns
-    first = max(0, len(turns) - TURNS_SHOWN)
+    first = max(0, len(turns) - limit)
     return {"count": len(turns), "turns": [_turn(turn, first + index) for index, turn in enumerate(turns[first:])]}
 
 

@@ -23,11 +23,12 @@ async def verify_all(bus: Bus) -> AsyncGenerator[Report, None]:
         Unavailable: the server cannot be reached.
     """
     inspector, rest = bus.inspector, Findings("")
+    risks = await inspector.loss_risks()
     for bucket in range(inspector.keys.buckets):
         pointers = Pointers()
         await typed(read_pointers(inspector, bucket, into=pointers), rest, f"bucket {bucket}")
         for session in sorted(await _sessions(inspector, bucket)):
-            report = await verify_session(bus, session, pointers)
+            report = await verify_session(bus, session, pointers, risks=risks)
             if report is not None:
                 yield report
         await typed(_check_pointers(inspector, bucket, pointers, rest), rest, f"bucket {bucket}")

@@ -60,11 +60,18 @@ class Report(NamedTuple):
     """what is no fault, and should be known: what could not be proven, what was set aside"""
     unlisted: int = 0
     """how many problems there are beyond those that are listed"""
+    risk: str = ""
+    """what its server may have lost without a trace, at a restart since the log began; "" is nothing"""
+
+    @property
+    def is_faultless(self) -> bool:
+        """Nothing is wrong that can be seen."""
+        return not self.problems
 
     @property
     def is_whole(self) -> bool:
-        """Nothing is wrong."""
-        return not self.problems
+        """Nothing is wrong, and nothing can have been lost without a trace."""
+        return not self.problems and not self.risk
 
 
 class Findings:
@@ -76,6 +83,8 @@ class Findings:
 
     def __init__(self, session: str) -> None:
         self.session = session
+        self.risk = ""
+        """see `Report`"""
         self.problems: list[Problem] = []
         self.notes: list[str] = []
         self._suspected: list[Problem] = []
@@ -120,7 +129,7 @@ class Findings:
     def report(self, entries: int) -> Report:
         """All that was found, in the order of the positions."""
         problems = tuple(sorted(self.problems, key=lambda problem: problem.position))
-        return Report(self.session, entries, problems, tuple(self.notes), self._unlisted)
+        return Report(self.session, entries, problems, tuple(self.notes), self._unlisted, self.risk)
 
 
 def look(raw: bytes) -> str:

@@ -1,5 +1,7 @@
 """Proof of one session: its head, its entries, and whoever says something about them."""
 
+from collections.abc import Sequence
+
 from bus.bus import Bus
 from bus.errors import StreamError
 from bus.inspection import Inspector
@@ -18,13 +20,16 @@ _TRIES = 3
 """How often a session is looked at that is trimmed or goes back meanwhile."""
 
 
-async def verify_session(bus: Bus, session: str, pointers: Pointers | None = None) -> Report | None:
+async def verify_session(
+    bus: Bus, session: str, pointers: Pointers | None = None, *, risks: Sequence[str] | None = None
+) -> Report | None:
     """What is wrong with a session; None if there is no such session.
 
     It may be published to meanwhile. The log is read twice: once as it is stored, once as its readers have it.
 
     Args:
         pointers: of its bucket, if they were read already.
+        risks: see `Inspector.loss_risks`, if they were looked up already.
 
     Raises:
         InvalidSessionId: the id is none.
@@ -34,6 +39,7 @@ async def verify_session(bus: Bus, session: str, pointers: Pointers | None = Non
     if pointers is None:
         pointers = Pointers()
         await read_pointers(inspector, inspector.keys.bucket(held.id), into=pointers, only=held.id)
+    risk = "; ".join(await inspector.loss_risks() if risks is None else risks)
     proof = _Proof(bus, held.id, pointers)
     for _ in range(_TRIES):
         proof = _Proof(bus, held.id, pointers)
@@ -43,6 +49,8 @@ async def verify_session(bus: Bus, session: str, pointers: Pointers | None = Non
     if proof.was_disturbed:
         proof.findings.forgive(proof.trimmed)
         proof.findings.note("it was trimmed or went back each time it was looked at: its bytes were not proven")
+    if proof.was_restarted:
+        proof.findings.risk = risk
     return proof.findings.report(proof.entries) if proof.is_there else None
 
 
@@ -56,6 +64,8 @@ class _Proof:
         self.is_there = True
         self.was_disturbed = False
         """the log changed in another way than by growing"""
+        self.was_restarted = False
+        """another server process went on with it since it began, or the same one started anew"""
         self.trimmed = 0
         """up to which position it was trimmed at the end"""
 
@@ -80,6 +90,7 @@ class _Proof:
         standing = await self._head(self.findings)
         if not standing.position:
             return  # what it says of its last entry cannot be read, or nothing was ever published to it
+        self.was_restarted = len(standing.incarnations) > 1
         self.findings.settle(standing.position)
         await typed(self._entries(standing), self.findings, "lanes")
         await typed(check_lineage(self._bus, self._session, standing, self.findings), self.findings, "parent")

@@ -31,7 +31,7 @@ from handlers.agent.loop import AgentLoop
 from handlers.providers.answer import Piece
 from handlers.ui.app import create_app
 from handlers.ui.auth import local_hosts
-from handlers.ui.body import BODY_LIMIT
+from handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from handlers.ui.errors import AddressRefused, PortInUse
 from handlers.ui.replies import status_of
 from handlers.ui.server import serve
@@ -191,8 +191,8 @@ async def test_a_body_at_the_limit_is_taken_and_one_byte_more_is_not() -> None:
 
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
         path, kind = "/api/sessions/s1/messages", {"Content-Type": "application/json"}
-        taken = await client.post(path, content=body(BODY_LIMIT), headers=kind)
-        refused = await client.post(path, content=body(BODY_LIMIT + 1), headers=kind)
+        taken = await client.post(path, content=body(DEFAULT_UI_BOUNDS.body_bytes), headers=kind)
+        refused = await client.post(path, content=body(DEFAULT_UI_BOUNDS.body_bytes + 1), headers=kind)
         assert (taken.status_code, refused.status_code) == (201, 413)
         assert (await bus.session("s1").head()).position == 1
 
@@ -206,7 +206,7 @@ async def test_an_endless_body_is_cut_at_the_limit() -> None:
         chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
         async with await anyio.connect_tcp("127.0.0.1", served.port) as stream:
             await stream.send(head.encode())
-            for _ in range(BODY_LIMIT // 0x10000 + 1):
+            for _ in range(DEFAULT_UI_BOUNDS.body_bytes // 0x10000 + 1):
                 await stream.send(chunk)
             with anyio.fail_after(60):
                 assert (await stream.receive()).startswith(b"HTTP/1.1 413 ")
@@ -483,9 +483,23 @@ def _events_request(port: int) -> bytes:
     return head.encode()
 
 
-async def test_a_stream_with_nothing_to_say_beats(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("handlers.ui.stream.HEARTBEAT_SECONDS", 0.01)
-    async with temporary_bus() as bus, serving(bus) as served:
+async def test_answers_hold_no_more_than_their_bounds() -> None:
+    bounds = UiBounds(page_entries=2, sessions=1, body_bytes=30, dropped_bytes=40)
+    async with temporary_bus() as bus, serving(bus, bounds=bounds) as served, client_of(served) as client:
+        for name in ("s1", "s2"):
+            await bus.session(name).publish(*[ExtensionMessage.of("tick")] * 3)
+        listed = (await client.get("/api/sessions")).json()
+        assert (listed["count"], len(listed["sessions"])) == (2, 1)
+        path = "/api/sessions/s1"
+        assert len((await client.get(f"{path}/entries")).json()["entries"]) == 2
+        assert len((await client.get(f"{path}/entries?after=2")).json()["entries"]) == 1
+        assert len((await client.get(f"{path}/entries?until=1")).json()["entries"]) == 1
+        assert (await client.post(f"{path}/messages", json={"text": "x" * 10})).status_code == 201
+        assert (await client.post(f"{path}/messages", json={"text": "x" * 30})).status_code == 413
+
+
+async def test_a_stream_with_nothing_to_say_beats() -> None:
+    async with temporary_bus() as bus, serving(bus, bounds=UiBounds(heartbeat=0.01)) as served:
         async with await anyio.connect_tcp("127.0.0.1", served.port) as stream:
             await stream.send(_events_request(served.port))
             received = b""
@@ -495,9 +509,8 @@ async def test_a_stream_with_nothing_to_say_beats(monkeypatch: pytest.MonkeyPatc
         assert received.count(b"retry: 2000\n") == 1
 
 
-async def test_a_client_that_takes_nothing_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("handlers.ui.stream.SEND_SECONDS", 0.1)
-    async with temporary_bus() as bus, serving(bus) as served:
+async def test_a_client_that_takes_nothing_is_cut() -> None:
+    async with temporary_bus() as bus, serving(bus, bounds=UiBounds(send=0.1)) as served:
         session = bus.session("s1")
         for number in range(40):
             await session.publish(ExtensionMessage.of("big", {"number": number, "text": "x" * 500_000}))

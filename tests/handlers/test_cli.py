@@ -266,6 +266,7 @@ def test_a_server_that_does_not_answer_is_told_and_nothing_is_doubled(
 ) -> None:
     socket = lanebus.data_dir.parent / "redis.sock"
     words = [redis_server, "--port", "0", "--unixsocket", socket, "--appendonly", "yes", "--dir", tmp_path]
+    words += ["--aof-load-truncated", "no"]
     with subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE, text=True) as server:
         try:
             wait_ready(server)

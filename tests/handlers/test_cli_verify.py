@@ -20,7 +20,14 @@ def test_whole_sessions_are_told_as_whole(lanebus: CommandLine) -> None:
     lanebus("publish", "one", "a")
     lanebus("publish", "two", "b")
     lanebus("usage", "two")
-    whole: dict[str, object] = {"is_whole": True, "entries": 1, "problems": [], "unlisted": 0, "notes": []}
+    whole: dict[str, object] = {
+        "is_whole": True,
+        "entries": 1,
+        "problems": [],
+        "unlisted": 0,
+        "notes": [],
+        "risk": None,
+    }
     answer = lanebus("verify", "two", "one")
     assert (answer.code, answer.err) == (0, "")
     assert objects(answer.out) == [{"session": "two", **whole}, {"session": "one", **whole}]

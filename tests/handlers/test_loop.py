@@ -25,6 +25,7 @@ from bus.messages.events import AgentEnded, AgentStarted, MessageStarted, Progre
 from bus.messages.message import AssistantMessage, ToolResultMessage
 from bus.messages.reading import Publishable
 from bus.receipt import Receipt
+from handlers.agent.bounds import PreviewBounds, RunBounds
 from handlers.agent.demo import demo_agent
 from handlers.agent.errors import DuplicateTool
 from handlers.agent.loop import AgentLoop
@@ -568,14 +569,11 @@ async def test_a_turn_that_was_answered_meanwhile_ends_what_was_shown_of_it_by_a
         ]
 
 
-async def test_what_is_published_while_a_model_speaks_stands_behind_what_it_has_said(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("handlers.agent.preview.PAUSE_SECONDS", 3_600.0)
+async def test_what_is_published_while_a_model_speaks_stands_behind_what_it_has_said() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
-        run = await take_run(session)
+        run = await take_run(session, bounds=RunBounds(preview=PreviewBounds(pause=3_600.0)))
 
         class Telling(ScriptedModel):
             async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:

@@ -1,15 +1,17 @@
 """Live deltas of one message: few, in order, never in the way of the model."""
 
 import anyio
-import pytest
 
 from bus import TurnId, Unavailable
 from bus.messages.delta import Delta
-from handlers.agent.preview import DELTA_CHARACTERS, FLUSH_CHARACTERS, LIMIT_CHARACTERS, open_preview
+from handlers.agent.bounds import PreviewBounds
+from handlers.agent.preview import open_preview
 from handlers.providers.answer import Piece
 from tests.support.agent.agents import SECONDS, Pause
 
 __all__ = ()
+
+BOUNDS = PreviewBounds()
 
 TURN = TurnId(loop_id="s1.main.1", turn_index=0)
 
@@ -70,11 +72,10 @@ async def test_pieces_are_sent_while_the_model_still_speaks() -> None:
     assert [delta.delta for call in listener.calls for delta in call] == ["Hello", " there"]
 
 
-async def test_much_text_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("handlers.agent.preview.PAUSE_SECONDS", 3_600.0)
+async def test_much_text_does_not_wait() -> None:
     listener = Listener()
-    async with open_preview(listener, "m1", TURN) as preview:
-        preview.add(Piece("text", "x" * FLUSH_CHARACTERS))
+    async with open_preview(listener, "m1", TURN, bounds=PreviewBounds(pause=3_600.0)) as preview:
+        preview.add(Piece("text", "x" * BOUNDS.flush_characters))
         with anyio.fail_after(SECONDS):
             await listener.heard.wait()
 
@@ -91,11 +92,10 @@ async def test_what_comes_while_a_send_hangs_follows_in_order() -> None:
     assert [delta.delta for call in listener.calls for delta in call] == ["one ", "two three four"]
 
 
-async def test_a_server_that_hangs_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("handlers.agent.preview.END_SECONDS", 0.01)
+async def test_a_server_that_hangs_does_not_hold_up_the_end() -> None:
     listener = Listener(hangs=Pause())
     with anyio.fail_after(SECONDS):
-        async with open_preview(listener, "m1", TURN) as preview:
+        async with open_preview(listener, "m1", TURN, bounds=PreviewBounds(end=0.01)) as preview:
             preview.add(Piece("text", "one"))
     assert listener.calls == []
 
@@ -113,10 +113,9 @@ async def test_where_a_piece_cannot_be_shown_nothing_is_that_comes_behind_it() -
     assert [[delta.kind for delta in call] for call in listener.calls] == [["cut"]]
 
 
-async def test_a_tool_call_begins_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("handlers.agent.preview.PAUSE_SECONDS", 3_600.0)
+async def test_a_tool_call_begins_at_once() -> None:
     listener = Listener()
-    async with open_preview(listener, "m1", TURN) as preview:
+    async with open_preview(listener, "m1", TURN, bounds=PreviewBounds(pause=3_600.0)) as preview:
         preview.add(Piece("text", "I look."))
         preview.add(Piece("toolCall", "", 1, "look"))
         with anyio.fail_after(SECONDS):
@@ -124,11 +123,13 @@ async def test_a_tool_call_begins_at_once(monkeypatch: pytest.MonkeyPatch) -> No
     assert [(delta.kind, delta.delta) for delta in listener.calls[0]] == [("text", "I look."), ("toolCall", "")]
 
 
-async def test_whoever_flushes_knows_that_all_before_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("handlers.agent.preview.PAUSE_SECONDS", 3_600.0)
+async def test_whoever_flushes_knows_that_all_before_is_shown() -> None:
     pause = Pause()
     listener = Listener(hangs=pause)
-    async with open_preview(listener, "m1", TURN) as preview, anyio.create_task_group() as tasks:
+    async with (
+        open_preview(listener, "m1", TURN, bounds=PreviewBounds(pause=3_600.0)) as preview,
+        anyio.create_task_group() as tasks,
+    ):
         await preview.flush()
         preview.add(Piece("text", "one "))
         tasks.start_soon(preview.flush)
@@ -144,11 +145,11 @@ async def test_a_long_text_is_sent_in_deltas_of_a_size_and_no_more_of_it_than_ca
     text = "".join(chr(97 + number % 26) * 1_000 for number in range(1_000))
     async with open_preview(listener, "m1", TURN) as preview:
         preview.add(Piece("text", text))
-        preview.add(Piece("text", "x" * LIMIT_CHARACTERS))
+        preview.add(Piece("text", "x" * BOUNDS.shown_characters))
         preview.add(Piece("text", "end"))
     deltas = [delta.delta for call in listener.calls for delta in call]
     assert "".join(deltas) == text, "what is shown is the beginning, whatever is left out"
-    assert max(map(len, deltas)) == DELTA_CHARACTERS
+    assert max(map(len, deltas)) == BOUNDS.delta_characters
 
 
 async def test_nothing_is_sent_after_the_end() -> None:

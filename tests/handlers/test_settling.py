@@ -9,11 +9,12 @@ from bus import Bus, Envelope, Session, TextBlock, Usage, UserMessage
 from bus.messages.events import UsageSettled
 from bus.messages.message import AssistantMessage
 from bus.messages.turn import TurnId
-from handlers.agent import AgentLoop, abort, settling
+from handlers.agent import AgentLoop, abort
+from handlers.agent.bounds import DEFAULT_RUN_BOUNDS, RunBounds
 from handlers.agent.draft import Draft
 from handlers.agent.model import ModelRequest
 from handlers.agent.openai_model import OpenAIResponsesModel
-from handlers.agent.settling import TRIES, Settler, is_settleable, settle
+from handlers.agent.settling import Settler, is_settleable, settle
 from handlers.projections.projection import project
 from handlers.projections.usage import USAGE
 from handlers.providers.answer import Piece
@@ -186,9 +187,9 @@ def cut(text: str) -> list[Step]:
     return [CUT.model_copy(update={"content": (TextBlock(text=text),), "stop_reason": "length"})]
 
 
-async def talk(session: Session, loop: AgentLoop, text: str = "hi") -> None:
+async def talk(session: Session, loop: AgentLoop, text: str = "hi", *, bounds: RunBounds = DEFAULT_RUN_BOUNDS) -> None:
     await session.publish(UserMessage.text(text))
-    await loop(await take_run(session))
+    await loop(await take_run(session, bounds=bounds))
 
 
 async def settled(session: Session) -> list[UsageSettled]:
@@ -211,11 +212,12 @@ async def test_a_cut_answer_is_settled_at_the_end_of_its_run_and_not_asked_for_a
 async def test_what_is_not_known_is_asked_for_when_the_session_is_next_worked_on_but_not_for_ever() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
-        model = Asked(cut("one"), *(answer(f"{n}.") for n in range(TRIES + 2)), told=unknown)
+        tries = DEFAULT_RUN_BOUNDS.settle_tries
+        model = Asked(cut("one"), *(answer(f"{n}.") for n in range(tries + 2)), told=unknown)
         loop = AgentLoop(model)
-        for _ in range(TRIES + 2):
+        for _ in range(tries + 2):
             await talk(session, loop)
-        assert model.asked == ["one"] * TRIES
+        assert model.asked == ["one"] * tries
         other = Asked(answer("Yes."), told=paid)
         await talk(session, AgentLoop(other))
         assert (other.asked, len(await settled(session))) == (["one"], 1)
@@ -252,11 +254,10 @@ async def test_who_speaks_does_not_wait_for_a_price() -> None:
             return None
 
         async def work() -> None:
-            await talk(session, AgentLoop(Asked(cut("one"), told=hangs)))
+            await talk(session, AgentLoop(Asked(cut("one"), told=hangs)), bounds=RunBounds(settle=SECONDS * 2))
             is_over.set()
 
-        with anyio.fail_after(SECONDS), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(settling, "SETTLE_SECONDS", SECONDS * 2)
+        with anyio.fail_after(SECONDS):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(work)
                 await is_asked.wait()
@@ -274,13 +275,11 @@ async def test_a_price_that_is_never_told_ends_no_run_and_neither_does_a_fault()
         raise RuntimeError("out of paper")
 
     async with fresh_bus() as bus:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(settling, "SETTLE_SECONDS", 0.05)
-            for name, told in (("s1", hangs), ("s2", fails)):
-                session = bus.session(name)
-                await talk(session, AgentLoop(Asked(cut("one"), told=told)))
-                assert (await said(session))[-1] == "agent.ended"
-                assert await settled(session) == []
+        for name, told in (("s1", hangs), ("s2", fails)):
+            session = bus.session(name)
+            await talk(session, AgentLoop(Asked(cut("one"), told=told)), bounds=RunBounds(settle=0.05))
+            assert (await said(session))[-1] == "agent.ended"
+            assert await settled(session) == []
 
 
 async def test_a_crash_between_the_answer_and_the_event_has_it_asked_for_again() -> None:

@@ -183,7 +183,7 @@ async def test_a_reply_says_more_than_its_content() -> None:
 
 def test_a_tool_says_of_itself_what_the_loop_has_to_know() -> None:
     plain = tool(lambda: "")
-    assert (plain.idempotent, plain.on_unknown, plain.timeout, plain.is_sequential) == (False, "tell", None, False)
+    assert (plain.idempotent, plain.on_unknown, plain.timeout, plain.is_sequential) == (False, "tell", 600.0, False)
     made = tool(name="a", idempotent=True, on_unknown="ask", timeout=3.0, sequential=True)(lambda: "")
     assert (made.idempotent, made.on_unknown, made.timeout, made.is_sequential) == (True, "ask", 3.0, True)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from functools import partial
 from typing import cast
 
 import anyio
@@ -98,10 +99,7 @@ async def test_what_somebody_else_s_tool_does_wrong_is_its_result(
     assert (result.tool_call_id, result.is_error, result.text_content()) == ("c1", True, text)
 
 
-async def test_a_tool_that_does_not_end_is_left_behind(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("handlers.agent.calling.CLEAN_UP_SECONDS", 0.01)
+async def test_a_tool_that_does_not_end_is_left_behind(caplog: pytest.LogCaptureFixture) -> None:
     reached, go, over = anyio.Event(), anyio.Event(), anyio.Event()
 
     @tool(name="a")
@@ -117,7 +115,7 @@ async def test_a_tool_that_does_not_end_is_left_behind(
 
     with anyio.CancelScope() as scope:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(called, stays)
+            tasks.start_soon(partial(call_tool, stays, CALL, CONTEXT, clean_up_seconds=0.01))
             await reached.wait()
             scope.cancel()
     assert scope.cancelled_caught

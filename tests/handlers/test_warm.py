@@ -3,11 +3,11 @@
 import anyio
 import pytest
 
-from bus import Cursor, ExtensionMessage, Session, UserMessage
+from bus import Cursor, ExtensionMessage, Session, Unavailable, UserMessage
 from bus.messages.control import Abort, Pause
 from bus.messages.events import AgentEnded, AgentStarted, RequestDefined
 from bus.messages.usage import Usage
-from handlers.agent import warm as module
+from handlers.agent.bounds import WorkerBounds
 from handlers.agent.status import STATUS
 from handlers.agent.warm import View, WarmSession, WarmSessions
 from handlers.context.build import build_context
@@ -47,11 +47,10 @@ async def test_a_refresh_gives_what_a_reading_from_the_start_gives(server: AnySe
         assert warm.cursor == (await session.head()).cursor
 
 
-async def test_a_cold_start_goes_on_from_the_stored_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "STORE_EVERY", 5)
+async def test_a_cold_start_goes_on_from_the_stored_state() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s")
-        first = WarmSession(session)
+        first = WarmSession(session, store_every=5)
         await speak(session, 1)
         await first.refresh()
         await first.store()
@@ -62,8 +61,7 @@ async def test_a_cold_start_goes_on_from_the_stored_state(monkeypatch: pytest.Mo
         await assert_same(await WarmSession(session).refresh(), session)
 
 
-async def test_a_stored_state_of_a_log_that_lost_its_end_is_not_gone_on_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "STORE_EVERY", 1)
+async def test_a_stored_state_of_a_log_that_lost_its_end_is_not_gone_on_from() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s")
         await speak(session, 1)
@@ -98,16 +96,56 @@ async def test_a_forks_status_counts_its_own_entries_alone() -> None:
         await assert_same(await WarmSession(fork).refresh(), fork)
 
 
-async def test_what_is_over_the_bound_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WARM_SESSIONS", 2)
+def hold(sessions: WarmSessions, name: str) -> WarmSession:
+    """Hold a session for a moment."""
+    with sessions.held(name) as warm:
+        return warm
+
+
+async def test_an_idle_session_over_the_bound_is_read_again() -> None:
+    async with fresh_bus() as bus:
+        sessions = WarmSessions(bus.session, WorkerBounds(warm_sessions=2))
+        first = hold(sessions, "a")
+        assert hold(sessions, "a") is first
+        hold(sessions, "b")
+        hold(sessions, "c")
+        assert len(sessions) == 2
+        assert hold(sessions, "a") is not first
+
+
+async def test_idle_sessions_are_evicted_by_their_entries_but_for_the_newest() -> None:
+    async with fresh_bus() as bus:
+        sessions = WarmSessions(bus.session, WorkerBounds(warm_entries=2))
+        for name in ("a", "b"):
+            await bus.session(name).publish(*[UserMessage.text("hello?")] * 3)
+            with sessions.held(name) as first, sessions.held(name) as warm:
+                await first.refresh()
+                await warm.refresh()
+            assert len(sessions) == 1
+            assert hold(sessions, name) is first  # given back last
+
+
+async def test_a_held_session_is_not_evicted() -> None:
+    async with fresh_bus() as bus:
+        sessions = WarmSessions(bus.session, WorkerBounds(warm_sessions=1))
+        await bus.session("a").publish(UserMessage.text("hello?"))
+        with sessions.held("a") as held:
+            for name in "bcd":
+                hold(sessions, name)
+            assert len((await held.refresh()).context.entries) == 1
+        assert hold(sessions, "a") is held
+
+
+async def test_a_session_is_kept_after_unavailable_and_discarded_after_other_errors() -> None:
     async with fresh_bus() as bus:
         sessions = WarmSessions(bus.session)
-        first = sessions.take("a")
-        for name in ("b", "c"):
-            sessions.take(name)
-            sessions.note(name)
-        assert sessions.take("a") is not first
-        assert sessions.take("a") is sessions.take("a")
+        first = hold(sessions, "a")
+        with pytest.raises(Unavailable), sessions.held("a"):
+            raise Unavailable("no server")
+        assert hold(sessions, "a") is first
+        with pytest.raises(ValueError, match="odd"), sessions.held("a"):
+            raise ValueError("odd")
+        assert hold(sessions, "a") is not first
 
 
 # --- runs ---------------------------------------------------------------------------------------------------------
@@ -154,13 +192,12 @@ async def test_a_primed_run_looks_again_once_it_has_said_something() -> None:
         assert len((await run.refresh()).context.entries) == 3
 
 
-async def test_what_a_model_is_offered_is_told_anew_once_it_was_trimmed_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "STORE_EVERY", 1)
+async def test_what_a_model_is_offered_is_told_anew_once_it_was_trimmed_away() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s")
         await session.publish(RequestDefined(hash="h", provider="p", model="m", max_tokens=1).as_extension())
         await speak(session, 1)
-        first = WarmSession(session)
+        first = WarmSession(session, store_every=1)
         await first.refresh()
         await first.store()
         assert (await WarmSession(session).refresh()).status.request == "h"

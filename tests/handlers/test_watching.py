@@ -10,7 +10,7 @@ from bus.messages.control import Pause
 from bus.messages.events import AgentEnded, AgentStarted, ControlAnswered, ToolWaiting, TurnEnded, TurnStarted
 from handlers.cli import watching
 from handlers.cli.overview import SessionStatus, overview_json
-from handlers.cli.watching import LOOKED_INTO, REACH, SHOWN, Watcher
+from handlers.cli.watching import Watcher, WatcherBounds
 from tests.support.agent.agents import fresh_bus, log
 from tests.support.log.groups import ring, take_all, take_one
 from tests.support.servers.real import eventually
@@ -113,21 +113,21 @@ async def test_the_pace_is_that_of_what_came_between_two_looks() -> None:
 
 async def test_of_many_sessions_that_were_published_to_a_part_stands_for_all() -> None:
     async with fresh_bus() as bus:
-        watcher = Watcher(bus)
+        watcher = Watcher(bus, bounds=WatcherBounds(looked_into=3, at_a_time=2))
         await watcher.look()
-        for number in range(LOOKED_INTO * 2):
+        for number in range(6):
             await end_turn(bus.session(f"s{number}"))
         pace = (await watcher.look()).pace
         assert pace is not None
         assert pace.is_estimate
-        assert round(pace.turns * pace.seconds) == LOOKED_INTO * 2
+        assert round(pace.turns * pace.seconds) == 6
 
 
 async def test_a_turn_that_began_long_ago_is_known_by_its_newest_entries() -> None:
     async with fresh_bus() as bus, bus.consumer("agents", "w1") as consumer:
-        session, watcher = bus.session("s1"), Watcher(bus)
+        session, watcher = bus.session("s1"), Watcher(bus, bounds=WatcherBounds(reach=10))
         await begin(session)
-        await session.publish(*(ExtensionMessage.of("tick", number) for number in range(2 * REACH)))
+        await session.publish(*(ExtensionMessage.of("tick", number) for number in range(20)))
         await session.publish(TurnStarted(turn_id=turn_of(session, 7)).as_extension())
         await take_one(consumer)
         found = await only(watcher)
@@ -143,12 +143,12 @@ async def test_a_look_reads_no_more_of_a_session_than_its_newest_entries(monkeyp
 
     monkeypatch.setattr(watching, "_evolve", evolve)
     async with fresh_bus() as bus:
-        session, watcher = bus.session("s1"), Watcher(bus)
-        await session.publish(*(TurnStarted(turn_id=turn_of(session, n)).as_extension() for n in range(900)))
+        session, watcher = bus.session("s1"), Watcher(bus, bounds=WatcherBounds(reach=10, first_reach=2))
+        await session.publish(*(TurnStarted(turn_id=turn_of(session, n)).as_extension() for n in range(90)))
         await watcher.look()
-        await session.publish(TurnStarted(turn_id=turn_of(session, 900)).as_extension())
+        await session.publish(TurnStarted(turn_id=turn_of(session, 90)).as_extension())
         await watcher.look()
-        assert seen == list(range(901 - REACH + 1, 902))
+        assert seen == list(range(91 - 10 + 1, 92))
 
 
 async def test_a_session_that_was_trimmed_or_erased_stops_no_look() -> None:
@@ -166,10 +166,10 @@ async def test_a_session_that_was_trimmed_or_erased_stops_no_look() -> None:
 
 async def test_there_is_an_end_to_how_many_sessions_are_shown() -> None:
     async with fresh_bus() as bus, bus.consumer("agents", "w1") as consumer:
-        await ring(bus, *(f"s{number}" for number in range(SHOWN + 7)))
-        await take_all(consumer, SHOWN + 7)
-        seen = await Watcher(bus).look()
-        assert (len(seen.sessions), seen.left_out) == (SHOWN, 7)
+        await ring(bus, *(f"s{number}" for number in range(12)))
+        await take_all(consumer, 12)
+        seen = await Watcher(bus, bounds=WatcherBounds(shown=5)).look()
+        assert (len(seen.sessions), seen.left_out) == (5, 7)
 
 
 async def test_only_the_groups_asked_for_are_shown() -> None:

@@ -14,6 +14,7 @@ from bus.messages.delta import Delta
 from bus.messages.events import AgentStarted
 from bus.messages.message import AssistantMessage
 from bus.server import open_server
+from handlers.agent.bounds import PreviewBounds, RunBounds, WorkerBounds
 from handlers.agent.errors import AgentNotFound
 from handlers.agent.load import load_agent
 from handlers.agent.loop import AgentLoop
@@ -41,6 +42,31 @@ from tests.support.servers.resp import Resp
 __all__ = ()
 
 
+TINY = WorkerBounds(
+    warm_sessions=3,
+    warm_entries=3,
+    store_every=2,
+    pause=0.01,
+    longest_pause=0.02,
+    run=RunBounds(
+        tries=20,
+        listen=0.001,
+        drain_tokens=1,
+        settle_remembered=1,
+        preview=PreviewBounds(pause=0.001, flush_characters=4, delta_characters=3),
+    ),
+)
+
+_bounds = WorkerBounds()
+"""of the workers of the test that runs"""
+
+
+@pytest.fixture(params=[WorkerBounds(), TINY], ids=["default", "tiny"], autouse=True)
+def bounds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> WorkerBounds:
+    monkeypatch.setattr(f"{__name__}._bounds", request.param)
+    return _bounds
+
+
 class Echo(ScriptedModel):
     """Says "Yes." however often it is asked."""
 
@@ -51,7 +77,10 @@ class Echo(ScriptedModel):
 @asynccontextmanager
 async def working(bus: Bus, *agents: Agent, heartbeat: float = 15.0) -> AsyncGenerator[list[Worker], None]:
     """A worker for each agent, stopped when the block is over."""
-    workers = [Worker(bus, agent, name=f"w{number}", heartbeat=heartbeat) for number, agent in enumerate(agents)]
+    workers = [
+        Worker(bus, agent, name=f"w{number}", heartbeat=heartbeat, bounds=_bounds)
+        for number, agent in enumerate(agents)
+    ]
     async with anyio.create_task_group() as tasks:
         for worker in workers:
             tasks.start_soon(worker.run)

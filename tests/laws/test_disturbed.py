@@ -4,10 +4,12 @@ import anyio
 import pytest
 
 from bus import Bus, Session, UserMessage
-from handlers.agent import commands, interrupt
+from handlers.agent import commands
+from handlers.agent.bounds import WorkerBounds
 from handlers.agent.run import View
 from handlers.agent.standing import Standing, read_standing
 from handlers.agent.status import STATUS
+from handlers.agent.warm import WarmSessions
 from handlers.context import build_context
 from handlers.projections.projection import project
 from tests.support.agent.agents import fresh_bus
@@ -21,13 +23,14 @@ __all__ = ()
 LIVES = 60
 """How many sessions live at scale 1."""
 
+SIDE_BY_SIDE = 6
+
 SECONDS = 120.0
 """After which a life counts as stuck."""
 
 
 @pytest.mark.parametrize("kills", [False, True], ids=["alive", "killed"])
-async def test_a_session_comes_to_rest_however_it_is_disturbed(*, kills: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interrupt, "LISTEN_SECONDS", 0.002)  # so that an interrupt comes in the middle of what is short
+async def test_a_session_comes_to_rest_however_it_is_disturbed(*, kills: bool) -> None:
     rules()  # imported before a life is timed
     async with fresh_bus() as bus:
         for number in range(count(LIVES)):
@@ -35,8 +38,24 @@ async def test_a_session_comes_to_rest_however_it_is_disturbed(*, kills: bool, m
                 assert await _live(bus, number, kills=kills) == [], f"life {number}"
 
 
-async def _live(bus: Bus, number: int, *, kills: bool) -> list[str]:
-    life = Life(bus.session(f"s{number}"), randomness("life", number, kills), kills=kills)
+async def test_sessions_come_to_rest_side_by_side_with_room_for_three_in_memory() -> None:
+    rules()
+    async with fresh_bus() as bus:
+        warm = WarmSessions(bus.session, WorkerBounds(warm_sessions=3))
+        numbers = iter(range(count(LIVES)))
+
+        async def live_one_after_another() -> None:
+            for number in numbers:
+                with anyio.fail_after(SECONDS):
+                    assert await _live(bus, number, kills=number % 2 == 0, warm=warm) == [], f"life {number}"
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(SIDE_BY_SIDE):
+                tasks.start_soon(live_one_after_another)
+
+
+async def _live(bus: Bus, number: int, *, kills: bool, warm: WarmSessions | None = None) -> list[str]:
+    life = Life(bus.session(f"s{number}"), randomness("life", number, kills), kills=kills, warm=warm)
     wild = Wild(life)
     for _ in range(life.random.randint(2, 6)):
         await (life.say() if life.random.random() < 0.6 else life.deed())

@@ -14,6 +14,7 @@ from bus.messages.delta import Delta
 from bus.messages.events import AgentEvent, parse_event
 from bus.messages.extension import ExtensionMessage
 from bus.messages.message import AssistantMessage, LlmMessage, StopReason, ToolResultMessage
+from handlers.agent.bounds import DEFAULT_RUN_BOUNDS, RunBounds
 from handlers.agent.model import ModelRequest
 from handlers.agent.run import Run
 from handlers.providers.answer import ModelEvent, Piece
@@ -114,11 +115,11 @@ def calls(*tools: ToolCallBlock) -> list[Step]:
     return [AssistantMessage(content=tools, stop_reason="toolUse", usage=Usage(input=5, output=1, total_tokens=6))]
 
 
-async def take_run(session: Session, owner: str = "test") -> Run:
+async def take_run(session: Session, owner: str = "test", *, bounds: RunBounds = DEFAULT_RUN_BOUNDS) -> Run:
     """A run with the session's lease in hand. The same owner may take it again, which fences the run before."""
     lease = await session.acquire_lease(owner, 60)
     assert lease is not None
-    return Run(session, lease)
+    return Run(session, lease, bounds=bounds)
 
 
 async def log(session: Session) -> list[Envelope]:

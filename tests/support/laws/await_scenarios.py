@@ -14,11 +14,11 @@ from anyio.lowlevel import checkpoint
 from bus import AssistantMessage, Session, TextBlock, ToolCallBlock, Usage, UserMessage
 from bus.messages.control import Abort, Approve, Pause, Resume, Steer
 from bus.messages.message import ToolResultMessage
+from handlers.agent.bounds import DEFAULT_RUN_BOUNDS
 from handlers.agent.failure import ModelFailure, with_failure
 from handlers.agent.loop import AgentLoop
 from handlers.agent.marks import AGAIN
 from handlers.agent.model import ModelRequest
-from handlers.agent.preview import FLUSH_CHARACTERS
 from handlers.agent.run import Agent
 from handlers.agent.status import STATUS
 from handlers.agent.tool import Tool, ToolContext, tool
@@ -37,7 +37,7 @@ Meanwhile = Callable[[], Awaitable[object]]
 
 Script = Callable[[Context], AssistantMessage]
 
-LONG = "As I was saying, " * (FLUSH_CHARACTERS // 16)
+LONG = "As I was saying, " * (DEFAULT_RUN_BOUNDS.preview.flush_characters // 16)
 """so much that it is shown at once"""
 
 USAGE = Usage(input=10, output=2, total_tokens=12)

@@ -1,6 +1,7 @@
 """A session whose users, commands and kills come at every place that a seed finds: in the middle of an answer, of a
 tool, of a guard, around any append, and while nothing runs."""
 
+from contextlib import nullcontext
 from random import Random
 from typing import cast
 
@@ -10,16 +11,21 @@ from bus import ExtensionMessage, Receipt, Session, UserMessage
 from bus.log import Lease
 from bus.messages.reading import Publishable
 from handlers.agent import commands
+from handlers.agent.bounds import RunBounds
 from handlers.agent.errors import TryAgain
 from handlers.agent.run import Agent, Run
 from handlers.agent.standing import read_standing
 from handlers.agent.status import STATUS
+from handlers.agent.warm import WarmSession, WarmSessions
 from handlers.projections.projection import project
 
 __all__ = ("CANARY", "Killed", "Life", "Stuck")
 
 CANARY = "canary-e51b"
 """what commands say to those who read the log"""
+
+BOUNDS = RunBounds(listen=0.002)
+"""an interrupt comes in the middle of what is short"""
 
 MOST_APPENDS, MOST_ROUNDS = 600, 60
 
@@ -40,8 +46,12 @@ class Stuck(BaseException):
 class Life:
     """One session's life."""
 
-    def __init__(self, session: Session, random: Random, *, kills: bool) -> None:
-        self.session, self.random, self.kills = session, random, kills
+    def __init__(self, session: Session, random: Random, *, kills: bool, warm: WarmSessions | None = None) -> None:
+        """
+        Args:
+            warm: keeps the session in memory between the runs of its workers; None keeps nothing.
+        """
+        self.session, self.random, self.kills, self._warm = session, random, kills, warm
         self.is_quiet = self.is_dead = False
         self.fuse = -1
         """appends until the worker dies; below 0 it does not"""
@@ -112,8 +122,10 @@ class Life:
             self.is_dead, self.fuse = False, -1
             lease = await self.session.acquire_lease("worker", 60)  # the same owner's next one fences the one before
             assert lease is not None
+            warm = nullcontext() if self._warm is None else self._warm.held(self.session.id)
             try:
-                return await self._work(agent, MortalRun(self, lease))
+                with warm as held:
+                    return await self._work(agent, MortalRun(self, lease, held))
             except BaseException:
                 if not self.is_dead:
                     raise
@@ -147,8 +159,8 @@ class Life:
 class MortalRun(Run):
     """A run whose worker dies when its life has it so: what it does from then on has no effect."""
 
-    def __init__(self, life: Life, lease: Lease) -> None:
-        super().__init__(cast("Session", _Mortal(life)), lease)
+    def __init__(self, life: Life, lease: Lease, warm: WarmSession | None = None) -> None:
+        super().__init__(cast("Session", _Mortal(life)), lease, warm, bounds=BOUNDS)
 
 
 class _Mortal:

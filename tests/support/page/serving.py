@@ -12,6 +12,7 @@ import httpx2
 from bus import Bus
 from bus.keeper import KEEPER_LOCK, lock_owner
 from bus.server import stop_server
+from handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 from handlers.ui.server import serve
 from tests.support.servers.real import eventually
 
@@ -51,7 +52,12 @@ async def temporary_bus() -> AsyncGenerator[Bus]:
 
 @asynccontextmanager
 async def serving(
-    bus: Bus, *, port: int = 0, allowed_hosts: Iterable[str] = (), reader_token: str | None = None
+    bus: Bus,
+    *,
+    port: int = 0,
+    allowed_hosts: Iterable[str] = (),
+    reader_token: str | None = None,
+    bounds: UiBounds = DEFAULT_UI_BOUNDS,
 ) -> AsyncGenerator[Served]:
     """The page of a bus; leaving the block ends it and waits until it has ended."""
     ready = anyio.Event()
@@ -71,6 +77,7 @@ async def serving(
                 reader_token=reader_token,
                 allowed_hosts=allowed_hosts,
                 on_ready=on_ready,
+                bounds=bounds,
             )
 
         tasks.start_soon(run)

@@ -1,0 +1,127 @@
+"""Power cuts that tear the server's file within an append: what was acknowledged is there, or the log is not called
+whole."""
+
+import os
+import subprocess
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from bus import Bus, DurabilityWarning, ExtensionMessage, UserMessage
+from handlers.verify import Report, verify_all
+from tests.support.servers.real import KINDS, RealServer, one_server, real_server
+from tests.support.suite.needs import find
+from tests.support.suite.scale import count, randomness
+
+__all__ = ()
+
+SESSIONS = ("s1", "s2", "s3")
+
+
+class Cuts:
+    """A server that loses power again and again, and what it has acknowledged."""
+
+    def __init__(self, server: RealServer, random: Random) -> None:
+        self._server, self._random = server, random
+        self._number = 0
+        self.acknowledged: set[str] = set()
+
+    async def round(self) -> None:
+        """Publish, and lose power while one more append is written: it is told to nobody."""
+        async with self._server.bus() as bus:
+            for _ in range(self._random.randint(1, 3)):
+                self.acknowledged.update(await self._publish(bus))
+            before = self._size()
+            await self._publish(bus)
+            self._server.kill()
+        os.truncate(self._file, self._random.randint(before + 1, self._size() - 1))
+
+    @property
+    def _file(self) -> Path:
+        return max((self._server.directory / "appendonlydir").glob("*.incr.aof"))
+
+    def _size(self) -> int:
+        return self._file.stat().st_size
+
+    async def _publish(self, bus: Bus) -> list[str]:
+        texts: list[str] = []
+        messages: list[UserMessage | ExtensionMessage] = []
+        for _ in range(self._random.randint(1, 3)):
+            self._number += 1
+            texts.append(f"word {self._number}")
+            if self._random.random() < 0.5:
+                messages.append(UserMessage.text(texts[-1]))
+            else:
+                messages.append(ExtensionMessage.of("word", texts[-1]))
+        await bus.session(self._random.choice(SESSIONS)).publish(*messages)
+        return texts
+
+
+async def found(bus: Bus) -> AsyncGenerator[str, None]:
+    for session in SESSIONS:
+        async for envelope in bus.session(session).read():
+            match envelope.message:
+                case UserMessage() as message:
+                    yield message.text_content()
+                case ExtensionMessage() as message:
+                    yield str(message.data)
+                case other:
+                    yield repr(other)
+
+
+async def reports(bus: Bus) -> list[Report]:
+    async with aclosing(verify_all(bus)) as every:
+        return [report async for report in every]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_what_was_acknowledged_is_there_once_after_torn_power_cuts(kind: str) -> None:
+    for seed in range(count(15)):
+        with one_server(kind) as server:
+            cuts = Cuts(server, randomness("torn", seed))
+            for _ in range(4):
+                await cuts.round()
+                _mend(server)
+                server.start()
+            async with server.bus() as bus:
+                assert sorted([text async for text in found(bus)]) == sorted(cuts.acknowledged)
+                assert all(report.is_whole for report in await reports(bus))
+
+
+def _mend(server: RealServer) -> None:
+    """What an operator does whose server does not start on a torn file, as Redis is set here."""
+    if server.binary.name == "redis-server":
+        checker = server.binary.with_name("redis-check-aof")
+        manifest = server.directory / "appendonlydir" / "appendonly.aof.manifest"
+        subprocess.run([checker, "--fix", manifest], input=b"y\n", capture_output=True, check=True)
+
+
+@pytest.mark.needs("redis-server")
+@pytest.mark.filterwarnings("ignore::bus.DurabilityWarning")
+async def test_a_log_that_a_server_went_on_with_that_may_lose_entries_is_not_called_whole() -> None:
+    binary = find("redis-server")
+    assert binary is not None
+    lost = 0
+    for seed in range(count(15)):
+        with real_server(binary, "--aof-load-truncated", "yes") as server:
+            cuts = Cuts(server, randomness("torn", seed))
+            async with server.bus() as bus:
+                await bus.session(SESSIONS[0]).publish(UserMessage.text("word 0"))
+                assert all(report.is_whole for report in await reports(bus)), "it was never restarted"
+            for _ in range(4):
+                await cuts.round()
+                server.start()
+            server.kill()
+            server.start()
+            async with server.bus() as bus:
+                there = [text async for text in found(bus)]
+                lost += len(cuts.acknowledged.difference(there))
+                every = await reports(bus)
+            assert not all(report.is_whole for report in every)
+            risks = {report.risk for report in every} - {""}
+            assert all("may lose acknowledged entries" in risk for risk in risks)
+    # Why it is warned of. Where this fails, the server is mended and its version belongs into the table.
+    assert lost, DurabilityWarning.__doc__
