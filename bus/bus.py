@@ -16,7 +16,7 @@ from bus.archive import Archive, ArchiveStore
 from bus.bounds import Bounds
 from bus.consumer import Consumer
 from bus.dead_letters import DeadLetters
-from bus.errors import Refused, SetupError, UnsafeServer
+from bus.errors import LoginRefused, Refused, SetupError, UnsafeServer
 from bus.group_names import all_group_names
 from bus.grouped_pool import GroupedPool
 from bus.groups import GroupStatus, read_group
@@ -43,9 +43,6 @@ if TYPE_CHECKING:
     from bus.connection import Pool, Route, Topology
 
 __all__ = ("Bus", "DurabilityWarning")
-
-CLOSE_SECONDS = 5.0
-"""How long closing waits for publishes that are on their way."""
 
 LOADING_SECONDS = 0.1
 """How often opening looks whether a server has read its file."""
@@ -97,7 +94,13 @@ class Bus:
 
         def publisher(route: Route) -> Publisher:
             offload = Offload(media, inline_limit_bytes)
-            return Publisher(route, keys, self._log, offload, producer=producer, limits=limits, quota=quota)
+            return Publisher(
+                *(route, keys, self._log, offload),
+                producer=producer,
+                limits=limits,
+                quota=quota,
+                bounds=bounds.publish,
+            )
 
         self._shards = Shards(
             topology,
@@ -145,12 +148,15 @@ class Bus:
         # type, or a command's help, does not need it.
         from bus.connection import OneServer, Server, topology_at  # noqa: PLC0415
 
+        bounds = bounds or Bounds()
         async with AsyncExitStack() as stack:
             if url is None:
                 embedded = await stack.enter_async_context(open_server(data_dir))
-                topology: Topology = OneServer(Server.at_socket(str(embedded.socket)))
+                topology: Topology = OneServer(
+                    Server.at_socket(str(embedded.socket), bounds.connection), bounds.connection
+                )
             else:
-                topology = topology_at(url)
+                topology = topology_at(url, bounds.connection)
             pool = topology.pool()
             stack.push_async_callback(pool.close)
             keys = Keys(namespace, await _prepare(topology, pool, namespace))
@@ -163,7 +169,7 @@ class Bus:
                 archive=archive,
                 inline_limit_bytes=inline_limit_bytes,
                 limits=limits or Limits(),
-                bounds=bounds or Bounds(),
+                bounds=bounds,
             )
             failure: BaseException | None = None
             async with anyio.create_task_group() as tasks:
@@ -174,7 +180,7 @@ class Bus:
                     failure = error  # outside of the group: it stays what it is, not wrapped in an ExceptionGroup
                 finally:
                     with anyio.CancelScope(shield=True):
-                        await bus._shards.drain(CLOSE_SECONDS)
+                        await bus._shards.drain(bounds.publish.close_seconds)
                         await bus._grouped_pool.close()
                     bus._shards.stop()
             if failure is not None:
@@ -297,6 +303,8 @@ async def _loaded(pool: Pool) -> list[dict[str, str]]:
     while True:
         try:
             infos = [_info(cast("bytes", reply)) for reply in await pool.call_each("INFO")]
+        except LoginRefused as refusal:
+            raise SetupError(str(refusal)) from None
         except Refused as refusal:
             if refusal.code in {"NOAUTH", "NOPERM", "WRONGPASS"}:
                 raise SetupError(f"the server refused the user or password: {refusal.code}") from None

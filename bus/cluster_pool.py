@@ -21,7 +21,7 @@ class ClusterPool:
     """The `Pool` of a cluster: one of links for each server, as commands of many slots may share a link."""
 
     def __init__(self, cluster: Cluster, limit: int = 8) -> None:
-        self._cluster, self._limit = cluster, limit
+        self._cluster, self._limit, self._bounds = cluster, limit, cluster.bounds
         self._pools: dict[tuple[str, int], LinkPool] = {}
         self._is_closed = False
 
@@ -74,7 +74,7 @@ class ClusterPool:
     ) -> list[Reply | Refused]:
         replies: list[Reply | Refused] = [None] * len(commands)
         open_: Iterable[int] = range(len(commands))
-        waits = pauses()
+        waits = pauses(self._bounds.patience_seconds)
         while True:
             for index, reply in await self._round(commands, slots, open_, more_seconds, again=again):
                 replies[index] = reply
@@ -130,5 +130,5 @@ class ClusterPool:
             raise Closed("bus")
         place = server.host, server.port
         if place not in self._pools:
-            self._pools[place] = LinkPool(NodeRoute(self._cluster, server), self._limit)
+            self._pools[place] = LinkPool(NodeRoute(self._cluster, server), self._limit, self._bounds)
         return self._pools[place]

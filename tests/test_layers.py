@@ -38,6 +38,8 @@ ORDER = [
         "limits",
         "publish",
         "queue",
+        "outbox",
+        "recovery",
         "publisher",
         "notice",
         "selection",

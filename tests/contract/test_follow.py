@@ -9,7 +9,9 @@ import pytest
 from anyio.abc import TaskGroup
 
 from bus import ALL_LANES, START, Bus, Closed, Cursor, Delta, Envelope, Lane, LogRolledBack, Session
+from bus.bounds import Bounds
 from bus.keys import Keys
+from bus.links import ConnectionBounds
 from tests.contract.test_read import fill
 from tests.support.log.said import assert_gap_free, read, said, told, word
 from tests.support.servers.proxy import proxy
@@ -268,9 +270,13 @@ async def test_a_way_that_went_dead_without_a_sign_is_left(
     process: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bus.hub.BLOCK_MS", 100)
-    for name in ("bus.hub.SILENCE_SECONDS", "bus.pool.ANSWER_SECONDS", "bus.publisher.ANSWER_SECONDS"):
-        monkeypatch.setattr(name, 0.3)
-    async with proxy(process.socket) as way, Bus.open(way.url) as bus, anyio.create_task_group() as tasks:
+    monkeypatch.setattr("bus.hub.SILENCE_SECONDS", 0.3)
+    bounds = Bounds(connection=ConnectionBounds(answer_seconds=0.3))
+    async with (
+        proxy(process.socket) as way,
+        Bus.open(way.url, bounds=bounds) as bus,
+        anyio.create_task_group() as tasks,
+    ):
         session = bus.session("s")
         await session.publish(said("0"))
         follower = Follower(session).start(tasks)
