@@ -11,6 +11,7 @@ from bus.archive import (
 )
 from bus.bounds import Bounds
 from bus.bus import Bus, DurabilityWarning
+from bus.connection_bounds import ConnectionBounds
 from bus.consumer import Consumer, Work
 from bus.dead_letters import DeadLetter, DeadLetters
 from bus.envelope import START, Cursor, Envelope, Unreadable
@@ -109,6 +110,7 @@ from bus.messages.reading import AgentMessage, Publishable, read_message
 from bus.messages.turn import TurnId
 from bus.messages.usage import Cost, Rates, Usage
 from bus.notice import Notice
+from bus.publish import PublishBounds
 from bus.receipt import Outcome, Receipt
 from bus.retention import Trimmed
 from bus.retry_policy import GiveUp, Jitter, Retry, RetryPolicy
@@ -119,6 +121,8 @@ __all__ = (
     "ArchiveStore",
     "Archived",
     "Bounds",
+    "ConnectionBounds",
+    "PublishBounds",
     "Bus",
     "Consumer",
     "DeadLetter",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bus.links import ConnectionBounds
+from bus.connection_bounds import ConnectionBounds
 from bus.publish import PublishBounds
 
 __all__ = ("Bounds",)

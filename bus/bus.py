@@ -81,7 +81,7 @@ class Bus:
         """where large media are"""
         self._topology, self._pool, self._keys, self._bounds = topology, pool, keys, bounds
         self._log = Log(pool, keys)
-        self._grouped_pool = GroupedPool(pool)
+        self._grouped_pool = GroupedPool(pool, bounds.connection)
         self._grouped_log = Log(self._grouped_pool, keys)
         self.leases = Leases(self._grouped_log)
         """of many sessions at a time, for who works on them"""

@@ -14,15 +14,15 @@ from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
 
 from bus.cluster import Cluster
 from bus.cluster_pool import ClusterPool
+from bus.connection_bounds import ConnectionBounds
 from bus.errors import SetupError
-from bus.links import Argument, ConnectionBounds, Link, Reply, Route
+from bus.links import Argument, Link, Reply, Route
 from bus.place import Server
 from bus.pool import LinkPool, Pool
 from bus.sentinel import SentinelRoute
 
 __all__ = (
     "Argument",
-    "ConnectionBounds",
     "Link",
     "LinkPool",
     "OneServer",

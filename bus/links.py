@@ -18,9 +18,10 @@ from typing import Protocol, cast
 import hiredis
 from redis.asyncio.connection import AbstractConnection
 
+from bus.connection_bounds import ConnectionBounds
 from bus.errors import Redirected, Refused, Unavailable
 
-__all__ = ("Argument", "ConnectionBounds", "Finding", "Link", "Reply", "Route", "Trace")
+__all__ = ("Argument", "Finding", "Link", "Reply", "Route", "Trace")
 
 Argument = str | bytes | int
 Reply = bytes | int | None | Sequence["Reply"]
@@ -30,21 +31,6 @@ Done = Callable[[list[Reply | Refused] | Unavailable], None]
 
 # Its stub asks for a tuple of one and gives nothing back; it takes any and gives bytes. Much faster than the client's.
 _pack = cast("Callable[[tuple[Argument, ...]], bytes]", hiredis.pack_command)  # pyright: ignore[reportUnknownMemberType]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionBounds:
-    """How long connections to servers are waited for."""
-
-    connect_seconds: float = 5.0
-    """until a connection is made and the server has greeted"""
-    answer_seconds: float = 10.0
-    """without a byte in either direction while an answer is due; a blocking read may take its own time longer. The
-    connection then counts as dead. On TCP the kernel gives up unacknowledged bytes after as long"""
-    patience_seconds: float = 10.0
-    """how long a short call is repeated while servers start or change roles"""
-    lookup_seconds: float = 2.0
-    """for one Sentinel, or one server of a cluster, to say where a key is, before the next one is asked"""
 
 
 class Finding(Protocol):

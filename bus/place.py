@@ -11,8 +11,9 @@ from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, RedisError
 from redis.maint_notifications import MaintNotificationsConfig
 
+from bus.connection_bounds import ConnectionBounds
 from bus.errors import LoginRefused, SetupError, Unavailable
-from bus.links import ConnectionBounds, Finding, Link, Trace
+from bus.links import Finding, Link, Trace
 
 __all__ = ("Server",)
 

@@ -6,8 +6,9 @@ from typing import Protocol, cast
 
 import anyio
 
+from bus.connection_bounds import ConnectionBounds
 from bus.errors import Closed, Refused, Unavailable
-from bus.links import Argument, ConnectionBounds, Link, Reply, Route
+from bus.links import Argument, Link, Reply, Route
 
 __all__ = ("LinkPool", "Pool", "pauses")
 

@@ -10,8 +10,8 @@ from anyio.abc import TaskGroup
 
 from bus import ALL_LANES, START, Bus, Closed, Cursor, Delta, Envelope, Lane, LogRolledBack, Session
 from bus.bounds import Bounds
+from bus.connection_bounds import ConnectionBounds
 from bus.keys import Keys
-from bus.links import ConnectionBounds
 from tests.contract.test_read import fill
 from tests.support.log.said import assert_gap_free, read, said, told, word
 from tests.support.servers.proxy import proxy

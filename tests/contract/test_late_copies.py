@@ -10,7 +10,7 @@ import pytest
 
 from bus import Bus, OutcomeUnknown, Session
 from bus.bounds import Bounds
-from bus.links import ConnectionBounds
+from bus.connection_bounds import ConnectionBounds
 from bus.publish import PublishBounds
 from tests.support.log.said import assert_gap_free, read, said, told, word, words
 from tests.support.servers.proxy import Proxy, proxy

@@ -9,7 +9,7 @@ import pytest
 
 from bus import Bus, LogRolledBack, OutcomeUnknown, Session
 from bus.bounds import Bounds
-from bus.links import ConnectionBounds
+from bus.connection_bounds import ConnectionBounds
 from tests.support.laws.cancelling import Moment, cut
 from tests.support.log.said import said, words
 from tests.support.servers.proxy import proxy

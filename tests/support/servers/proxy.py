@@ -30,6 +30,14 @@ class Proxy:
         """called before a link is cut for its lost answer"""
         self.on_delayed: Callable[[], object] = lambda: None
         """called when a request with a script is kept back"""
+        self.is_dark = False
+        """new links are silent, too"""
+        self.silent_at: bytes | None = None
+        """the next link that sends these bytes goes silent with them"""
+        self.step = 0.0
+        """seconds before each 64 KiB of an answer are passed on"""
+        self.accepted = 0
+        """how many links were ever made"""
         self._links: set[_Link] = set()
         self._delayed: list[_Link] = []
 
@@ -95,6 +103,8 @@ class Proxy:
             writer.close()
             return
         link = _Link(writer, requests)
+        link.is_silent = self.is_dark
+        self.accepted += 1
         self._links.add(link)
         try:
             async with anyio.create_task_group() as tasks:
@@ -111,6 +121,8 @@ class Proxy:
                 if not (chunk := await reader.read(1 << 16)):
                     break
                 await link.requests_open.wait()
+                if self.silent_at is not None and self.silent_at in chunk:
+                    self.silent_at, link.is_silent = None, True
                 if link.is_silent:
                     continue
                 is_script = b"EVALSHA" in chunk
@@ -141,6 +153,8 @@ class Proxy:
                     self.on_lost()
                     break
                 link.ran_script = False
+                if self.step:
+                    await anyio.sleep(self.step)
                 link.answers.write(chunk)
                 await link.answers.drain()
         link.gone.set()
