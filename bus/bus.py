@@ -16,7 +16,7 @@ from bus.archive import Archive, ArchiveStore
 from bus.bounds import Bounds
 from bus.consumer import Consumer
 from bus.dead_letters import DeadLetters
-from bus.errors import LoginRefused, Refused, SetupError, UnsafeServer
+from bus.errors import LoginRefused, Refused, SetupError, Unavailable, UnsafeServer
 from bus.group_names import all_group_names
 from bus.grouped_pool import GroupedPool
 from bus.groups import GroupStatus, read_group
@@ -159,7 +159,7 @@ class Bus:
                 topology = topology_at(url, bounds.connection)
             pool = topology.pool()
             stack.push_async_callback(pool.close)
-            keys = Keys(namespace, await _prepare(topology, pool, namespace))
+            keys = Keys(namespace, await _prepare(topology, pool, namespace, bounds.connection.patience_seconds))
             if media is None:
                 media_pool = topology.pool(MEDIA_LINKS)
                 stack.push_async_callback(media_pool.close)
@@ -172,17 +172,20 @@ class Bus:
                 bounds=bounds,
             )
             failure: BaseException | None = None
-            async with anyio.create_task_group() as tasks:
-                bus._shards.start(tasks)
-                try:
-                    yield bus
-                except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001  # raised again below,
-                    failure = error  # outside of the group: it stays what it is, not wrapped in an ExceptionGroup
-                finally:
-                    with anyio.CancelScope(shield=True):
-                        await bus._shards.drain(bounds.publish.close_seconds)
-                        await bus._grouped_pool.close()
-                    bus._shards.stop()
+            try:
+                async with anyio.create_task_group() as tasks:
+                    bus._shards.start(tasks)
+                    try:
+                        yield bus
+                    except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001  # raised again below,
+                        failure = error  # outside of the group: it stays what it is, not wrapped in an ExceptionGroup
+                    finally:
+                        with anyio.CancelScope(shield=True):
+                            await bus._shards.drain(bounds.publish.close_seconds)
+                            await bus._grouped_pool.close()
+                        bus._shards.stop()
+            except BaseExceptionGroup as group:  # a fault of the bus itself: it comes out as what it is, too
+                failure = failure or _first(group)
             if failure is not None:
                 raise failure
 
@@ -282,8 +285,37 @@ class Bus:
         return [found[session] for session in sessions]
 
 
-async def _prepare(topology: Topology, pool: Pool, namespace: str) -> int:
-    """Check the servers, and agree on the number of buckets, which is written once and never changes."""
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first error in a group that is no group itself."""
+    first = group.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first
+
+
+async def _prepare(topology: Topology, pool: Pool, namespace: str, patience_seconds: float) -> int:
+    """Check the servers, and agree on the number of buckets.
+
+    A server that has been there and goes away meanwhile is waited for; one that never was is not.
+    """
+    from bus.pool import pauses  # noqa: PLC0415  # with the client, as above
+
+    waits = pauses(patience_seconds)
+    while True:
+        try:
+            return await _try_prepare(topology, pool, namespace)
+        except LoginRefused as refusal:
+            raise SetupError(str(refusal)) from None
+        except Refused as refusal:
+            if refusal.code in {"NOAUTH", "NOPERM", "WRONGPASS"}:
+                raise SetupError(f"the server refused the user or password: {refusal.code}") from None
+            raise
+        except Unavailable:
+            if not pool.has_connected or (pause := next(waits, None)) is None:
+                raise
+            await anyio.sleep(pause)
+
+
+async def _try_prepare(topology: Topology, pool: Pool, namespace: str) -> int:
+    """Check the servers; the number of buckets is written once and never changes."""
     infos = await _loaded(pool)
     for info in infos:
         _check(info, is_one=topology.is_one)
@@ -301,14 +333,7 @@ async def _prepare(topology: Topology, pool: Pool, namespace: str) -> int:
 async def _loaded(pool: Pool) -> list[dict[str, str]]:
     """What each server says of itself, once it has read its file."""
     while True:
-        try:
-            infos = [_info(cast("bytes", reply)) for reply in await pool.call_each("INFO")]
-        except LoginRefused as refusal:
-            raise SetupError(str(refusal)) from None
-        except Refused as refusal:
-            if refusal.code in {"NOAUTH", "NOPERM", "WRONGPASS"}:
-                raise SetupError(f"the server refused the user or password: {refusal.code}") from None
-            raise
+        infos = [_info(cast("bytes", reply)) for reply in await pool.call_each("INFO")]
         if all(info.get("loading", "0") == "0" for info in infos):
             return infos
         await anyio.sleep(LOADING_SECONDS)

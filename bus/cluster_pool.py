@@ -35,6 +35,11 @@ class ClusterPool:
         """See `Pool`."""
         return tuple(link for pool in self._pools.values() for link in pool.idle)
 
+    @property
+    def has_connected(self) -> bool:
+        """See `Pool`."""
+        return any(pool.has_connected for pool in self._pools.values())
+
     async def call(
         self, *command: Argument, at: str | None = None, more_seconds: float = 0.0, again: bool = True
     ) -> Reply:

@@ -521,7 +521,7 @@ class Refused(Unavailable):
 
 _MISLED = frozenset({"CLUSTERDOWN", "MASTERDOWN", "MOVED", "READONLY", "UNBLOCKED"})
 _PASSING = _MISLED | {"ASK", "BUSY", "LOADING", "TRYAGAIN"}
-_TRANSIENT = _PASSING | {"MISCONF", "NOREPLICAS", "OOM"}
+_TRANSIENT = _PASSING | {"MISCONF", "NOAUTH", "NOREPLICAS", "OOM"}
 
 
 class LoginRefused(Refused):

@@ -54,6 +54,11 @@ class GroupedPool:
         """See `Pool`."""
         return self._pool.idle
 
+    @property
+    def has_connected(self) -> bool:
+        """See `Pool`."""
+        return self._pool.has_connected
+
     async def call(
         self, *command: Argument, at: str | None = None, more_seconds: float = 0.0, again: bool = True
     ) -> Reply:

@@ -206,6 +206,8 @@ class Link:
         if refusal.is_misled:
             self._is_broken = True
             self._finding.refute(refusal)
+        elif refusal.code == "NOAUTH":  # this connection would have to greet anew
+            self._is_broken = True
 
     async def call(self, *command: Argument, more_seconds: float = 0.0) -> Reply:
         """Send one command and wait for its answer.
@@ -323,4 +325,6 @@ def _refused(text: str) -> Refused:
         slot, _, address = rest.partition(" ")
         host, _, port = address.rpartition(":")
         return Redirected(code, int(slot), host.strip("[]?"), int(port))
+    if code == "ERR" and "unauthenticated" in rest:  # said of a long request before a login
+        code = "NOAUTH"
     return Refused(code if code.isupper() and code.isalpha() else "ERR")

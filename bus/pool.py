@@ -28,6 +28,11 @@ class Pool(Protocol):
         """The links that wait for their next use."""
         ...
 
+    @property
+    def has_connected(self) -> bool:
+        """A server was there at least once."""
+        ...
+
     async def call(
         self, *command: Argument, at: str | None = None, more_seconds: float = 0.0, again: bool = True
     ) -> Reply:
@@ -77,6 +82,8 @@ class LinkPool:
         self._idle: list[Link] = []
         self._drops = 0
         self._is_closed = False
+        self.has_connected = False
+        """See `Pool`."""
 
     @property
     def borrowed(self) -> int:
@@ -154,12 +161,13 @@ class LinkPool:
 
         Raises:
             Closed: the bus is closed.
-            Unavailable, SetupError: as for `Route.connect`.
+            Unavailable: as for `Route.connect`.
         """
         async with self._limiter:
             if self._is_closed:
                 raise Closed("bus")
             link = self._idle.pop() if self._idle else await self._route.connect()
+            self.has_connected = True
             drops = self._drops
             try:
                 yield link

@@ -25,6 +25,8 @@ class Proxy:
         self.socket = socket
         self.lose = 0
         """how many answers to a script are still to be lost; the link is cut with each"""
+        self.lose_at: bytes | None = None
+        """the next link that sends these bytes is cut instead"""
         self.lost = 0
         self.on_lost: Callable[[], object] = lambda: None
         """called before a link is cut for its lost answer"""
@@ -123,6 +125,11 @@ class Proxy:
                 await link.requests_open.wait()
                 if self.silent_at is not None and self.silent_at in chunk:
                     self.silent_at, link.is_silent = None, True
+                if self.lose_at is not None and self.lose_at in chunk:
+                    self.lose_at = None
+                    self.lost += 1
+                    self.on_lost()
+                    break
                 if link.is_silent:
                     continue
                 is_script = b"EVALSHA" in chunk
