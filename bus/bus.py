@@ -288,7 +288,9 @@ class Bus:
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """The first error in a group that is no group itself."""
     first = group.exceptions[0]
-    return _first(first) if isinstance(first, BaseExceptionGroup) else first
+    if isinstance(first, BaseExceptionGroup):
+        return _first(cast("BaseExceptionGroup[BaseException]", first))
+    return first
 
 
 async def _prepare(topology: Topology, pool: Pool, namespace: str, patience_seconds: float) -> int:

@@ -74,8 +74,9 @@ async def test_bus_goes_on_when_a_password_that_was_refused_is_right_again(proce
 
 
 async def test_bus_closes_while_its_password_is_refused(process: RealServer) -> None:
+    ends: list[Exception] = []
     async with anyio.create_task_group() as tasks, Bus.open(secured(process)) as bus:
-        session, ends = bus.session("s"), list[Exception]()
+        session = bus.session("s")
 
         seen: list[str] = []
 
