@@ -91,6 +91,8 @@ class Publisher:
         self._link: Link | None = None
         self._fault: Unavailable | None = None
         self._is_over = self._is_scheduled = False
+        self._is_crowded = False
+        """the last flight carried several publishes: their callers are likely to come together again"""
         self._loop = asyncio.get_running_loop()
 
     async def publish(
@@ -156,7 +158,7 @@ class Publisher:
         self._queue.put(publish)
         self._idle.clear()
         self._deadlines.note(publish.deadline)
-        if self._air or len(self._queue) > 1:
+        if self._air or self._is_crowded or len(self._queue) > 1:
             self._schedule()  # whoever calls in this turn of the event loop shares the next flight
         else:
             self._launch()
@@ -284,6 +286,7 @@ class Publisher:
     def _land(self, flight: _Flight, replies: list[Reply | Refused] | Unavailable) -> None:
         """Take the answer to a flight. What is not settled by it is left to the recovery."""
         self._air.remove(flight)
+        self._is_crowded = flight.size > 1
         limit = self._terms.session_bytes
         if isinstance(replies, Unavailable):
             for outbox, append in flight.appends:
