@@ -11,6 +11,7 @@ from bus.archive import (
 )
 from bus.bounds import Bounds
 from bus.bus import Bus, DurabilityWarning
+from bus.connection_bounds import ConnectionBounds
 from bus.consumer import Consumer, Work
 from bus.dead_letters import DeadLetter, DeadLetters
 from bus.envelope import START, Cursor, Envelope, Unreadable
@@ -29,6 +30,8 @@ from bus.errors import (
     InvalidLetterId,
     InvalidName,
     InvalidSessionId,
+    KeyTooLong,
+    LoginRefused,
     LogRolledBack,
     MediaDamaged,
     MediaMissing,
@@ -107,6 +110,7 @@ from bus.messages.reading import AgentMessage, Publishable, read_message
 from bus.messages.turn import TurnId
 from bus.messages.usage import Cost, Rates, Usage
 from bus.notice import Notice
+from bus.publish import PublishBounds
 from bus.receipt import Outcome, Receipt
 from bus.retention import Trimmed
 from bus.retry_policy import GiveUp, Jitter, Retry, RetryPolicy
@@ -117,6 +121,8 @@ __all__ = (
     "ArchiveStore",
     "Archived",
     "Bounds",
+    "ConnectionBounds",
+    "PublishBounds",
     "Bus",
     "Consumer",
     "DeadLetter",
@@ -213,6 +219,8 @@ __all__ = (
     "InvalidLetterId",
     "InvalidName",
     "InvalidSessionId",
+    "KeyTooLong",
+    "LoginRefused",
     "LogRolledBack",
     "MediaDamaged",
     "MediaMissing",

@@ -6,7 +6,10 @@ Tests pass tiny ones: what only holds at large bounds is a fault.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from bus.connection_bounds import ConnectionBounds
+from bus.publish import PublishBounds
 
 __all__ = ("Bounds",)
 
@@ -14,3 +17,6 @@ __all__ = ("Bounds",)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """The bounds of one bus. Each field is one part of it."""
+
+    connection: ConnectionBounds = field(default_factory=ConnectionBounds)
+    publish: PublishBounds = field(default_factory=PublishBounds)

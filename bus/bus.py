@@ -16,7 +16,7 @@ from bus.bounds import Bounds
 from bus.consumer import Consumer
 from bus.dead_letters import DeadLetters
 from bus.durability import DurabilityWarning, check_durability, server_infos
-from bus.errors import Refused, SetupError, UnsafeServer
+from bus.errors import LoginRefused, Refused, SetupError, Unavailable, UnsafeServer
 from bus.group_names import all_group_names
 from bus.grouped_pool import GroupedPool
 from bus.groups import GroupStatus, read_group
@@ -43,9 +43,6 @@ if TYPE_CHECKING:
     from bus.connection import Pool, Route, Topology
 
 __all__ = ("Bus", "DurabilityWarning")
-
-CLOSE_SECONDS = 5.0
-"""How long closing waits for publishes that are on their way."""
 
 LOADING_SECONDS = 0.1
 """How often opening looks whether a server has read its file."""
@@ -80,7 +77,7 @@ class Bus:
         """where large media are"""
         self._topology, self._pool, self._keys, self._bounds = topology, pool, keys, bounds
         self._log = Log(pool, keys)
-        self._grouped_pool = GroupedPool(pool)
+        self._grouped_pool = GroupedPool(pool, bounds.connection)
         self._grouped_log = Log(self._grouped_pool, keys)
         self.leases = Leases(self._grouped_log)
         """of many sessions at a time, for who works on them"""
@@ -93,7 +90,13 @@ class Bus:
 
         def publisher(route: Route) -> Publisher:
             offload = Offload(media, inline_limit_bytes)
-            return Publisher(route, keys, self._log, offload, producer=producer, limits=limits, quota=quota)
+            return Publisher(
+                *(route, keys, self._log, offload),
+                producer=producer,
+                limits=limits,
+                quota=quota,
+                bounds=bounds.publish,
+            )
 
         self._shards = Shards(
             topology,
@@ -141,15 +144,18 @@ class Bus:
         # type, or a command's help, does not need it.
         from bus.connection import OneServer, Server, topology_at  # noqa: PLC0415
 
+        bounds = bounds or Bounds()
         async with AsyncExitStack() as stack:
             if url is None:
                 embedded = await stack.enter_async_context(open_server(data_dir))
-                topology: Topology = OneServer(Server.at_socket(str(embedded.socket)))
+                topology: Topology = OneServer(
+                    Server.at_socket(str(embedded.socket), bounds.connection), bounds.connection
+                )
             else:
-                topology = topology_at(url)
+                topology = topology_at(url, bounds.connection)
             pool = topology.pool()
             stack.push_async_callback(pool.close)
-            keys = Keys(namespace, await _prepare(topology, pool, namespace))
+            keys = Keys(namespace, await _prepare(topology, pool, namespace, bounds.connection.patience_seconds))
             if media is None:
                 media_pool = topology.pool(MEDIA_LINKS)
                 stack.push_async_callback(media_pool.close)
@@ -159,20 +165,23 @@ class Bus:
                 archive=archive,
                 inline_limit_bytes=inline_limit_bytes,
                 limits=limits or Limits(),
-                bounds=bounds or Bounds(),
+                bounds=bounds,
             )
             failure: BaseException | None = None
-            async with anyio.create_task_group() as tasks:
-                bus._shards.start(tasks)
-                try:
-                    yield bus
-                except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001  # raised again below,
-                    failure = error  # outside of the group: it stays what it is, not wrapped in an ExceptionGroup
-                finally:
-                    with anyio.CancelScope(shield=True):
-                        await bus._shards.drain(CLOSE_SECONDS)
-                        await bus._grouped_pool.close()
-                    bus._shards.stop()
+            try:
+                async with anyio.create_task_group() as tasks:
+                    bus._shards.start(tasks)
+                    try:
+                        yield bus
+                    except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001  # raised again below,
+                        failure = error  # outside of the group: it stays what it is, not wrapped in an ExceptionGroup
+                    finally:
+                        with anyio.CancelScope(shield=True):
+                            await bus._shards.drain(bounds.publish.close_seconds)
+                            await bus._grouped_pool.close()
+                        bus._shards.stop()
+            except BaseExceptionGroup as group:  # a fault of the bus itself: it comes out as what it is, too
+                failure = failure or _first(group)
             if failure is not None:
                 raise failure
 
@@ -272,8 +281,39 @@ class Bus:
         return [found[session] for session in sessions]
 
 
-async def _prepare(topology: Topology, pool: Pool, namespace: str) -> int:
-    """Check the servers, and agree on the number of buckets, which is written once and never changes."""
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first error in a group that is no group itself."""
+    first = group.exceptions[0]
+    if isinstance(first, BaseExceptionGroup):
+        return _first(cast("BaseExceptionGroup[BaseException]", first))
+    return first
+
+
+async def _prepare(topology: Topology, pool: Pool, namespace: str, patience_seconds: float) -> int:
+    """Check the servers, and agree on the number of buckets.
+
+    A server that has been there and goes away meanwhile is waited for; one that never was is not.
+    """
+    from bus.pool import pauses  # noqa: PLC0415  # with the client, as above
+
+    waits = pauses(patience_seconds)
+    while True:
+        try:
+            return await _try_prepare(topology, pool, namespace)
+        except LoginRefused as refusal:
+            raise SetupError(str(refusal)) from None
+        except Refused as refusal:
+            if refusal.code in {"NOAUTH", "NOPERM", "WRONGPASS"}:
+                raise SetupError(f"the server refused the user or password: {refusal.code}") from None
+            raise
+        except Unavailable:
+            if not pool.has_connected or (pause := next(waits, None)) is None:
+                raise
+            await anyio.sleep(pause)
+
+
+async def _try_prepare(topology: Topology, pool: Pool, namespace: str) -> int:
+    """Check the servers; the number of buckets is written once and never changes."""
     infos = await _loaded(pool)
     for info in infos:
         _check(info, is_one=topology.is_one)
@@ -290,12 +330,7 @@ async def _prepare(topology: Topology, pool: Pool, namespace: str) -> int:
 async def _loaded(pool: Pool) -> list[dict[str, str]]:
     """What each server says of itself, once it has read its file."""
     while True:
-        try:
-            infos = await server_infos(pool)
-        except Refused as refusal:
-            if refusal.code in {"NOAUTH", "NOPERM", "WRONGPASS"}:
-                raise SetupError(f"the server refused the user or password: {refusal.code}") from None
-            raise
+        infos = await server_infos(pool)
         if all(info.get("loading", "0") == "0" for info in infos):
             return infos
         await anyio.sleep(LOADING_SECONDS)

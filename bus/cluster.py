@@ -10,15 +10,12 @@ from typing import cast
 
 import anyio
 
-from bus.errors import Redirected, Refused, SetupError, Unavailable
+from bus.errors import LoginRefused, Redirected, Refused, SetupError, Unavailable
 from bus.links import Argument, Link, Reply
 from bus.place import Server
 from bus.slots import SLOTS, slot_of
 
 __all__ = ("Cluster", "NodeRoute", "SlotFinding", "SlotRoute")
-
-MAP_SECONDS = 2.0
-"""How long one server may take to tell the map before the next one is asked."""
 
 REST_SECONDS = 0.05
 """Shortest time between two looks at the map, however many links want to know."""
@@ -30,6 +27,8 @@ class Cluster:
     def __init__(self, seeds: Sequence[Server]) -> None:
         """Takes servers to ask for the map at first; one that is down is no harm while another answers."""
         self._seeds = list(seeds)
+        self.bounds = self._seeds[0].bounds
+        """how long connections are waited for"""
         self._servers: dict[tuple[str, int], Server] = {}
         self._owners: list[Server | None] = [None] * SLOTS
         self._findings: dict[int, SlotFinding] = {}
@@ -48,7 +47,8 @@ class Cluster:
         Raises:
             Refused: none does, by the map; code CLUSTERDOWN.
             Unavailable: no server tells the map.
-            SetupError: there is no cluster, or it wants another user or password.
+            LoginRefused: they want another user or password.
+            SetupError: there is no cluster.
         """
         if self._is_stale:
             await self._read_map()
@@ -93,18 +93,26 @@ class Cluster:
             self._turn += 1  # each time another one first: one that is cut off from the others has an old map
             known = list({server: None for server in self._owners if server is not None})
             turn = self._turn % len(known) if known else 0
+            fault: LoginRefused | None = None
             for server in [*known[turn:], *known[:turn], *self._seeds]:
                 try:
-                    with anyio.fail_after(MAP_SECONDS):
+                    with anyio.fail_after(server.bounds.lookup_seconds):
                         ranges = await _ask_map(server)
+                except LoginRefused as refusal:
+                    fault = refusal
+                    continue
                 except (Unavailable, TimeoutError):
                     continue
+                except SetupError:
+                    if not known:
+                        raise
+                    continue  # it was one, and has been replaced by something else
                 self._owners = [None] * SLOTS
                 for first, last, host, port in ranges:
                     self._owners[first : last + 1] = [self.server(host, port)] * (last + 1 - first)
                 self._is_stale, self._read_at = False, anyio.current_time()
                 return
-            raise Unavailable(f"cluster: none of {len(self._seeds)} servers answers")
+            raise fault or Unavailable(f"cluster: none of {len(self._seeds)} servers answers")
 
 
 async def _ask_map(server: Server) -> list[tuple[int, int, str, int]]:
@@ -114,7 +122,7 @@ async def _ask_map(server: Server) -> list[tuple[int, int, str, int]]:
         reply = await link.call("CLUSTER", "SLOTS")
     except Refused as refusal:
         if refusal.code in {"NOAUTH", "NOPERM", "WRONGPASS"}:
-            raise SetupError(f"the server refused the user or password: {refusal.code}") from None
+            raise LoginRefused(refusal.code) from None
         if refusal.code == "ERR":
             raise SetupError(f"server URL: {server.host}:{server.port} is no server of a cluster") from None
         raise

@@ -21,7 +21,7 @@ class ClusterPool:
     """The `Pool` of a cluster: one of links for each server, as commands of many slots may share a link."""
 
     def __init__(self, cluster: Cluster, limit: int = 8) -> None:
-        self._cluster, self._limit = cluster, limit
+        self._cluster, self._limit, self._bounds = cluster, limit, cluster.bounds
         self._pools: dict[tuple[str, int], LinkPool] = {}
         self._is_closed = False
 
@@ -34,6 +34,11 @@ class ClusterPool:
     def idle(self) -> tuple[Link, ...]:
         """See `Pool`."""
         return tuple(link for pool in self._pools.values() for link in pool.idle)
+
+    @property
+    def has_connected(self) -> bool:
+        """See `Pool`."""
+        return any(pool.has_connected for pool in self._pools.values())
 
     async def call(
         self, *command: Argument, at: str | None = None, more_seconds: float = 0.0, again: bool = True
@@ -74,7 +79,7 @@ class ClusterPool:
     ) -> list[Reply | Refused]:
         replies: list[Reply | Refused] = [None] * len(commands)
         open_: Iterable[int] = range(len(commands))
-        waits = pauses()
+        waits = pauses(self._bounds.patience_seconds)
         while True:
             for index, reply in await self._round(commands, slots, open_, more_seconds, again=again):
                 replies[index] = reply
@@ -130,5 +135,5 @@ class ClusterPool:
             raise Closed("bus")
         place = server.host, server.port
         if place not in self._pools:
-            self._pools[place] = LinkPool(NodeRoute(self._cluster, server), self._limit)
+            self._pools[place] = LinkPool(NodeRoute(self._cluster, server), self._limit, self._bounds)
         return self._pools[place]

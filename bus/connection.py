@@ -14,10 +14,11 @@ from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
 
 from bus.cluster import Cluster
 from bus.cluster_pool import ClusterPool
+from bus.connection_bounds import ConnectionBounds
 from bus.errors import SetupError
 from bus.links import Argument, Link, Reply, Route
 from bus.place import Server
-from bus.pool import LinkPool, Pool, answer_in_time
+from bus.pool import LinkPool, Pool
 from bus.sentinel import SentinelRoute
 
 __all__ = (
@@ -30,7 +31,6 @@ __all__ = (
     "Route",
     "Server",
     "Topology",
-    "answer_in_time",
     "topology_at",
 )
 
@@ -59,8 +59,8 @@ class OneServer:
 
     is_one = True
 
-    def __init__(self, route: Route) -> None:
-        self._route = route
+    def __init__(self, route: Route, bounds: ConnectionBounds | None = None) -> None:
+        self._route, self._bounds = route, bounds
 
     def route(self, key: str) -> Route:
         """See `Topology`."""
@@ -69,7 +69,7 @@ class OneServer:
 
     def pool(self, limit: int = 8) -> Pool:
         """See `Topology`."""
-        return LinkPool(self._route, limit)
+        return LinkPool(self._route, limit, self._bounds)
 
 
 class ManyServers:
@@ -89,8 +89,11 @@ class ManyServers:
         return ClusterPool(self._cluster, limit)
 
 
-def topology_at(url: str) -> Topology:
+def topology_at(url: str, bounds: ConnectionBounds | None = None) -> Topology:
     """The servers that a URL names; no I/O.
+
+    Args:
+        bounds: how long connections are waited for; None is the defaults.
 
     Raises:
         SetupError: it names none, and what is wrong with it.
@@ -101,38 +104,44 @@ def topology_at(url: str) -> Topology:
         raise SetupError(f"server URL: {error}") from None
     match scheme:
         case "redis+cluster" | "rediss+cluster":
-            return ManyServers(_cluster(url))
+            return ManyServers(_cluster(url, bounds))
         case "redis+sentinel" | "rediss+sentinel":
-            return OneServer(_sentinel(url))
+            return OneServer(_sentinel(url, bounds), bounds)
         case _:
-            return OneServer(Server(url))
+            return OneServer(Server(url, bounds), bounds)
 
 
-def _cluster(url: str) -> Cluster:
+def _cluster(url: str, bounds: ConnectionBounds | None) -> Cluster:
     parts = urlsplit(url)
-    seeds = _servers(parts, 6379, _query(parts))
+    seeds = _servers(parts, 6379, _query(parts), bounds)
     if parts.path.strip("/") not in {"", "0"} or seeds[0].database:
         raise SetupError("server URL: a cluster has no database but 0, and nothing else stands behind its hosts")
     return Cluster(seeds)
 
 
-def _sentinel(url: str) -> SentinelRoute:
+def _sentinel(url: str, bounds: ConnectionBounds | None) -> SentinelRoute:
     parts, query = urlsplit(url), _query(urlsplit(url))
     service = parts.path.strip("/")
     if not service or "/" in service:
         raise SetupError("server URL: redis+sentinel:// needs the name of one service behind its hosts")
     user, password = (query.pop(f"sentinel_{part}", "") for part in ("username", "password"))
-    primary = _servers(parts, SENTINEL_PORT, query)[0]
+    primary = _servers(parts, SENTINEL_PORT, query, bounds)[0]
     query.pop("db", None)  # a Sentinel has none
     login = f"{quote(user, safe='')}:{quote(password, safe='')}@" if user or password else ""
-    return SentinelRoute(_servers(parts, SENTINEL_PORT, query, login), service, primary)
+    return SentinelRoute(_servers(parts, SENTINEL_PORT, query, bounds, login), service, primary)
 
 
 def _query(parts: SplitResult) -> dict[str, str]:
     return dict(parse_qsl(parts.query, keep_blank_values=True))
 
 
-def _servers(parts: SplitResult, port: int, query: Mapping[str, str], login: str | None = None) -> list[Server]:
+def _servers(
+    parts: SplitResult,
+    port: int,
+    query: Mapping[str, str],
+    bounds: ConnectionBounds | None,
+    login: str | None = None,
+) -> list[Server]:
     """Each host of a URL as a server by itself; `port` is for one that names none, `login` instead of the URL's own."""
     scheme = parts.scheme.partition("+")[0]
     own, at, hosts = parts.netloc.rpartition("@")
@@ -141,5 +150,5 @@ def _servers(parts: SplitResult, port: int, query: Mapping[str, str], login: str
         if not host.partition(":")[0]:
             raise SetupError("server URL: a host is missing")
         address = host if ":" in host.rpartition("]")[2] else f"{host}:{port}"
-        found.append(Server(f"{scheme}://{own + at if login is None else login}{address}/?{urlencode(query)}"))
+        found.append(Server(f"{scheme}://{own + at if login is None else login}{address}/?{urlencode(query)}", bounds))
     return found

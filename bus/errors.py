@@ -32,7 +32,9 @@ __all__ = (
     "InvalidMediaKey",
     "InvalidName",
     "InvalidSessionId",
+    "KeyTooLong",
     "LogRolledBack",
+    "LoginRefused",
     "MediaDamaged",
     "MediaMissing",
     "MediaRefused",
@@ -120,6 +122,14 @@ class MessageTooLarge(MessageError):
 
     def __init__(self, size_bytes: int, limit_bytes: int) -> None:
         super().__init__(f"message of {size_bytes} bytes is over the limit of {limit_bytes} bytes")
+        self.size_bytes, self.limit_bytes = size_bytes, limit_bytes
+
+
+class KeyTooLong(MessageError):
+    """The `key` of a publish is over the limit; nothing was written. Use a digest of what it was made from."""
+
+    def __init__(self, size_bytes: int, limit_bytes: int) -> None:
+        super().__init__(f"key of {size_bytes} bytes is over the limit of {limit_bytes} bytes")
         self.size_bytes, self.limit_bytes = size_bytes, limit_bytes
 
 
@@ -511,7 +521,18 @@ class Refused(Unavailable):
 
 _MISLED = frozenset({"CLUSTERDOWN", "MASTERDOWN", "MOVED", "READONLY", "UNBLOCKED"})
 _PASSING = _MISLED | {"ASK", "BUSY", "LOADING", "TRYAGAIN"}
-_TRANSIENT = _PASSING | {"MISCONF", "NOREPLICAS", "OOM"}
+_TRANSIENT = _PASSING | {"MISCONF", "NOAUTH", "NOREPLICAS", "OOM"}
+
+
+class LoginRefused(Refused):
+    """A server refused the user or password of an open bus, which goes on trying: a password may be rotated in steps.
+
+    To open a bus is refused with a `SetupError` instead.
+    """
+
+    def __init__(self, code: str = "WRONGPASS", where: str = "the server") -> None:
+        super().__init__(code)
+        self.args = (f"{where} refused the user or password: {code}",)
 
 
 class Redirected(Refused):

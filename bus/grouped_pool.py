@@ -6,6 +6,9 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
+import anyio
+
+from bus.connection_bounds import ConnectionBounds
 from bus.errors import Closed, Refused
 
 if TYPE_CHECKING:
@@ -19,9 +22,6 @@ __all__ = ("GroupedPool",)
 FLIGHTS = 2
 """Groups that are on their way at a time: while the server works on one, the answers to the other are taken in."""
 
-FLIGHT_COMMANDS = 128
-"""The most commands of one group. A caller's own stay together."""
-
 
 class _Call(NamedTuple):
     commands: Sequence[Sequence[Argument]]
@@ -32,11 +32,12 @@ class GroupedPool:
     """A `Pool` on another one. What cannot share a write, as it may take long or not run twice, goes there as it is.
 
     A caller that is cancelled waits no longer; its commands are carried out or not, as always, and the others of its
-    group are not concerned. A group that fails is sent again call by call, so that no answer ends another's wait.
+    group are not concerned. A group that fails is sent again, each call by itself and all at the same time, so that no
+    answer ends another's wait; a call that has none after `answer_seconds` more fails as its group did.
     """
 
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
+    def __init__(self, pool: Pool, bounds: ConnectionBounds | None = None) -> None:
+        self._pool, self._bounds = pool, bounds or ConnectionBounds()
         self._waiting: deque[_Call] = deque()
         self._flights: set[asyncio.Task[None]] = set()
         # Not their number: one that has found nothing more to carry is no longer at work, though it has not ended.
@@ -52,6 +53,11 @@ class GroupedPool:
     def idle(self) -> tuple[Link, ...]:
         """See `Pool`."""
         return self._pool.idle
+
+    @property
+    def has_connected(self) -> bool:
+        """See `Pool`."""
+        return self._pool.has_connected
 
     async def call(
         self, *command: Argument, at: str | None = None, more_seconds: float = 0.0, again: bool = True
@@ -103,7 +109,7 @@ class GroupedPool:
     async def _fly(self) -> None:
         group: list[_Call] = []
         try:
-            while group := self._taken(FLIGHT_COMMANDS):
+            while group := self._taken(self._bounds.group_commands):
                 await self._carry(group)
         except BaseException as error:
             self._fail(group, error if isinstance(error, Exception) else Closed("bus"))
@@ -116,11 +122,9 @@ class GroupedPool:
         try:
             replies = await self._pool.call_many(commands)
         except Exception as error:  # noqa: BLE001  # it is the callers', each of whom may catch it
-            if len(group) == 1:
-                self._fail(group, error)
-                return
-            for call in group:
-                await self._carry((call,))
+            if len(group) > 1:
+                await self._carry_apart(group)
+            self._fail(group, error)
             return
         at = 0
         for call in group:
@@ -128,6 +132,16 @@ class GroupedPool:
             if not call.future.done():
                 call.future.set_result(replies[at:end])
             at = end
+
+    async def _carry_apart(self, group: Sequence[_Call]) -> None:
+        tasks = [asyncio.create_task(self._carry((call,))) for call in group]
+        try:
+            await asyncio.wait(tasks, timeout=self._bounds.answer_seconds)
+        finally:
+            for task in tasks:
+                task.cancel()
+            with anyio.CancelScope(shield=True):
+                await asyncio.gather(*tasks, return_exceptions=True)
 
     def _taken(self, most: int | None) -> list[_Call]:
         """What waits, of those who still wait for it."""

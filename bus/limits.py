@@ -74,6 +74,11 @@ class Quota:
         """The most they may hold; 0 where there is no limit."""
         return self._limit or 0
 
+    @property
+    def is_fresh(self) -> bool:
+        """The last count is young enough, or there is no limit."""
+        return self._limit is None or self._clock() - self._counted_at < FRESH_SECONDS
+
     async def refresh(self) -> None:
         """Count again if the last count is old; once for all who ask meanwhile, who go on with the old one.
 

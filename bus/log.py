@@ -84,7 +84,8 @@ class Script:
         return ("EVALSHA", self.digest, len(keys), *keys, *arguments)
 
 
-PUBLISH, PREVIEW, TRIM_LIVE = Script("publish"), Script("preview"), Script("trim_live")
+PUBLISH, SETTLE = Script("publish"), Script("settle")
+PREVIEW, TRIM_LIVE = Script("preview"), Script("trim_live")
 SET_ASIDE, PROJECT = Script("set_aside"), Script("project")
 ARCHIVE, PIN, FORK = Script("archive"), Script("pin"), Script("fork")
 

@@ -1,5 +1,6 @@
 """Where one server is, and how links to it are made, with all that switched off that the client does by itself."""
 
+import socket
 from collections.abc import Mapping
 from typing import Self, cast
 
@@ -11,12 +12,15 @@ from redis.driver_info import DriverInfo
 from redis.exceptions import AuthenticationError, RedisError
 from redis.maint_notifications import MaintNotificationsConfig
 
-from bus.errors import SetupError, Unavailable
+from bus.connection_bounds import ConnectionBounds
+from bus.errors import LoginRefused, SetupError, Unavailable
 from bus.links import Finding, Link, Trace
 
 __all__ = ("Server",)
 
-CONNECT_SECONDS = 5.0
+_KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+"""Seconds of silence before the kernel asks whether the other side is there, between two questions, and how many. The
+second name is that of the first on macOS."""
 
 _DRIVER = DriverInfo()
 """What a connection says of the client. Made once: the client looks its version up on disk, 0.6 ms each time."""
@@ -25,8 +29,8 @@ _DRIVER = DriverInfo()
 class Server:
     """Where a server is, and how links to it are made. Opening one connects; making this object does not."""
 
-    def __init__(self, url: str) -> None:
-        """Takes a URL `redis://`, `rediss://` or `unix://`.
+    def __init__(self, url: str, bounds: ConnectionBounds | None = None) -> None:
+        """Takes a URL `redis://`, `rediss://` or `unix://`, and how long connections are waited for.
 
         Raises:
             SetupError: the URL is none of these.
@@ -35,26 +39,30 @@ class Server:
             options = dict(parse_url(url))
         except ValueError as error:
             raise SetupError(f"server URL: {error}") from None
+        self.bounds = bounds or ConnectionBounds()
+        """how long connections are waited for"""
         self._class = cast("type[AbstractConnection]", options.pop("connection_class", Connection))
         self._options: dict[str, object] = {
             **options,
             "protocol": 2,
             "retry": Retry(NoBackoff(), 0),
             "socket_timeout": None,
-            "socket_connect_timeout": CONNECT_SECONDS,
+            "socket_connect_timeout": self.bounds.connect_seconds,
             "maint_notifications_config": MaintNotificationsConfig(enabled=False),
             "decode_responses": False,
             "driver_info": _DRIVER,
         }
+        if issubclass(self._class, Connection):
+            self._options["socket_keepalive_options"] = _socket_options(self.bounds.answer_seconds)
         try:
             self._class(**self._options)  # type: ignore[arg-type]  # as in `connect`; without I/O
         except TypeError as error:
             raise SetupError(f"server URL: {error}") from None
 
     @classmethod
-    def at_socket(cls, path: str) -> Self:
+    def at_socket(cls, path: str, bounds: ConnectionBounds | None = None) -> Self:
         """A server that listens on a unix socket."""
-        server = cls("unix://")
+        server = cls("unix://", bounds)
         server._class = UnixDomainSocketConnection
         server._options["path"] = path
         return server
@@ -62,6 +70,7 @@ class Server:
     def at(self, host: str, port: int) -> Self:
         """A server at another address, reached with the same user, password and settings."""
         server = type(self).__new__(type(self))
+        server.bounds = self.bounds
         server._class, server._options = self._class, {**self._options, "host": host, "port": port}
         return server
 
@@ -88,22 +97,32 @@ class Server:
 
         Raises:
             Unavailable: nobody answers there.
-            SetupError: the server wants another user or password.
+            LoginRefused: the server wants another user or password.
         """
         connection = self._class(**self._options)  # type: ignore[arg-type]  # the client's own parser made the options
         try:
-            with anyio.fail_after(CONNECT_SECONDS):  # the client counts only until it is connected, not greeted
+            with anyio.fail_after(
+                self.bounds.connect_seconds
+            ):  # the client counts only until it is connected, not greeted
                 await connection.connect()  # type: ignore[no-untyped-call]  # the client types it only in part
         except BaseException as error:
             with anyio.CancelScope(shield=True):
                 await connection.disconnect(nowait=True)
+            if isinstance(error, TimeoutError):
+                raise Unavailable(f"server at {_place(self._options)}: it does not answer") from None
             # The client wraps what an unauthenticated greeting gets.
             if isinstance(error, AuthenticationError) or isinstance(error.__cause__, AuthenticationError):
-                raise SetupError("the server refused the user or password") from None
+                raise LoginRefused() from None
             if isinstance(error, RedisError | OSError):
                 raise Unavailable(f"server at {_place(self._options)}: {type(error).__name__}") from None
             raise
-        return Link(connection, finding or Trace())
+        return Link(connection, finding or Trace(), self.bounds)
+
+
+def _socket_options(dead_seconds: float) -> dict[int, int]:
+    """What the kernel is told of each TCP connection, as far as it knows of it: how a dead one is found."""
+    wanted = {**_KEEPALIVE, "TCP_USER_TIMEOUT": max(1, round(dead_seconds * 1000))}
+    return {getattr(socket, name): value for name, value in wanted.items() if hasattr(socket, name)}
 
 
 def _place(options: Mapping[str, object]) -> str:

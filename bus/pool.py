@@ -1,23 +1,18 @@
 """Links for short calls that are safe to cut off: reads, and scripts that may run twice."""
 
-from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Protocol, cast
 
 import anyio
 
+from bus.connection_bounds import ConnectionBounds
 from bus.errors import Closed, Refused, Unavailable
 from bus.links import Argument, Link, Reply, Route
 
-__all__ = ("LinkPool", "Pool", "answer_in_time", "pauses")
-
-ANSWER_SECONDS = 10.0
-"""How long a short call waits for its answer before its link counts as dead."""
+__all__ = ("LinkPool", "Pool", "pauses")
 
 SCAN_PAGE = 1_000
-
-PATIENCE_SECONDS = 10.0
-"""How long a short call is tried again while servers start or change places."""
 
 
 class Pool(Protocol):
@@ -31,6 +26,11 @@ class Pool(Protocol):
     @property
     def idle(self) -> tuple[Link, ...]:
         """The links that wait for their next use."""
+        ...
+
+    @property
+    def has_connected(self) -> bool:
+        """A server was there at least once."""
         ...
 
     async def call(
@@ -74,13 +74,16 @@ class Pool(Protocol):
 class LinkPool:
     """The `Pool` of one server. A link that was cut off is not used again."""
 
-    def __init__(self, route: Route, limit: int = 8) -> None:
+    def __init__(self, route: Route, limit: int = 8, bounds: ConnectionBounds | None = None) -> None:
         """Takes the most links to have open at once; callers beyond it wait."""
         self._route = route
+        self._patience_seconds = (bounds or ConnectionBounds()).patience_seconds
         self._limiter = anyio.CapacityLimiter(limit)
         self._idle: list[Link] = []
         self._drops = 0
         self._is_closed = False
+        self.has_connected = False
+        """See `Pool`."""
 
     @property
     def borrowed(self) -> int:
@@ -128,7 +131,7 @@ class LinkPool:
         replies = await self.attempt(commands, more_seconds, again=again)
         if is_settled(replies):
             return replies
-        for pause in pauses():
+        for pause in pauses(self._patience_seconds):
             await anyio.sleep(pause)
             # All of them: what is read in one call is read in order.
             replies = await self.attempt(commands, more_seconds, again=again)
@@ -150,8 +153,7 @@ class LinkPool:
 
     async def _once(self, commands: Sequence[Sequence[Argument]], more_seconds: float) -> list[Reply | Refused]:
         async with self._link() as link:
-            with answer_in_time(more_seconds):
-                return await link.call_many(commands)
+            return await link.call_many(commands, more_seconds=more_seconds)
 
     @asynccontextmanager
     async def _link(self) -> AsyncGenerator[Link, None]:
@@ -159,12 +161,13 @@ class LinkPool:
 
         Raises:
             Closed: the bus is closed.
-            Unavailable, SetupError: as for `Route.connect`.
+            Unavailable: as for `Route.connect`.
         """
         async with self._limiter:
             if self._is_closed:
                 raise Closed("bus")
             link = self._idle.pop() if self._idle else await self._route.connect()
+            self.has_connected = True
             drops = self._drops
             try:
                 yield link
@@ -194,20 +197,9 @@ def is_settled(replies: Sequence[Reply | Refused]) -> bool:
     return not any(isinstance(reply, Refused) and reply.is_passing for reply in replies)
 
 
-def pauses() -> Iterator[float]:
-    """How long to wait before each new attempt: 10 ms at first, half a second at most, `PATIENCE_SECONDS` in all."""
-    pause, end = 0.01, anyio.current_time() + PATIENCE_SECONDS
+def pauses(patience_seconds: float) -> Iterator[float]:
+    """How long to wait before each new attempt: 10 ms at first, half a second at most, `patience_seconds` in all."""
+    pause, end = 0.01, anyio.current_time() + patience_seconds
     while anyio.current_time() < end:
         yield pause
         pause = min(pause * 2, 0.5)
-
-
-@contextmanager
-def answer_in_time(more_seconds: float = 0.0) -> Generator[None, None, None]:
-    """Raises Unavailable if the block takes longer than a live server does; its link is then broken."""
-    seconds = ANSWER_SECONDS + more_seconds
-    try:
-        with anyio.fail_after(seconds):
-            yield
-    except TimeoutError:
-        raise Unavailable(f"server: no answer within {seconds:g} s") from None

@@ -8,9 +8,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from bus.codec import encode
-from bus.errors import BusError, Conflict, DecodeError, Fenced, MessageTooLarge, OverLimit, SessionClosed, SessionErased
+from bus.errors import (
+    BusError,
+    Conflict,
+    DecodeError,
+    Fenced,
+    KeyTooLong,
+    MessageTooLarge,
+    OverLimit,
+    SessionClosed,
+    SessionErased,
+)
 from bus.limits import MESSAGE_LIMIT_BYTES
-from bus.log import Append, Plan
+from bus.log import Plan
 from bus.messages.extension import ExtensionMessage
 from bus.messages.lanes import Lane
 from bus.messages.message import UserMessage
@@ -20,20 +30,44 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Sequence
 
+    from bus.errors import Unavailable
     from bus.messages.reading import Publishable
 
 __all__ = (
     "LANE_OF",
     "UNCONDITIONAL",
     "Conditions",
-    "Flight",
     "Publish",
+    "PublishBounds",
     "SessionAppend",
     "plan",
 )
 
 _LETTER = {Lane.LLM: "l", Lane.EXTENSION: "e"}
 LANE_OF = {letter: lane for lane, letter in _LETTER.items()}
+
+
+KEY_LIMIT_BYTES = 1_024
+"""The most bytes of a caller's key, in UTF-8: it is kept for the life of the session. Part of the contract, no bound to
+set."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishBounds:
+    """How much of what is published is on its way, and how long it is tried."""
+
+    queue_bytes: int = 64 * 1_048_576
+    """how much may wait to be sent; callers beyond it wait for room"""
+    batch_count: int = 512
+    batch_bytes: int = 4 * 1_048_576
+    """how much goes out in one step, so that no step holds the server for long"""
+    set_aside_attempts: int = 3
+    """how often an append is tried again after a foreign entry was moved out of its way"""
+    retry_seconds: float = 0.01
+    retry_most_seconds: float = 0.5
+    """the pause before what was not appended is tried again: the first, and the longest"""
+    close_seconds: float = 5.0
+    """how long closing a bus waits for publishes that are on their way"""
 
 
 class Conditions(NamedTuple):
@@ -65,7 +99,12 @@ class Publish:
     seconds: float
     deadline: float
     size_bytes: int
+    turn: int = 0
+    """its place among all publishes of its publisher"""
     is_sent: bool = False
+    """it may be in the log"""
+    reason: Unavailable | None = None
+    """why it could not be appended so far, if the server said so"""
 
     @property
     def is_control(self) -> bool:
@@ -111,12 +150,11 @@ class Publish:
 
 @dataclass(slots=True, eq=False)
 class SessionAppend:
-    """All that one flight appends to one session, under one number."""
+    """All that is appended to one session in one step, under one number."""
 
     session: str
     number: int
     publishes: list[Publish]
-    attempts: int = 0
 
     def settle(self, before: int, incarnation: str, outcomes: bytes, session_bytes: int | None) -> int:
         """Tell the callers what became of their publishes; gives the session's position afterwards.
@@ -137,53 +175,6 @@ class SessionAppend:
                 publish.end(words[index].decode(), session_bytes)
         return before
 
-    def fail(self, error: BusError) -> None:
-        """Tell all callers."""
-        for publish in self.publishes:
-            publish.fail(error)
-
-
-@dataclass(slots=True, eq=False)
-class Flight:
-    """What is on its way in one round trip. An append leaves it when it has its answer."""
-
-    appends: list[SessionAppend]
-    may_have_landed: bool = False
-    is_sent: bool = False
-
-    def __len__(self) -> int:
-        return sum(len(append.publishes) for append in self.appends)
-
-    def as_appends(self) -> list[Append]:
-        """As the log takes it."""
-        return [Append(a.session, a.number, [publish.plan for publish in a.publishes]) for a in self.appends]
-
-    def fail(self, error: BusError) -> list[SessionAppend]:
-        """Tell all callers, and be done; gives the appends that did not land."""
-        gone, self.appends = self.appends, []
-        for append in gone:
-            append.fail(error)
-        return gone
-
-    def mark_sent(self, *, may_have_landed: bool) -> None:
-        """It goes out now, or the server has said that it did nothing of it."""
-        self.may_have_landed = may_have_landed
-        for append in self.appends:
-            for publish in append.publishes:
-                publish.is_sent = may_have_landed
-
-    def drop_the_unwanted(self) -> list[SessionAppend]:
-        """Let go of publishes nobody waits for any more, where it is sure that the flight has not landed.
-
-        Returns:
-            The appends of which nothing is left.
-        """
-        for append in self.appends:
-            append.publishes[:] = [publish for publish in append.publishes if not publish.future.done()]
-        gone = [append for append in self.appends if not append.publishes]
-        self.appends = [append for append in self.appends if append.publishes]
-        return gone
-
 
 def plan(
     messages: Sequence[Publishable],
@@ -197,6 +188,7 @@ def plan(
     Raises:
         MessageTooLarge: one message is over the limit.
         DecodeError: the key is no text that UTF-8 can write.
+        KeyTooLong: the key is over the limit.
     """
     size_bytes, lanes, rings, is_control = 0, "", conditions.wake, True
     bodies: list[bytes] = []
@@ -222,9 +214,11 @@ def plan(
         return Plan(lanes, bodies), size_bytes
     if conditions.key is not None:
         try:
-            conditions.key.encode()
+            key = conditions.key.encode()
         except UnicodeEncodeError:
             raise DecodeError("key", "a text holds a lone surrogate") from None
+        if len(key) > KEY_LIMIT_BYTES:
+            raise KeyTooLong(len(key), KEY_LIMIT_BYTES)
     terms = {
         "lanes": lanes,
         "key": conditions.key,

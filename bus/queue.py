@@ -18,17 +18,15 @@ if TYPE_CHECKING:
 
 __all__ = ("Deadlines", "PublishQueue")
 
-QUEUE_LIMIT_BYTES = 64 * 1_048_576
-"""How much may wait to be sent; callers beyond it wait for room."""
-
 
 class PublishQueue:
-    """A queue bounded by bytes. Who finds it full waits for room."""
+    """A queue bounded by bytes. A caller that finds it full waits for room."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit_bytes: int) -> None:
         self._waiting: deque[Publish] = deque()
+        self._limit_bytes = limit_bytes
         self._size_bytes = 0
-        self._filled = asyncio.Event()
+        self._parked_bytes = 0
         self._room = asyncio.Event()
         self.is_closed = False
         """nothing new is taken"""
@@ -43,12 +41,17 @@ class PublishQueue:
         """Add one at the end; look for room first."""
         self._waiting.append(publish)
         self._size_bytes += publish.size_bytes
-        self._filled.set()
+
+    def park(self, size_bytes: int) -> None:
+        """Count what was taken and waits elsewhere; a negative size is what waits no longer."""
+        self._parked_bytes += size_bytes
+        if not self.is_full:
+            self._room.set()
 
     @property
     def is_full(self) -> bool:
         """It holds as much as it may."""
-        return self._size_bytes > QUEUE_LIMIT_BYTES
+        return self._size_bytes + self._parked_bytes > self._limit_bytes
 
     async def wait_room(self, session: str, seconds: float) -> None:
         """Wait until there is room.
@@ -66,10 +69,6 @@ class PublishQueue:
         if self.is_full:
             raise Unavailable(f"publish to session {session!r}: no room in the queue for {seconds:g} s")
 
-    async def wait_filled(self) -> None:
-        """Wait until there is something in it."""
-        await self._filled.wait()
-
     def take(self, count: int, limit_bytes: int) -> Iterator[Publish]:
         """Up to `count` from the front, up to about `limit_bytes`; those nobody waits for any more are dropped."""
         while self._waiting and count and limit_bytes > 0:
@@ -80,8 +79,6 @@ class PublishQueue:
             count -= 1
             limit_bytes -= publish.size_bytes
             yield publish
-        if not self._waiting:
-            self._filled.clear()
         if not self.is_full:
             self._room.set()
 
@@ -130,4 +127,5 @@ class Deadlines:
             elif publish.is_sent:
                 publish.fail(OutcomeUnknown(publish.session, publish.seconds))
             else:
-                publish.fail(Unavailable(f"publish to session {publish.session!r}: not sent in {publish.seconds:g} s"))
+                unsent = Unavailable(f"publish to session {publish.session!r}: not sent in {publish.seconds:g} s")
+                publish.fail(publish.reason or unsent)

@@ -5,14 +5,11 @@ from typing import cast
 
 import anyio
 
-from bus.errors import Refused, SetupError, Unavailable
+from bus.errors import LoginRefused, Refused, SetupError, Unavailable
 from bus.links import Link, Reply, Trace
 from bus.place import Server
 
 __all__ = ("SentinelRoute",)
-
-SENTINEL_SECONDS = 2.0
-"""How long one Sentinel may take before the next one is asked."""
 
 
 class SentinelRoute:
@@ -37,7 +34,7 @@ class SentinelRoute:
             self._address, self._trace = address, Trace()
         link = await self._primary.at(*address).connect(self._trace)
         try:
-            with anyio.fail_after(SENTINEL_SECONDS):
+            with anyio.fail_after(self._primary.bounds.lookup_seconds):
                 role = cast("Sequence[Reply]", await link.call("ROLE"))[0]
         except TimeoutError:
             await link.close()
@@ -52,11 +49,14 @@ class SentinelRoute:
 
     async def _find(self) -> tuple[str, int]:
         """Where the primary is by the first Sentinel that knows; that one is asked first from then on."""
-        silent = 0
+        silent, fault = 0, None
         for sentinel in list(self._sentinels):
             try:
-                with anyio.fail_after(SENTINEL_SECONDS):
+                with anyio.fail_after(sentinel.bounds.lookup_seconds):
                     answer = await self._ask(sentinel)
+            except LoginRefused as refusal:
+                fault = refusal
+                continue
             except (Unavailable, TimeoutError):
                 silent += 1
                 continue
@@ -65,6 +65,8 @@ class SentinelRoute:
                 self._sentinels.insert(0, sentinel)
                 host, port = answer
                 return host.decode() or sentinel.host, int(port)
+        if fault is not None:
+            raise fault
         if silent or self._address is not None:  # they knew it before: somebody is teaching them anew
             raise Unavailable(f"no Sentinel of {len(self._sentinels)} tells where {self._service!r} is")
         raise SetupError(f"the Sentinels know no service {self._service!r}")
@@ -72,13 +74,13 @@ class SentinelRoute:
     async def _ask(self, sentinel: Server) -> tuple[bytes, bytes] | None:
         try:
             link = await sentinel.connect()
-        except SetupError:
-            raise SetupError("a Sentinel refused the user or password") from None
+        except LoginRefused as refusal:
+            raise LoginRefused(refusal.code, "a Sentinel") from None
         try:
             answer = await link.call("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service)
         except Refused as refusal:
             if refusal.code in {"NOAUTH", "NOPERM", "WRONGPASS"}:
-                raise SetupError(f"a Sentinel refused the user or password: {refusal.code}") from None
+                raise LoginRefused(refusal.code, "a Sentinel") from None
             raise
         finally:
             await link.close()

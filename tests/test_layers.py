@@ -16,6 +16,7 @@ ORDER = [
     *("errors", "storage", "messages", "envelope", "upcasters", "codec", "keys"),
     *("data_dir", "keeper", "launch", "server"),
     *(
+        "connection_bounds",
         "links",
         "place",
         "pool",
@@ -39,6 +40,8 @@ ORDER = [
         "limits",
         "publish",
         "queue",
+        "outbox",
+        "recovery",
         "publisher",
         "notice",
         "selection",

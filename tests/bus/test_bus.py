@@ -9,8 +9,10 @@ import anyio.lowlevel
 import pytest
 
 from bus import Bus, Closed, DurabilityWarning, InvalidSessionId, OutcomeUnknown, SetupError, Unavailable
+from bus.bounds import Bounds
 from bus.errors import UnsafeServer
 from bus.launch import find_binary
+from bus.publish import PublishBounds
 from tests.support.log.said import said, words
 from tests.support.paths import ROOT
 from tests.support.servers.real import RealServer, eventually, real_server, shortly
@@ -134,8 +136,7 @@ async def test_closing_waits_for_what_is_on_its_way(shared_valkey: RealServer) -
         assert await words(bus.session("s")) == [str(index) for index in range(50)]
 
 
-async def test_closing_gives_up_on_a_silent_server(valkey: RealServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bus.bus.CLOSE_SECONDS", 0.1)
+async def test_closing_gives_up_on_a_silent_server(valkey: RealServer) -> None:
     errors: list[Exception] = []
 
     async def publish(bus: Bus, text: str) -> None:
@@ -144,7 +145,8 @@ async def test_closing_gives_up_on_a_silent_server(valkey: RealServer, monkeypat
         except (Closed, Unavailable) as error:
             errors.append(error)
 
-    async with anyio.create_task_group() as tasks, valkey.bus() as bus:
+    bounds = Bounds(publish=PublishBounds(close_seconds=0.1))
+    async with anyio.create_task_group() as tasks, valkey.bus(bounds=bounds) as bus:
         await bus.session("s").publish(said("a"))
         valkey.pause()
         for text in ("b", "c", "d"):  # the last one is behind those on their way

@@ -18,6 +18,7 @@ class Counting:
     """A pool that says back what it is asked, and notes what came together."""
 
     borrowed = 0
+    has_connected = True
     idle: tuple[Link, ...] = ()
 
     def __init__(self) -> None:

@@ -9,6 +9,8 @@ import pytest
 from anyio.abc import TaskGroup
 
 from bus import ALL_LANES, START, Bus, Closed, Cursor, Delta, Envelope, Lane, LogRolledBack, Session
+from bus.bounds import Bounds
+from bus.connection_bounds import ConnectionBounds
 from bus.keys import Keys
 from tests.contract.test_read import fill
 from tests.support.log.said import assert_gap_free, read, said, told, word
@@ -274,9 +276,13 @@ async def test_a_follower_is_told_of_another_log_that_is_longer_already(server: 
 
 async def test_a_way_that_went_dead_without_a_sign_is_left(one: RealServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bus.hub.BLOCK_MS", 100)
-    for name in ("bus.hub.SILENCE_SECONDS", "bus.pool.ANSWER_SECONDS", "bus.publisher.ANSWER_SECONDS"):
-        monkeypatch.setattr(name, 1.5)  # what is tested: each is passed once
-    async with proxy(one.socket) as way, Bus.open(way.url) as bus, anyio.create_task_group() as tasks:
+    monkeypatch.setattr("bus.hub.SILENCE_SECONDS", 1.5)  # what is tested: each is passed once
+    bounds = Bounds(connection=ConnectionBounds(answer_seconds=1.5))
+    async with (
+        proxy(one.socket) as way,
+        Bus.open(way.url, bounds=bounds) as bus,
+        anyio.create_task_group() as tasks,
+    ):
         session = bus.session("s")
         await session.publish(said("0"))
         follower = Follower(session).start(tasks)

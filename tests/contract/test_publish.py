@@ -23,8 +23,10 @@ from bus import (
     Unavailable,
     UserMessage,
 )
-from bus.errors import DecodeError, Refused
+from bus.bounds import Bounds
+from bus.errors import DecodeError, KeyTooLong, Refused
 from bus.keys import Keys
+from bus.publish import PublishBounds
 from tests.support.log.said import assert_gap_free, read, said, told, word, words
 from tests.support.servers.proxy import proxy
 from tests.support.servers.real import AnyServer, RealServer, eventually, refused, shortly
@@ -85,7 +87,7 @@ async def test_a_repeated_key_adds_nothing_and_gives_the_first_positions(server:
         assert await words(bus.session("s")) == ["a", "b"]
 
 
-@pytest.mark.parametrize("key", ["", " ", "é\x00\n\"'", "{", "k" * 10_000])
+@pytest.mark.parametrize("key", ["", " ", "é\x00\n\"'", "{", "k" * 1_024])
 async def test_any_text_may_be_a_key(shared_valkey: RealServer, key: str) -> None:
     async with shared_valkey.bus() as bus:
         session = bus.session("s")
@@ -380,11 +382,8 @@ async def test_a_producer_is_told_of_an_emptied_server_and_goes_on(server: AnySe
         assert await words(session) == ["d"]
 
 
-async def test_a_full_queue_is_waited_for_until_the_deadline(
-    process: RealServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bus.queue.QUEUE_LIMIT_BYTES", 1_000)
-    async with process.bus() as bus:
+async def test_a_full_queue_is_waited_for_until_the_deadline(process: RealServer) -> None:
+    async with process.bus(bounds=Bounds(publish=PublishBounds(queue_bytes=1_000))) as bus:
         session = bus.session("s")
         await session.publish(said("a"))
         process.pause()
@@ -401,11 +400,8 @@ async def test_a_full_queue_is_waited_for_until_the_deadline(
         assert [text[0] for text in await words(session)] == ["a", "b", "c", "d", "f"]
 
 
-async def test_a_caller_that_waits_for_room_is_told_when_the_bus_closes(
-    valkey: RealServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bus.queue.QUEUE_LIMIT_BYTES", 1_000)
-    monkeypatch.setattr("bus.bus.CLOSE_SECONDS", 0.1)
+async def test_a_caller_that_waits_for_room_is_told_when_the_bus_closes(valkey: RealServer) -> None:
+    bounds = Bounds(publish=PublishBounds(queue_bytes=1_000, close_seconds=0.1))
     outcomes: list[Exception] = []
 
     async def publish(session: Session, text: str) -> None:
@@ -414,7 +410,7 @@ async def test_a_caller_that_waits_for_room_is_told_when_the_bus_closes(
         except Exception as error:  # noqa: BLE001  the outcome is what is looked at
             outcomes.append(error)
 
-    async with shortly(), anyio.create_task_group() as tasks, valkey.bus() as bus:
+    async with shortly(), anyio.create_task_group() as tasks, valkey.bus(bounds=bounds) as bus:
         session = bus.session("s")
         await session.publish(said("a"))
         valkey.pause()
@@ -437,6 +433,15 @@ async def test_a_key_that_is_no_text_is_refused_and_harms_no_other(shared_valkey
                 await bus.session("s").publish(said("b"), key="\ud800")
         await bus.session("a").publish(said("c"))
         assert await words(bus.session("a")) == ["a", "c"]
+
+
+@pytest.mark.parametrize("key", ["k" * 1_025, "é" * 513, "k" * 65 * 1_048_576], ids=["one more", "in bytes", "65 MiB"])
+async def test_publish_with_a_key_over_1_kib_is_refused_and_harms_no_other(shared_valkey: RealServer, key: str) -> None:
+    async with shared_valkey.bus() as bus:
+        with pytest.raises(KeyTooLong) as caught:
+            await bus.session("s").publish(said("a"), key=key)
+        assert caught.value.size_bytes == len(key.encode()) > caught.value.limit_bytes == 1_024
+        assert (await bus.session("s").publish(said("b"))).position == 1
 
 
 @pytest.mark.cluster("one commit is for sessions of several nodes")

@@ -1,4 +1,12 @@
-"""A way to a server that loses answers, cuts and falls silent: the faults of a network on one machine."""
+"""A way to a server that loses answers, cuts, delays and swallows: the faults of a network on one machine.
+
+way.lose = 1            the next answer to a script is lost, and its link cut
+way.silence()           present links take everything and give nothing; new ones work
+way.hole(answers=True)  present links take no more bytes in one direction, or in both
+way.delay()             present links keep requests back; `await way.deliver()` lets them through, also those of
+                        links that were given up meanwhile
+way.cut()               present links end
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -17,21 +25,75 @@ class Proxy:
         self.socket = socket
         self.lose = 0
         """how many answers to a script are still to be lost; the link is cut with each"""
+        self.lose_at: bytes | None = None
+        """the next link that sends these bytes is cut instead"""
         self.lost = 0
         self.turned_away = 0
         """how many connections found no server"""
         self.on_lost: Callable[[], object] = lambda: None
         """called before a link is cut for its lost answer"""
+        self.on_delayed: Callable[[], object] = lambda: None
+        """called when a request with a script is kept back"""
+        self.is_dark = False
+        """new links are silent, too"""
+        self.silent_at: bytes | None = None
+        """the next link that sends these bytes goes silent with them"""
+        self.step = 0.0
+        """seconds before each 64 KiB of an answer are passed on"""
+        self.accepted = 0
+        """how many links were ever made"""
         self._links: set[_Link] = set()
+        self._delayed: list[_Link] = []
 
     @property
     def url(self) -> str:
         return f"unix://{self.socket}"
 
+    @property
+    def delayed_bytes(self) -> int:
+        """How many bytes of requests are kept back."""
+        return sum(len(link.delayed or b"") for link in self._delayed)
+
     def silence(self) -> None:
         """Every present link goes dead without a sign, as behind a broken network; new ones work."""
         for link in self._links:
             link.is_silent = True
+
+    def hole(self, *, requests: bool = False, answers: bool = False) -> None:
+        """Every present link takes no more bytes in a direction, so that whoever writes finds the window full."""
+        for link in self._links:
+            if requests:
+                link.requests_open.clear()
+            if answers:
+                link.answers_open.clear()
+
+    def fill(self) -> None:
+        """Holes are no more: what waited in them goes through."""
+        for link in self._links:
+            link.requests_open.set()
+            link.answers_open.set()
+
+    def delay(self) -> None:
+        """Every present link keeps requests back from now on; new ones work."""
+        for link in self._links:
+            if link.delayed is None:
+                link.delayed = bytearray()
+                self._delayed.append(link)
+
+    async def deliver(self) -> None:
+        """Let requests through that were kept back. Those of links that are gone have been carried out on return."""
+        delayed, self._delayed = self._delayed, []
+        for link in delayed:
+            late, link.delayed = bytes(link.delayed or b""), None
+            with suppress(OSError):
+                link.requests.write(late)
+                await link.requests.drain()
+                if link.is_left:
+                    link.requests.write_eof()
+                    await link.gone.wait()
+        for link in delayed:
+            if link.is_left:
+                link.close()
 
     def cut(self) -> None:
         """End every present link."""
@@ -46,51 +108,89 @@ class Proxy:
             writer.close()
             return
         link = _Link(writer, requests)
+        link.is_silent = self.is_dark
+        self.accepted += 1
         self._links.add(link)
         try:
-            with suppress(OSError):
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(self._requests, link, reader, requests)
-                    tasks.start_soon(self._answers, link, answers, writer)
-        except* OSError:
-            pass
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._requests, link, reader)
+                tasks.start_soon(self._answers, link, answers)
         finally:
             self._links.discard(link)
             link.close()
 
-    async def _requests(self, link: "_Link", reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while chunk := await reader.read(1 << 16):
-            if link.is_silent:
-                continue
-            link.ran_script = link.ran_script or b"EVALSHA" in chunk
-            writer.write(chunk)
-            await writer.drain()
-        link.close()
+    async def _requests(self, link: "_Link", reader: asyncio.StreamReader) -> None:
+        with suppress(OSError):
+            while True:
+                await link.requests_open.wait()
+                if not (chunk := await reader.read(1 << 16)):
+                    break
+                await link.requests_open.wait()
+                if self.silent_at is not None and self.silent_at in chunk:
+                    self.silent_at, link.is_silent = None, True
+                if self.lose_at is not None and self.lose_at in chunk:
+                    self.lose_at = None
+                    self.lost += 1
+                    self.on_lost()
+                    break
+                if link.is_silent:
+                    continue
+                is_script = b"EVALSHA" in chunk
+                if link.delayed is not None:
+                    link.delayed += chunk
+                    if is_script:
+                        self.on_delayed()
+                    continue
+                link.ran_script = link.ran_script or is_script
+                link.requests.write(chunk)
+                await link.requests.drain()
+        link.is_left = True
+        if link.delayed is None:  # else it is kept for a late delivery
+            link.close()
 
-    async def _answers(self, link: "_Link", reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while chunk := await reader.read(1 << 16):
-            if link.is_silent:
-                continue
-            if link.ran_script and self.lose > 0:
-                self.lose -= 1
-                self.lost += 1
-                self.on_lost()
-                break
-            link.ran_script = False
-            writer.write(chunk)
-            await writer.drain()
+    async def _answers(self, link: "_Link", reader: asyncio.StreamReader) -> None:
+        with suppress(OSError):
+            while True:
+                await link.answers_open.wait()
+                if not (chunk := await reader.read(1 << 16)):
+                    break
+                await link.answers_open.wait()
+                if link.is_silent or link.is_left:
+                    continue
+                if link.ran_script and self.lose > 0:
+                    self.lose -= 1
+                    self.lost += 1
+                    self.on_lost()
+                    break
+                link.ran_script = False
+                if self.step:
+                    await anyio.sleep(self.step)
+                link.answers.write(chunk)
+                await link.answers.drain()
+        link.gone.set()
         link.close()
 
 
 class _Link:
-    def __init__(self, *writers: asyncio.StreamWriter) -> None:
-        self._writers = writers
+    def __init__(self, answers: asyncio.StreamWriter, requests: asyncio.StreamWriter) -> None:
+        self.answers, self.requests = answers, requests
+        self.requests_open, self.answers_open = asyncio.Event(), asyncio.Event()
+        self.requests_open.set()
+        self.answers_open.set()
+        self.gone = asyncio.Event()
+        """the server has carried out all that came, and hung up"""
         self.ran_script = False
         self.is_silent = False
+        self.is_left = False
+        """the client has hung up"""
+        self.delayed: bytearray | None = None
+        """requests that are kept back; None if none are to be"""
 
     def close(self) -> None:
-        for writer in self._writers:
-            writer.close()
+        self.requests_open.set()
+        self.answers_open.set()
+        self.answers.close()
+        self.requests.close()
 
 
 @asynccontextmanager

@@ -1,0 +1,22 @@
+"""How long connections to servers are waited for. By itself, as the client takes long to import."""
+
+from dataclasses import dataclass
+
+__all__ = ("ConnectionBounds",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionBounds:
+    """How long connections to servers are waited for."""
+
+    connect_seconds: float = 5.0
+    """until a connection is made and the server has greeted"""
+    answer_seconds: float = 10.0
+    """without a byte in either direction while an answer is due; a blocking read may take its own time longer. The
+    connection then counts as dead. On TCP the kernel gives up unacknowledged bytes after as long"""
+    patience_seconds: float = 10.0
+    """how long a short call is repeated while servers start or change roles"""
+    lookup_seconds: float = 2.0
+    """for one Sentinel, or one server of a cluster, to say where a key is, before the next one is asked"""
+    group_commands: int = 128
+    """most commands of grouped calls in one write; a call's own stay together"""

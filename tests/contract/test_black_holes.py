@@ -1,0 +1,128 @@
+"""Connections that take what is written and give nothing, for as long as they stay open: every wait has an end."""
+
+from functools import partial
+
+import anyio
+import pytest
+
+from bus import Bus, Unavailable
+from bus.bounds import Bounds
+from bus.connection_bounds import ConnectionBounds
+from bus.grouped_pool import GroupedPool
+from bus.links import Argument
+from bus.place import Server
+from bus.pool import LinkPool
+from bus.publish import PublishBounds
+from tests.support.log.said import said, told, word, words
+from tests.support.servers.proxy import proxy
+from tests.support.servers.real import RealServer, eventually, shortly
+
+SOON = ConnectionBounds(connect_seconds=0.3, answer_seconds=0.3, patience_seconds=0.3)
+BOUNDS = Bounds(connection=SOON, publish=PublishBounds(retry_most_seconds=0.02))
+
+
+@pytest.mark.parametrize(
+    "command", [("PING",), ("SET", "k", "x" * 4_000_000), ("XREAD", "BLOCK", 50, "STREAMS", "k", "0")]
+)
+@pytest.mark.parametrize(("requests", "answers"), [(True, False), (False, True), (True, True)])
+async def test_link_is_broken_when_no_byte_moves(
+    valkey: RealServer, command: tuple[Argument, ...], *, requests: bool, answers: bool
+) -> None:
+    async with proxy(valkey.socket) as way, shortly():
+        link = await Server(way.url, SOON).connect()
+        way.hole(requests=requests, answers=answers)
+        with pytest.raises(Unavailable, match="no answer within"):
+            await link.call(*command)
+        assert link.is_broken
+        await link.close()
+
+
+async def test_link_that_waits_for_a_blocked_read_waits_as_long_as_that_blocks(valkey: RealServer) -> None:
+    link = await Server(valkey.url, ConnectionBounds(answer_seconds=1)).connect()
+    assert await link.call("XREAD", "BLOCK", 1_500, "STREAMS", "nothing", "0") is None
+    assert await link.call("PING") == b"PONG"
+    await link.close()
+
+
+async def test_link_whose_answer_moves_is_not_broken_however_long_it_takes(valkey: RealServer) -> None:
+    async with proxy(valkey.socket) as way:
+        link = await Server(way.url, ConnectionBounds(answer_seconds=2)).connect()
+        await link.call("SET", "k", "x" * 1_000_000)
+        way.step = 0.2  # 3 s in all
+        reply = await link.call("GET", "k")
+        assert isinstance(reply, bytes)
+        assert len(reply) == 1_000_000
+        await link.close()
+
+
+@pytest.mark.parametrize("at", [b"SCRIPT", b"EVALSHA"])
+async def test_publish_goes_round_a_connection_that_falls_silent(process: RealServer, at: bytes) -> None:
+    async with proxy(process.socket) as way, Bus.open(way.url, bounds=BOUNDS) as bus, shortly():
+        way.silent_at = at
+        await bus.session("s").publish(said("a"), seconds=60)
+        assert way.silent_at is None
+        assert await words(bus.session("s")) == ["a"]
+
+
+async def test_publish_goes_round_a_connection_that_takes_nothing_any_more(process: RealServer) -> None:
+    async with proxy(process.socket) as way, Bus.open(way.url, bounds=BOUNDS) as bus, shortly(60):
+        session = bus.session("s")
+        await session.publish(said("a"))
+        way.hole(requests=True)
+        async with anyio.create_task_group() as tasks:
+            for letter in "bcdefghi":
+                tasks.start_soon(partial(session.publish, said(letter * 900_000), seconds=60))
+        assert [text[0] for text in await words(session)] == list("abcdefghi")
+
+
+@pytest.mark.parametrize("at", [b"$2\r\nID\r\n", b"XREAD", b"HMGET"])
+async def test_follower_goes_round_a_connection_that_falls_silent(process: RealServer, at: bytes) -> None:
+    async with (
+        proxy(process.socket) as way,
+        Bus.open(way.url, bounds=BOUNDS) as bus,
+        Bus.open(process.url) as author,
+        anyio.create_task_group() as tasks,
+    ):
+        await author.session("s").publish(said("a"))
+        seen: list[str] = []
+
+        async def follow() -> None:
+            async for envelope in bus.session("s").follow():
+                seen.append(word(envelope))  # noqa: PERF401  it has no end
+
+        way.silent_at = at
+        tasks.start_soon(follow)
+        await eventually(lambda: way.silent_at is None)
+        await author.session("s").publish(told("b"))
+        await eventually(lambda: seen == ["a", "b"])
+        tasks.cancel_scope.cancel()
+
+
+async def test_opening_a_bus_behind_a_black_hole_ends(valkey: RealServer) -> None:
+    async with proxy(valkey.socket) as way, shortly():
+        way.is_dark = True
+        with pytest.raises(Unavailable):
+            async with Bus.open(way.url, bounds=BOUNDS):
+                pass
+
+
+async def test_callers_that_share_a_write_fail_together(valkey: RealServer) -> None:
+    """Each by itself after the others, they would be told 132 times as late as one."""
+    async with proxy(valkey.socket) as way, shortly():
+        pool = LinkPool(Server(way.url, SOON), bounds=SOON)
+        grouped = GroupedPool(pool, SOON)
+        way.is_dark = True
+        told_of: list[Unavailable] = []
+
+        async def call() -> None:
+            try:
+                await grouped.call("PING")
+            except Unavailable as error:
+                told_of.append(error)
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(200):
+                tasks.start_soon(call)
+        assert len(told_of) == 200
+        await grouped.close()
+        await pool.close()

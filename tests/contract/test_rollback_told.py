@@ -1,0 +1,112 @@
+"""A log that came back from an older copy: its producers are told, however long it takes until somebody listens."""
+
+import shutil
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+
+import anyio
+import pytest
+
+from bus import Bus, LogRolledBack, OutcomeUnknown, Session
+from bus.bounds import Bounds
+from bus.connection_bounds import ConnectionBounds
+from tests.support.laws.cancelling import Moment, cut
+from tests.support.log.said import said, words
+from tests.support.servers.proxy import proxy
+from tests.support.servers.real import RealServer, eventually
+
+
+@contextmanager
+def copied(server: RealServer) -> Generator[Callable[[], None], None, None]:
+    """Copy the server's file as it is now; gives what kills the server, puts the copy back and starts it again."""
+    server.kill()
+    copy = server.directory.with_name(server.directory.name + "-copy")
+    shutil.copytree(server.directory, copy, ignore=shutil.ignore_patterns("s", "proxy"))
+    server.start()
+
+    def restore() -> None:
+        server.kill()
+        shutil.rmtree(server.directory / "appendonlydir")
+        shutil.copytree(copy / "appendonlydir", server.directory / "appendonlydir")
+        server.start()
+
+    try:
+        yield restore
+    finally:
+        shutil.rmtree(copy)
+
+
+async def fill(session: Session, texts: str) -> None:
+    for text in texts:
+        await session.publish(said(text), seconds=60)
+
+
+async def test_rollback_found_by_a_publish_that_was_given_up_is_told_to_the_next(process: RealServer) -> None:
+    async with proxy(process.socket) as way, Bus.open(way.url) as bus:
+        session = bus.session("s")
+        await fill(session, "abcde")
+        with copied(process) as restore:
+            await fill(session, "fghij")
+            way.silence()  # so that it is on its way until its caller gives up
+            with pytest.raises(OutcomeUnknown):
+                await session.publish(said("k"), seconds=0.5)
+            restore()
+            way.cut()
+        with pytest.raises(LogRolledBack) as caught:
+            await session.publish(said("l"), seconds=60)
+        assert (caught.value.seen, caught.value.found) == (10, 5)
+        assert (await session.publish(said("m"))).position == 6
+        assert await words(session) == list("abcdem")
+
+
+async def test_rollback_whose_caller_is_cancelled_as_it_is_told_is_told_to_the_next(process: RealServer) -> None:
+    async with process.bus() as bus:
+        session = bus.session("s")
+        await fill(session, "a")
+        process.do("FLUSHALL")
+        trial = await cut(lambda: session.publish(said("b"), seconds=60), at=1, moment=Moment.LATE)
+        assert trial.is_cancelled
+        with pytest.raises(LogRolledBack):
+            await session.publish(said("c"), seconds=60)
+        assert (await session.publish(said("d"))).position == 1
+        assert await words(session) == ["d"]
+
+
+async def test_rollback_is_told_once_and_nothing_behind_it_is_lost(process: RealServer) -> None:
+    async with process.bus() as bus:
+        session = bus.session("s")
+        await fill(session, "abc")
+        process.do("FLUSHALL")
+        outcomes: dict[str, str] = {}
+
+        async def publish(text: str) -> None:
+            try:
+                outcomes[text] = str((await session.publish(said(text), seconds=60)).position)
+            except LogRolledBack:
+                outcomes[text] = "told"
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(60):
+                tasks.start_soon(publish, str(number))
+        told = [text for text, outcome in outcomes.items() if outcome == "told"]
+        assert 1 <= len(told) < 60  # those that shared the append that found it
+        assert await words(session) == [str(number) for number in range(60) if str(number) not in told]
+
+
+async def test_publishes_after_a_rollback_are_not_mistaken_for_late_copies_of_lost_ones(process: RealServer) -> None:
+    """Numbers are not used again, though the log has forgotten that they were."""
+    bounds = Bounds(connection=ConnectionBounds(answer_seconds=0.3))
+    async with proxy(process.socket) as way, Bus.open(way.url, bounds=bounds) as bus:
+        session = bus.session("s")
+        await fill(session, "abc")
+        way.delay()
+        with pytest.raises(OutcomeUnknown):
+            await session.publish(said("late"), seconds=0.3)
+        process.do("FLUSHALL")
+        with pytest.raises(LogRolledBack):
+            await session.publish(said("d"), seconds=60)
+        await fill(session, "efg")
+        await way.deliver()
+        await fill(session, "hi")
+        await eventually(lambda: way.delayed_bytes == 0)
+        assert await words(session) == list("efghi")

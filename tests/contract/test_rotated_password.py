@@ -1,0 +1,175 @@
+"""A password that changes while a bus is open, and a server that dies while one opens: waited for, and told plainly."""
+
+import asyncio
+from contextlib import suppress
+from functools import partial
+
+import anyio
+import pytest
+
+from bus import Bus, Closed, Cursor, LoginRefused, OutcomeUnknown, Session, SetupError, Unavailable
+from bus.bounds import Bounds
+from bus.connection_bounds import ConnectionBounds
+from bus.errors import Refused
+from bus.hub import Hub
+from tests.support.log.said import said, word, words
+from tests.support.servers.clusters import RealCluster
+from tests.support.servers.proxy import proxy
+from tests.support.servers.real import RealServer, eventually, shortly
+
+
+def secured(server: RealServer) -> str:
+    """A URL of a server that has got a user with a password."""
+    server.do("ACL", "SETUSER", "app", "on", ">old", "~*", "+@all")
+    return f"unix://app:old@{server.socket}"
+
+
+def rotate(server: RealServer, password: str) -> None:
+    """Change the password, and end every connection of its user."""
+    server.do("ACL", "SETUSER", "app", "resetpass", f">{password}")
+    server.do("CLIENT", "KILL", "USER", "app")
+
+
+async def told(session: Session) -> Unavailable:
+    """What is told to who publishes; what was sent on a connection as it ended is unknown."""
+    while True:
+        try:
+            await session.publish(said("refused"), seconds=0.5)
+        except OutcomeUnknown:
+            continue
+        except Unavailable as error:
+            return error
+        raise AssertionError("it was not refused")
+
+
+async def test_bus_goes_on_when_a_password_that_was_refused_is_right_again(process: RealServer) -> None:
+    async with Bus.open(secured(process)) as bus, anyio.create_task_group() as tasks:
+        session, seen, rung = bus.session("s"), list[str](), list[int]()
+
+        async def follow() -> None:
+            async for envelope in session.follow():
+                seen.append(word(envelope))
+
+        async def wait_rung(after: Cursor) -> None:
+            while not rung:
+                with suppress(Unavailable):  # it is waited for only once it has begun
+                    await session.wait_rung(after)
+                    rung.append(1)
+
+        receipt = await session.publish(said("a"))
+        tasks.start_soon(follow)
+        tasks.start_soon(wait_rung, receipt.cursor)
+        await eventually(lambda: seen == ["a"])
+        rotate(process, "new")
+        error = await told(session)
+        assert isinstance(error, LoginRefused)
+        assert error.code == "WRONGPASS"
+        with pytest.raises(LoginRefused):
+            await session.head()
+        rotate(process, "old")
+        assert (await session.publish(said("c"), seconds=60)).position == receipt.position + 1
+        await eventually(lambda: seen == ["a", "c"])
+        await eventually(lambda: rung == [1])
+        tasks.cancel_scope.cancel()
+
+
+async def test_bus_closes_while_its_password_is_refused(process: RealServer) -> None:
+    ends: list[Exception] = []
+    async with anyio.create_task_group() as tasks, Bus.open(secured(process)) as bus:
+        session = bus.session("s")
+
+        seen: list[str] = []
+
+        async def follow() -> None:
+            try:
+                async for envelope in session.follow():
+                    seen.append(word(envelope))  # noqa: PERF401  it has no end
+            except Closed as error:
+                ends.append(error)
+
+        await session.publish(said("a"))
+        tasks.start_soon(follow)
+        await eventually(lambda: seen == ["a"])
+        rotate(process, "new")
+        assert isinstance(await told(session), LoginRefused)
+    assert [type(end) for end in ends] == [Closed]
+
+
+async def test_server_that_begins_to_want_a_password_is_told_of_and_waited_for(process: RealServer) -> None:
+    async with process.bus() as bus:
+        session = bus.session("s")
+        await session.publish(said("a"))
+        with process.talk() as say:
+            say("CONFIG", "SET", "requirepass", "secret")
+            say("AUTH", "secret")
+            say("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            error = await told(session)
+            assert isinstance(error, Refused)
+            assert error.code in {"NOAUTH", "WRONGPASS"}
+            say("CONFIG", "SET", "requirepass", "")
+        assert (await session.publish(said("c"), seconds=60)).position == 2
+        assert await words(session) == ["a", "c"]
+
+
+async def test_cluster_whose_password_is_refused_is_waited_for(cluster: RealCluster) -> None:
+    for node in cluster.nodes:
+        node.do("ACL", "SETUSER", "app", "on", ">old", "~*", "+@all")
+    url = cluster.url.replace("://", "://app:old@")
+    async with Bus.open(url) as bus:
+        session = bus.session("s")
+        await session.publish(said("a"))
+        for node in cluster.nodes:
+            rotate(node, "new")
+        assert isinstance(await told(session), LoginRefused)
+        for node in cluster.nodes:
+            rotate(node, "old")
+        await session.publish(said("c"), seconds=60)
+        assert await words(session) == ["a", "c"]
+
+
+async def test_fault_of_the_bus_itself_leaves_it_as_one_error(
+    valkey: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run(self: Hub) -> None:
+        await asyncio.sleep(0)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Hub, "run", run)
+    with pytest.raises(ZeroDivisionError):
+        async with valkey.bus():
+            await anyio.sleep_forever()
+
+
+async def test_opening_waits_for_a_server_that_dies_meanwhile(process: RealServer) -> None:
+    async with proxy(process.socket) as way, shortly(60):
+        way.lose_at = b"HMGET"
+        way.on_lost = partial(restart, process)
+        async with Bus.open(way.url) as bus:
+            assert way.lost == 1
+            await bus.session("s").publish(said("a"), seconds=60)
+
+
+async def test_opening_with_a_server_that_dies_and_stays_away_ends(process: RealServer) -> None:
+    bounds = Bounds(connection=ConnectionBounds(patience_seconds=0.3))
+    async with proxy(process.socket) as way, shortly(60):
+        way.lose_at = b"HMGET"
+        way.on_lost = process.kill
+        with pytest.raises(Unavailable):
+            async with Bus.open(way.url, bounds=bounds):
+                pass
+        assert way.lost == 1
+
+
+async def test_opening_with_a_wrong_password_is_told_at_once(process: RealServer) -> None:
+    url = secured(process)
+    rotate(process, "new")
+    async with shortly():
+        with pytest.raises(SetupError):
+            async with Bus.open(url):
+                pass
+
+
+def restart(server: RealServer) -> None:
+    """It is away for as long as several attempts take."""
+    server.kill()
+    asyncio.get_running_loop().call_later(0.3, server.start)

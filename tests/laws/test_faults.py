@@ -1,0 +1,175 @@
+"""Whatever a network and a server do to a call: it ends, rightly or with an error of the bus, and works afterwards.
+
+Every call of the table runs through a proxy whose connections are at fault, alone and while the server refuses.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+import anyio
+import pytest
+
+from bus import Bus, BusError, Cursor, DirectoryArchive
+from bus.bounds import Bounds
+from bus.connection_bounds import ConnectionBounds
+from bus.publish import PublishBounds
+from bus.retention import TRIMMED
+from bus.session import CLOSED, REOPENED
+from tests.support.laws.calls import CALLS, Call, Point
+from tests.support.log.said import said, told, word
+from tests.support.servers.proxy import Proxy, proxy
+from tests.support.servers.real import RealServer
+
+BOUNDS = Bounds(
+    connection=ConnectionBounds(answer_seconds=0.3, patience_seconds=0.3),
+    publish=PublishBounds(retry_most_seconds=0.02),
+)
+
+FAULTS: dict[str, Callable[[Proxy], object]] = {
+    "none": lambda _: None,
+    "cut": Proxy.cut,
+    "silent": Proxy.silence,
+    "takes nothing": lambda way: way.hole(requests=True),
+    "gives nothing": lambda way: way.hole(answers=True),
+    "loses answers": lambda way: setattr(way, "lose", 12),
+    "late": Proxy.delay,
+}
+
+Command = tuple[str, ...]
+
+REFUSALS: dict[str, tuple[Command, Command]] = {
+    "none": (("PING",), ("PING",)),
+    "OOM": (("CONFIG", "SET", "maxmemory", "1"), ("CONFIG", "SET", "maxmemory", "0")),
+    "NOREPLICAS": (("CONFIG", "SET", "min-replicas-to-write", "1"), ("CONFIG", "SET", "min-replicas-to-write", "0")),
+    "NOPERM": (("ACL", "SETUSER", "default", "-@write", "-@scripting"), ("ACL", "SETUSER", "default", "+@all")),
+    "READONLY": (("REPLICAOF", "127.0.0.1", "1"), ("REPLICAOF", "NO", "ONE")),
+}
+"""code → what makes the server refuse with it, and what ends that"""
+
+AT_WORK = frozenset(
+    {"work", "ack", "keep", "take", "keep all", "retry", "hand back", "set aside", "leave", "groups", "group status"}
+    | {"read dead letters", "show a dead letter", "redrive"}
+)
+"""calls of a consumer group: each in a namespace of its own, as they take each other's work"""
+
+TROUBLE_SECONDS = 1.0
+"""how long a server refuses and requests are delayed, if calls wait for that long"""
+
+END_SECONDS = 60.0
+"""after which a call counts as one that never ends; for a machine under load"""
+
+
+@dataclass
+class Ended:
+    """What became of one call."""
+
+    point: Point
+    call: Call
+    was_right: bool = False
+    error: BaseException | None = None
+    kept: set[str] = field(default_factory=set[str])
+    """words of runs that returned: they are in the log"""
+
+    async def run(self) -> None:
+        """Once; whatever it raises is kept."""
+        first = len(self.point.asked)
+        self.was_right, self.error = False, None
+        try:
+            with anyio.fail_after(END_SECONDS):
+                self.was_right = await self.call.run(self.point)
+            self.kept.update(self.point.asked[first:])
+        except Exception as error:  # noqa: BLE001  which is what is looked at
+            self.error = error
+
+
+@asynccontextmanager
+async def _fed(calls: Mapping[str, Ended]) -> AsyncGenerator[None, None]:
+    """Those that wait for what is new are given it in the block, as far as the server takes it."""
+
+    async def feed(point: Point) -> None:
+        count = 0
+        while True:
+            count += 1
+            with suppress(BusError):
+                await point.written.publish(told(f"fed{count}"), seconds=0.2)
+            await asyncio.sleep(0.01)
+
+    async with anyio.create_task_group() as tasks:
+        for each in calls.values():
+            if each.call.is_fed:
+                tasks.start_soon(feed, each.point)
+        yield
+        tasks.cancel_scope.cancel()
+
+
+async def _run_all(calls: Mapping[str, Ended]) -> None:
+    async with anyio.create_task_group() as tasks:
+        for each in calls.values():
+            tasks.start_soon(each.run)
+
+
+async def _assert_whole(each: Ended) -> None:
+    """Nothing that was acknowledged is missing, nothing is there twice, and no position is left out."""
+    written = each.point.written
+    head = await written.head()
+    if head.is_erased:
+        return
+    entries = [entry async for entry in written.read(after=Cursor(head.trimmed))]
+    assert [entry.position for entry in entries] == list(range(head.trimmed + 1, head.position + 1))
+    words = [word(entry) for entry in entries if getattr(entry.message, "kind", "") not in {CLOSED, REOPENED, TRIMMED}]
+    mine = [text for text in words if not text.startswith("fed")]
+    assert len(set(mine)) == len(mine), "doubled"
+    if not head.trimmed:
+        assert each.kept <= set(mine), "lost"
+
+
+@pytest.mark.parametrize(
+    ("fault", "refusal"),
+    [(fault, "none") for fault in FAULTS if fault != "none"]
+    + [(fault, refusal) for refusal in REFUSALS if refusal != "none" for fault in ("none", "loses answers", "late")],
+)
+async def test_every_call_ends_rightly_or_with_an_error(valkey: RealServer, fault: str, refusal: str) -> None:
+    refuse, allow = REFUSALS[refusal]
+    archive = DirectoryArchive(valkey.directory / "archive")
+    async with proxy(valkey.socket) as way, AsyncExitStack() as stack:
+
+        async def open_buses(namespace: str) -> tuple[Bus, Bus]:
+            opened = [
+                await stack.enter_async_context(
+                    Bus.open(url, namespace=namespace, archive=archive, bounds=BOUNDS if url == way.url else None)
+                )
+                for url in (way.url, valkey.url)
+            ]
+            await opened[0].session("warm").publish(said("x"))
+            return opened[0], opened[1]
+
+        shared = await open_buses("shared")
+        calls: dict[str, Ended] = {}
+        for number, (name, call) in enumerate(CALLS.items()):
+            bus, author = await open_buses(f"n{number}") if name in AT_WORK else shared
+            point = Point(valkey, bus, author, number)
+            await point.written.publish(said("a"), told("b"), said("c"), wake=False)
+            if call.before is not None:
+                await call.before(point)
+            calls[name] = Ended(point, call)
+        await asyncio.gather(*(each.point.session.head() for each in calls.values()))  # connections, for the fault
+        FAULTS[fault](way)
+        valkey.do(*refuse)
+        async with _fed(calls), anyio.create_task_group() as tasks:
+            tasks.start_soon(_run_all, calls)
+            await anyio.sleep(TROUBLE_SECONDS)
+            valkey.do(*allow)
+            way.lose = 0
+            await way.deliver()
+        for name, each in calls.items():
+            assert each.error is None or isinstance(each.error, BusError), (name, each.error)
+        again = {name: each for name, each in calls.items() if each.error is not None}
+        way.fill()
+        async with _fed(again):
+            await _run_all(again)
+        assert {name: each.error for name, each in again.items() if each.error is not None} == {}
+        assert [name for name, each in calls.items() if not each.was_right] == []
+        for each in calls.values():
+            await _assert_whole(each)
