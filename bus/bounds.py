@@ -6,7 +6,9 @@ Tests pass tiny ones: what only holds at large bounds is a fault.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from bus.work_bounds import WorkBounds
 
 __all__ = ("Bounds",)
 
@@ -14,3 +16,6 @@ __all__ = ("Bounds",)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """The bounds of one bus. Each field is one part of it."""
+
+    work: WorkBounds = field(default_factory=WorkBounds)
+    """consumer groups, wake-ups and change notices"""

@@ -14,7 +14,7 @@ import anyio
 from bus.activity import Activity, read_activity
 from bus.archive import Archive, ArchiveStore
 from bus.bounds import Bounds
-from bus.consumer import Consumer
+from bus.consumer import Consumer, Start
 from bus.dead_letters import DeadLetters
 from bus.errors import Refused, SetupError, UnsafeServer
 from bus.group_names import all_group_names
@@ -83,9 +83,9 @@ class Bus:
         self.media = media
         """where large media are"""
         self._topology, self._pool, self._keys, self._bounds = topology, pool, keys, bounds
-        self._log = Log(pool, keys)
+        self._log = Log(pool, keys, bounds.work)
         self._grouped_pool = GroupedPool(pool)
-        self._grouped_log = Log(self._grouped_pool, keys)
+        self._grouped_log = Log(self._grouped_pool, keys, bounds.work)
         self.leases = Leases(self._grouped_log)
         """of many sessions at a time, for who works on them"""
         quota = Quota(self._log, limits)
@@ -213,7 +213,9 @@ class Bus:
         heads = await self._log.heads(await self._log.sessions())
         return sorted(heads, key=lambda head: head.updated, reverse=True)
 
-    def consumer(self, group: str, name: str, *, heartbeat: float = HEARTBEAT_SECONDS) -> Consumer:
+    def consumer(
+        self, group: str, name: str, *, heartbeat: float = HEARTBEAT_SECONDS, start: Start = "beginning"
+    ) -> Consumer:
         """A worker's place in a consumer group; no I/O.
 
         Args:
@@ -221,13 +223,22 @@ class Bus:
             name: of this consumer, and of no other at a time; the same name after a restart gets its unfinished work
                 again. 1 to 128 printable ASCII characters, no space.
             heartbeat: seconds without a sign of life after which its unfinished work is given to others.
+            start: where the group begins if it is new, as the first of its consumers says: at the "beginning", with every
+                session that ever woke a worker, or "now", with what wakes one from its first `take` on.
 
         Raises:
             InvalidName: a name is none.
         """
         check_group(group)
         check_consumer(name)
-        return Consumer(self._topology, self._pool, self._keys, group=group, name=name, heartbeat=heartbeat)
+        return Consumer(
+            *(self._topology, self._pool, self._keys),
+            group=group,
+            name=name,
+            heartbeat=heartbeat,
+            bounds=self._bounds.work,
+            start=start,
+        )
 
     def dead_letters(self, group: str) -> DeadLetters:
         """What a group of workers has set aside; no I/O.
@@ -252,7 +263,7 @@ class Bus:
             InvalidName: that is no group's name.
             Unavailable: the server cannot be reached.
         """
-        return await read_group(self._pool, self._keys, check_group(group))
+        return await read_group(self._pool, self._keys, check_group(group), self._bounds.work)
 
     async def activity(self, since: Activity | None = None) -> Activity:
         """How much was published on this bus, and since the look before in which sessions. It costs the server the

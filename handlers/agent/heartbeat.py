@@ -1,4 +1,4 @@
-"""A worker's sign of life for all that it has in hand: leases and pointers, together, every third of a heartbeat."""
+"""A worker's sign of life for all that it has in hand: leases and work, together, every third of a heartbeat."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ class Heartbeat:
         """
         Args:
             seconds: after which a silent worker's sessions are taken over.
-            gone: called with pointers that are another one's by now.
+            gone: called with work that is another one's by now.
         """
         self._leases, self._consumer, self._seconds, self._gone = leases, consumer, seconds, gone
         self._held: dict[str, _Held] = {}
