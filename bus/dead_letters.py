@@ -142,7 +142,10 @@ class DeadLetters:
         names = (*keys.group_work(bucket, self.group), keys.dead(bucket, self.group))
         heads = (keys.head(letter.session) for letter in letters)
         arguments = [word for letter in letters for word in (self._place(letter.id)[1], letter.session)]
-        return cast("int", await self._log.run(_REDRIVE, (*names, *heads), (self.group, "", *self._log.work.wake_up_trim, *arguments)))
+        return cast(
+            "int",
+            await self._log.run(_REDRIVE, (*names, *heads), (self.group, "", *self._log.work.wake_up_trim, *arguments)),
+        )
 
     def _place(self, letter_id: str) -> tuple[int, str]:
         match = _ID.fullmatch(letter_id)

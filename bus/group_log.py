@@ -208,7 +208,9 @@ async def run_scripts(
 def _fetched(bucket: int, reply: Reply) -> Fetched:
     left, due, holders, *given = cast("tuple[int, int, bytes]", reply)
     works: list[Work] = []
-    for session, position, order, attempt, error, flags in cast("list[tuple[bytes, bytes, bytes, int, bytes, bytes]]", given):
+    for session, position, order, attempt, error, flags in cast(
+        "list[tuple[bytes, bytes, bytes, int, bytes, bytes]]", given
+    ):
         try:
             name = check_session_id(session.decode())
         except (UnicodeDecodeError, InvalidSessionId):

@@ -232,4 +232,6 @@ def plan(
         "epoch": conditions.epoch,
         "state": conditions.state,
     }
-    return Plan(json.dumps({name: value for name, value in terms.items() if value is not None}), bodies, bool(rings)), size_bytes
+    return Plan(
+        json.dumps({name: value for name, value in terms.items() if value is not None}), bodies, bool(rings)
+    ), size_bytes

@@ -6,8 +6,8 @@ import pytest
 from bus import InvalidName, SetupError, Work
 from bus.keys import Keys
 from tests.support.log.groups import pending, ring, take_all, take_one
-from tests.support.log.said import said, told
-from tests.support.servers.real import AnyServer, eventually, shortly
+from tests.support.log.said import said
+from tests.support.servers.real import AnyServer, shortly
 
 SLOTS = 7
 

@@ -29,6 +29,7 @@ import anyio
 import pytest
 
 from bus import Bus
+from bus.bounds import Bounds
 from bus.launch import find_binary
 from tests.support.servers.resp import Reply, Resp
 from tests.support.suite.needs import find
@@ -75,7 +76,7 @@ class AnyServer(Protocol):
         """For `Bus.open`."""
         ...
 
-    def bus(self, namespace: str = "lanebus") -> AbstractAsyncContextManager[Bus]:
+    def bus(self, namespace: str = "lanebus", *, bounds: Bounds | None = None) -> AbstractAsyncContextManager[Bus]:
         """A bus on it."""
         ...
 
@@ -149,9 +150,9 @@ class RealServer:
         with self.talk() as say:
             return say(*arguments)
 
-    def bus(self, namespace: str = "lanebus") -> AbstractAsyncContextManager[Bus]:
+    def bus(self, namespace: str = "lanebus", *, bounds: Bounds | None = None) -> AbstractAsyncContextManager[Bus]:
         """A bus on this server."""
-        return Bus.open(self.url, namespace=namespace)
+        return Bus.open(self.url, namespace=namespace, bounds=bounds)
 
 
 @contextmanager
