@@ -138,13 +138,13 @@ class DeadLetters:
         return count + await self.redrive(page)
 
     async def _redrive(self, bucket: int, letters: Sequence[DeadLetter]) -> int:
-        keys = self._keys
+        keys, work = self._keys, self._log.work
         names = (*keys.group_work(bucket, self.group), keys.dead(bucket, self.group))
         heads = (keys.head(letter.session) for letter in letters)
         arguments = [word for letter in letters for word in (self._place(letter.id)[1], letter.session)]
         return cast(
             "int",
-            await self._log.run(_REDRIVE, (*names, *heads), (self.group, "", *self._log.work.wake_up_trim, *arguments)),
+            await self._log.run(_REDRIVE, (*names, *heads), (self.group, "", *work.wake_up_trim, work.error_length, *arguments)),
         )
 
     def _place(self, letter_id: str) -> tuple[int, str]:

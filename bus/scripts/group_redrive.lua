@@ -1,7 +1,7 @@
 -- Send dead letters on their way again: their work is due at once, as if it had never been tried.
 --
 -- KEYS  1 to 6 see scripts/work.lua · 7 dead letters stream · then for each letter the head hash of its session
--- ARGV  1 to 4 see there, nobody is the consumer · then for each letter
+-- ARGV  1 to 4 see there, nobody is the consumer · 5 how many bytes of its reason to keep · then for each letter
 --       its id · its session
 --
 -- Gives how many were. A letter that is gone, also by an earlier run of this, is left out, and so is one whose session was
@@ -11,7 +11,7 @@
 local count = 0
 call('ZCARD', KEYS[6])
 call('XLEN', KEYS[3])
-for i = 5, #ARGV, 2 do
+for i = 6, #ARGV, 2 do
   local entry = call('XRANGE', KEYS[7], ARGV[i], ARGV[i])[1]
   if entry then
     local fields, session = {}, ARGV[i + 1]
@@ -22,12 +22,12 @@ for i = 5, #ARGV, 2 do
       if not work or work.flags == 'd' then
         write(session, {
           holder = '', order = tonumber(score), position = fields.z, attempt = 0, delay = 0, flags = 'r',
-          error = string.sub(fields.r, 1, 500),
+          error = string.sub(fields.r, 1, tonumber(ARGV[5])),
         })
         call('ZADD', KEYS[6], text_of(now), session)
         hint(session, fields.z)
       end
-      local head, before = KEYS[8 + (i - 5) / 2], math.max(tonumber(fields.z) - 1, 0)
+      local head, before = KEYS[8 + (i - 6) / 2], math.max(tonumber(fields.z) - 1, 0)
       if tonumber(call('HGET', head, 'g:' .. group) or 0) > before then call('HSET', head, 'g:' .. group, before) end
       count = count + 1
     end

@@ -54,11 +54,10 @@ local function settle(session, head, order, position)
   local woken = tonumber(match(call('HGET', KEYS[2], session) or '', '^%d+')) or 0
   local is_same_log = floor(score / BLOCK) == floor(order / BLOCK)
   local is_done, is_behind = score <= order or is_same_log and woken <= position, score > mark()
+  call('HDEL', KEYS[5], session) -- a server without memory takes this one first, and then the others too
   if is_done and is_behind then
     write(session, { holder = '', order = score, position = woken, attempt = 0, delay = 0, flags = 'd', error = '' })
-  elseif is_done or is_behind then
-    call('HDEL', KEYS[5], session)
-  else
+  elseif not is_done and not is_behind then
     write(session, { holder = '', order = score, position = woken, attempt = 0, delay = 0, flags = '', error = '' })
     call('ZADD', KEYS[6], now, session)
   end

@@ -41,8 +41,7 @@ async def test_what_is_due_a_little_later_does_not_wait_for_the_next_sweep(serve
         first, second = await take_all(consumer, 2)
         await consumer.retry(first, delay=0.3, error="")
         await consumer.retry(second, delay=0.6, error="")
-        await consumer.ack(*await take_all(consumer, 1))
-        assert [work.session for work in await take_all(consumer, 1)] == [second.session]
+        assert sorted(work.session for work in await take_all(consumer, 2)) == ["a", "b"]
 
 
 async def test_what_is_due_is_given_to_any_consumer_and_to_one_only(server: AnyServer) -> None:

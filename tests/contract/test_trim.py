@@ -233,7 +233,7 @@ async def test_who_can_read_the_archive_holds_nothing_that_is_in_it(server: AnyS
         assert (await session.trim(5)).first_kept == 5
         with pytest.raises(TrimRefused):
             await session.trim(6)
-        server.do("XGROUP", "CREATE", Keys().index(Keys().bucket("s")), "g", "0")
+        server.do("HSET", Keys().groups(Keys().bucket("s")), "g", "0 0")
         server.do("HSET", Keys().head("s"), "archived", "8")
         with pytest.raises(TrimRefused) as caught:
             await session.trim(6)
@@ -246,7 +246,8 @@ async def test_force_passes_all_and_says_so_in_the_same_step(server: AnyServer) 
         await fill(session, 1_001)
         await fill(session, 1_499, wake=True)
         await session.save_checkpoint("r", Cursor(3))
-        server.do("XGROUP", "CREATE", Keys().index(Keys().bucket("s")), "рабочие", "0")
+        server.do("HSET", Keys().groups(Keys().bucket("s")), "рабочие", "0 0")
+        server.do("HSET", Keys().head("s"), "g:рабочие", "1001")
         await session.publish(said("2501"))
         done = await session.trim(2_400, force=True)
         passed = {"r:r": 3, "g:" + "".join(f"%{byte:02X}" for byte in "рабочие".encode()): 1_001}
@@ -257,7 +258,7 @@ async def test_force_passes_all_and_says_so_in_the_same_step(server: AnyServer) 
         assert note.message == ExtensionMessage.of("session.trimmed", data)
         assert (note.position, note.producer) == (2_502, "log")
         rung = server.do("XREVRANGE", Keys().index(Keys().bucket("s")), "+", "-", "COUNT", "1")
-        assert "'s', 's', 'z', '2502', 'w', ''" in str(rung)
+        assert "'s', 's', 'z', '2502'" in str(rung)
         await assert_sound(bus, server, "s")
         assert (await session.publish(said("x"))).position == 2_503
 

@@ -107,32 +107,14 @@ def _read_by_models(book: Book) -> set[str]:
     return {word for line in book.lines() if line.kind == "model" for word in line.key.split()}
 
 
-async def _settled(server: RealServer, group: str = "agents") -> None:
-    """Wait until every pointer was delivered and acknowledged, and nothing is put off."""
-    keys = Keys()
-    with anyio.fail_after(SECONDS), server.talk() as say:
-        for bucket in range(keys.buckets):
-            name = keys.index(bucket)
-            if not say("EXISTS", name):
-                continue
-            while say("EXISTS", keys.retry(bucket, group)) or not _is_settled(  # noqa: ASYNC110
-                say("XINFO", "STREAM", name), say("XINFO", "GROUPS", name), group
-            ):
-                await anyio.sleep(0.05)
-
-
-def _is_settled(stream: Reply, groups: Reply, group: str) -> bool:
-    assert isinstance(groups, list)
-    last = _field(stream, "last-generated-id")
-    return any(
-        (_field(each, "name"), _field(each, "pending"), _field(each, "last-delivered-id")) == (group, 0, last)
-        for each in groups
-    )
-
-
-def _field(reply: Reply, name: str) -> Reply:
-    assert isinstance(reply, list)
-    return reply[reply.index(name) + 1]
+async def _settled(bus: Bus, group: str = "agents") -> None:
+    """Wait until nothing waits, nothing is in hand and nothing is put off."""
+    with anyio.fail_after(SECONDS):
+        while True:
+            status = await bus.group_status(group)
+            if (status.lag, status.pending, status.retries) == (0, 0, 0):
+                return
+            await anyio.sleep(0.05)
 
 
 async def _read_all(sessions: Sequence[Session]) -> list[list[Envelope]]:
@@ -191,7 +173,7 @@ async def test_a_worker_that_wakes_up_and_is_not_fenced_is_found(
         heir = crew.start("w1", mutant=mutant, moment=SLOW)
         await _called(book, heir, "model")
         hand.resume()
-        await _settled(valkey)
+        await _settled(bus)
         found = await _kinds(book, bus.session("s1"))
         assert (found >= kinds) if kinds else (found == set())
 
@@ -205,7 +187,7 @@ async def test_a_worker_that_acknowledges_what_it_has_not_done_is_found(
         crew.start("w1", mutant=mutant)
         await bus.session("s2").publish(UserMessage.text("s2.0"))
         await wait_for(bus.session("s2"), "agent.ended")
-        await _settled(valkey)
+        await _settled(bus)
         assert await _kinds(book, bus.session("s2")) == set()
         assert await _kinds(book, bus.session("s1")) == kinds
 
@@ -217,7 +199,7 @@ async def test_a_worker_that_runs_again_what_may_not_be_run_twice_is_found(
     async with _at_work(valkey, book, mutant, session="s3", call="charge") as (bus, crew, hand):
         hand.kill()
         crew.start("w1", mutant=mutant)
-        await _settled(valkey)
+        await _settled(bus)
         assert await _kinds(book, bus.session("s3")) == set()
         assert bool(repeated(book.lines(), "charge")) == is_repeated
 
@@ -236,7 +218,7 @@ async def test_workers_that_are_killed_and_paused_miss_nothing_and_do_nothing_tw
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(struck.strike_all)
                 await _feed(sessions, book, Random(SEED))  # noqa: S311
-            await _settled(valkey)
+            await _settled(bus)
         logs = await _read_all(sessions)
         lines = book.lines()
         extra = extra_calls(lines, logs)
