@@ -11,6 +11,8 @@ local PAGE = 500
 local most, named_most = tonumber(ARGV[5]), tonumber(ARGV[6])
 local waiting, is_more, put_off, due = 0, 0, 0, 0
 local pending, counts, in_hand, open = {}, {}, {}, {}
+local at = call('HGET', KEYS[4], group) and '(' .. text_of(mark()) or '(+inf'
+local function is_new(session) return (tonumber(call('ZSCORE', KEYS[1], session) or nil) or 0) > mark() end
 for _, session in ipairs(call('HKEYS', KEYS[5])) do
   local work = read(session)
   if work then
@@ -24,7 +26,7 @@ for _, session in ipairs(call('HKEYS', KEYS[5])) do
       end
     elseif work.flags ~= 'd' then
       local at = tonumber(call('ZSCORE', KEYS[6], session) or 0)
-      if work.flags == 'r' then
+      if work.flags == 'r' and not is_new(session) then
         put_off = put_off + 1
         if due == 0 or at < due then due = at end
       else
@@ -33,7 +35,6 @@ for _, session in ipairs(call('HKEYS', KEYS[5])) do
     end
   end
 end
-local at = call('HGET', KEYS[4], group) and '(' .. text_of(mark()) or '(+inf'
 local seen = 0
 while true do
   local page = call('ZRANGEBYSCORE', KEYS[1], at, '+inf', 'WITHSCORES', 'LIMIT', 0, math.min(PAGE, most - seen))

@@ -68,11 +68,11 @@ for i = 4, #KEYS do
     if step == 'renew' then
       call('HSET', KEYS[i], 'lease_until', text_of(now + ms), 'lease_ms', text_of(ms))
     else
-      if head[5] or flag then
+      if (head[5] or flag) and head[7] then -- what holds no entry has no work
         local woken = string.match(call('HGET', KEYS[2], session) or '', '^%d+')
-        wake(KEYS[1], KEYS[2], KEYS[3], run, ARGV[5], ARGV[6], session, woken or head[7] or '0')
-        call('HDEL', KEYS[i], 'wanted')
+        wake(KEYS[1], KEYS[2], KEYS[3], run, ARGV[5], ARGV[6], session, woken or head[7])
       end
+      if head[5] then call('HDEL', KEYS[i], 'wanted') end
       call('HSET', KEYS[i], 'owner', '', 'lease_until', 0)
       if ms > 0 then call('HSET', KEYS[i], 'rests_until', text_of(now + ms), 'rest_ms', text_of(ms)) end
     end
