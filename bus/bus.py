@@ -19,7 +19,7 @@ from bus.dead_letters import DeadLetters
 from bus.errors import Refused, SetupError, UnsafeServer
 from bus.group_names import all_group_names
 from bus.grouped_pool import GroupedPool
-from bus.groups import GroupStatus, read_group
+from bus.groups import GroupStatus, read_group, remove_group
 from bus.head import SessionHead
 from bus.hub import Hub
 from bus.inspection import Inspector
@@ -264,6 +264,23 @@ class Bus:
             Unavailable: the server cannot be reached.
         """
         return await read_group(self._pool, self._keys, check_group(group), self._bounds.work)
+
+    async def remove_group(self, group: str, *, force: bool = False) -> bool:
+        """End a group that nobody works in any more: its open work, its dead letters and its place go, and it holds no
+        trim. Sessions are as they were. A consumer that comes by its name again begins a new one.
+
+        Args:
+            force: also where consumers of it are alive, as far as the server's clock tells.
+
+        Returns:
+            Whether there was one.
+
+        Raises:
+            GroupInUse: consumers of it are alive; nothing was removed.
+            InvalidName: that is no group's name.
+            Unavailable: the server cannot be reached; some of it may be gone: call it again.
+        """
+        return await remove_group(self._log, check_group(group), force=force)
 
     async def activity(self, since: Activity | None = None) -> Activity:
         """How much was published on this bus, and since the look before in which sessions. It costs the server the

@@ -6,20 +6,26 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from bus.errors import GroupInUse
 from bus.group_log import run_scripts
-from bus.log import Script
+from bus.head import answered
+from bus.log import Log, Script
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from bus.connection import Argument, Pool
+    from bus.connection import Argument
+    from bus.group_log import Calling
     from bus.keys import Keys
     from bus.work_bounds import WorkBounds
 
-__all__ = ("ConsumerStatus", "GroupStatus", "read_group")
+__all__ = ("ConsumerStatus", "GroupStatus", "read_group", "remove_group")
 
 _STATUS, _SEEN = Script("group_status", shares="work"), Script("group_seen")
 _SEEN_FIELD = ":seen"
+
+HEADS = 500
+"""Heads in one round trip."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +86,7 @@ class _Bucket(NamedTuple):
     in_hand: list[bytes]
 
 
-async def read_group(pool: Pool, keys: Keys, group: str, bounds: WorkBounds) -> GroupStatus:
+async def read_group(pool: Calling, keys: Keys, group: str, bounds: WorkBounds) -> GroupStatus:
     """How a group stands; of one that does not exist all zeros.
 
     Raises:
@@ -112,6 +118,27 @@ async def read_group(pool: Pool, keys: Keys, group: str, bounds: WorkBounds) -> 
         seen=since,
         is_away=since is not None and since >= bounds.away,
     )
+
+
+async def remove_group(log: Log, group: str, *, force: bool) -> bool:
+    """See `Bus.remove_group`."""
+    keys = log.keys
+    status = await read_group(log, keys, group, log.work)
+    alive = tuple(each.name for each in status.consumers if each.is_alive)
+    if alive and not force:
+        raise GroupInUse(group, alive)
+    was_there = False
+    for bucket in range(keys.buckets):
+        # First its place: from then on it holds nothing.
+        place = await log.call("HDEL", keys.groups(bucket), group, f"{group}:dropped", f"{group}:clock")
+        gone = await log.call("UNLINK", keys.open(bucket, group), keys.due(bucket, group), keys.dead(bucket, group))
+        was_there = was_there or bool(place) or bool(gone)
+        sessions = [name.decode() for name in cast("list[bytes]", await log.call("ZRANGE", keys.order(bucket), 0, -1))]
+        for first in range(0, len(sessions), HEADS):
+            some = sessions[first : first + HEADS]
+            for reply in await log.call_many([("HDEL", keys.head(session), f"g:{group}") for session in some]):
+                answered(reply)
+    return bool(await log.call("UNLINK", keys.consumers(group))) or was_there
 
 
 def _consumers(buckets: Iterable[_Bucket], told: Mapping[str, str], now: int) -> tuple[ConsumerStatus, ...]:
