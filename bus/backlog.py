@@ -24,6 +24,10 @@ SOON_SECONDS = 0.02
 """Buckets whose time comes so soon are swept together."""
 
 
+NAMED = 100
+"""Sessions of a bucket that are remembered from wake-ups: the leases of those are taken as they are fetched."""
+
+
 class Backlog:
     """Work of some buckets that waits for somebody with room."""
 
@@ -34,6 +38,7 @@ class Backlog:
         self._left: dict[int, int] = {}
         self._look_at = dict.fromkeys(buckets, -inf)
         self._holders: dict[int, tuple[str, ...]] = {}
+        self._named: dict[int, dict[str, None]] = {}
         self.is_behind = True
         """there may be work that this consumer's name had before it began, or whose answer was lost"""
 
@@ -50,9 +55,12 @@ class Backlog:
         """It is time to sweep."""
         return anyio.current_time() >= self.next_look
 
-    def note(self, bucket: int) -> None:
+    def note(self, bucket: int, session: str) -> None:
         """A wake-up came."""
         self._left[bucket] = self._left.get(bucket, 0) + 1
+        named = self._named.setdefault(bucket, {})
+        if len(named) < NAMED:
+            named[session] = None
 
     def look_by(self, moment: float, buckets: Collection[int] | None = None) -> None:
         """Sweep some buckets, or all, at that moment, if not before."""
@@ -81,6 +89,7 @@ class Backlog:
             self._in_hand(due),
             mode="own" if self.is_behind else "sweep",
             silent=dict.fromkeys(due, silent),
+            named={},
         )
         for bucket, each in looked.items():
             self._holders[bucket] = each.holders
@@ -103,7 +112,8 @@ class Backlog:
         silent = self._liveness.silent(now)
         of_each = {bucket: sorted(silent & {*self._holders.get(bucket, ())}) for bucket in asked}
         mode = "own" if self.is_behind else ""
-        fetched = await self._log.fetch(link, asked, self._in_hand(asked), mode=mode, silent=of_each)
+        named = {bucket: tuple(self._named.pop(bucket, ()))[:count] for bucket, count in asked.items()}
+        fetched = await self._log.fetch(link, asked, self._in_hand(asked), mode=mode, silent=of_each, named=named)
         works: list[Work] = []
         for bucket, each in fetched.items():
             works += each.works

@@ -214,7 +214,13 @@ class Bus:
         return sorted(heads, key=lambda head: head.updated, reverse=True)
 
     def consumer(
-        self, group: str, name: str, *, heartbeat: float = HEARTBEAT_SECONDS, start: Start = "beginning"
+        self,
+        group: str,
+        name: str,
+        *,
+        heartbeat: float = HEARTBEAT_SECONDS,
+        start: Start = "beginning",
+        owner: str = "",
     ) -> Consumer:
         """A worker's place in a consumer group; no I/O.
 
@@ -225,6 +231,8 @@ class Bus:
             heartbeat: seconds without a sign of life after which its unfinished work is given to others.
             start: where the group begins if it is new, as the first of its consumers says: at the "beginning", with every
                 session that ever woke a worker, or "now", with what wakes one from its first `take` on.
+            owner: take the leases of sessions for this owner with what wake-ups tell of, for a heartbeat, where they are
+                free: `Work.lease`. One step less than by itself; "" takes none.
 
         Raises:
             InvalidName: a name is none.
@@ -238,6 +246,7 @@ class Bus:
             heartbeat=heartbeat,
             bounds=self._bounds.work,
             start=start,
+            owner=owner,
         )
 
     def dead_letters(self, group: str) -> DeadLetters:

@@ -53,12 +53,13 @@ class Consumer:
         heartbeat: float,
         bounds: WorkBounds,
         start: Start = "beginning",
+        owner: str = "",
     ) -> None:
         """See `Bus.consumer`."""
         if not isfinite(heartbeat) or heartbeat <= 0:
             raise SetupError(f"consumer: heartbeat is {heartbeat}, want more than 0 seconds")
         self.group, self.name, self.heartbeat = group, name, heartbeat
-        self._log = GroupLog(pool, keys, group, name, heartbeat=heartbeat, bounds=bounds, start=start)
+        self._log = GroupLog(pool, keys, group, name, heartbeat=heartbeat, bounds=bounds, start=start, owner=owner)
         self._hand = Hand()
         self._taking = Taking(topology, keys, self._log, self._hand, name=name, heartbeat=heartbeat)
 

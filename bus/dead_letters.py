@@ -26,7 +26,7 @@ PAGE = 50
 
 REDRIVE_PAGE = 500
 
-_REDRIVE = Script("group_redrive", shares="work")
+_REDRIVE = Script("group_redrive", shares=("work",))
 _ID = re.compile(r"([0-9]{1,5}):([0-9]{1,18}-[0-9]{1,18})")
 
 

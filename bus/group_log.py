@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, cast
 
+import anyio
+
 from bus.errors import InvalidSessionId, Refused
 from bus.head import answered
 from bus.keys import check_session_id
 from bus.liveness import Sign
-from bus.log import Script
+from bus.log import Lease, Script
 from bus.work import Work, by_bucket
 
 if TYPE_CHECKING:
@@ -29,9 +31,12 @@ Mode = Literal["", "own", "sweep"]
 Start = Literal["beginning", "now"]
 """Where a group begins that is new: with all sessions that ever woke a worker, or behind them."""
 
-_FETCH, _ACK = Script("group_fetch", shares="work"), Script("group_ack", shares="work")
-_RETRY, _DEAD = Script("group_retry", shares="work"), Script("group_dead", shares="work")
-_LEAVE, _BEAT = Script("group_leave", shares="work"), Script("group_beat")
+_FETCH, _ACK = Script("group_fetch", shares=("work", "take")), Script("group_ack", shares=("work",))
+_RETRY, _DEAD = Script("group_retry", shares=("work",)), Script("group_dead", shares=("work",))
+_LEAVE, _BEAT = Script("group_leave", shares=("work",)), Script("group_beat")
+
+
+_Given = tuple[bytes, bytes, bytes, int, bytes, bytes, int]
 
 
 class Calling(Protocol):
@@ -67,10 +72,15 @@ class GroupLog:
         heartbeat: float,
         bounds: WorkBounds,
         start: Start = "beginning",
+        owner: str = "",
     ) -> None:
-        """`heartbeat`: seconds after which a silent consumer's work is given to others."""
+        """
+        Args:
+            heartbeat: seconds after which a silent consumer's work is given to others.
+            owner: of the leases that are taken with work, for a heartbeat; "" takes none.
+        """
         self._pool, self._keys, self._group, self._name = pool, keys, group, name
-        self._start, self.bounds = start, bounds
+        self._start, self._owner, self.bounds = start, owner, bounds
         self._heartbeat_ms = max(int(heartbeat * 1000), 1)
 
     async def fetch(
@@ -81,6 +91,7 @@ class GroupLog:
         *,
         mode: Mode = "",
         silent: Mapping[int, Sequence[str]],
+        named: Mapping[int, Sequence[str]],
     ) -> dict[int, Fetched]:
         """Fetch work from buckets. A group that is not there is made.
 
@@ -88,14 +99,20 @@ class GroupLog:
             asked: how much to give of each bucket; 0 only counts.
             in_hand: the sessions of each bucket that this consumer has in hand, for the mode "own".
             silent: of each bucket, the consumers whose work is given to others.
+            named: of each bucket, the sessions that wake-ups named: their leases are taken with them.
         """
         calls: list[tuple[Sequence[str], Sequence[Argument]]] = []
         start = "now" if self._start == "now" else ""
         for bucket, most in asked.items():
-            words = (most, mode, start, len(silent[bucket]), *silent[bucket], *in_hand.get(bucket, ()))
-            calls.append((self._names(bucket), (*self._who(), *words)))
+            sessions = named.get(bucket, ()) if self._owner else ()
+            heads = (self._keys.head(session) for session in sessions)
+            words = (most, mode, start, len(silent[bucket]), *silent[bucket])
+            leases = (self._owner, self._heartbeat_ms, len(sessions), *sessions)
+            names = (*self._names(bucket), *heads)
+            calls.append((names, (*self._who(), *words, *leases, *in_hand.get(bucket, ()))))
+        now = anyio.current_time()
         replies = await run_scripts(link, _FETCH, calls)
-        return {bucket: _fetched(bucket, reply) for bucket, reply in zip(asked, replies, strict=True)}
+        return {bucket: self._fetched(bucket, reply, now) for bucket, reply in zip(asked, replies, strict=True)}
 
     async def ack(self, works: Sequence[Work], seen: Mapping[str, int]) -> None:
         """Done with them.
@@ -177,6 +194,19 @@ class GroupLog:
         (reply,) = await run_scripts(self._pool, _BEAT, [((self._keys.consumers(self._group),), arguments)])
         return cast("list[bytes]", reply)
 
+    def _fetched(self, bucket: int, reply: Reply, asked: float) -> Fetched:
+        left, due, holders, *given = cast("tuple[int, int, bytes]", reply)
+        works: list[Work] = []
+        for session, position, order, attempt, error, flags, epoch in cast("list[_Given]", given):
+            try:
+                name = check_session_id(session.decode())
+            except (UnicodeDecodeError, InvalidSessionId):
+                continue  # somebody else's
+            text, lease = error.decode(errors="replace"), Lease(name, self._owner, epoch) if epoch else None
+            works.append(Work(name, int(position), bucket, int(order), attempt, text, b"r" in flags, lease, asked))
+        names = tuple(holders.decode(errors="replace").split())
+        return Fetched(works, left, None if due < 0 else due / 1000, names)
+
     def _names(self, bucket: int) -> tuple[str, ...]:
         return self._keys.group_work(bucket, self._group)
 
@@ -203,22 +233,6 @@ async def run_scripts(
         for at, reply in zip(again, others, strict=True):
             replies[at] = reply
     return [answered(reply) for reply in replies]
-
-
-def _fetched(bucket: int, reply: Reply) -> Fetched:
-    left, due, holders, *given = cast("tuple[int, int, bytes]", reply)
-    works: list[Work] = []
-    for session, position, order, attempt, error, flags in cast(
-        "list[tuple[bytes, bytes, bytes, int, bytes, bytes]]", given
-    ):
-        try:
-            name = check_session_id(session.decode())
-        except (UnicodeDecodeError, InvalidSessionId):
-            continue  # somebody else's
-        text = error.decode(errors="replace")
-        works.append(Work(name, int(position), bucket, int(order), attempt, text, b"r" in flags))
-    names = tuple(holders.decode(errors="replace").split())
-    return Fetched(works, left, None if due < 0 else due / 1000, names)
 
 
 def _short(text: str, length: int) -> str:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, cast
 import anyio
 
 from bus.backlog import Backlog
-from bus.errors import Unavailable
+from bus.errors import InvalidSessionId, Unavailable
 from bus.head import answered
+from bus.keys import check_session_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,8 +94,9 @@ class GroupReader:
         for name, entries in cast("list[tuple[bytes, list[Entry]]]", reply or []):
             stream = name.decode()
             self._heard[stream] = entries[-1][0].decode()
-            for _ in entries:
-                self.left.note(self._streams[stream])
+            for _, fields in entries:  # as scripts/wake.lua writes them: s, session, z, position, n, order
+                if len(fields) > 1 and (session := _session(fields[1])) is not None:
+                    self.left.note(self._streams[stream], session)
 
     async def close(self) -> None:
         """Close the link; what was fetched and is not done with stays with the consumer."""
@@ -114,3 +116,10 @@ class GroupReader:
         for stream, reply in zip(self._streams, replies, strict=True):
             newest = cast("list[Entry]", answered(reply))
             self._heard[stream] = newest[0][0].decode() if newest else "0-0"
+
+
+def _session(name: bytes) -> str | None:
+    try:
+        return check_session_id(name.decode())
+    except (UnicodeDecodeError, InvalidSessionId):
+        return None  # somebody else's

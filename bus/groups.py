@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ("ConsumerStatus", "GroupStatus", "read_group", "remove_group")
 
-_STATUS, _SEEN = Script("group_status", shares="work"), Script("group_seen")
+_STATUS, _SEEN = Script("group_status", shares=("work",)), Script("group_seen")
 _SEEN_FIELD = ":seen"
 
 HEADS = 500

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ("Leases", "Taking")
 
-_LEASE = Script("lease", shares="wake")
+_LEASE = Script("lease", shares=("wake", "take"))
 
 
 class Taking(NamedTuple):

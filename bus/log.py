@@ -64,9 +64,9 @@ TRIM_STEP = 500
 class Script:
     """A Lua script of this package: its text and the digest the server knows it by."""
 
-    def __init__(self, name: str, *, shares: str | None = None) -> None:
-        """`shares`: the text that stands before its own, which other scripts have too."""
-        self._names = (name,) if shares is None else (shares, name)
+    def __init__(self, name: str, *, shares: Sequence[str] = ()) -> None:
+        """`shares`: the texts that stand before its own, which other scripts have too."""
+        self._names = (*shares, name)
 
     @cached_property  # read when it is first needed: importing the bus does not wait for the files
     def text(self) -> str:
@@ -84,7 +84,7 @@ class Script:
         return ("EVALSHA", self.digest, len(keys), *keys, *arguments)
 
 
-PUBLISH, PREVIEW, TRIM_LIVE = Script("publish", shares="wake"), Script("preview"), Script("trim_live")
+PUBLISH, PREVIEW, TRIM_LIVE = Script("publish", shares=("wake",)), Script("preview"), Script("trim_live")
 SET_ASIDE, PROJECT = Script("set_aside"), Script("project")
 ARCHIVE, PIN, FORK = Script("archive"), Script("pin"), Script("fork")
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from bus.log import Lease
+
 __all__ = ("Hand", "Work", "by_bucket")
 
 
@@ -26,6 +28,10 @@ class Work(NamedTuple):
     """why it was put off the last time; "" if it was not"""
     is_retry: bool = False
     """it was put off, or sent on its way again, and is due"""
+    lease: Lease | None = None
+    """of the session, taken with it; None where it was not free, or not asked for"""
+    asked: float = 0.0
+    """when it was asked for, on the event loop's clock"""
 
 
 class Hand:

@@ -1,19 +1,24 @@
 -- Give open work of a bucket to a consumer, or count what there is.
 --
--- KEYS  see scripts/work.lua
+-- KEYS  1 to 6 see scripts/work.lua · then the head hash of each session that a wake-up named
 -- ARGV  1 to 4 see there · 5 the most to give; 0 only counts · 6 "own": only what is with this consumer and not in hand;
 --       "sweep": also tell who has work; else "" · 7 "now": where the group is new, it begins behind what there is · 8 how
---       many names follow · consumers whose work is given to others · then the sessions that the consumer has in hand
+--       many names follow · consumers whose work is given to others · then an owner of leases, or "" · milliseconds of a lease
+--       · how many sessions wake-ups named · those sessions · then the sessions that the consumer has in hand
 --
 -- Gives { how much there is that was not given, milliseconds until more is due or -1, with "sweep" the consumers that have
--- work, in one text, then a list for each that was given: session, position, order, attempt, error, "r" if it was due again }.
+-- work, in one text, then a list for each that was given: session, position, order, attempt, error, "r" if it was due again, epoch }.
+-- The lease of a session that a wake-up named is taken with it, if it is free: the epoch is 0 where it was not.
 -- In this order: left by the dead, due, new. Only what gives something writes, and what makes a group or moves its mark.
 
 local PAGE = 500
 local most, mode, dead_count = tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[8])
 local dead, in_hand = {}, {}
 for i = 9, 8 + dead_count do dead[ARGV[i]] = true end
-for i = 9 + dead_count, #ARGV do in_hand[ARGV[i]] = true end
+local place, heads = 9 + dead_count, {}
+local owner, lease_ms, named = ARGV[place], tonumber(ARGV[place + 1]), tonumber(ARGV[place + 2])
+for i = 1, named do heads[ARGV[place + 2 + i]] = KEYS[6 + i] end
+for i = place + 3 + named, #ARGV do in_hand[ARGV[i]] = true end
 
 local at, began = match(call('HGET', KEYS[4], group) or '', '^(%d+) (%d+)$')
 local last = tonumber(call('HGET', KEYS[2], ':last') or 0)
@@ -51,7 +56,12 @@ local function give(session, work, is_due)
   work = work or { attempt = 0, delay = 0, flags = '', error = '' }
   work.holder, work.order, work.position, work.attempt = consumer, score, position, work.attempt + 1
   write(session, work)
-  given[#given + 1] = { session, position, text_of(score), work.attempt, work.error, is_due and work.flags or '' }
+  local epoch = 0
+  if heads[session] and owner ~= '' then
+    local lease = lease_of(heads[session])
+    if lease[4] ~= 'erased' then epoch = take_lease(heads[session], lease, owner, lease_ms, now, false) end
+  end
+  given[#given + 1] = { session, position, text_of(score), work.attempt, work.error, is_due and work.flags or '', epoch }
   return true
 end
 

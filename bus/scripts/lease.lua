@@ -11,9 +11,6 @@
 --
 -- Time only tells when a lease may be taken over; the epoch is what keeps it safe. Whoever finds a session held notes that in
 -- the head, and its release then wakes the session's workers: so nobody has to ask again and again.
---
--- No lease is believed to last longer than it was taken for, nor a rest: where the end lies further ahead, the clock has gone
--- back since, and it ends so long after it is first seen so. lease_ms and rest_ms are these lengths.
 
 local call = redis.call
 local step, owner, ms, flag = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
@@ -21,11 +18,9 @@ local clock = call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local answers, heads = {}, {}
 local run
-local function text_of(number) return string.format('%.0f', number) end
 -- All reads come first: a key that is not of its type ends it before the first write.
 for i = 4, #KEYS do
-  heads[i] = call('HMGET', KEYS[i], 'owner', 'epoch', 'lease_until', 'state', 'wanted', 'rests_until', 'position', 'lease_ms',
-    'rest_ms')
+  heads[i] = lease_of(KEYS[i])
 end
 if step == 'release' then
   call('ZCARD', KEYS[1])
@@ -34,39 +29,18 @@ if step == 'release' then
   run = string.match(call('INFO', 'replication'), 'master_replid:(%x%x%x%x%x%x%x%x%x%x%x%x)') or ''
 end
 
--- The end of something that lasts `length` at most.
-local function believed(key, field, end_, length)
-  if end_ - now <= length then return end_ end
-  call('HSET', key, field, text_of(now + length))
-  return now + length
-end
-
 for i = 4, #KEYS do
   local head, session, epoch = heads[i], ARGV[2 * i - 1], ARGV[2 * i]
-  local held_by, held, until_ = head[1] or '', tonumber(head[2] or 0), tonumber(head[3] or 0)
+  local held_by, held = head[1] or '', tonumber(head[2] or 0)
   local given, left = 0, 0
   if head[4] == 'erased' then
     given = -1
   elseif step == 'take' then
-    local rests = tonumber(head[6] or 0)
-    if rests > now then rests = believed(KEYS[i], 'rests_until', rests, tonumber(head[9] or 0)) end
-    if held_by ~= '' and held_by ~= owner and until_ > now then
-      until_ = believed(KEYS[i], 'lease_until', until_, tonumber(head[8] or 0))
-    end
-    if held_by ~= '' and held_by ~= owner and until_ > now then
-      left = until_ - now
-      if not head[5] then call('HSET', KEYS[i], 'wanted', 1) end
-    elseif rests > now and not flag then
-      left = now - rests
-    else
-      given = held + 1
-      call('HSET', KEYS[i], 'owner', owner, 'epoch', given, 'lease_until', text_of(now + ms), 'lease_ms', text_of(ms))
-      if head[5] or head[6] then call('HDEL', KEYS[i], 'wanted', 'rests_until', 'rest_ms') end -- who has it sees what they came for
-    end
+    given, left = take_lease(KEYS[i], head, owner, ms, now, flag)
   elseif held_by == owner and held == tonumber(epoch) then
     given = held
     if step == 'renew' then
-      call('HSET', KEYS[i], 'lease_until', text_of(now + ms), 'lease_ms', text_of(ms))
+      call('HSET', KEYS[i], 'lease_until', string.format('%.0f', now + ms), 'lease_ms', string.format('%.0f', ms))
     else
       if (head[5] or flag) and head[7] then -- what holds no entry has no work
         local woken = string.match(call('HGET', KEYS[2], session) or '', '^%d+')
@@ -74,7 +48,7 @@ for i = 4, #KEYS do
       end
       if head[5] then call('HDEL', KEYS[i], 'wanted') end
       call('HSET', KEYS[i], 'owner', '', 'lease_until', 0)
-      if ms > 0 then call('HSET', KEYS[i], 'rests_until', text_of(now + ms), 'rest_ms', text_of(ms)) end
+      if ms > 0 then call('HSET', KEYS[i], 'rests_until', string.format('%.0f', now + ms), 'rest_ms', string.format('%.0f', ms)) end
     end
   end
   answers[#answers + 1] = given

@@ -11,6 +11,7 @@ then wakes the session, and it is given at once.
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from random import random
 from typing import NamedTuple, cast
@@ -134,6 +135,8 @@ class Job:
         self.session = session
         self._shared, self._place, self._ended = shared, place, ended
         self._work: Work | None = None
+        self._granted: Lease | None = None
+        """taken with the work, and not used yet"""
         self._seen = 0
         """up to which position the session was looked at"""
         self._rung = asyncio.Event()
@@ -148,7 +151,7 @@ class Job:
 
     def add(self, work: Work) -> None:
         """The session was given to us; again, if it was another's meanwhile."""
-        self._work = work
+        self._work, self._granted = work, work.lease
         self._pause = PAUSE_SECONDS
         self._rung.set()
 
@@ -214,6 +217,8 @@ class Job:
         try:
             # Whatever woke the session until now is in the log, and is seen by the looks that follow.
             self._rung, self._seen = asyncio.Event(), 0
+            if (lease := self._granted) is not None and self._work is not None:
+                return await self._begin(lease, self._work)
             taken = anyio.current_time()
             taking = await self._take(also_resting=False)
             if taking.rests_seconds:
@@ -235,6 +240,15 @@ class Job:
             _log.exception("session %s could not be worked on", self.session)
             return await self._cannot(error)
         return self._wait()
+
+    async def _begin(self, lease: Lease, work: Work) -> _Step:
+        """Work with the lease that was taken with the work."""
+        self._attempt, self._is_read = work.attempt, False
+        with suppress(CursorTrimmed, ArchiveDamaged):  # who works with the lease tells the user
+            await self._shared.warm.take(self.session).refresh()
+            self._is_read = True
+        self._granted = None  # good for one try: the next takes one anew
+        return await self._hold(lease, work.asked)
 
     async def _take(self, *, also_resting: bool) -> Taking:
         """Take the lease, and read what is new in the same step: the first look is then free."""
@@ -445,7 +459,7 @@ class Job:
 
     async def _hand_back(self) -> None:
         """Give an unfinished session to another worker at once, rather than when our silence is noticed."""
-        shared, lease, work = self._shared, self._lease, self._work
+        shared, lease, work = self._shared, self._lease or self._granted, self._work
         try:
             if lease is not None:
                 shared.heartbeat.let_go(lease)
