@@ -1,7 +1,8 @@
 """What a consumer group has to do in some buckets, as far as one consumer knows.
 
 Wake-ups tell of it at once, and a sweep finds what they did not: what was woken before anybody listened, what is due
-again, what the silent left, what a lost answer gave. First it is counted, so that no more is taken than there is room for.
+again, what the silent left, what a lost answer gave. First it is counted, so that no more is taken than there is room
+for.
 """
 
 from __future__ import annotations

@@ -229,9 +229,10 @@ class Bus:
             name: of this consumer, and of no other at a time; the same name after a restart gets its unfinished work
                 again. 1 to 128 printable ASCII characters, no space.
             heartbeat: seconds without a sign of life after which its unfinished work is given to others.
-            start: where the group begins if it is new, as the first of its consumers says: at the "beginning", with every
-                session that ever woke a worker, or "now", with what wakes one from its first `take` on.
-            owner: take the leases of sessions for this owner with what wake-ups tell of, for a heartbeat, where they are
+            start: where the group begins if it is new, as the first of its consumers says: at the "beginning", with
+                every session that ever woke a worker, or "now", with what wakes one from its first `take` on.
+            owner: take the leases of sessions for this owner with what wake-ups tell of, for a heartbeat, where they
+                are
                 free: `Work.lease`. One step less than by itself; "" takes none.
 
         Raises:

@@ -1,8 +1,8 @@
 """Consumer groups: which session has work, given to one worker at a time.
 
-That a session has work follows from what is stored: it was woken behind the place up to which the group is done with it.
-Wake-ups only say so at once. Whoever is given a session looks into its log for what there is to do; a look too many costs a
-little and does nothing else. Consumer groups are for workers, never for UIs.
+That a session has work follows from what is stored: it was woken behind the place up to which the group is done with
+it. Wake-ups only say so at once. Whoever is given a session looks into its log for what there is to do; a look too
+many costs a little and does nothing else. Consumer groups are for workers, never for UIs.
 
     async with bus.consumer("agents", "worker-1", heartbeat=15) as consumer:
         works = await consumer.take(free)       no more than the worker has room for
@@ -38,8 +38,8 @@ class Consumer:
     """One worker's place in a group. First its own unfinished work, then what others left, what is due and what is new.
 
     `take` is for one task at a time, all else for any. A session that is given is this consumer's until it is
-    acknowledged, put off or set aside, or until this consumer was silent for a heartbeat: then others are given it. What
-    wakes it meanwhile is given once that is over, unless the acknowledgement says that it was seen.
+    acknowledged, put off or set aside, or until this consumer was silent for a heartbeat: then others are given it.
+    What wakes it meanwhile is given once that is over, unless the acknowledgement says that it was seen.
     """
 
     def __init__(
@@ -74,8 +74,8 @@ class Consumer:
     async def take(self, free: int) -> list[Work]:
         """What there is to do, as soon as there is some; a lost server is waited for.
 
-        Nothing is fetched ahead: this consumer never has more than `take` gave. Cancelled, it may leave it some, which the
-        next call begins with.
+        Nothing is fetched ahead: this consumer never has more than `take` gave. Cancelled, it may leave it some,
+        which the next call begins with.
 
         Args:
             free: the most to give; 1 or more.
@@ -97,8 +97,8 @@ class Consumer:
         """Done with them: nobody gets these sessions again until they are woken anew.
 
         Args:
-            seen: the positions up to which sessions were looked at, if that is further than `Work.position`. What woke a
-                session behind that is given at once, to any consumer.
+            seen: the positions up to which sessions were looked at, if that is further than `Work.position`. What
+                woke a session behind that is given at once, to any consumer.
 
         Raises:
             Unavailable: the server cannot be reached; they may come again.
@@ -127,8 +127,8 @@ class Consumer:
         return lost
 
     async def retry(self, *works: Work, delay: float, error: str = "", attempts: int | None = None) -> None:
-        """Put works off: after `delay` seconds any consumer of the group is given them, and at once where the session is
-        woken before that. Nothing happens to what is no longer this consumer's.
+        """Put works off: after `delay` seconds any consumer of the group is given them, and at once where the session
+        is woken before that. Nothing happens to what is no longer this consumer's.
 
         Args:
             error: what went wrong, for `Work.error` of the next attempt; its beginning is kept.

@@ -51,8 +51,8 @@ class DeadLetter:
 
 
 class DeadLetters:
-    """The dead letters of one group. They hold up no trim: what they ask for may be gone from the log by now. Once sent on
-    their way again, it is held."""
+    """The dead letters of one group. They hold up no trim: what they ask for may be gone from the log by now. Once
+    sent on their way again, it is held."""
 
     def __init__(self, log: Log, group: str) -> None:
         self.group = group
@@ -104,8 +104,8 @@ class DeadLetters:
 
     async def redrive(self, letters: Iterable[DeadLetter]) -> int:
         """Send letters on their way again: their work is given to a consumer of the group soon, as if never tried, and
-        they are removed. Those of one session become one work. Nothing is added to a log, and no cursor is moved. Doing it
-        twice does it once.
+        they are removed. Those of one session become one work. Nothing is added to a log, and no cursor is moved.
+        Doing it twice does it once.
 
         Returns:
             How many were; one that is gone already is left out, and so is one whose session was erased.
@@ -144,7 +144,9 @@ class DeadLetters:
         arguments = [word for letter in letters for word in (self._place(letter.id)[1], letter.session)]
         return cast(
             "int",
-            await self._log.run(_REDRIVE, (*names, *heads), (self.group, "", *work.wake_up_trim, work.error_length, *arguments)),
+            await self._log.run(
+                _REDRIVE, (*names, *heads), (self.group, "", *work.wake_up_trim, work.error_length, *arguments)
+            ),
         )
 
     def _place(self, letter_id: str) -> tuple[int, str]:

@@ -122,8 +122,8 @@ class Feed:
         return not head.is_erased and head.holds(self.cursor)
 
     def falls_short_of(self, head: SessionHead) -> bool:
-        """Whether there is more than was read here: its change notice was lost, or it stands in the lane that is not read
-        here. The next read takes it on."""
+        """Whether there is more than was read here: its change notice was lost, or it stands in the lane that is not
+        read here. The next read takes it on."""
         if head.position <= self.position:
             return False
         self.counted = max(self.counted, head.position)

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, cast
 
 import anyio
 
-from bus.backlog import Backlog
 from bus.errors import InvalidSessionId, Unavailable
 from bus.head import answered
 from bus.keys import check_session_id
@@ -14,12 +13,11 @@ from bus.keys import check_session_id
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bus.backlog import Backlog
     from bus.codec import Entry
     from bus.connection import Argument, Link, Reply, Route
-    from bus.group_log import GroupLog
     from bus.keys import Keys
-    from bus.liveness import Liveness
-    from bus.work import Hand, Work
+    from bus.work import Work
 
 __all__ = ("GroupReader",)
 
@@ -33,22 +31,11 @@ WAKE_UPS = 100
 class GroupReader:
     """Gives a consumer's own unfinished work first, then what the silent left, what is due and what is new."""
 
-    def __init__(
-        self,
-        route: Route,
-        keys: Keys,
-        log: GroupLog,
-        hand: Hand,
-        liveness: Liveness,
-        buckets: Sequence[int],
-        *,
-        sweep_seconds: float,
-    ) -> None:
-        """Takes what is in hand, which is not given again."""
-        self._route, self._log = route, log
+    def __init__(self, route: Route, keys: Keys, left: Backlog, buckets: Sequence[int]) -> None:
+        """`left`: of these buckets."""
+        self._route, self.left = route, left
         self._streams = {keys.wake_ups(bucket): bucket for bucket in buckets}
         self._link: Link | None = None
-        self.left = Backlog(log, hand, liveness, buckets, sweep_seconds=sweep_seconds)
         self._heard: dict[str, str] = {}
 
     @property
@@ -60,8 +47,8 @@ class GroupReader:
         """Look for what no wake-up told of, if it is time to. Raises Unavailable."""
         link = await self._connected()
         if self.left.is_due or not self._heard:
-            # Where a stream ends is asked before: what comes from then on wakes us. A stream that was deleted, or lost its
-            # end, may get no ids as high as those that were heard for long, so this is asked each time.
+            # Where a stream ends is asked before: what comes from then on wakes us. A stream that was deleted, or
+            # lost its end, may get no ids as high as those that were heard for long, so this is asked each time.
             await self._listen(link)
             await self.left.sweep(link)
 

@@ -14,8 +14,8 @@
 | ns:{b}:forged | stream | what others wrote into a lane: set aside, never read as a message | capped |
 | ns:{b}:index | stream | change notices for followers, one an append; hints, may be lost | trimmed |
 | ns:{b}:order | sorted set | session -> order number of its newest wake-up, see below | member with its session |
-| ns:{b}:woken | hash | session -> position of its newest waking entry; `:last` and `:run`, see below | with its session |
-| ns:{b}:wakeups | stream | wake-ups for workers; hints, may be lost or deleted | trimmed |
+| ns:{b}:woken | hash | session -> position of its newest waking entry; `:last` and `:run`, see below | with its
+session | | ns:{b}:wakeups | stream | wake-ups for workers; hints, may be lost or deleted | trimmed |
 | ns:{b}:groups | hash | group -> how far it is, see below | by `Bus.remove_group` |
 | ns:{b}:open:<group> | hash | session -> its open work, see scripts/work.lua | done with, or with its session |
 | ns:{b}:due:<group> | sorted set | session whose open work nobody has -> when it is due, milliseconds | taken |

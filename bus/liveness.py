@@ -1,4 +1,5 @@
-"""Which consumers of a group are alive. No clock of a server is believed: one is alive while its count of signs changes.
+"""Which consumers of a group are alive. No clock of a server is believed: one is alive while its count of signs
+changes.
 
 Whoever looks on notes each count with a clock of its own that never goes back. A consumer is silent once its count has
 stood still for a heartbeat of its own, seen from here. Pure: times are passed in, in seconds.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from bus.backlog import Backlog
 from bus.errors import Unavailable
 from bus.group_pumps import Pumps
 from bus.group_reader import GroupReader
@@ -134,6 +135,5 @@ class Taking:
 
     def _reader(self, buckets: Sequence[int]) -> GroupReader:
         route = self._topology.route(self._keys.wake_ups(buckets[0]))
-        return GroupReader(
-            *(route, self._keys, self._log, self._hand, self._liveness, buckets), sweep_seconds=self._sweep_seconds
-        )
+        left = Backlog(self._log, self._hand, self._liveness, buckets, sweep_seconds=self._sweep_seconds)
+        return GroupReader(route, self._keys, left, buckets)

@@ -1,11 +1,12 @@
 """One session in a worker's hands: from when it is given until there is nothing to do in it.
 
-A session is given to one worker of a group at a time. It looks into the log until it finds nothing to do, and acknowledges
-up to where it looked: a message that comes behind that has the session given again, and none is lost in between.
+A session is given to one worker of a group at a time. It looks into the log until it finds nothing to do, and
+acknowledges up to where it looked: a message that comes behind that has the session given again, and none is lost in
+between.
 
-The lease may be another's all the same: of a worker that died or is taken for dead, of another group, of no worker at all.
-Whoever is given such a session puts it off until the lease runs out. That it asked is noted with the lease, whose release
-then wakes the session, and it is given at once.
+The lease may be another's all the same: of a worker that died or is taken for dead, of another group, of no worker at
+all. Whoever is given such a session puts it off until the lease runs out. That it asked is noted with the lease,
+whose release then wakes the session, and it is given at once.
 """
 
 import asyncio
@@ -405,8 +406,8 @@ class Job:
     async def _give_up(self, run: Run, view: View, error: Exception) -> _Step:
         """Say in the log that the agent failed, and set aside what it failed at: that is not tried again.
 
-        It stops here, even if there is more to do, such as a command that the agent cannot obey either: whoever wakes the
-        session next, or has since it was looked at, has it tried again.
+        It stops here, even if there is more to do, such as a command that the agent cannot obey either: whoever wakes
+        the session next, or has since it was looked at, has it tried again.
         """
         prompts = read_standing(*view).prompts
         raw = b""
@@ -450,8 +451,8 @@ class Job:
         return _Left()
 
     async def _leave_for(self, seconds: float) -> _Step:
-        """Put it off without having tried: another one has the lease, or a new message came for a session that waits for
-        its next attempt, and waits with it."""
+        """Put it off without having tried: another one has the lease, or a new message came for a session that waits
+        for its next attempt, and waits with it."""
         work, self._work = self._work, None
         if work is not None:
             await self._shared.consumer.retry(work, delay=seconds, error=work.error, attempts=work.attempt - 1)

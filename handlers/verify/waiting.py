@@ -58,9 +58,7 @@ async def _check_woken(inspector: Inspector, bucket: int, named: dict[str, str],
                 named[session] = "there is work"
 
 
-async def _check_open(
-    inspector: Inspector, bucket: int, group: str, named: dict[str, str], findings: Findings
-) -> None:
+async def _check_open(inspector: Inspector, bucket: int, group: str, named: dict[str, str], findings: Findings) -> None:
     async for page in inspector.hash_pages(inspector.keys.open(bucket, group)):
         for field, value in page.items():
             session = field.decode(errors="replace")

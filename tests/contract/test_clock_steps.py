@@ -72,13 +72,12 @@ async def test_work_that_was_put_off_is_due_in_its_time(stepped: SteppedServer) 
 async def test_work_of_a_consumer_that_dies_as_the_clock_steps_goes_to_others(
     stepped: SteppedServer, seconds: int
 ) -> None:
-    async with stepped.server.bus() as bus:
-        async with bus.consumer("g", "alive", heartbeat=1) as alive:
-            async with bus.consumer("g", "dead", heartbeat=1) as dead:
-                await ring(bus, "a")
-                await take_one(dead)
-            stepped.step(seconds)
-            assert (await take_one(alive)).attempt == 2
+    async with stepped.server.bus() as bus, bus.consumer("g", "alive", heartbeat=1) as alive:
+        async with bus.consumer("g", "dead", heartbeat=1) as dead:
+            await ring(bus, "a")
+            await take_one(dead)
+        stepped.step(seconds)
+        assert (await take_one(alive)).attempt == 2
 
 
 async def test_a_consumer_that_lives_keeps_its_work_as_the_clock_steps(stepped: SteppedServer) -> None:

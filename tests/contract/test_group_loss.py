@@ -1,4 +1,5 @@
-"""What a group loses it does again from the beginning; what others lose of its hints it finds by itself. No work is missed."""
+"""What a group loses it does again from the beginning; what others lose of its hints it finds by itself. No work is
+missed."""
 
 import anyio
 import pytest

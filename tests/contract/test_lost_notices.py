@@ -21,7 +21,7 @@ async def test_a_follower_gets_what_no_notice_told_of(server: AnyServer, lanes: 
     async def follow(session: Session) -> None:
         positions = heard[session.id] = []
         async for envelope in session.follow(lanes=lanes):
-            positions.append(envelope.position)
+            positions += [envelope.position]
 
     lossy = Bounds(work=WorkBounds(notices=0))
     async with server.bus() as bus, server.bus(bounds=lossy) as other, anyio.create_task_group() as tasks:

@@ -12,14 +12,12 @@ import anyio
 import pytest
 
 from bus import Bus, Envelope, Session, UserMessage
-from bus.keys import Keys
 from tests.support.agent.agents import wait_for
 from tests.support.laws.aftermath import Fault, Leases, extra_calls, find_faults, repeated
 from tests.support.laws.clerk import Book
 from tests.support.laws.crew import Crew, Hand, crew_at
 from tests.support.laws.worker_process import HEARTBEAT
 from tests.support.servers.real import RealServer
-from tests.support.servers.resp import Reply
 
 __all__ = ()
 
