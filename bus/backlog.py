@@ -15,7 +15,7 @@ import anyio
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from bus.group_log import Calling, Fetched, GroupLog
+    from bus.group_log import Calling, Fetched, GroupLog, Mode
     from bus.liveness import Liveness
     from bus.work import Hand, Work
 
@@ -112,7 +112,7 @@ class Backlog:
         now = anyio.current_time()
         silent = self._liveness.silent(now)
         of_each = {bucket: sorted(silent & {*self._holders.get(bucket, ())}) for bucket in asked}
-        mode = "own" if self.is_behind else ""
+        mode: Mode = "own" if self.is_behind else ""
         named = {bucket: tuple(self._named.pop(bucket, ()))[:count] for bucket, count in asked.items()}
         fetched = await self._log.fetch(link, asked, self._in_hand(asked), mode=mode, silent=of_each, named=named)
         works: list[Work] = []

@@ -106,8 +106,8 @@ class GroupLog:
         for bucket, most in asked.items():
             sessions = named.get(bucket, ()) if self._owner else ()
             heads = (self._keys.head(session) for session in sessions)
-            words = (most, mode, start, len(silent[bucket]), *silent[bucket])
-            leases = (self._owner, self._heartbeat_ms, len(sessions), *sessions)
+            words: Sequence[Argument] = (most, mode, start, len(silent[bucket]), *silent[bucket])
+            leases: Sequence[Argument] = (self._owner, self._heartbeat_ms, len(sessions), *sessions)
             names = (*self._names(bucket), *heads)
             calls.append((names, (*self._who(), *words, *leases, *in_hand.get(bucket, ()))))
         now = anyio.current_time()
@@ -195,9 +195,10 @@ class GroupLog:
         return cast("list[bytes]", reply)
 
     def _fetched(self, bucket: int, reply: Reply, asked: float) -> Fetched:
-        left, due, holders, *given = cast("tuple[int, int, bytes]", reply)
+        left, due, holders = cast("tuple[int, int, bytes]", tuple(cast("list[Reply]", reply)[:3]))
         works: list[Work] = []
-        for session, position, order, attempt, error, flags, epoch in cast("list[_Given]", given):
+        given = cast("list[_Given]", cast("list[Reply]", reply)[3:])
+        for session, position, order, attempt, error, flags, epoch in given:
             try:
                 name = check_session_id(session.decode())
             except (UnicodeDecodeError, InvalidSessionId):

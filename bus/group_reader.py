@@ -80,7 +80,8 @@ class GroupReader:
             raise Unavailable("server: no answer to a blocked read") from None
         for name, entries in cast("list[tuple[bytes, list[Entry]]]", reply or []):
             stream = name.decode()
-            self._heard[stream] = entries[-1][0].decode()
+            if entries:  # Redis 7.0 names a stream also where its entry is gone again
+                self._heard[stream] = entries[-1][0].decode()
             for _, fields in entries:  # as scripts/wake.lua writes them: s, session, z, position, n, order
                 if len(fields) > 1 and (session := _session(fields[1])) is not None:
                     self.left.note(self._streams[stream], session)

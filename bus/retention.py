@@ -16,8 +16,9 @@ from bus.log import Script
 from bus.messages.lanes import Lane
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from bus.connection import Argument
     from bus.log import Log
 
 __all__ = ("TRIMMED", "Trimmed", "trim")
@@ -91,6 +92,6 @@ async def _step(log: Log, session: str, *, mode: str, keep: int, start: int, tol
         *(keys.order(bucket), keys.woken(bucket), keys.groups(bucket)),
     )
     fresh = token_urlsafe(6), token_urlsafe(6)
-    words = (session, keep, mode, start, fresh[0], VERSION, fresh[1], *log.work.notice_trim, *told)
+    words: Sequence[Argument] = (session, keep, mode, start, fresh[0], VERSION, fresh[1], *log.work.notice_trim, *told)
     reply = await log.run(_TRIM, names, words)
     return _Answer(**json.loads(cast("bytes", reply)))

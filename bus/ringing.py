@@ -142,6 +142,9 @@ class Ringing:
         while self._watches or anyio.current_time() - self._left_at < LINGER_SECONDS:
             pages = await self._read(link, places)
             for name, page in pages:
+                if not page:  # Redis 7.0, where an entry is gone again before it is read
+                    self._miss()
+                    continue
                 stream = name.decode()
                 places[stream] = page[-1][0].decode()
                 self._hear(page)
