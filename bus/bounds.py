@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from bus.connection_bounds import ConnectionBounds
 from bus.publish import PublishBounds
+from bus.work_bounds import WorkBounds
 
 __all__ = ("Bounds",)
 
@@ -20,3 +21,5 @@ class Bounds:
 
     connection: ConnectionBounds = field(default_factory=ConnectionBounds)
     publish: PublishBounds = field(default_factory=PublishBounds)
+    work: WorkBounds = field(default_factory=WorkBounds)
+    """consumer groups, wake-ups and change notices"""

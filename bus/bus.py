@@ -13,13 +13,13 @@ import anyio
 from bus.activity import Activity, read_activity
 from bus.archive import Archive, ArchiveStore
 from bus.bounds import Bounds
-from bus.consumer import Consumer
+from bus.consumer import Consumer, Start
 from bus.dead_letters import DeadLetters
 from bus.durability import DurabilityWarning, check_durability, server_infos
 from bus.errors import LoginRefused, Refused, SetupError, Unavailable, UnsafeServer
 from bus.group_names import all_group_names
 from bus.grouped_pool import GroupedPool
-from bus.groups import GroupStatus, read_group
+from bus.groups import GroupStatus, read_group, remove_group
 from bus.head import SessionHead
 from bus.hub import Hub
 from bus.inspection import Inspector
@@ -76,9 +76,9 @@ class Bus:
         self.media = media
         """where large media are"""
         self._topology, self._pool, self._keys, self._bounds = topology, pool, keys, bounds
-        self._log = Log(pool, keys)
+        self._log = Log(pool, keys, bounds.work)
         self._grouped_pool = GroupedPool(pool, bounds.connection)
-        self._grouped_log = Log(self._grouped_pool, keys)
+        self._grouped_log = Log(self._grouped_pool, keys, bounds.work)
         self.leases = Leases(self._grouped_log)
         """of many sessions at a time, for who works on them"""
         quota = Quota(self._log, limits)
@@ -218,7 +218,15 @@ class Bus:
         heads = await self._log.heads(await self._log.sessions())
         return sorted(heads, key=lambda head: head.updated, reverse=True)
 
-    def consumer(self, group: str, name: str, *, heartbeat: float = HEARTBEAT_SECONDS) -> Consumer:
+    def consumer(
+        self,
+        group: str,
+        name: str,
+        *,
+        heartbeat: float = HEARTBEAT_SECONDS,
+        start: Start = "beginning",
+        owner: str = "",
+    ) -> Consumer:
         """A worker's place in a consumer group; no I/O.
 
         Args:
@@ -226,13 +234,26 @@ class Bus:
             name: of this consumer, and of no other at a time; the same name after a restart gets its unfinished work
                 again. 1 to 128 printable ASCII characters, no space.
             heartbeat: seconds without a sign of life after which its unfinished work is given to others.
+            start: where the group begins if it is new, as the first of its consumers says: at the "beginning", with
+                every session that ever woke a worker, or "now", with what wakes one from its first `take` on.
+            owner: take the leases of sessions for this owner with what wake-ups tell of, for a heartbeat, where they
+                are
+                free: `Work.lease`. One step less than by itself; "" takes none.
 
         Raises:
             InvalidName: a name is none.
         """
         check_group(group)
         check_consumer(name)
-        return Consumer(self._topology, self._pool, self._keys, group=group, name=name, heartbeat=heartbeat)
+        return Consumer(
+            *(self._topology, self._pool, self._keys),
+            group=group,
+            name=name,
+            heartbeat=heartbeat,
+            bounds=self._bounds.work,
+            start=start,
+            owner=owner,
+        )
 
     def dead_letters(self, group: str) -> DeadLetters:
         """What a group of workers has set aside; no I/O.
@@ -257,7 +278,24 @@ class Bus:
             InvalidName: that is no group's name.
             Unavailable: the server cannot be reached.
         """
-        return await read_group(self._pool, self._keys, check_group(group))
+        return await read_group(self._pool, self._keys, check_group(group), self._bounds.work)
+
+    async def remove_group(self, group: str, *, force: bool = False) -> bool:
+        """End a group that nobody works in any more: its open work, its dead letters and its place go, and it holds no
+        trim. Sessions are as they were. A consumer that comes by its name again begins a new one.
+
+        Args:
+            force: also where consumers of it are alive, as far as the server's clock tells.
+
+        Returns:
+            Whether there was one.
+
+        Raises:
+            GroupInUse: consumers of it are alive; nothing was removed.
+            InvalidName: that is no group's name.
+            Unavailable: the server cannot be reached; some of it may be gone: call it again.
+        """
+        return await remove_group(self._log, check_group(group), force=force)
 
     async def activity(self, since: Activity | None = None) -> Activity:
         """How much was published on this bus, and since the look before in which sessions. It costs the server the

@@ -1,7 +1,8 @@
-"""Consumer groups on the index streams: which session has work, told to one worker at a time.
+"""Consumer groups: which session has work, given to one worker at a time.
 
-A pointer is only a bell. Whoever gets it looks into the session's log for what there is to do, so a bell rung twice
-costs a look and does nothing else. Consumer groups are for workers, never for UIs.
+That a session has work follows from what is stored: it was woken behind the place up to which the group is done with
+it. Wake-ups only say so at once. Whoever is given a session looks into its log for what there is to do; a look too
+many costs a little and does nothing else. Consumer groups are for workers, never for UIs.
 
     async with bus.consumer("agents", "worker-1", heartbeat=15) as consumer:
         works = await consumer.take(free)       no more than the worker has room for
@@ -18,36 +19,49 @@ from typing import TYPE_CHECKING, Self
 import anyio
 
 from bus.errors import SetupError
-from bus.group_log import GroupLog
+from bus.group_log import GroupLog, Start
 from bus.taking import Taking
 from bus.work import Hand, Work
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Generator, Mapping, Sequence
     from types import TracebackType
 
     from bus.connection import Pool, Topology
     from bus.keys import Keys
+    from bus.work_bounds import WorkBounds
 
-__all__ = ("Consumer", "Work")
+__all__ = ("Consumer", "Start", "Work")
 
 
 class Consumer:
-    """One worker's place in a group. First its own pending work, then what is new, due again, or left by the dead.
+    """One worker's place in a group. First its own unfinished work, then what others left, what is due and what is new.
 
-    `take` is for one task at a time, all else for any. What is given is this consumer's until it is acknowledged, put
-    off or set aside, or until it was silent for a heartbeat: then others are given it.
+    `take` is for one task at a time, all else for any. A session that is given is this consumer's until it is
+    acknowledged, put off or set aside, or until this consumer was silent for a heartbeat: then others are given it.
+    What wakes it meanwhile is given once that is over, unless the acknowledgement says that it was seen.
     """
 
-    def __init__(self, topology: Topology, pool: Pool, keys: Keys, *, group: str, name: str, heartbeat: float) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        pool: Pool,
+        keys: Keys,
+        *,
+        group: str,
+        name: str,
+        heartbeat: float,
+        bounds: WorkBounds,
+        start: Start = "beginning",
+        owner: str = "",
+    ) -> None:
         """See `Bus.consumer`."""
         if not isfinite(heartbeat) or heartbeat <= 0:
             raise SetupError(f"consumer: heartbeat is {heartbeat}, want more than 0 seconds")
         self.group, self.name, self.heartbeat = group, name, heartbeat
-        self._log = GroupLog(pool, keys, group, name, heartbeat)
+        self._log = GroupLog(pool, keys, group, name, heartbeat=heartbeat, bounds=bounds, start=start, owner=owner)
         self._hand = Hand()
-        self._taking = Taking(topology, keys, self._log, self._hand, heartbeat)
-        self._ready: list[Work] = []
+        self._taking = Taking(topology, keys, self._log, self._hand, name=name, heartbeat=heartbeat)
 
     async def __aenter__(self) -> Self:
         return self
@@ -60,14 +74,14 @@ class Consumer:
     async def take(self, free: int) -> list[Work]:
         """What there is to do, as soon as there is some; a lost server is waited for.
 
-        Nothing is read ahead: no more becomes pending with this consumer than it gives. Cancelled, it may leave some
-        pending, which the next call begins with.
+        Nothing is fetched ahead: this consumer never has more than `take` gave. Cancelled, it may leave it some,
+        which the next call begins with.
 
         Args:
             free: the most to give; 1 or more.
 
         Returns:
-            1 to `free` works, those of a session in their order. One that is in hand already is not given again.
+            1 to `free` works, each of another session. A session that is in hand already is not given again.
 
         Raises:
             SetupError: `free` is less than 1.
@@ -75,30 +89,30 @@ class Consumer:
         """
         if free < 1:
             raise SetupError(f"take: free is {free}, want 1 or more")
-        self._taking.begin(free)
-        while not self._ready:
-            self._ready += await self._taking.turn(free)
-        if len(self._ready) > free:  # see `Taking.turn`; others may have room for it
-            await self._give_back(self._ready[free:])
-            del self._ready[free:]
-        works, self._ready = self._ready, []
+        while not (works := await self._taking.turn(free)):
+            pass
         return works
 
-    async def ack(self, *works: Work) -> None:
-        """Done with them; nobody gets them again.
+    async def ack(self, *works: Work, seen: Mapping[str, int] | None = None) -> None:
+        """Done with them: nobody gets these sessions again until they are woken anew.
+
+        Args:
+            seen: the positions up to which sessions were looked at, if that is further than `Work.position`. What
+                woke a session behind that is given at once, to any consumer.
 
         Raises:
             Unavailable: the server cannot be reached; they may come again.
         """
         if works:
             with self._letting_go(works):
-                await self._log.ack(works)
+                await self._log.ack(works, seen or {})
 
     async def keep(self, *works: Work) -> list[Work]:
-        """Still at them: nobody takes them over for another heartbeat. A third of one is a good time between two calls.
+        """Still at work: nobody takes over what this consumer has for another heartbeat. A third of one is a good time
+        between two calls; while `take` waits, it does the same.
 
         Args:
-            works: none is all that was given and not done with.
+            works: to ask about; none is all that was given and not done with.
 
         Returns:
             Those that are no longer this consumer's: it was silent for too long, and another one has them now.
@@ -106,16 +120,15 @@ class Consumer:
         Raises:
             Unavailable: the server cannot be reached.
         """
-        kept = works or tuple(self._hand.works())
-        lost = await self._log.keep(kept) if kept else []
+        asked = works or tuple(self._hand.works())
+        lost = await self._log.lost(asked) if asked else []
         self._hand.drop(lost)
-        await self._taking.flush()
         await self._taking.beat()
         return lost
 
     async def retry(self, *works: Work, delay: float, error: str = "", attempts: int | None = None) -> None:
-        """Put works off: after `delay` seconds any consumer of the group is given them. Nothing happens to what is no
-        longer this consumer's.
+        """Put works off: after `delay` seconds any consumer of the group is given them, and at once where the session
+        is woken before that. Nothing happens to what is no longer this consumer's.
 
         Args:
             error: what went wrong, for `Work.error` of the next attempt; its beginning is kept.
@@ -123,7 +136,8 @@ class Consumer:
 
         Raises:
             SetupError: `delay` is no number of seconds.
-            Unavailable: the server cannot be reached; they come again after a heartbeat.
+            Unavailable: the server cannot be reached; they come again after a heartbeat of silence, or once this
+                consumer comes back by its name.
         """
         if not isfinite(delay) or delay < 0:
             raise SetupError(f"retry: delay is {delay}, want 0 seconds or more")
@@ -137,31 +151,34 @@ class Consumer:
         """Give works to the others at once, as if they had not been given: they do not count as tried.
 
         Raises:
-            Unavailable: the server cannot be reached; they come again after a heartbeat.
+            Unavailable: as for `retry`.
         """
-        if works:
-            await self._give_back(works)
+        for work in works:
+            await self.retry(work, delay=0.0, error=work.error, attempts=work.attempt - 1)
 
-    async def set_aside(self, work: Work, *, reason: str, attempts: int | None = None, raw: bytes = b"") -> str:
+    async def set_aside(
+        self, work: Work, *, reason: str, attempts: int | None = None, raw: bytes = b"", seen: int = 0
+    ) -> str:
         """Make a dead letter of a work: nobody is given it again, unless somebody sends it on its way again.
 
         Args:
             reason: why, for people; its beginning is kept.
             attempts: how often it was tried; None is `Work.attempt`.
             raw: what was at fault, such as an entry; its beginning is kept.
+            seen: the position up to which the session was looked at, if that is further than `Work.position`.
 
         Returns:
             The letter's id for `Bus.dead_letters`; "" if the work is no longer this consumer's, or its session was
             erased.
 
         Raises:
-            Unavailable: the server cannot be reached; it comes again after a heartbeat.
+            Unavailable: as for `retry`.
         """
         with self._letting_go((work,)):
-            return await self._log.set_aside(work, reason, work.attempt if attempts is None else attempts, raw)
+            return await self._log.set_aside(work, reason, work.attempt if attempts is None else attempts, raw, seen)
 
     async def leave(self) -> int:
-        """Hand back all that is pending with this consumer's name, and forget the name; gives how much it was.
+        """Hand back all that this consumer's name has, and forget the name; gives how much it was.
 
         For who ends for good: who comes back by the same name may leave it, and begins with its own.
 
@@ -170,23 +187,20 @@ class Consumer:
         """
         await self.close()
         self._hand.drop(self._hand.works())
-        self._ready = []
         return await self._log.leave()
 
     async def close(self) -> None:
-        """Close its links. What was given and not done with stays pending with this consumer."""
+        """Close its links. What was given and not done with stays with this consumer."""
         await self._taking.close()
-
-    async def _give_back(self, works: Sequence[Work]) -> None:
-        with self._letting_go(works):
-            await self._log.put_off([(work, work.attempt - 1) for work in works], 0.0, "")
-        self._taking.look_by(anyio.current_time(), {work.bucket for work in works})
 
     @contextmanager
     def _letting_go(self, works: Sequence[Work]) -> Generator[None, None, None]:
-        """Works are in hand until the block ends, or a look at what is pending would give them again; then not, however
-        it ends: whoever does not know whether it is done is given it again."""
+        """Works are in hand until the block ends, or a look at what this consumer has would give them again; then not,
+        however it ends: whoever does not know whether it is done is given it again."""
         try:
             yield
+        except BaseException:
+            self._taking.begin_again()
+            raise
         finally:
             self._hand.drop(works)

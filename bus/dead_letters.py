@@ -26,7 +26,7 @@ PAGE = 50
 
 REDRIVE_PAGE = 500
 
-_REDRIVE = Script("group_redrive")
+_REDRIVE = Script("group_redrive", shares=("work",))
 _ID = re.compile(r"([0-9]{1,5}):([0-9]{1,18}-[0-9]{1,18})")
 
 
@@ -38,8 +38,6 @@ class DeadLetter:
     session: str
     position: int
     """up to which there was something to do"""
-    pointer: str
-    """that asked for it"""
     reason: str
     attempts: int
     time: float
@@ -53,7 +51,8 @@ class DeadLetter:
 
 
 class DeadLetters:
-    """The dead letters of one group. They hold up no trim: what they ask for may be gone from the log by now."""
+    """The dead letters of one group. They hold up no trim: what they ask for may be gone from the log by now. Once
+    sent on their way again, it is held."""
 
     def __init__(self, log: Log, group: str) -> None:
         self.group = group
@@ -105,7 +104,8 @@ class DeadLetters:
 
     async def redrive(self, letters: Iterable[DeadLetter]) -> int:
         """Send letters on their way again: their work is given to a consumer of the group soon, as if never tried, and
-        they are removed. Nothing is added to a log, and no cursor is moved. Doing it twice does it once.
+        they are removed. Those of one session become one work. Nothing is added to a log, and no cursor is moved.
+        Doing it twice does it once.
 
         Returns:
             How many were; one that is gone already is left out, and so is one whose session was erased.
@@ -138,11 +138,16 @@ class DeadLetters:
         return count + await self.redrive(page)
 
     async def _redrive(self, bucket: int, letters: Sequence[DeadLetter]) -> int:
-        keys = self._keys
-        names = (keys.dead(bucket, self.group), keys.retry(bucket, self.group), keys.retries(bucket))
+        keys, work = self._keys, self._log.work
+        names = (*keys.group_work(bucket, self.group), keys.dead(bucket, self.group))
         heads = (keys.head(letter.session) for letter in letters)
         arguments = [word for letter in letters for word in (self._place(letter.id)[1], letter.session)]
-        return cast("int", await self._log.run(_REDRIVE, (*names, *heads), (self.group, *arguments)))
+        return cast(
+            "int",
+            await self._log.run(
+                _REDRIVE, (*names, *heads), (self.group, "", *work.wake_up_trim, work.error_length, *arguments)
+            ),
+        )
 
     def _place(self, letter_id: str) -> tuple[int, str]:
         match = _ID.fullmatch(letter_id)
@@ -164,7 +169,6 @@ def _letter(bucket: int, entry: Entry) -> DeadLetter | None:
             id=f"{bucket}:{entry[0].decode()}",
             session=check_session_id(values[b"s"].decode()),
             position=int(values[b"z"]),
-            pointer=values[b"p"].decode(),
             reason=values[b"r"].decode(errors="replace"),
             attempts=int(values[b"n"]),
             time=int(values[b"t"]) / 1000,

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from bus.errors import EraseRefused, NoArchive
 from bus.group_names import group_names
-from bus.log import INDEX_LENGTH, Script
+from bus.log import Script
 from bus.messages.lanes import Lane
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator
 
     from bus.codec import Entry
     from bus.log import Log
@@ -31,7 +31,7 @@ FORGET_PAGE = 1_000
 HEADS = 500
 """Heads in one round trip."""
 
-_ERASE, _FORGET, _FORGET_RETRIES = Script("erase"), Script("forget"), Script("forget_retries")
+_ERASE, _FORGET = Script("erase"), Script("forget")
 
 _MEDIA = re.compile(rb'"sha256"\s*:\s*"([0-9a-f]{64})"')
 
@@ -77,10 +77,12 @@ async def erase(
         await archive.erase(session)
     keys, bucket = log.keys, log.keys.bucket(session)
     groups = await group_names(log, bucket)
-    # Dead letters before what was put off: they may become that, and of an erased session nothing becomes a letter.
-    for stream in (keys.index(bucket), keys.forged(bucket), *(keys.dead(bucket, group) for group in groups)):
+    streams = (keys.index(bucket), keys.wake_ups(bucket), keys.forged(bucket))
+    for stream in (*streams, *(keys.dead(bucket, group) for group in groups)):
         await _forget(log, session, stream)
-    await _forget_retries(log, session, groups)
+    for group in groups:
+        await log.call("HDEL", keys.open(bucket, group), session)
+        await log.call("ZREM", keys.due(bucket, group), session)
     await log.call("UNLINK", *await _own_keys(log, session))
     await log.call("UNLINK", keys.checkpoints(session))  # it names the projections, so it goes behind them
     await _leave_parent(log, session)
@@ -112,8 +114,9 @@ async def _bury(log: Log, session: str, *, force: bool) -> None:
         keys.head(session),
         *(keys.lane(session, lane) for lane in (Lane.LLM, Lane.EXTENSION)),
         *(keys.checkpoints(session), keys.index(bucket), keys.sessions(bucket)),
+        *(keys.order(bucket), keys.woken(bucket)),
     )
-    reply = await log.run(_ERASE, names, (session, "1" if force else "", INDEX_LENGTH))
+    reply = await log.run(_ERASE, names, (session, "1" if force else "", *log.work.notice_trim))
     outcome, *forks = (word.decode() for word in cast("list[bytes]", reply))
     if outcome == "held":
         raise EraseRefused(session, tuple(forks))
@@ -137,15 +140,6 @@ async def _forget(log: Log, session: str, stream: str) -> None:
     place = "-"
     while place:
         place = cast("bytes", await log.run(_FORGET, (stream,), (session, place, FORGET_PAGE))).decode()
-
-
-async def _forget_retries(log: Log, session: str, groups: Sequence[str]) -> None:
-    """Take work of the session out of what groups have put off."""
-    keys, bucket = log.keys, log.keys.bucket(session)
-    names = (keys.retries(bucket), *(keys.retry(bucket, group) for group in groups))
-    place = "0"
-    while place:
-        place = cast("bytes", await log.run(_FORGET_RETRIES, names, (session, place, FORGET_PAGE, *groups))).decode()
 
 
 async def _leave_parent(log: Log, session: str) -> None:

@@ -24,7 +24,7 @@ __all__ = (
     "EraseRefused",
     "Fenced",
     "ForgedEntry",
-    "GroupMissing",
+    "GroupInUse",
     "InvalidArchiveName",
     "InvalidContent",
     "InvalidCursor",
@@ -406,12 +406,15 @@ class LogRolledBack(StreamError):
         self.session, self.seen, self.found = session, seen, found
 
 
-class GroupMissing(StreamError):
-    """A consumer group was never created, or went with its stream."""
+class GroupInUse(StreamError):
+    """A consumer group was not removed: some of its consumers are alive. Stop them, or remove it by force.
 
-    def __init__(self, group: str) -> None:
-        super().__init__(f"consumer group {group!r} does not exist")
-        self.group = group
+    Fields: `consumers`, their names.
+    """
+
+    def __init__(self, group: str, consumers: tuple[str, ...]) -> None:
+        super().__init__(f"consumer group {group!r} is worked in by {', '.join(consumers)}: stop them first")
+        self.group, self.consumers = group, consumers
 
 
 class CursorTrimmed(StreamError):

@@ -122,8 +122,9 @@ class Feed:
         return not head.is_erased and head.holds(self.cursor)
 
     def falls_short_of(self, head: SessionHead) -> bool:
-        """Whether the lane read here was left behind by the one that is not; the next read of it takes it on."""
-        if len(self.lanes) == len(Lane) or head.position <= self.position:
+        """Whether there is more than was read here: its change notice was lost, or it stands in the lane that is not
+        read here. The next read takes it on."""
+        if head.position <= self.position:
             return False
         self.counted = max(self.counted, head.position)
         return True

@@ -5,40 +5,38 @@ Milliseconds stop here.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, cast
+
+import anyio
 
 from bus.errors import InvalidSessionId, Refused
 from bus.head import answered
 from bus.keys import check_session_id
-from bus.log import Script
-from bus.work import Work
+from bus.liveness import Sign
+from bus.log import Lease, Script
+from bus.work import Work, by_bucket
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from bus.connection import Argument, Pool, Reply
     from bus.keys import Keys
+    from bus.work_bounds import WorkBounds
 
-__all__ = ("Beat", "Calling", "GroupLog", "Looked", "run_scripts")
+__all__ = ("Calling", "Fetched", "GroupLog", "Mode", "Start", "run_scripts")
 
-ERROR_LENGTH = 500
-"""characters that are kept of why work was put off"""
+Mode = Literal["", "own", "sweep"]
+"""What a fetch looks at: all; only what is with this consumer and not in hand; all, and who has work."""
 
-REASON_LENGTH = 2_000
-"""characters that are kept of why work was set aside"""
+Start = Literal["beginning", "now"]
+"""Where a group begins that is new: with all sessions that ever woke a worker, or behind them."""
 
-RAW_BYTES = 16_384
-"""bytes that a dead letter keeps of what was at fault"""
+_FETCH, _ACK = Script("group_fetch", shares=("work", "take")), Script("group_ack", shares=("work",))
+_RETRY, _DEAD = Script("group_retry", shares=("work",)), Script("group_dead", shares=("work",))
+_LEAVE, _BEAT = Script("group_leave", shares=("work",)), Script("group_beat")
 
-DEAD_LETTERS = 250
-"""dead letters that are kept in a bucket, the newest"""
 
-FORGET_SECONDS = 86_400.0
-"""how long a consumer is listed that fell silent"""
-
-_LOOK, _KEEP, _DONE = Script("group_look"), Script("group_keep"), Script("group_done")
-_RETRY, _DEAD, _LEAVE, _BEAT = Script("group_retry"), Script("group_dead"), Script("group_leave"), Script("group_beat")
+_Given = tuple[bytes, bytes, bytes, int, bytes, bytes, int]
 
 
 class Calling(Protocol):
@@ -49,152 +47,175 @@ class Calling(Protocol):
         ...
 
 
-class Looked(NamedTuple):
-    """What a look into a bucket gave of work that is not new."""
+class Fetched(NamedTuple):
+    """What a fetch from a bucket gave."""
 
     works: list[Work]
     left: int
-    """how much there is beside that"""
+    """how much there is, or may be, beside that"""
     due: float | None
-    """seconds until work that was put off is due; None if none is"""
-
-
-class Beat(NamedTuple):
-    """What a sign of life gave."""
-
-    silent: int
-    """consumers that have fallen silent a short time ago"""
-    alive: int
-    nearest: float | None
-    """seconds until another one would count as silent; None if there is no other"""
+    """seconds until open work is due that nobody has; None if there is none"""
+    holders: tuple[str, ...]
+    """consumers that have work, where that was asked for"""
 
 
 class GroupLog:
     """The steps of one consumer of a group."""
 
-    def __init__(self, pool: Pool, keys: Keys, group: str, name: str, heartbeat: float) -> None:
-        """`heartbeat`: seconds after which a silent consumer's work is given to others."""
+    def __init__(
+        self,
+        pool: Pool,
+        keys: Keys,
+        group: str,
+        name: str,
+        *,
+        heartbeat: float,
+        bounds: WorkBounds,
+        start: Start = "beginning",
+        owner: str = "",
+    ) -> None:
+        """
+        Args:
+            heartbeat: seconds after which a silent consumer's work is given to others.
+            owner: of the leases that are taken with work, for a heartbeat; "" takes none.
+        """
         self._pool, self._keys, self._group, self._name = pool, keys, group, name
-        self.group = group
-        self.reader: tuple[Argument, ...] = ("GROUP", group, name)
-        """as which new pointers are read"""
+        self._start, self._owner, self.bounds = start, owner, bounds
         self._heartbeat_ms = max(int(heartbeat * 1000), 1)
 
-    async def look(
+    async def fetch(
         self,
         link: Calling,
         asked: Mapping[int, int],
         in_hand: Mapping[int, Sequence[str]],
         *,
-        own: bool = False,
-        note: bool = False,
-        forget_idle: float | None = None,
-    ) -> dict[int, Looked]:
-        """Look into buckets for work that is not new. A group that is not there is made.
+        mode: Mode = "",
+        silent: Mapping[int, Sequence[str]],
+        named: Mapping[int, Sequence[str]],
+    ) -> dict[int, Fetched]:
+        """Fetch work from buckets. A group that is not there is made.
 
         Args:
             asked: how much to give of each bucket; 0 only counts.
-            in_hand: the pointers of each bucket that this consumer has in hand.
-            own: also what is pending with this consumer, whatever its age.
-            note: note how far the group is.
-            forget_idle: seconds after which consumers with nothing pending are forgotten.
+            in_hand: the sessions of each bucket that this consumer has in hand, for the mode "own".
+            silent: of each bucket, the consumers whose work is given to others.
+            named: of each bucket, the sessions that wake-ups named: their leases are taken with them.
         """
-        forget = "" if forget_idle is None else int(forget_idle * 1000)
         calls: list[tuple[Sequence[str], Sequence[Argument]]] = []
+        start = "now" if self._start == "now" else ""
         for bucket, most in asked.items():
-            names = (*self._names(bucket), self._keys.groups(bucket))
-            arguments = (self._group, self._name, self._heartbeat_ms, most, "1" if own else "", "1" if note else "")
-            calls.append((names, (*arguments, forget, *in_hand.get(bucket, ()))))
-        replies = await run_scripts(link, _LOOK, calls)
-        return {bucket: _looked(bucket, reply) for bucket, reply in zip(asked, replies, strict=True)}
+            sessions = named.get(bucket, ()) if self._owner else ()
+            heads = (self._keys.head(session) for session in sessions)
+            words: Sequence[Argument] = (most, mode, start, len(silent[bucket]), *silent[bucket])
+            leases: Sequence[Argument] = (self._owner, self._heartbeat_ms, len(sessions), *sessions)
+            names = (*self._names(bucket), *heads)
+            calls.append((names, (*self._who(), *words, *leases, *in_hand.get(bucket, ()))))
+        now = anyio.current_time()
+        replies = await run_scripts(link, _FETCH, calls)
+        return {bucket: self._fetched(bucket, reply, now) for bucket, reply in zip(asked, replies, strict=True)}
 
-    async def ack(self, works: Sequence[Work]) -> None:
-        """Done with them."""
-        commands: list[Sequence[Argument]] = []
+    async def ack(self, works: Sequence[Work], seen: Mapping[str, int]) -> None:
+        """Done with them.
+
+        Args:
+            seen: up to which position sessions were looked at; of others, up to that of the work.
+        """
         calls: list[tuple[Sequence[str], Sequence[Argument]]] = []
-        for bucket, share in _by_bucket(works):
-            if rung := [work.pointer for work in share if not work.is_retry]:
-                commands.append(("XACK", self._keys.index(bucket), self._group, *rung))
-            if retried := [work.pointer for work in share if work.is_retry]:
-                calls.append((self._names(bucket)[1:], (self._group, self._name, *retried)))
-        for reply in await self._pool.call_many(commands) if commands else ():
-            answered(reply)
+        for bucket, share in by_bucket(works):
+            words: list[Argument] = []
+            for work in share:
+                words += (work.session, work.order, max(seen.get(work.session, 0), work.position))
+            calls.append((self._with_heads(bucket, share), (*self._who(), *words)))
         if calls:
-            await run_scripts(self._pool, _DONE, calls)
+            await run_scripts(self._pool, _ACK, calls)
 
-    async def ack_dull(self, dull: Mapping[str, Sequence[str]]) -> None:
-        """Done with pointers that ring nobody, by their stream."""
-        for reply in await self._pool.call_many([("XACK", name, self._group, *ids) for name, ids in dull.items()]):
-            answered(reply)
-
-    async def keep(self, works: Sequence[Work]) -> list[Work]:
-        """Still at them; gives those that are no longer this consumer's."""
-        shares = list(_by_bucket(works))
-        calls: list[tuple[Sequence[str], Sequence[Argument]]] = []
-        for bucket, share in shares:
-            pairs = [word for work in share for word in (work.pointer, "r" if work.is_retry else "")]
-            calls.append((self._names(bucket), (self._group, self._name, self._heartbeat_ms, *pairs)))
-        lost: list[Work] = []
-        for (_, share), reply in zip(shares, await run_scripts(self._pool, _KEEP, calls), strict=True):
-            pointers = {pointer.decode() for pointer in cast("list[bytes]", reply)}
-            lost += [work for work in share if work.pointer in pointers]
+    async def lost(self, works: Sequence[Work]) -> list[Work]:
+        """Those that are no longer this consumer's. It changes nothing."""
+        shares = by_bucket(works)
+        replies = await self._pool.call_many(
+            [
+                ("HMGET", self._keys.open(bucket, self._group), *(work.session for work in share))
+                for bucket, share in shares
+            ]
+        )
+        own, lost = f"{self._name} ".encode(), list[Work]()
+        for (_, share), reply in zip(shares, replies, strict=True):
+            found = cast("list[bytes | None]", answered(reply))
+            lost += [work for work, text in zip(share, found, strict=True) if not (text or b"").startswith(own)]
         return lost
 
     async def put_off(self, tried: Sequence[tuple[Work, int]], delay: float, error: str) -> None:
         """Give works again after `delay` seconds, each with how often it was tried."""
-        text = _short(error, ERROR_LENGTH)
+        text, ms = _short(error, self.bounds.error_length), max(int(delay * 1000), 0)
         attempts = dict(tried)
         calls: list[tuple[Sequence[str], Sequence[Argument]]] = []
-        for bucket, share in _by_bucket(attempts):
-            arguments: list[Argument] = [self._group, self._name]
+        for bucket, share in by_bucket([work for work, _ in tried]):
+            words: list[Argument] = []
             for work in share:
-                arguments += (work.pointer, work.session, work.position, max(attempts[work], 0))
-                arguments += (max(int(delay * 1000), 0), text, "r" if work.is_retry else "")
-            calls.append(((*self._names(bucket), *(self._keys.head(work.session) for work in share)), arguments))
+                words += (work.session, max(attempts[work], 0), ms, text)
+            calls.append((self._names(bucket), (*self._who(), *words)))
         await run_scripts(self._pool, _RETRY, calls)
 
-    async def set_aside(self, work: Work, reason: str, attempts: int, raw: bytes) -> str:
+    async def set_aside(self, work: Work, reason: str, attempts: int, raw: bytes, seen: int) -> str:
         """Make a dead letter of it; gives its id, or "" if the work is not this consumer's any more."""
-        keys, bucket = self._keys, work.bucket
-        names = (*self._names(bucket), keys.dead(bucket, self._group), keys.groups(bucket), keys.head(work.session))
+        bounds, bucket = self.bounds, work.bucket
+        names = (*self._with_heads(bucket, (work,)), self._keys.dead(bucket, self._group))
         arguments = (
-            *(self._group, self._name, work.pointer, work.session, work.position, max(attempts, 0)),
-            *(_short(reason, REASON_LENGTH), raw[:RAW_BYTES], len(raw), "r" if work.is_retry else "", DEAD_LETTERS),
+            *self._who(),
+            *(work.session, work.order, max(seen, work.position), max(attempts, 0)),
+            *(_short(reason, bounds.reason_length), raw[: bounds.raw_bytes], len(raw), bounds.dead_letters),
         )
         (reply,) = await run_scripts(self._pool, _DEAD, [(names, arguments)])
         return cast("bytes", reply).decode()
 
     async def leave(self) -> int:
-        """Hand back all that is pending with this consumer, and forget its name; gives how much it was."""
-        count, left = 0, list(range(self._keys.buckets))
-        while left:
-            calls = [(self._names(bucket), (self._group, self._name)) for bucket in left]
-            replies = cast("list[list[int]]", await run_scripts(self._pool, _LEAVE, calls))
-            count += sum(found for found, _ in replies)
-            left = [bucket for bucket, (_, is_more) in zip(left, replies, strict=True) if is_more]
-        await self._beat(0, 0, is_leaving=True)
+        """Hand back all that this consumer has, and forget its name; gives how much it was."""
+        calls = [(self._names(bucket), self._who()) for bucket in range(self._keys.buckets)]
+        count = sum(cast("list[int]", await run_scripts(self._pool, _LEAVE, calls)))
+        await self._beat(0, is_leaving=True)
         return count
 
-    async def beat(self, sessions: int, window: float) -> Beat:
-        """A sign of life.
+    async def beat(self, sessions: int) -> dict[str, Sign]:
+        """A sign of life; gives the newest of each consumer.
 
         Args:
             sessions: how many this consumer has in hand.
-            window: seconds for which a consumer that fell silent is told of.
         """
-        silent, alive, nearest = await self._beat(sessions, int(window * 1000), is_leaving=False)
-        return Beat(silent, alive, None if nearest < 0 else nearest / 1000)
+        words = await self._beat(sessions, is_leaving=False)
+        signs: dict[str, Sign] = {}
+        for name, field in zip(words[::2], words[1::2], strict=True):
+            count, _, heartbeat, _ = (int(word) for word in field.split(b" "))
+            signs[name.decode(errors="replace")] = Sign(count, heartbeat / 1000)
+        return signs
 
-    async def _beat(self, sessions: int, window_ms: int, *, is_leaving: bool) -> list[int]:
-        names = (self._keys.alive(self._group), self._keys.consumers(self._group))
-        arguments = (self._name, self._heartbeat_ms, sessions, window_ms, int(FORGET_SECONDS * 1000))
-        call = (names, (*arguments, "1" if is_leaving else ""))
-        (reply,) = await run_scripts(self._pool, _BEAT, [call])
-        return cast("list[int]", reply)
+    async def _beat(self, sessions: int, *, is_leaving: bool) -> list[bytes]:
+        forget = int(self.bounds.forget * 1000)
+        arguments = (self._name, self._heartbeat_ms, sessions, forget, "1" if is_leaving else "")
+        (reply,) = await run_scripts(self._pool, _BEAT, [((self._keys.consumers(self._group),), arguments)])
+        return cast("list[bytes]", reply)
 
-    def _names(self, bucket: int) -> tuple[str, str, str]:
-        keys = self._keys
-        return keys.index(bucket), keys.retry(bucket, self._group), keys.retries(bucket)
+    def _fetched(self, bucket: int, reply: Reply, asked: float) -> Fetched:
+        left, due, holders = cast("tuple[int, int, bytes]", tuple(cast("list[Reply]", reply)[:3]))
+        works: list[Work] = []
+        given = cast("list[_Given]", cast("list[Reply]", reply)[3:])
+        for session, position, order, attempt, error, flags, epoch in given:
+            try:
+                name = check_session_id(session.decode())
+            except (UnicodeDecodeError, InvalidSessionId):
+                continue  # somebody else's
+            text, lease = error.decode(errors="replace"), Lease(name, self._owner, epoch) if epoch else None
+            works.append(Work(name, int(position), bucket, int(order), attempt, text, b"r" in flags, lease, asked))
+        names = tuple(holders.decode(errors="replace").split())
+        return Fetched(works, left, None if due < 0 else due / 1000, names)
+
+    def _names(self, bucket: int) -> tuple[str, ...]:
+        return self._keys.group_work(bucket, self._group)
+
+    def _with_heads(self, bucket: int, works: Sequence[Work]) -> tuple[str, ...]:
+        return (*self._names(bucket), *(self._keys.head(work.session) for work in works))
+
+    def _who(self) -> tuple[Argument, ...]:
+        return (self._group, self._name, *self.bounds.wake_up_trim)
 
 
 async def run_scripts(
@@ -213,27 +234,6 @@ async def run_scripts(
         for at, reply in zip(again, others, strict=True):
             replies[at] = reply
     return [answered(reply) for reply in replies]
-
-
-def _looked(bucket: int, reply: Reply) -> Looked:
-    left, due, *given = cast("list[int | list[bytes]]", reply)
-    found: list[Work] = []
-    for pointer, session, position, attempt, error, is_retry in cast("list[list[bytes]]", given):
-        try:
-            name, number = check_session_id(session.decode()), int(position)
-        except (ValueError, InvalidSessionId):
-            continue  # somebody else's pointer; it ages, and is looked at again
-        text = error.decode(errors="replace")
-        found.append(Work(name, number, bucket, pointer.decode(), int(attempt), text, bool(is_retry)))
-    seconds = cast("int", due)
-    return Looked(found, cast("int", left), None if seconds < 0 else seconds / 1000)
-
-
-def _by_bucket(works: Iterable[Work]) -> Iterable[tuple[int, list[Work]]]:
-    shares: dict[int, list[Work]] = defaultdict(list)
-    for work in works:
-        shares[work.bucket].append(work)
-    return shares.items()
 
 
 def _short(text: str, length: int) -> str:

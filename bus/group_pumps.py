@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ("Pumps",)
 
 RING_SECONDS = 1.0
-"""How long a reader waits for its bell at most before it looks for what is due."""
+"""How long a reader waits for a wake-up at most before it looks for what is due."""
 
 LONGEST_PAUSE_SECONDS = 0.5
 

@@ -6,24 +6,26 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from bus.errors import GroupInUse
 from bus.group_log import run_scripts
-from bus.log import Script
+from bus.head import answered
+from bus.log import Log, Script
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from bus.connection import Argument, Pool
+    from bus.connection import Argument
+    from bus.group_log import Calling
     from bus.keys import Keys
+    from bus.work_bounds import WorkBounds
 
-__all__ = ("ConsumerStatus", "GroupStatus", "read_group")
+__all__ = ("ConsumerStatus", "GroupStatus", "read_group", "remove_group")
 
-LAG_LOOKED_AT = 2_000
-"""Entries of a bucket's index that are looked at to count what was not given yet."""
+_STATUS, _SEEN = Script("group_status", shares=("work",)), Script("group_seen")
+_SEEN_FIELD = ":seen"
 
-NAMED_WORKS = 50
-"""Works in hand that are named, of each bucket."""
-
-_STATUS, _SEEN = Script("group_status"), Script("group_seen")
+HEADS = 500
+"""Heads in one round trip."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +39,11 @@ class ConsumerStatus:
     heartbeat: float
     """seconds without a sign of life after which its work is given to others; 0 where it never gave one"""
     is_alive: bool
+    """as far as that clock tells: whether its work is given to others is decided by those who see it give no sign"""
     held: int
     """sessions it has in hand, by its own last word"""
     pending: int
-    """pointers that were given to it and are not done with; some may ring nobody"""
+    """sessions that were given to it and are not done with"""
     sessions: tuple[str, ...]
     """of its works, sorted; not all where there are many"""
 
@@ -53,19 +56,23 @@ class GroupStatus:
     consumers: tuple[ConsumerStatus, ...]
     """sorted by name"""
     lag: int
-    """works that were not given to anybody yet"""
+    """sessions that wait to be given to somebody"""
     is_lag_more: bool
     """there are more, which were not counted"""
     pending: int
-    """pointers that were given and are not done with"""
+    """sessions that were given and are not done with"""
     retries: int
-    """works that were put off and wait"""
+    """sessions that were put off and wait"""
     next_retry: float | None
     """seconds until the next of them is due, by the server's clock; 0 or less if it is. None where none waits"""
     dead: int
     """dead letters"""
     dropped: int
     """dead letters that are gone because there were too many"""
+    seen: float | None = None
+    """seconds since the last sign of life of any consumer, by the server's clock; None where none ever gave one"""
+    is_away: bool = False
+    """nobody has worked in it for a week, and it still keeps what its open work needs: `Bus.remove_group` ends that"""
 
 
 class _Bucket(NamedTuple):
@@ -73,43 +80,68 @@ class _Bucket(NamedTuple):
     is_more: int
     put_off: int
     due: int
-    taken: int
     dead: int
     dropped: int
     pending: list[bytes]
     in_hand: list[bytes]
 
 
-async def read_group(pool: Pool, keys: Keys, group: str) -> GroupStatus:
+async def read_group(pool: Calling, keys: Keys, group: str, bounds: WorkBounds) -> GroupStatus:
     """How a group stands; of one that does not exist all zeros.
 
     Raises:
         Unavailable: the server cannot be reached.
     """
-    calls: list[tuple[tuple[str, ...], tuple[Argument, ...]]] = []
-    for bucket in range(keys.buckets):
-        names = (keys.index(bucket), keys.retry(bucket, group), keys.retries(bucket))
-        calls.append(((*names, keys.dead(bucket, group), keys.groups(bucket)), (group, LAG_LOOKED_AT, NAMED_WORKS)))
+    words = (group, "", *bounds.wake_up_trim, bounds.lag_counted, bounds.named_works)
+    calls: list[tuple[tuple[str, ...], tuple[Argument, ...]]] = [
+        ((*keys.group_work(bucket, group), keys.dead(bucket, group)), words) for bucket in range(keys.buckets)
+    ]
     replies = await run_scripts(pool, _STATUS, calls)
-    (seen,) = await run_scripts(pool, _SEEN, [((keys.alive(group), keys.consumers(group)), ())])
-    buckets = [_Bucket(*cast("tuple[int, int, int, int, int, int, int, list[bytes], list[bytes]]", r)) for r in replies]
-    now, *signs = cast("list[bytes]", seen)
-    consumers = _consumers(buckets, signs, int(now))
+    (seen,) = await run_scripts(pool, _SEEN, [((keys.consumers(group),), ())])
+    buckets = [_Bucket(*cast("tuple[int, int, int, int, int, int, list[bytes], list[bytes]]", r)) for r in replies]
+    time, *signs = cast("list[bytes]", seen)
+    now, told = int(time), dict(_pairs(signs))
+    newest = told.pop(_SEEN_FIELD, None)
+    consumers = _consumers(buckets, told, now)
     due = min((bucket.due for bucket in buckets if bucket.due), default=None)
+    since = None if newest is None else max(now - int(newest), 0) / 1000
     return GroupStatus(
         name=group,
         consumers=consumers,
         lag=sum(bucket.waiting for bucket in buckets),
         is_lag_more=any(bucket.is_more for bucket in buckets),
         pending=sum(each.pending for each in consumers),
-        retries=sum(bucket.put_off - bucket.taken for bucket in buckets),
-        next_retry=None if due is None else (due - int(now)) / 1000,
+        retries=sum(bucket.put_off for bucket in buckets),
+        next_retry=None if due is None else (due - now) / 1000,
         dead=sum(bucket.dead for bucket in buckets),
         dropped=sum(bucket.dropped for bucket in buckets),
+        seen=since,
+        is_away=since is not None and since >= bounds.away,
     )
 
 
-def _consumers(buckets: Iterable[_Bucket], signs: list[bytes], now: int) -> tuple[ConsumerStatus, ...]:
+async def remove_group(log: Log, group: str, *, force: bool) -> bool:
+    """See `Bus.remove_group`."""
+    keys = log.keys
+    status = await read_group(log, keys, group, log.work)
+    alive = tuple(each.name for each in status.consumers if each.is_alive)
+    if alive and not force:
+        raise GroupInUse(group, alive)
+    was_there = False
+    for bucket in range(keys.buckets):
+        # First its place: from then on it holds nothing.
+        place = await log.call("HDEL", keys.groups(bucket), group, f"{group}:dropped", f"{group}:clock")
+        gone = await log.call("UNLINK", keys.open(bucket, group), keys.due(bucket, group), keys.dead(bucket, group))
+        was_there = was_there or bool(place) or bool(gone)
+        sessions = [name.decode() for name in cast("list[bytes]", await log.call("ZRANGE", keys.order(bucket), 0, -1))]
+        for first in range(0, len(sessions), HEADS):
+            some = sessions[first : first + HEADS]
+            for reply in await log.call_many([("HDEL", keys.head(session), f"g:{group}") for session in some]):
+                answered(reply)
+    return bool(await log.call("UNLINK", keys.consumers(group))) or was_there
+
+
+def _consumers(buckets: Iterable[_Bucket], told: Mapping[str, str], now: int) -> tuple[ConsumerStatus, ...]:
     pending: Counter[str] = Counter()
     sessions: dict[str, set[str]] = defaultdict(set)
     for bucket in buckets:
@@ -117,7 +149,6 @@ def _consumers(buckets: Iterable[_Bucket], signs: list[bytes], now: int) -> tupl
             pending[name] += int(count)
         for name, session in _pairs(bucket.in_hand):
             sessions[name].add(session)
-    told = dict(_pairs(signs))
     return tuple(_consumer(name, pending, sessions, told, now) for name in sorted({*pending, *told, *sessions}))
 
 
@@ -125,12 +156,13 @@ def _consumer(
     name: str, pending: Mapping[str, int], sessions: Mapping[str, set[str]], told: Mapping[str, str], now: int
 ) -> ConsumerStatus:
     sign = told.get(name)
-    seen, heartbeat, held, silent_at = (int(word) for word in sign.split(" ")) if sign else (None, 0, 0, 0)
+    _, seen, heartbeat, held = (int(word) for word in sign.split(" ")) if sign else (0, None, 0, 0)
+    since = None if seen is None else max(now - seen, 0)
     return ConsumerStatus(
         name=name,
-        seen=None if seen is None else (now - seen) / 1000,
+        seen=None if since is None else since / 1000,
         heartbeat=heartbeat / 1000,
-        is_alive=silent_at > now,
+        is_alive=since is not None and since < heartbeat,
         held=held,
         pending=pending.get(name, 0),
         sessions=tuple(sorted(sessions.get(name, ()))),

@@ -299,6 +299,8 @@ class Hub:
         (reply,) = await self._blocked(link, self._bells, BELL_PAGE)
         for name, page in _streams(reply):
             bell = name.decode()
+            if not page:  # Redis 7.0, where an entry is gone again before it is read
+                continue
             if len(page) == BELL_PAGE:  # so far behind that pointers may have been trimmed: entered anew
                 del self._bells[bell]
                 continue

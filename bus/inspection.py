@@ -59,7 +59,12 @@ class Inspector:
 
     async def field_of_each(self, keys: Sequence[str], name: str) -> list[bytes | None]:
         """One field of several hashes of a bucket, in one round trip; raises as `fields` does."""
-        replies = await self._pool.call_many([("HGET", key, name) for key in keys])
+        replies = await self._pool.call_many([("HGET", key, name) for key in keys]) if keys else []
+        return [cast("bytes | None", answered(reply)) for reply in replies]
+
+    async def scores(self, key: str, members: Sequence[str]) -> list[bytes | None]:
+        """The scores of members of a sorted set, in one round trip; raises as `fields` does."""
+        replies = await self._pool.call_many([("ZSCORE", key, member) for member in members]) if members else []
         return [cast("bytes | None", answered(reply)) for reply in replies]
 
     async def hash_pages(self, key: str, match: str = "*") -> AsyncGenerator[Mapping[bytes, bytes], None]:

@@ -12,26 +12,37 @@
 | ns:{b}:s:<sid>:archive | sorted set | archived segment's name -> the position it ends at | with its session |
 | ns:{b}:sessions | hash | session -> created, milliseconds; `:bytes` -> JSON of them all | with its session |
 | ns:{b}:forged | stream | what others wrote into a lane: set aside, never read as a message | capped |
-| ns:{b}:index | stream | the doorbell: one pointer an append | trimmed |
-| ns:{b}:groups | hash | group -> how far it is; `<group>:dropped` -> dead letters that made room | never |
-| ns:{b}:retry:<group> | sorted set | pointer of work that was put off -> when it is due, milliseconds | with its last |
-| ns:{b}:retries | hash | `<group> <pointer>` -> what it is, see scripts/group_retry.lua | with its last |
+| ns:{b}:index | stream | change notices for followers, one an append; hints, may be lost | trimmed |
+| ns:{b}:order | sorted set | session -> order number of its newest wake-up, see below | member with its session |
+| ns:{b}:woken | hash | session -> position of its newest waking entry; `:last` and `:run`, see below | with its
+session | | ns:{b}:wakeups | stream | wake-ups for workers; hints, may be lost or deleted | trimmed |
+| ns:{b}:groups | hash | group -> how far it is, see below | by `Bus.remove_group` |
+| ns:{b}:open:<group> | hash | session -> its open work, see scripts/work.lua | done with, or with its session |
+| ns:{b}:due:<group> | sorted set | session whose open work nobody has -> when it is due, milliseconds | taken |
 | ns:{b}:dead:<group> | stream | dead letters, see scripts/group_dead.lua | capped |
 | ns:{b}:live | stream | the bell of live deltas: one pointer a preview | trimmed, expires |
-| ns:group:{<group>}:alive | sorted set | consumer -> when it counts as silent, milliseconds | silent for a day |
-| ns:group:{<group>}:consumers | hash | consumer -> its last sign of life, heartbeat, sessions | silent for a day |
+| ns:group:{<group>}:consumers | hash | consumer -> its signs of life, see scripts/group_beat.lua | silent for a day |
 | ns:media:<sha256> | string | large media by their content, of all sessions | by erase, if asked |
 
 The head: position, bytes, created, updated; state ("closed", "erased", else open); trimmed, trimmed_llm, trimmed_ext:
 the highest position that was trimmed away, of both lanes and of each; trim: what the last step of a trim gave; archived
 and archive: the position that the archive goes up to and `<number> <name>` of its last segment; owner, epoch,
-lease_until, wanted, rests_until: see scripts/lease.lua; run, incarnation, incarnations: the server's replication id as
+lease_until, lease_ms, wanted, rests_until, rest_ms: see scripts/lease.lua; `g:<group>`: the position up to which a
+group found nothing left to do; run, incarnation, incarnations: the server's replication id as
 it last wrote, the token of its incarnation, and all of them as `<token>:<position it began behind>`; of a fork parent
 and fork: whose beginning it shares, and the cursor of the last entry that it shares; live, live_by: see
 scripts/preview.lua; and `p:<producer>` with each producer's last number and what that append gave. One hash, as every
 append reads and writes all of it.
 
 Of an erased session the head is left, with its state alone.
+
+Work is a state. Each waking append gives its session the next order number of the bucket: a counter, `:last` of the
+woken hash, that begins a new block of 2^32 numbers whenever another server process (`:run`) goes on, so that no number
+is given twice even if the log lost its end. A group is at "<mark> <start>" in the groups hash: of every session up to
+the mark it has done the work, or has it in its open hash; what stands behind the mark it has not looked at. `start` is
+the number it began behind. `<group>:dropped` counts dead letters that made room, `<group>:clock` is the highest clock,
+milliseconds, that work was put off at. A session waits for a group if its number is behind the mark, or if its open
+work is with nobody and due. The position in the woken hash may be followed by a space and the name of a queue.
 
 The checkpoints: `p:<name>@<v>` of a projection, `r:<name>` of a reader that asked to be waited for, `f:<session>` of a
 fork that shares the entries. Nothing behind the lowest is trimmed without force.
@@ -152,32 +163,48 @@ class Keys:
     def forged(self, bucket: int) -> str:
         return f"{self.namespace}:{{{bucket}}}:forged"
 
+    def order(self, bucket: int) -> str:
+        """The sessions that ever woke a worker, by the order number of their newest wake-up."""
+        return f"{self.namespace}:{{{bucket}}}:order"
+
+    def woken(self, bucket: int) -> str:
+        """The position of each session's newest waking entry."""
+        return f"{self.namespace}:{{{bucket}}}:woken"
+
+    def wake_ups(self, bucket: int) -> str:
+        """The stream of wake-ups."""
+        return f"{self.namespace}:{{{bucket}}}:wakeups"
+
     def groups(self, bucket: int) -> str:
-        """How far each consumer group is with a bucket's index."""
+        """How far each consumer group is with a bucket's work."""
         return f"{self.namespace}:{{{bucket}}}:groups"
 
-    def retry(self, bucket: int, group: str) -> str:
-        """When work is due that a group has put off."""
-        return f"{self.namespace}:{{{bucket}}}:retry:{group}"
+    def open(self, bucket: int, group: str) -> str:
+        """The open work of a group: with a consumer, put off, or left by one."""
+        return f"{self.namespace}:{{{bucket}}}:open:{group}"
 
-    def retries(self, bucket: int) -> str:
-        """What work is that any group has put off."""
-        return f"{self.namespace}:{{{bucket}}}:retries"
+    def due(self, bucket: int, group: str) -> str:
+        """When open work is due that no consumer has."""
+        return f"{self.namespace}:{{{bucket}}}:due:{group}"
 
     def dead(self, bucket: int, group: str) -> str:
         """The dead letters of a group."""
         return f"{self.namespace}:{{{bucket}}}:dead:{group}"
 
-    def alive(self, group: str) -> str:
-        """When each consumer of a group counts as silent; in no bucket, as it works on all of them."""
-        return f"{self.namespace}:group:{{{group}}}:alive"
-
     def consumers(self, group: str) -> str:
-        """What each consumer of a group says of itself."""
+        """What each consumer of a group says of itself; in no bucket, as it works on all of them."""
         return f"{self.namespace}:group:{{{group}}}:consumers"
 
+    def work(self, bucket: int) -> tuple[str, str, str]:
+        """The keys of a bucket's work that all groups share: order, positions, wake-ups."""
+        return self.order(bucket), self.woken(bucket), self.wake_ups(bucket)
+
+    def group_work(self, bucket: int, group: str) -> tuple[str, ...]:
+        """The keys of a bucket's work as a group sees it: those that all share, then groups, open, due."""
+        return (*self.work(bucket), self.groups(bucket), self.open(bucket, group), self.due(bucket, group))
+
     def appending(self, session: str) -> tuple[str, ...]:
-        """The keys an append touches: index, sessions, head, caller's keys, LLM lane, extension lane."""
+        """The keys every append touches: index, sessions, head, caller's keys, LLM lane, extension lane."""
         names = self._appending.get(session)
         if names is None:
             bucket, stem = self.bucket(session), self._session(session)

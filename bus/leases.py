@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from bus.errors import SessionErased
 from bus.group_log import run_scripts
-from bus.log import INDEX_LENGTH, Lease, Rider, Script
+from bus.log import Lease, Rider, Script
 
 if TYPE_CHECKING:
     from bus.connection import Argument
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ("Leases", "Taking")
 
-_LEASE = Script("lease")
+_LEASE = Script("lease", shares=("wake", "take"))
 
 
 class Taking(NamedTuple):
@@ -107,9 +107,10 @@ class Leases:
     ) -> tuple[Sequence[str], Sequence[Argument]]:
         """The keys and arguments for leases of one owner and one bucket."""
         keys = self._log.keys
-        names = (keys.index(keys.bucket(leases[0].session)), *(keys.head(lease.session) for lease in leases))
+        names = (*keys.work(keys.bucket(leases[0].session)), *(keys.head(lease.session) for lease in leases))
         pairs = [word for lease in leases for word in (lease.session, lease.epoch)]
-        return names, (step, leases[0].owner, int(seconds * 1000), "1" if flag else "", INDEX_LENGTH, *pairs)
+        trim = self._log.work.wake_up_trim
+        return names, (step, leases[0].owner, int(seconds * 1000), "1" if flag else "", *trim, *pairs)
 
 
 def _taking(session: str, owner: str, epoch: int, left: int) -> Taking:

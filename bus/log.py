@@ -27,6 +27,7 @@ from bus.errors import (
 from bus.head import Incarnation, SessionHead, answered, head_command, read_head, read_incarnations
 from bus.keys import ALL_BYTES, Keys
 from bus.messages.lanes import Lane
+from bus.work_bounds import WorkBounds
 
 if TYPE_CHECKING:
     from bus.connection import Argument, Pool, Reply
@@ -44,9 +45,6 @@ __all__ = (
     "Terms",
     "publish_command",
 )
-
-INDEX_LENGTH = 10_000
-"""About how many pointers the doorbell of a bucket keeps."""
 
 LIVE_LIMIT_BYTES = 8 * 1_048_576
 """The most live deltas a session keeps, as JSON. A message of the greatest size that is spoken in many small pieces,
@@ -66,13 +64,15 @@ TRIM_STEP = 500
 class Script:
     """A Lua script of this package: its text and the digest the server knows it by."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, *, shares: Sequence[str] = ()) -> None:
+        """`shares`: the texts that stand before its own, which other scripts have too."""
+        self._names = (*shares, name)
 
     @cached_property  # read when it is first needed: importing the bus does not wait for the files
     def text(self) -> str:
         """In Lua."""
-        return files("bus").joinpath("scripts", f"{self._name}.lua").read_text(encoding="utf-8")
+        folder = files("bus").joinpath("scripts")
+        return "".join(folder.joinpath(f"{name}.lua").read_text(encoding="utf-8") for name in self._names)
 
     @cached_property
     def digest(self) -> str:
@@ -84,7 +84,7 @@ class Script:
         return ("EVALSHA", self.digest, len(keys), *keys, *arguments)
 
 
-PUBLISH, SETTLE = Script("publish"), Script("settle")
+PUBLISH, SETTLE = Script("publish", shares=("wake",)), Script("settle")
 PREVIEW, TRIM_LIVE = Script("preview"), Script("trim_live")
 SET_ASIDE, PROJECT = Script("set_aside"), Script("project")
 ARCHIVE, PIN, FORK = Script("archive"), Script("pin"), Script("fork")
@@ -145,6 +145,8 @@ class Plan(NamedTuple):
 
     text: str
     bodies: Sequence[bytes]
+    wakes: bool = False
+    """it wakes a worker"""
 
 
 class Append(NamedTuple):
@@ -162,6 +164,8 @@ class Terms(NamedTuple):
     """the most JSON a session may hold; None is no limit"""
     reserve_bytes: int = 0
     """how much more of it control messages may use"""
+    work: WorkBounds = WorkBounds()
+    """how long the streams of notices and of wake-ups are"""
 
 
 def publish_command(
@@ -174,21 +178,30 @@ def publish_command(
     """
     names: list[str] = []
     limit = "" if terms.session_bytes is None else terms.session_bytes
-    arguments: list[Argument] = [producer, VERSION, INDEX_LENGTH, fresh, limit, terms.reserve_bytes]
+    work = terms.work
+    arguments: list[Argument] = [producer, VERSION, *work.notice_trim, fresh, limit, terms.reserve_bytes]
+    arguments += work.wake_up_trim
     for session, number, plans in appends:
         names += keys.appending(session)
         arguments += (session, number, len(plans))
-        for text, bodies in plans:
+        place, wakes = len(arguments) - 1, False
+        for text, bodies, is_waking in plans:
             arguments.append(text)
             arguments += bodies
+            wakes = wakes or is_waking
+        if wakes:
+            names += keys.work(keys.bucket(session))
+            arguments[place] = -len(plans)
     return PUBLISH.command(names, arguments)
 
 
 class Log:
     """The steps that are not group-committed, on a pool of links. All of them are safe to send twice."""
 
-    def __init__(self, pool: Pool, keys: Keys) -> None:
+    def __init__(self, pool: Pool, keys: Keys, work: WorkBounds | None = None) -> None:
         self._pool, self._keys = pool, keys
+        self.work = work or WorkBounds()
+        """the bounds of work"""
 
     @property
     def keys(self) -> Keys:

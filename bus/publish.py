@@ -211,7 +211,7 @@ def plan(
     if is_control or conditions.state == "closed":
         lanes = "c" + lanes
     if conditions[:3] == UNCONDITIONAL[:3] and conditions.state is None:
-        return Plan(lanes, bodies), size_bytes
+        return Plan(lanes, bodies, bool(rings)), size_bytes
     if conditions.key is not None:
         try:
             key = conditions.key.encode()
@@ -226,4 +226,6 @@ def plan(
         "epoch": conditions.epoch,
         "state": conditions.state,
     }
-    return Plan(json.dumps({name: value for name, value in terms.items() if value is not None}), bodies), size_bytes
+    return Plan(
+        json.dumps({name: value for name, value in terms.items() if value is not None}), bodies, bool(rings)
+    ), size_bytes

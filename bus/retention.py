@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from bus.codec import VERSION
 from bus.errors import ForgedEntry, SessionErased, TrimRefused
-from bus.log import INDEX_LENGTH, Script
+from bus.log import Script
 from bus.messages.lanes import Lane
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from bus.connection import Argument
     from bus.log import Log
 
 __all__ = ("TRIMMED", "Trimmed", "trim")
@@ -87,8 +88,10 @@ async def _step(log: Log, session: str, *, mode: str, keep: int, start: int, tol
         keys.head(session),
         keys.lane(session, Lane.LLM),
         keys.lane(session, Lane.EXTENSION),
-        *(keys.checkpoints(session), keys.index(bucket), keys.sessions(bucket), keys.retries(bucket)),
+        *(keys.checkpoints(session), keys.index(bucket), keys.sessions(bucket)),
+        *(keys.order(bucket), keys.woken(bucket), keys.groups(bucket)),
     )
     fresh = token_urlsafe(6), token_urlsafe(6)
-    reply = await log.run(_TRIM, names, (session, keep, mode, start, fresh[0], VERSION, INDEX_LENGTH, fresh[1], *told))
+    words: Sequence[Argument] = (session, keep, mode, start, fresh[0], VERSION, fresh[1], *log.work.notice_trim, *told)
+    reply = await log.run(_TRIM, names, words)
     return _Answer(**json.loads(cast("bytes", reply)))

@@ -1,7 +1,6 @@
-"""Who rings the workers, told at once to those who are at work: one reader for all sessions of a shard.
+"""Wake-ups, told at once to those who are at work in a session: one reader for all sessions of a shard.
 
-A worker that is given a pointer may be another one than the one that has the session's lease. So whoever waits for a
-word while it works listens to the index itself. Nothing is read while nobody waits.
+Whoever waits for a word while it works listens to the stream of wake-ups itself. Nothing is read while nobody waits.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ SILENCE_SECONDS = 3.0
 """How much longer than it should block a read may take before its link counts as dead."""
 
 COUNT = 1_000
-"""Pointers of one stream in one read."""
+"""Wake-ups of one stream in one read."""
 
 PAUSE_SECONDS = 0.008
 """Between two reads that gave something: what comes meanwhile is read at once. A word is so much late at most, and a
@@ -50,7 +49,7 @@ class Watch:
         self._is_closed = False
 
     def ring(self, position: int | None) -> None:
-        """A pointer came that rings for a position; None: one may have been missed."""
+        """A wake-up came for a position; None: one may have been missed."""
         self._position = sys.maxsize if position is None else max(self._position, position)
         self._rung.set()
 
@@ -77,10 +76,10 @@ class Watch:
 
 
 class Ringing:
-    """Listens to the index streams of one shard. `run` must be running while anybody waits."""
+    """Listens to the wake-ups of one shard. `run` must be running while anybody waits."""
 
     def __init__(self, route: Route, keys: Keys, buckets: Sequence[int]) -> None:
-        self._route, self._streams = route, tuple(keys.index(bucket) for bucket in buckets)
+        self._route, self._streams = route, tuple(keys.wake_ups(bucket) for bucket in buckets)
         self._watches: dict[str, list[Watch]] = defaultdict(list)
         self._wanted, self._listening = asyncio.Event(), asyncio.Event()
         self._left_at = 0.0
@@ -103,7 +102,7 @@ class Ringing:
             self._left_at = anyio.current_time()
 
     async def entered(self) -> None:
-        """Wait until the index is listened to.
+        """Wait until wake-ups are listened to.
 
         Raises:
             Closed: the bus was closed.
@@ -143,17 +142,20 @@ class Ringing:
         while self._watches or anyio.current_time() - self._left_at < LINGER_SECONDS:
             pages = await self._read(link, places)
             for name, page in pages:
+                if not page:  # Redis 7.0, where an entry is gone again before it is read
+                    self._miss()
+                    continue
                 stream = name.decode()
                 places[stream] = page[-1][0].decode()
                 self._hear(page)
-                if len(page) == COUNT:  # so far behind that pointers may have been trimmed
+                if len(page) == COUNT:  # so far behind that some may have been trimmed
                     self._miss()
             if pages:
                 await asyncio.sleep(PAUSE_SECONDS)
             elif places != (ends := await self._ends(link)) and any(
                 _number(ends[stream]) < _number(place) for stream, place in places.items()
             ):
-                # An index that lost its end gets no ids as high as those we wait behind, for a long time.
+                # A stream that lost its end gets no ids as high as those we wait behind, for a long time.
                 places = ends
                 self._miss()
         self._wanted.clear()
@@ -176,8 +178,8 @@ class Ringing:
         return ends
 
     def _hear(self, page: Sequence[Entry]) -> None:
-        for _, fields in page:  # as scripts/publish.lua writes them: s, session, z, position, w, "1" or nothing
-            if len(fields) >= 6 and fields[5] and (watches := self._watches.get(fields[1].decode(errors="replace"))):
+        for _, fields in page:  # as scripts/wake.lua writes them: s, session, z, position, n, order
+            if len(fields) >= 4 and (watches := self._watches.get(fields[1].decode(errors="replace"))):
                 position = int(fields[3]) if fields[3].isdigit() else None
                 for watch in watches:
                     watch.ring(position)

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from bus.backlog import Backlog
 from bus.errors import Unavailable
 from bus.group_pumps import Pumps
 from bus.group_reader import GroupReader
+from bus.liveness import Liveness
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -25,13 +27,6 @@ LOOK_SECONDS = 0.5
 
 SHORTEST_SECONDS = 0.01
 
-GAP_SECONDS = 0.02
-"""Whoever comes back within this time goes on waiting. To look at all streams first would cost three reads between any
-two pointers; what several streams got meanwhile, beyond the room there is, is handed back."""
-
-MANY = 16
-"""With room for less nothing is left to chance."""
-
 LONGEST_PAUSE_SECONDS = 0.5
 """Between two tries to reach a lost server."""
 
@@ -39,24 +34,23 @@ LONGEST_PAUSE_SECONDS = 0.5
 class Taking:
     """One reader where one server holds all, one for each bucket of a cluster. Opened when it is first needed."""
 
-    def __init__(self, topology: Topology, keys: Keys, log: GroupLog, hand: Hand, heartbeat: float) -> None:
+    def __init__(
+        self, topology: Topology, keys: Keys, log: GroupLog, hand: Hand, *, name: str, heartbeat: float
+    ) -> None:
         self._topology, self._keys, self._log, self._hand = topology, keys, log, hand
+        self._liveness = Liveness(name, heartbeat)
         self._quarter = heartbeat / 4
+        self._sweep_seconds = min(log.bounds.sweep, heartbeat)
         self._readers: list[GroupReader] = []
         self._pumps: Pumps | None = None
         self._beat_at = 0.0
+        self._silent = frozenset[str]()
+        self._was_away = False
         self._pause = SHORTEST_SECONDS
-        self._turned_at = -GAP_SECONDS
-
-    def begin(self, free: int) -> None:
-        """Somebody has room for so many, maybe after a long time without."""
-        self._open()
-        is_soon = anyio.current_time() - self._turned_at < GAP_SECONDS
-        if self._pumps is None and not (is_soon and free >= MANY):
-            self._readers[0].look_again()
 
     async def turn(self, free: int) -> list[Work]:
-        """What there is, or what comes within a short while; more than `free` in rare cases, see `GroupReader.wait`."""
+        """What there is, or what comes within a short while; `free` at most."""
+        self._open()
         try:
             found = await self._turn(free)
         except Unavailable:
@@ -66,11 +60,10 @@ class Taking:
             self._pause = min(self._pause * 2, LONGEST_PAUSE_SECONDS)
             return []
         self._pause = SHORTEST_SECONDS
-        self._turned_at = anyio.current_time()
         return found
 
     async def beat(self) -> None:
-        """Give a sign of life, if it is time to; look through the buckets if another consumer has fallen silent.
+        """Give a sign of life, if it is time to; sweep if another consumer has fallen silent.
 
         Raises:
             Unavailable: the server cannot be reached.
@@ -78,25 +71,33 @@ class Taking:
         now = anyio.current_time()
         if now < self._beat_at:
             return
-        # What the silent one was given in its last quarter gets old enough only later, so it is told of for longer.
-        beat = await self._log.beat(self._hand.sessions(), self._quarter + 1)
-        wait = min(self._quarter, LOOK_SECONDS) if beat.silent else self._quarter
-        if beat.nearest is not None:  # it may be silent then, and is not before
-            wait = min(wait, beat.nearest + SHORTEST_SECONDS)
-        self._beat_at = now + max(wait, SHORTEST_SECONDS)
-        if beat.silent:
+        self._beat_at = now + max(self._quarter, SHORTEST_SECONDS)  # before the answer, for who else beats meanwhile
+        try:
+            signs = await self._log.beat(len(self._hand))
+        except BaseException:
+            self._beat_at, self._was_away = now, True
+            raise
+        now = anyio.current_time()
+        self._liveness.note(signs, now)
+        if self._was_away:
+            self._liveness.begin_again(now)
+            self._was_away = False
+        silent = self._liveness.silent(now)
+        if silent - self._silent:
             self.look_by(now)
+        self._silent = silent
+        if (nearest := self._liveness.next_silence(now)) is not None:
+            self._beat_at = min(self._beat_at, now + max(nearest + SHORTEST_SECONDS, SHORTEST_SECONDS))
 
     def look_by(self, moment: float, buckets: Collection[int] | None = None) -> None:
-        """Look at that moment for work that is not new, in some buckets or all."""
+        """Sweep at that moment, some buckets or all."""
         for reader in self._readers:
             reader.left.look_by(moment, buckets)
 
-    async def flush(self) -> None:
-        """Acknowledge what rings nobody, where nothing may be taken for long. Raises Unavailable."""
-        if self._pumps is None:
-            for reader in self._readers:
-                await reader.flush()
+    def begin_again(self) -> None:
+        """Look for what this consumer has and does not know of."""
+        for reader in self._readers:
+            reader.left.begin_again()
 
     async def close(self) -> None:
         """Close all links."""
@@ -117,9 +118,10 @@ class Taking:
             return await self._pumps.take(free, max(seconds, SHORTEST_SECONDS))
         (reader,) = self._readers
         found = await reader.fetch(free)
-        if found or reader.left.is_behind:  # nothing that is new comes before what was pending with us
+        if found:
             return found
-        return await reader.wait(min(seconds, reader.left.next_look - anyio.current_time()), free)
+        await reader.wait_rung(min(seconds, reader.left.next_look - anyio.current_time()))
+        return await reader.fetch(free)
 
     def _open(self) -> None:
         if self._readers:
@@ -132,5 +134,6 @@ class Taking:
             self._pumps = Pumps(self._readers)
 
     def _reader(self, buckets: Sequence[int]) -> GroupReader:
-        route = self._topology.route(self._keys.index(buckets[0]))
-        return GroupReader(route, self._keys, self._log, self._hand, buckets)
+        route = self._topology.route(self._keys.wake_ups(buckets[0]))
+        left = Backlog(self._log, self._hand, self._liveness, buckets, sweep_seconds=self._sweep_seconds)
+        return GroupReader(route, self._keys, left, buckets)

@@ -2,77 +2,71 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from bus.errors import InvalidSessionId
-from bus.keys import check_session_id
-
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-__all__ = ("Hand", "Work", "read_pointer")
+    from bus.log import Lease
+
+__all__ = ("Hand", "Work", "by_bucket")
 
 
 class Work(NamedTuple):
-    """A session has something to do, up to `position` at least."""
+    """A session has something to do, up to `position` at least. Each session is given to one consumer at a time."""
 
     session: str
     position: int
+    """of its newest entry that woke a worker, as it was given"""
     bucket: int
-    pointer: str
-    """the pointer's id in its index stream"""
+    order: int
+    """the number of that wake-up: each in a bucket has a higher one"""
     attempt: int = 1
     """how often it was given, this time counted: more than once if a consumer died with it or put it off"""
     error: str = ""
     """why it was put off the last time; "" if it was not"""
     is_retry: bool = False
-    """it was put off, or sent on its way again, and is no longer pending in the index"""
+    """it was put off, or sent on its way again, and is due"""
+    lease: Lease | None = None
+    """of the session, taken with it; None where it was not free, or not asked for"""
+    asked: float = 0.0
+    """when it was asked for, on the event loop's clock"""
 
 
 class Hand:
     """What a consumer was given and is not done with, so that nothing is given twice at a time."""
 
     def __init__(self) -> None:
-        self._works: dict[int, dict[str, Work]] = {}
+        self._works: dict[str, Work] = {}
 
     def __len__(self) -> int:
-        return sum(len(works) for works in self._works.values())
+        return len(self._works)
 
-    def add(self, works: Sequence[Work]) -> list[Work]:
-        """Take works into hand; gives those that were not yet."""
-        added: list[Work] = []
-        for work in works:
-            held = self._works.setdefault(work.bucket, {})
-            if work.pointer not in held:
-                held[work.pointer] = work
-                added.append(work)
+    def add(self, works: Iterable[Work]) -> list[Work]:
+        """Take works into hand; gives those whose session was not yet."""
+        added = [work for work in works if work.session not in self._works]
+        self._works.update((work.session, work) for work in added)
         return added
 
-    def drop(self, works: Sequence[Work]) -> None:
+    def drop(self, works: Iterable[Work]) -> None:
         """Let go of works; those that are not in hand are left out."""
         for work in works:
-            if (held := self._works.get(work.bucket)) is not None:
-                held.pop(work.pointer, None)
+            if self._works.get(work.session) == work:
+                del self._works[work.session]
 
-    def pointers(self, bucket: int) -> tuple[str, ...]:
+    def sessions(self, bucket: int) -> tuple[str, ...]:
         """Those of one bucket."""
-        return tuple(self._works.get(bucket, ()))
+        return tuple(work.session for work in self._works.values() if work.bucket == bucket)
 
     def works(self) -> list[Work]:
         """All of them."""
-        return [work for held in self._works.values() for work in held.values()]
-
-    def sessions(self) -> int:
-        """How many sessions they are of."""
-        return sum(len({work.session for work in held.values()}) for held in self._works.values())
+        return list(self._works.values())
 
 
-def read_pointer(fields: Sequence[bytes] | None, bucket: int, pointer: str) -> Work | None:
-    """The work that a pointer tells of; None if it rings no worker, was trimmed, or is none of the bus's. Pure."""
-    values = dict(zip(fields[::2], fields[1::2], strict=False)) if fields else {}
-    if not values.get(b"w"):
-        return None
-    try:
-        return Work(check_session_id(values[b"s"].decode()), int(values[b"z"]), bucket, pointer)
-    except (KeyError, ValueError, InvalidSessionId):
-        return None
+def by_bucket(works: Sequence[Work]) -> list[tuple[int, list[Work]]]:
+    """Works of one bucket go out in one step. Pure."""
+    shares: dict[int, list[Work]] = defaultdict(list)
+    for work in works:
+        shares[work.bucket].append(work)
+    return list(shares.items())

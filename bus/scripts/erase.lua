@@ -1,7 +1,8 @@
 -- Begin to erase a session: put the tombstone in the place of its head, and wake who waits for what comes.
 --
--- KEYS  1 head hash · 2 LLM stream · 3 extension stream · 4 checkpoints hash · 5 index stream · 6 sessions hash
--- ARGV  1 session id · 2 "1" to do it although forks share its entries · 3 index length
+-- KEYS  1 head hash · 2 LLM stream · 3 extension stream · 4 checkpoints hash · 5 index stream · 6 sessions hash ·
+--       7 order · 8 woken hash
+-- ARGV  1 session id · 2 "1" to do it although forks share its entries · 3 how the index is trimmed · 4 to which length
 --
 -- Gives "held" and the forks that share its entries, and then nothing was done; else "erased". From then on nobody can
 -- write to the session, and what is left of it can be taken away step by step. A repeat changes nothing.
@@ -15,18 +16,22 @@ for _, name in ipairs(redis.call('HKEYS', KEYS[4])) do
   if string.sub(name, 1, 2) == 'f:' then forks[#forks + 1] = string.sub(name, 3) end
 end
 if #forks > 1 and ARGV[2] ~= '1' then return forks end
-redis.call('HGET', KEYS[6], ARGV[1]) -- ends the step here where that key is not of its type
+redis.call('HGET', KEYS[6], ARGV[1]) -- this and the next end the step here where a key is not of its type
+redis.call('ZCARD', KEYS[7])
+redis.call('HLEN', KEYS[8])
 
 redis.call('UNLINK', KEYS[1]) -- the first write is one that a server without memory takes; it then takes the others too
 redis.call('HSET', KEYS[1], 'state', 'erased')
 if head[4] then redis.call('HSET', KEYS[1], 'parent', head[4]) end
 redis.call('HDEL', KEYS[6], ARGV[1])
+redis.call('ZREM', KEYS[7], ARGV[1])
+redis.call('HDEL', KEYS[8], ARGV[1])
 if tonumber(head[3] or 0) > 0 then redis.call('HINCRBY', KEYS[6], ':bytes', -tonumber(head[3])) end
 
 -- A blocked read of a stream is not told that the stream went: it gets an entry, looks at the head, and finds this.
 local position = tonumber(head[2] or 0)
 if position > 0 then
   for lane = 2, 3 do redis.pcall('XADD', KEYS[lane], (position + 1) .. '-0', 'h', '', 'm', '') end
-  redis.pcall('XADD', KEYS[5], 'MAXLEN', '~', ARGV[3], '*', 's', ARGV[1], 'z', position .. '', 'w', '')
+  redis.pcall('XADD', KEYS[5], 'MAXLEN', ARGV[3], ARGV[4], '*', 's', ARGV[1], 'z', position .. '')
 end
 return { 'erased' }

@@ -1,10 +1,9 @@
--- Take what names a session out of a stream that many sessions share: the index, or what was set aside.
+-- Take what names a session out of a stream that many sessions share: the index, wake-ups, or what was set aside.
 --
 -- KEYS  1 stream
 -- ARGV  1 session id · 2 where to begin · 3 how many entries to look at
 --
--- Gives where the next step begins, or "" at the end of the stream. What consumer groups have pending of it is
--- acknowledged, as nobody can do anything about it any more.
+-- Gives where the next step begins, or "" at the end of the stream.
 
 local page = redis.call('XRANGE', KEYS[1], ARGV[2], '+', 'COUNT', ARGV[3])
 local ids = {}
@@ -16,12 +15,5 @@ for _, entry in ipairs(page) do
     end
   end
 end
-if #ids > 0 then
-  for _, info in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
-    for i = 1, #info, 2 do
-      if info[i] == 'name' then redis.call('XACK', KEYS[1], info[i + 1], unpack(ids)) end
-    end
-  end
-  redis.call('XDEL', KEYS[1], unpack(ids))
-end
+if #ids > 0 then redis.call('XDEL', KEYS[1], unpack(ids)) end
 return #page == tonumber(ARGV[3]) and '(' .. page[#page][1] or ''

@@ -1,43 +1,26 @@
 -- Set work aside as a dead letter, with the reason: nobody gets it again, unless it is sent on its way again.
 --
--- KEYS  1 index stream · 2 retry sorted set · 3 retries hash · 4 dead letters stream · 5 groups hash · 6 head hash
--- ARGV  1 group · 2 consumer · 3 pointer · 4 session · 5 position · 6 attempts · 7 reason · 8 bytes · 9 how many bytes there
---       were · 10 "r" if the work was put off, else "" · 11 the most letters to keep
+-- KEYS  1 to 6 see scripts/work.lua · 7 head hash · 8 dead letters stream
+-- ARGV  1 to 4 see there · 5 session · 6 order number that it was given for · 7 position up to which the consumer has looked
+--       8 attempts · 9 reason · 10 bytes · 11 how many bytes there were · 12 the most letters to keep
 --
 -- Gives the id of the letter; "" if the work is not this consumer's any more, so that a repeat adds nothing, or the session
 -- was erased, of which nothing is kept. Letters that made room are counted in the groups hash.
 --
--- A letter: s session, z position, p pointer, n attempts, r reason, t milliseconds, w consumer, l bytes there were, b bytes.
+-- A letter: s session, z position, n attempts, r reason, t milliseconds, w consumer, l bytes there were, b bytes.
 
-local call = redis.call
-local group, consumer, pointer = ARGV[1], ARGV[2], ARGV[3]
-local field, is_ours = group .. ' ' .. pointer, false
-local state = call('HGET', KEYS[6], 'state')
-call('XLEN', KEYS[4]) -- this and the next end it here where a key is not of its type
-call('ZCARD', KEYS[2])
-call('HLEN', KEYS[5])
-if ARGV[10] == 'r' then
-  is_ours = string.match(call('HGET', KEYS[3], field) or '', '^%d+ %d+ %S+ (%S*) ') == consumer
-else
-  local pending = redis.pcall('XPENDING', KEYS[1], group, pointer, pointer, 1)
-  is_ours = not pending.err and pending[1] ~= nil and pending[1][2] == consumer
-end
-if not is_ours then return '' end
-
+local session = ARGV[5]
+local work = read(session)
+call('HGET', KEYS[7], 'state') -- this and the next end it here where a key is not of its type
+call('XLEN', KEYS[8])
+call('ZCARD', KEYS[6])
+if not work or work.holder ~= consumer then return '' end
 local id = ''
-if state ~= 'erased' then
-  local clock = call('TIME')
-  local now = string.format('%d', clock[1] * 1000 + math.floor(clock[2] / 1000))
-  id = call('XADD', KEYS[4], '*', 's', ARGV[4], 'z', ARGV[5], 'p', pointer, 'n', ARGV[6], 'r', ARGV[7], 't', now,
-    'w', consumer, 'l', ARGV[9], 'b', ARGV[8])
-  call('HSETNX', KEYS[5], group, '0-0 0') -- who looks for letters of all groups finds this one
-  local dropped = call('XTRIM', KEYS[4], 'MAXLEN', '=', ARGV[11])
-  if dropped > 0 then call('HINCRBY', KEYS[5], group .. ':dropped', dropped) end
+if call('ZSCORE', KEYS[1], session) then
+  id = call('XADD', KEYS[8], '*', 's', session, 'z', work.position, 'n', ARGV[8], 'r', ARGV[9], 't', text_of(now),
+    'w', consumer, 'l', ARGV[11], 'b', ARGV[10])
+  local dropped = call('XTRIM', KEYS[8], 'MAXLEN', '=', ARGV[12])
+  if dropped > 0 then call('HINCRBY', KEYS[4], group .. ':dropped', dropped) end
 end
-if ARGV[10] == 'r' then
-  call('ZREM', KEYS[2], pointer)
-  call('HDEL', KEYS[3], field)
-else
-  call('XACK', KEYS[1], group, pointer)
-end
+settle(session, KEYS[7], tonumber(ARGV[6]), tonumber(ARGV[7]))
 return id

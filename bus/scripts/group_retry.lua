@@ -1,41 +1,35 @@
 -- Put work off: it is given to any consumer of the group when it is due.
 --
--- KEYS  1 index stream · 2 retry sorted set · 3 retries hash · then for each the head hash of its session
--- ARGV  1 group · 2 consumer · then for each
---       pointer · session · position · attempts so far · milliseconds until it is due · what went wrong · "r" if it was
---       put off before, else ""
+-- KEYS  see scripts/work.lua
+-- ARGV  1 to 4 see there · then for each
+--       session · attempts so far · milliseconds until it is due · what went wrong
 --
 -- Gives how many were put off. Only what is this consumer's is touched, so a repeat after a lost answer changes nothing,
 -- and one that was stopped for long takes nothing from those who went on with it. Of an erased session nothing is kept.
---
--- A field of the retries hash is "<attempts> <position> <session> <consumer that works on it, or nothing> <error>".
+-- What was woken again since it was given is due at once: a command to a session that waits is not to wait with it.
 
-local call, pcall_, match = redis.call, redis.pcall, string.match
-local group, consumer = ARGV[1], ARGV[2]
-local clock = call('TIME')
-local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
-for i = 4, #KEYS do call('HGET', KEYS[i], 'state') end -- ends it here, before its first write, where one is no hash
-call('ZCARD', KEYS[2])
-call('HLEN', KEYS[3])
-
-local count = 0
-for i = 3, #ARGV, 7 do
-  local pointer, field, is_ours = ARGV[i], group .. ' ' .. ARGV[i], false
-  if ARGV[i + 6] == 'r' then
-    is_ours = match(call('HGET', KEYS[3], field) or '', '^%d+ %d+ %S+ (%S*) ') == consumer
-  else
-    local pending = pcall_('XPENDING', KEYS[1], group, pointer, pointer, 1)
-    is_ours = not pending.err and pending[1] ~= nil and pending[1][2] == consumer
+local count, at = 0, mark()
+call('ZCARD', KEYS[6])
+call('XLEN', KEYS[3])
+for i = 5, #ARGV, 4 do
+  local session = ARGV[i]
+  local work = read(session)
+  if work and work.holder == consumer then
+    local score = tonumber(call('ZSCORE', KEYS[1], session) or nil)
+    if not score then
+      call('HDEL', KEYS[5], session)
+    else
+      local delay = tonumber(ARGV[i + 2])
+      work.flags = 'r'
+      if score > work.order and score <= at then delay, work.flags = 0, '' end
+      work.holder, work.attempt, work.delay, work.error = '', tonumber(ARGV[i + 1]), delay, ARGV[i + 3]
+      -- First what a server without memory refuses: it then does nothing of this.
+      write(session, work)
+      call('ZADD', KEYS[6], text_of(now + delay), session)
+      if delay == 0 then hint(session, work.position) end
+      count = count + 1
+    end
   end
-  if is_ours and call('HGET', KEYS[4 + (i - 3) / 7], 'state') == 'erased' then
-    call('ZREM', KEYS[2], pointer)
-    call('HDEL', KEYS[3], field)
-  elseif is_ours then
-    -- First what a server without memory refuses: it then does nothing of this.
-    call('HSET', KEYS[3], field, table.concat({ ARGV[i + 3], ARGV[i + 2], ARGV[i + 1], '', ARGV[i + 5] }, ' '))
-    call('ZADD', KEYS[2], now + ARGV[i + 4], pointer)
-    count = count + 1
-  end
-  if is_ours and ARGV[i + 6] ~= 'r' then call('XACK', KEYS[1], group, pointer) end
 end
+if count > 0 then call('HSET', KEYS[4], group .. ':clock', text_of(now)) end
 return count

@@ -1,73 +1,59 @@
 -- How a group stands with one bucket. It changes nothing.
 --
--- KEYS  1 index stream · 2 retry sorted set · 3 retries hash · 4 dead letters stream · 5 groups hash
--- ARGV  1 group · 2 the most entries to look at to count what was not given · 3 the most works in hand to name
+-- KEYS  1 to 6 see scripts/work.lua · 7 dead letters stream
+-- ARGV  1 to 4 see there · 5 the most works that were not given to count · 6 the most works in hand to name
 --
--- Gives { ringing pointers that were not given to anybody, 1 if there may be more, how many are put off, when the next of
--- those is due (milliseconds of the clock, 0 if none), how many are with a consumer of those, dead letters, letters that
--- made room, { consumer, pending, … }, { consumer, session, … } of works in hand }.
+-- Gives { works that were not given to anybody, 1 if there may be more, how many were put off, when the next of those is
+-- due (milliseconds of the clock, 0 if none), dead letters, letters that made room, { consumer, how many it has, … },
+-- { consumer, session, … } of works in hand }.
 
 local PAGE = 500
-local call, pcall_, match = redis.call, redis.pcall, string.match
-local group, most, named_most = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
-
-local function named(list)
-  local found = {}
-  for i = 1, #list, 2 do found[list[i]] = list[i + 1] end
-  return found
-end
-
-local waiting, is_more, pending, in_hand, delivered = 0, 0, {}, {}, '0-0'
-local groups = pcall_('XINFO', 'GROUPS', KEYS[1])
-for _, info in ipairs(groups.err and {} or groups) do
-  local found = named(info)
-  if found.name == group then delivered = found['last-delivered-id'] end
-end
-local after, seen = '(' .. delivered, 0
-while true do
-  local page = call('XRANGE', KEYS[1], after, '+', 'COUNT', math.min(PAGE, most - seen))
-  for _, entry in ipairs(page) do
-    if (named(entry[2]).w or '') ~= '' then waiting = waiting + 1 end
-  end
-  seen = seen + #page
-  if #page == 0 then break end
-  after = '(' .. page[#page][1]
-  if seen >= most then
-    is_more = #call('XRANGE', KEYS[1], after, '+', 'COUNT', 1)
-    break
-  end
-end
-
-local consumers = pcall_('XINFO', 'CONSUMERS', KEYS[1], group)
-for _, info in ipairs(consumers.err and {} or consumers) do
-  local found = named(info)
-  pending[#pending + 1] = found.name
-  pending[#pending + 1] = string.format('%d', found.pending)
-end
-local items = pcall_('XPENDING', KEYS[1], group, '-', '+', named_most)
-for _, item in ipairs(items.err and {} or items) do
-  local entry = call('XRANGE', KEYS[1], item[1], item[1])[1]
-  local fields = entry and named(entry[2]) or {}
-  if fields.s and (fields.w or '') ~= '' then
-    in_hand[#in_hand + 1] = item[2]
-    in_hand[#in_hand + 1] = fields.s
-  end
-end
-
--- What is taken has a time too: that at which it is given again, if nobody keeps it.
-local taken, due, count = 0, 0, call('ZCARD', KEYS[2])
-local scores = call('ZRANGE', KEYS[2], 0, PAGE - 1, 'WITHSCORES')
-for i = 1, #scores, 2 do
-  local session, holder = match(call('HGET', KEYS[3], group .. ' ' .. scores[i]) or '', '^%d+ %d+ (%S+) (%S*) ')
-  if (holder or '') == '' then
-    if due == 0 then due = tonumber(scores[i + 1]) end
-  else
-    taken = taken + 1
-    if taken <= named_most then
-      in_hand[#in_hand + 1] = holder
-      in_hand[#in_hand + 1] = session
+local most, named_most = tonumber(ARGV[5]), tonumber(ARGV[6])
+local waiting, is_more, put_off, due = 0, 0, 0, 0
+local pending, counts, in_hand, open = {}, {}, {}, {}
+local at = call('HGET', KEYS[4], group) and '(' .. text_of(mark()) or '(+inf'
+local function is_new(session) return (tonumber(call('ZSCORE', KEYS[1], session) or nil) or 0) > mark() end
+for _, session in ipairs(call('HKEYS', KEYS[5])) do
+  local work = read(session)
+  if work then
+    open[session] = work
+    if work.holder ~= '' then
+      if not counts[work.holder] then pending[#pending + 1] = work.holder end
+      counts[work.holder] = (counts[work.holder] or 0) + 1
+      if #in_hand < 2 * named_most then
+        in_hand[#in_hand + 1] = work.holder
+        in_hand[#in_hand + 1] = session
+      end
+    elseif work.flags ~= 'd' then
+      local at = tonumber(call('ZSCORE', KEYS[6], session) or 0)
+      if work.flags == 'r' and not is_new(session) then
+        put_off = put_off + 1
+        if due == 0 or at < due then due = at end
+      else
+        waiting = waiting + 1
+      end
     end
   end
 end
-local dropped = tonumber(call('HGET', KEYS[5], group .. ':dropped') or 0)
-return { waiting, is_more, count, due, taken, call('XLEN', KEYS[4]), dropped, pending, in_hand }
+local seen = 0
+while true do
+  local page = call('ZRANGEBYSCORE', KEYS[1], at, '+inf', 'WITHSCORES', 'LIMIT', 0, math.min(PAGE, most - seen))
+  for i = 1, #page, 2 do
+    local work = open[page[i]]
+    if not work or work.flags == 'd' and work.order < tonumber(page[i + 1]) then waiting = waiting + 1 end
+  end
+  seen = seen + #page / 2
+  if #page == 0 then break end
+  at = '(' .. page[#page]
+  if seen >= most then
+    is_more = call('ZCOUNT', KEYS[1], at, '+inf') > 0 and 1 or 0
+    break
+  end
+end
+local each = {}
+for _, name in ipairs(pending) do
+  each[#each + 1] = name
+  each[#each + 1] = text_of(counts[name])
+end
+local dropped = tonumber(call('HGET', KEYS[4], group .. ':dropped') or 0)
+return { waiting, is_more, put_off, due, call('XLEN', KEYS[7]), dropped, each, in_hand }

@@ -1,10 +1,12 @@
 -- Append the publishes of one producer to sessions. Atomic; a repeat adds nothing.
 --
 -- KEYS  for each session
---       index stream, sessions hash, head hash, caller keys hash, LLM stream, extension stream
--- ARGV  1 producer · 2 entry version · 3 index length · 4 a token never used before · 5 bytes a session may hold, or "" ·
---       6 bytes more that control may use · then for each session
---       session id · number of this append · count of publishes · then for each publish
+--       index stream, sessions hash, head hash, caller keys hash, LLM stream, extension stream; and where one of its
+--       publishes wakes a worker, order, woken hash, wake-ups stream
+-- ARGV  1 producer · 2 entry version · 3 how the index is trimmed · 4 to which length · 5 a token never used before ·
+--       6 bytes a session may hold, or "" · 7 bytes more that control may use · 8 how wake-ups are trimmed · 9 to which
+--       length · then for each session
+--       session id · number of this append · count of publishes, below zero where one of them wakes · then for each publish
 --         its plan · then one JSON text for each message
 --       A plan is the lanes of its messages, "l" or "e" each, with a "w" before them if it wakes a worker, and a "c"
 --       before that if it is control; or, with conditions, a JSON object {lanes, key, expected, epoch, state}, where
@@ -29,14 +31,14 @@
 -- Names are local because a look-up of a global one costs as much as the work of a line.
 local KEYS, ARGV, type, tonumber = KEYS, ARGV, type, tonumber
 local call, pcall_, concat, byte, sub, match = redis.call, redis.pcall, table.concat, string.byte, string.sub, string.match
-local producer, index_length, fresh = ARGV[1], ARGV[3], ARGV[4]
-local limit, reserve = tonumber(ARGV[5]), tonumber(ARGV[6])
+local producer, index_trim, index_length, fresh = ARGV[1], ARGV[3], ARGV[4], ARGV[5]
+local limit, reserve = tonumber(ARGV[6]), tonumber(ARGV[7])
 local run = match(call('INFO', 'replication'), 'master_replid:(%x%x%x%x%x%x%x%x%x%x%x%x)') or ''
 local clock = call('TIME')
 local now = clock[1] .. string.format('%03d', math.floor(clock[2] / 1000))
 local header = ARGV[2] .. ' ' .. now .. ' ' .. producer
 local field = 'p:' .. producer
-local replies, arg, key = {}, 7, 1
+local replies, arg, key = {}, 10, 1
 local LANE = { [108] = 4, [101] = 5 } -- "l", "e": offset of the lane's stream from the session's first key
 
 -- A repeat first: it was appended, whatever has become of the session since.
@@ -87,6 +89,8 @@ end
 local words = #ARGV
 while arg <= words do
   local session, number, count = ARGV[arg], tonumber(ARGV[arg + 1]), tonumber(ARGV[arg + 2])
+  local may_wake = count < 0
+  if may_wake then count = -count end
   arg = arg + 3
   local head = pcall_('HMGET', KEYS[key + 2], 'position', 'bytes', 'state', 'epoch', field, 'run', 'incarnation')
   -- Numbers are kept as the texts they came as, too: turning one into text costs more than a look-up.
@@ -106,7 +110,7 @@ while arg <= words do
   end
 
   local position, position_text, outcomes = base, base_text, nil -- outcomes: nil as long as every publish was appended
-  local touched, new_keys, woken, new_state = {}, {}, '', nil
+  local touched, new_keys, woken, new_state = {}, {}, nil, nil
   local begins = head[6] ~= run
   local token = begins and fresh or incarnation
   for p = 1, count do
@@ -161,7 +165,7 @@ while arg <= words do
           new_state = plan.state
           state = new_state == 'closed' and new_state
         end
-        if wakes then woken = '1' end
+        if wakes then woken = position_text end
       end
     end
     arg = arg + length
@@ -169,7 +173,8 @@ while arg <= words do
 
   if not reply and position > base then
     -- The keys that many sessions share come before the head, as one that is not of its type ends the append.
-    fault = failed(pcall_('XADD', KEYS[key], 'MAXLEN', '~', index_length, '*', 's', session, 'z', position_text, 'w', woken))
+    fault = failed(pcall_('XADD', KEYS[key], 'MAXLEN', index_trim, index_length, '*', 's', session, 'z', position_text))
+      or woken and wake(KEYS[key + 6], KEYS[key + 7], KEYS[key + 8], run, ARGV[8], ARGV[9], session, woken)
       or failed(pcall_('HINCRBY', KEYS[key + 1], ':bytes', bytes - tonumber(head[2] or 0)))
       or base == 0 and failed(pcall_('HSETNX', KEYS[key + 1], session, now))
     if fault then reply = 'refused ' .. match(fault, '^%S*') end
@@ -193,6 +198,6 @@ while arg <= words do
     take_back(touched, KEYS[key + 3], new_keys, base + 1, position)
   end
   replies[#replies + 1] = reply
-  key = key + 6
+  key = key + (may_wake and 9 or 6)
 end
 return replies

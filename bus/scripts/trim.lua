@@ -1,10 +1,11 @@
 -- Take the oldest entries of a session out of both lanes: one step of a trim, complete in itself.
 --
 -- KEYS  1 head hash · 2 LLM stream · 3 extension stream · 4 checkpoints hash · 5 index stream · 6 sessions hash ·
---       7 retries hash
+--       7 order · 8 woken hash · 9 groups hash
 -- ARGV  1 session id · 2 the first position to keep · 3 "trim", "force" or "look", which changes nothing · 4 position to
---       look from, for "look" · 5 a token of this step, never used before · 6 entry version · 7 index length · 8 a token
---       for an incarnation, never used before · then the names of holders that a note of this trim told of already
+--       look from, for "look" · 5 a token of this step, never used before · 6 entry version · 7 a token for an incarnation,
+--       never used before · 8 how the index is trimmed · 9 to which length · then the names of holders that a note of this
+--       trim told of already
 --
 -- Gives JSON: {outcome "erased" | "forged" | "held" | "done", keep (the first position to keep, not beyond the next one),
 -- trimmed (the highest position that is gone), entries, bytes, holders {name: position}}. With "held", and with
@@ -12,10 +13,10 @@
 -- a lost answer, gives what the first gave.
 --
 -- Holders are who still needs something below the first position to keep: the checkpoints, unless the archive has it,
--- and "g:<group>" for each consumer group that has not handled work of this session, also where it was put off. By force they are passed, and in the
--- same step a note in the extension lane names them.
+-- and "g:<group>" for each consumer group that has not handled work of this session, also where it was put off. By force
+-- they are passed, and in the same step a note in the extension lane names them.
 
-local STEP, STEP_BYTES, CHUNK, PAGE = 1000, 8388608, 25, 500
+local STEP, STEP_BYTES, CHUNK = 1000, 8388608, 25
 local LANES, FIELDS = { 2, 3 }, { [2] = 'trimmed_llm', [3] = 'trimmed_ext' }
 local call, match, min, max = redis.call, string.match, math.min, math.max
 local session, keep, mode = ARGV[1], tonumber(ARGV[2]), ARGV[3]
@@ -49,12 +50,6 @@ end
 
 if state == 'erased' then return answer('erased') end
 
-local function fields_of(entry)
-  local found = {}
-  for i = 1, #entry[2], 2 do found[entry[2][i]] = entry[2][i + 1] end
-  return found
-end
-
 local function is_after(id, other)
   local ms, n = match(id, '^(%d+)-(%d+)$')
   local other_ms, other_n = match(other, '^(%d+)-(%d+)$')
@@ -68,51 +63,12 @@ local function named(list)
   return found
 end
 
--- The entries that a pointer stands for begin behind those of the pointer of this session before it.
-local function position_before(pointer)
-  local before = '(' .. pointer
-  while true do
-    local page = call('XREVRANGE', KEYS[5], before, '-', 'COUNT', PAGE)
-    for _, entry in ipairs(page) do
-      local fields = fields_of(entry)
-      if fields.s == session then return tonumber(fields.z or 0) or 0 end
-    end
-    if #page < PAGE then return 0 end
-    before = '(' .. page[PAGE][1]
-  end
-end
-
-local function is_work(entry)
-  local fields = fields_of(entry)
-  return fields.s == session and (fields.w or '') ~= ''
-end
-
--- Up to which position a group has surely handled this session; nil if nothing of it waits there. Where pointers fell
--- off the index before the group was done with them, nobody knows whose they were, and it may be all.
-local function handled_by(group, index)
-  local first = '-'
-  while true do
-    local pending = call('XPENDING', KEYS[5], group.name, first, '+', PAGE)
-    for _, item in ipairs(pending) do
-      local entry = call('XRANGE', KEYS[5], item[1], item[1])[1]
-      if not entry then return 0 end
-      if is_work(entry) then return position_before(item[1]) end
-    end
-    if #pending < PAGE then break end
-    first = '(' .. pending[PAGE][1]
-  end
-  local delivered = group['last-delivered-id']
-  if not is_after(index['last-generated-id'], delivered) then return nil end
-  local oldest = call('XRANGE', KEYS[5], '-', '+', 'COUNT', 1)[1]
-  if index['entries-added'] > index.length and (not oldest or is_after(oldest[1], delivered)) then return 0 end
-  while true do
-    local page = call('XRANGE', KEYS[5], '(' .. delivered, '+', 'COUNT', PAGE)
-    for _, entry in ipairs(page) do
-      if is_work(entry) then return position_before(entry[1]) end
-    end
-    if #page < PAGE then return nil end
-    delivered = page[PAGE][1]
-  end
+-- Up to which position a group has handled this session; nil if nothing of it waits for that group. It need not look at
+-- what woke no worker since it began.
+local function handled_by(group, place, score, woken)
+  if score <= tonumber(match(place, '%d+$') or 0) then return nil end
+  local done = tonumber(call('HGET', KEYS[1], 'g:' .. group) or 0)
+  if done < woken then return done end
 end
 
 local holders, is_held = {}, false
@@ -126,26 +82,17 @@ do
     local at = tonumber(match(checkpoints[i + 1], '^%d+')) or 0
     if max(at, archived) < keep - 1 then hold(checkpoints[i], at) end
   end
-  if call('EXISTS', KEYS[5]) == 1 then
-    local index = named(call('XINFO', 'STREAM', KEYS[5]))
-    for _, info in ipairs(call('XINFO', 'GROUPS', KEYS[5])) do
-      local group = named(info)
-      local at = handled_by(group, index)
-      if at and at < keep - 1 then hold('g:' .. group.name, at) end
-    end
-  end
-  local cursor = '0'
-  repeat -- work that was put off is not handled either
-    local page = call('HSCAN', KEYS[7], cursor, 'COUNT', PAGE)
-    cursor = page[1]
-    for i = 1, #page[2], 2 do
-      if match(page[2][i + 1], '^%d+ %d+ (%S+) ') == session then
-        local group, pointer = match(page[2][i], '^(%S+) (%S+)$')
-        local at = position_before(pointer)
-        if at < keep - 1 then hold('g:' .. group, min(at, holders['g:' .. group] or at)) end
+  local score = tonumber(call('ZSCORE', KEYS[7], session) or nil)
+  if score then
+    local woken = tonumber(match(call('HGET', KEYS[8], session) or '', '^%d+')) or 0
+    local groups = call('HGETALL', KEYS[9])
+    for i = 1, #groups, 2 do
+      if not string.find(groups[i], ':', 1, true) then
+        local at = handled_by(groups[i], groups[i + 1], score, woken)
+        if at and at < keep - 1 then hold('g:' .. groups[i], at) end
       end
     end
-  until cursor == '0'
+  end
 end
 if last_step then return answer('done', last_step[1], last_step[2], holders) end
 if is_held and mode == 'trim' then return answer('held', 0, 0, holders) end
@@ -181,7 +128,7 @@ end
 local untold, must_note = {}, false
 for name, place in pairs(holders) do untold[name], must_note = place, true end
 if must_note then
-  for i = 9, #ARGV do untold[ARGV[i]] = nil end
+  for i = 10, #ARGV do untold[ARGV[i]] = nil end
   must_note = next(untold) ~= nil
 end
 if must_note and call('EXISTS', KEYS[3]) == 1 then
@@ -205,14 +152,14 @@ if must_note then
   local run = match(call('INFO', 'replication'), 'master_replid:(%x%x%x%x%x%x%x%x%x%x%x%x)') or ''
   local past = call('HMGET', KEYS[1], 'run', 'incarnations')
   if past[1] ~= run then
-    local all = (past[2] and past[2] .. ' ' or '') .. ARGV[8] .. ':' .. position
+    local all = (past[2] and past[2] .. ' ' or '') .. ARGV[7] .. ':' .. position
     local _, count = string.gsub(all, ' ', '')
     if count >= 64 then all = match(all, '^%S+ (.*)$') end
-    call('HSET', KEYS[1], 'run', run, 'incarnation', ARGV[8], 'incarnations', all)
+    call('HSET', KEYS[1], 'run', run, 'incarnation', ARGV[7], 'incarnations', all)
   end
   position = position + 1
   call('XADD', KEYS[3], position .. '-0', 'h', ARGV[6] .. ' ' .. now .. ' log', 'm', note)
-  call('XADD', KEYS[5], 'MAXLEN', '~', ARGV[7], '*', 's', session, 'z', position .. '', 'w', '')
+  call('XADD', KEYS[5], 'MAXLEN', ARGV[8], ARGV[9], '*', 's', session, 'z', position .. '')
   left, change = left + #note, change + #note
   call('HSET', KEYS[1], 'position', position, 'updated', now)
 end

@@ -1,4 +1,4 @@
-"""What a worker is done with: leases given back and pointers acknowledged, those of many sessions in one round trip."""
+"""What a worker is done with: leases given back and work acknowledged, those of many sessions in one round trip."""
 
 import asyncio
 import logging
@@ -17,14 +17,15 @@ _log = logging.getLogger(__name__)
 
 
 class Finishing:
-    """Nobody waits for it: a lease that was not given back runs out, a pointer that was not acknowledged comes again
-    and finds nothing to do.
+    """Nobody waits for it: a lease that was not given back runs out, work that was not acknowledged comes
+    again and finds nothing to do.
     """
 
     def __init__(self, leases: Leases, consumer: Consumer) -> None:
         self._leases, self._consumer = leases, consumer
         self._released: list[Lease] = []
         self._done: list[Work] = []
+        self._seen: dict[str, int] = {}
         self._some = asyncio.Event()
         self._one_at_a_time = anyio.Lock()
 
@@ -33,11 +34,11 @@ class Finishing:
         self._released.append(lease)
         self._some.set()
 
-    def ack(self, works: Sequence[Work]) -> None:
-        """Acknowledge pointers soon."""
-        if works:
-            self._done += works
-            self._some.set()
+    def ack(self, work: Work, seen: int) -> None:
+        """Acknowledge work soon, of a session that was looked at up to a position."""
+        self._done.append(work)
+        self._seen[work.session] = seen
+        self._some.set()
 
     async def run(self) -> None:
         """Do so until cancelled."""
@@ -48,19 +49,20 @@ class Finishing:
     async def flush(self) -> None:
         """Do all of it now. Cancelled, it is still to be done."""
         async with self._one_at_a_time:
-            leases, works = self._released, self._done
-            self._released, self._done = [], []
+            leases, works, seen = self._released, self._done, self._seen
+            self._released, self._done, self._seen = [], [], {}
             self._some = asyncio.Event()
             try:
-                # In this order: a message that comes in between finds the session free, or its pointer waits for that.
+                # In this order: who is given the session for a message that comes in between finds it free.
                 if leases:
                     await self._release(leases)
                 # Also where that failed: what is not let go of counts as in hand, and is kept for as long as we live.
-                await self._consumer.ack(*works)
+                await self._consumer.ack(*works, seen=seen)
             except Unavailable as error:
-                _log.info("%d pointers were not acknowledged: %s", len(works), error)
+                _log.info("%d works were not acknowledged: %s", len(works), error)
             except BaseException:
                 self._released, self._done = leases + self._released, works + self._done
+                self._seen = seen | self._seen
                 self._some.set()
                 raise
 

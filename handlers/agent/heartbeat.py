@@ -1,4 +1,4 @@
-"""A worker's sign of life for all that it has in hand: leases and pointers, together, a few times a heartbeat."""
+"""A worker's sign of life for all that it has in hand: leases and work, together, a few times a heartbeat."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -45,7 +45,7 @@ class Heartbeat:
         """
         Args:
             seconds: after which a silent worker's sessions are taken over.
-            gone: called with pointers that are another one's by now.
+            gone: called with work that is another one's by now.
             beats: signs of life in this time.
         """
         self._leases, self._consumer, self._seconds, self._gone = leases, consumer, seconds, gone

@@ -1,16 +1,18 @@
-"""One session in a worker's hands: from the pointer that asked for it until there is nothing to do in it.
+"""One session in a worker's hands: from when it is given until there is nothing to do in it.
 
-Who answers a message that comes while its session's lease is held? The holder, A, looks into the log until it finds
-nothing to do, and then releases the lease; the message may come after that last look. If its pointer goes to A, A
-looks again. If it goes to another worker, B, that one cannot tell whether A will read so far: A may be past its last
-look, may die, or may be no worker at all. So B does not acknowledge the pointer on A's account. That B was there is
-noted with the lease, and A's release rings; B keeps its pointer, and looks again when it is rung or when the lease has
-run out, less and less often while A lives. It acknowledges once a look of its own finds nothing to do.
+A session is given to one worker of a group at a time. It looks into the log until it finds nothing to do, and
+acknowledges up to where it looked: a message that comes behind that has the session given again, and none is lost in
+between.
+
+The lease may be another's all the same: of a worker that died or is taken for dead, of another group, of no worker at
+all. Whoever is given such a session puts it off until the lease runs out. That it asked is noted with the lease,
+whose release then wakes the session, and it is given at once.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from random import random
 from typing import NamedTuple, cast
@@ -97,14 +99,14 @@ class Shared:
 
 
 class _Over(NamedTuple):
-    """There is nothing to do, or it is no longer ours to do: the pointers that are left are done with."""
+    """There is nothing to do, or it is no longer ours to do: the work that is left is done with."""
 
     lease: Lease | None = None
     """to be given back"""
 
 
 class _Left(NamedTuple):
-    """What there is to do is another one's, now or later; and so were the pointers."""
+    """What there is to do is another one's, now or later; and so was the work."""
 
 
 class _Wait(NamedTuple):
@@ -120,10 +122,14 @@ class Job:
     """Looks after a session. `serve` is its task."""
 
     def __init__(self, session: str, shared: Shared, place: Place, ended: Callable[["Job"], None]) -> None:
-        """`ended` is called as soon as no pointer may be added any more."""
+        """`ended` is called as soon as no work may be added any more."""
         self.session = session
         self._shared, self._place, self._ended = shared, place, ended
-        self._works: list[Work] = []
+        self._work: Work | None = None
+        self._granted: Lease | None = None
+        """taken with the work, and not used yet"""
+        self._seen = 0
+        """up to which position the session was looked at"""
         self._rung = asyncio.Event()
         self._scope: anyio.CancelScope | None = None
         self._all = anyio.CancelScope()
@@ -135,16 +141,15 @@ class Job:
         """what is known of the session was read under the lease"""
 
     def add(self, work: Work) -> None:
-        """A pointer asks for the session."""
-        if work not in self._works:
-            self._works.append(work)
-        self._pause = self._shared.bounds.pause  # who held the session may have died
+        """The session was given to us; again, if it was another's meanwhile."""
+        self._work, self._granted = work, work.lease
+        self._pause = self._shared.bounds.pause
         self._rung.set()
 
     def drop(self, work: Work) -> None:
-        """A pointer is another worker's by now."""
-        if work in self._works:
-            self._works.remove(work)
+        """A work is another worker's by now."""
+        if self._work == work:
+            self._work = None
 
     def stop(self) -> None:
         """Wait for nothing any more: what is not being worked on is handed back."""
@@ -156,7 +161,7 @@ class Job:
         self._all.cancel()
 
     async def serve(self) -> None:
-        """Work on the session until there is nothing to do, then acknowledge its pointers. Cancelled, it hands back."""
+        """Work on the session until there is nothing to do, then acknowledge its work. Cancelled, it hands back."""
         is_ended = False
         try:
             with self._all:
@@ -175,26 +180,26 @@ class Job:
             match await self._try():
                 case _Over(lease):
                     if not self._rung.is_set():
-                        # Without an await: a pointer that comes from now on starts a job of its own.
+                        # Without an await: work that comes from now on starts a job of its own.
                         self._ended(self)
                         if lease is not None:
                             self._shared.finishing.release(lease)
-                        self._shared.finishing.ack(self._works)
+                        if self._work is not None:
+                            self._shared.finishing.ack(self._work, self._seen)
                         return True
                     if lease is not None:
                         self._shared.finishing.release(lease)
                 case _Left():
-                    if not self._works:
+                    if self._work is None:
                         self._ended(self)
                         return True
                 case _Wait(seconds):
-                    # No place is held while waiting: those who hold the lease have one of their own.
-                    self._place.give_back()
-                    if not self._is_stopping and self._works:
+                    self._place.give_back()  # none is held while waiting
+                    if not self._is_stopping and self._work is not None:
                         with anyio.move_on_after(seconds):
                             await self._rung.wait()
-                    if self._is_stopping or not self._works:
-                        return not self._works  # without one, it is another worker's by now
+                    if self._is_stopping or self._work is None:
+                        return self._work is None  # it is another worker's by now
                     await self._place.take()
 
     async def _try(self) -> _Step:
@@ -215,19 +220,29 @@ class Job:
         return self._wait()
 
     async def _try_with(self, warm: WarmSession) -> _Step:
-        # Whatever rang until now is in the log, and is seen by the looks that follow.
-        self._rung = asyncio.Event()
+        # Whatever woke the session until now is in the log, and is seen by the looks that follow.
+        self._rung, self._seen = asyncio.Event(), 0
+        if (lease := self._granted) is not None and self._work is not None:
+            return await self._begin(lease, self._work, warm)
         taken = anyio.current_time()
-        is_due = any(work.is_retry for work in self._works)
-        taking = await self._take(warm, also_resting=is_due)
+        taking = await self._take(warm, also_resting=False)
         if taking.rests_seconds:
             if not (await warm.refresh()).status.commands:
-                return await self._leave_resting(taking.rests_seconds)
+                return await self._leave_for(taking.rests_seconds)
             taking = await self._take(warm, also_resting=True)
         if taking.lease is None:
-            return self._wait(at_least=taking.held_seconds)
-        self._attempt = max((work.attempt for work in self._works), default=1)
+            return await self._leave_for(max(taking.held_seconds, self._pause))
+        self._attempt = 1 if self._work is None else self._work.attempt
         return await self._hold(taking.lease, taken, warm)
+
+    async def _begin(self, lease: Lease, work: Work, warm: WarmSession) -> _Step:
+        """Work with the lease that was taken with the work."""
+        self._attempt, self._is_read = work.attempt, False
+        with suppress(CursorTrimmed, ArchiveDamaged):  # who works with the lease tells the user
+            await warm.refresh()
+            self._is_read = True
+        self._granted = None  # good for one try: the next takes one anew
+        return await self._hold(lease, work.asked, warm)
 
     async def _take(self, warm: WarmSession, *, also_resting: bool) -> Taking:
         """Take the lease, and read what is new in the same step: the first look is then free."""
@@ -252,13 +267,13 @@ class Job:
         if isinstance(decision, Retry):
             return _Wait(decision.delay)
         try:
-            await self._set_aside(error, b"")
+            await self._set_aside(error, b"", 0)
         except Unavailable:
             return self._wait()
         return _Over()
 
-    def _wait(self, at_least: float = 0.0) -> _Wait:
-        seconds, self._pause = max(self._pause, at_least), min(self._pause * 2, self._shared.bounds.longest_pause)
+    def _wait(self) -> _Wait:
+        seconds, self._pause = self._pause, min(self._pause * 2, self._shared.bounds.longest_pause)
         return _Wait(seconds)
 
     async def _hold(self, lease: Lease, taken: float, warm: WarmSession) -> _Step:
@@ -295,8 +310,7 @@ class Job:
             if self._attempt > self._deaths:
                 view = await run.refresh()
                 error = RuntimeError(f"given {self._attempt - 1} times without an outcome")
-                if (step := await self._give_up(run, view, error)) is not None:
-                    return step
+                return await self._give_up(run, view, error)
             at, ignored = -1, 0
             oldest: tuple[Command, ...] = ()
             while True:
@@ -308,7 +322,7 @@ class Job:
                 if agent is None and await self._reopen(run, view):
                     continue
                 if agent is None:
-                    self._pause = self._shared.bounds.pause
+                    self._pause, self._seen = self._shared.bounds.pause, run.position
                     await warm.store()
                     return _Over(lease)
                 commands = view.status.commands
@@ -319,14 +333,12 @@ class Job:
                     await refuse(run, commands, "this agent answers no commands")
                     continue
                 if run.position == at:
-                    if (step := await self._give_up(run, view, RuntimeError("the agent did nothing"))) is not None:
-                        return step
-                    continue
+                    return await self._give_up(run, view, RuntimeError("the agent did nothing"))
                 at = run.position
                 if (step := await self._call(agent, run, view)) is not None:
                     return step
                 if run.is_finished and not self._rung.is_set():
-                    self._pause = self._shared.bounds.pause
+                    self._pause, self._seen = self._shared.bounds.pause, run.position
                     await warm.store()
                     return _Over(lease)
         except Fenced:
@@ -335,17 +347,17 @@ class Job:
         except (CursorTrimmed, ArchiveDamaged) as error:
             # No context can be made of what is left, by nobody: the user is told, as nothing else would come.
             _log.error("session %s cannot be worked on: %s", self.session, error)
-            await self._record(run, error, (await run.session.head()).position)
-            await self._set_aside(error, b"")
+            seen = (await run.session.head()).position
+            await self._record(run, error, seen)
+            await self._set_aside(error, b"", seen)
             return _Over(lease)
 
     @property
     def _deaths(self) -> int:
         """After how many attempts it counts as deadly. Those of work that was put off after errors count for its policy
         first, which ends those that nobody died of."""
-        return self._shared.bounds.deaths + (
-            self._shared.retry.attempts if any(work.error for work in self._works) else 0
-        )
+        deaths = self._shared.bounds.deaths
+        return deaths + (self._shared.retry.attempts if self._work is not None and self._work.error else 0)
 
     async def _call(self, agent: Agent, run: Run, view: View) -> _Step | None:
         """Run the agent once; None if it has to be looked again."""
@@ -371,21 +383,22 @@ class Job:
 
     async def _reopen(self, run: Run, view: View) -> bool:
         """Have answered what a dead letter was set aside for, if one was sent on its way again."""
-        reasons = {work.error for work in self._works if work.is_retry and work.attempt == 1}
-        for reason in reasons:
-            if (found := reopening(view.context.path, reason)) is not None:
-                answer, position = found
-                await run.publish(answer, key=f"redriven.{position}")
-                return True
-        return False
+        work = self._work
+        if work is None or not work.is_retry or work.attempt > 1:
+            return False
+        if (found := reopening(view.context.path, work.error)) is None:
+            return False
+        answer, position = found
+        await run.publish(answer, key=f"redriven.{position}")
+        return True
 
     # --- what cannot be done now, or not at all -------------------------------------------------------------------
 
-    async def _give_up(self, run: Run, view: View, error: Exception) -> _Step | None:
+    async def _give_up(self, run: Run, view: View, error: Exception) -> _Step:
         """Say in the log that the agent failed, and set aside what it failed at: that is not tried again.
 
-        None where somebody has asked for the session meanwhile. Else it stops here, even if there is more to do, such
-        as a command that the agent cannot obey either: whoever asks next has it tried again.
+        It stops here, even if there is more to do, such as a command that the agent cannot obey either: whoever wakes
+        the session next, or has since it was looked at, has it tried again.
         """
         prompts = read_standing(*view).prompts
         raw = b""
@@ -398,9 +411,9 @@ class Job:
         also = refused(left, "the agent failed")
         await fail_loop(run, now, _text(error), seen=seen, key=f"failed.{seen}.{run.position}", also=also)
         self._shared.tally.given_up += 1
-        await self._set_aside(error, raw)
+        await self._set_aside(error, raw, seen)
         self._attempt = 1
-        return None if self._works else _Over(run.lease)
+        return _Over(run.lease)
 
     async def _record(self, run: Run, error: Exception, seen: int) -> None:
         """Say in the log that nobody can read the session any more: what cannot be answered counts as answered."""
@@ -410,45 +423,42 @@ class Job:
         await run.publish(failed)
         self._shared.tally.given_up += 1
 
-    async def _set_aside(self, error: Exception, raw: bytes) -> None:
-        """Make the pointer that was tried most a dead letter."""
-        if self._works:
-            work = max(self._works, key=lambda each: each.attempt)
-            await self._shared.consumer.set_aside(work, reason=_text(error), attempts=self._attempt, raw=raw)
+    async def _set_aside(self, error: Exception, raw: bytes, seen: int) -> None:
+        """Make the work a dead letter."""
+        if (work := self._work) is not None:
+            consumer = self._shared.consumer
+            await consumer.set_aside(work, reason=_text(error), attempts=self._attempt, raw=raw, seen=seen)
             self.drop(work)
 
     async def _put_off(self, lease: Lease, delay: float, reason: str, *, tried: int) -> _Step:
         """Leave the session for later, and let it rest until then."""
-        shared, works = self._shared, self._works
-        self._works = []
-        if works:
-            first = max(works, key=lambda work: work.attempt)
-            # First the others, so that a server that refuses to put it off leaves none of them in hand for good.
-            shared.finishing.ack([work for work in works if work is not first])
-            await shared.consumer.retry(first, delay=delay, error=reason, attempts=tried)
+        shared = self._shared
+        # In this order: the work is due once the rest is over.
+        await shared.leases.release((lease,), rest=delay)
+        work, self._work = self._work, None
+        if work is not None:
+            await shared.consumer.retry(work, delay=delay, error=reason, attempts=tried)
         shared.tally.put_off += 1
-        # Whose pointers were all lost does not know whether others have them.
-        await shared.leases.release((lease,), rest=delay, ring=not works)
         return _Left()
 
-    async def _leave_resting(self, seconds: float) -> _Step:
-        """A new message for a session that waits for its next attempt waits with it."""
-        works, self._works = self._works, []
-        await self._shared.consumer.retry(*works, delay=seconds, attempts=0)
+    async def _leave_for(self, seconds: float) -> _Step:
+        """Put it off without having tried: another one has the lease, or a new message came for a session that waits
+        for its next attempt, and waits with it."""
+        work, self._work = self._work, None
+        if work is not None:
+            await self._shared.consumer.retry(work, delay=seconds, error=work.error, attempts=work.attempt - 1)
         return _Left()
 
     async def _hand_back(self) -> None:
         """Give an unfinished session to another worker at once, rather than when our silence is noticed."""
-        shared, lease, works = self._shared, self._lease, tuple(self._works)
+        shared, lease, work = self._shared, self._lease or self._granted, self._work
         try:
             if lease is not None:
                 shared.heartbeat.let_go(lease)
                 shared.tally.handed_back += 1
-                # The ring is as good as the pointers; but one that was tried before is to be counted on.
-                await shared.leases.release((lease,), ring=True)
-                await shared.consumer.ack(*(work for work in works if work.attempt == 1))
-                works = tuple(work for work in works if work.attempt > 1)
-            await shared.consumer.hand_back(*works)
+                await shared.leases.release((lease,))
+            if work is not None:
+                await shared.consumer.hand_back(work)
         except BusError as error:
             _log.info("session %s is left to be claimed: %s", self.session, error)
 

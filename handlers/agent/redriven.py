@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from bus.envelope import Envelope
-from bus.group_log import ERROR_LENGTH
 from bus.messages.message import AssistantMessage, now_ms
 from handlers.agent.open_answer import backwards, is_cut
 from handlers.agent.recording import reading_marks
@@ -12,6 +11,9 @@ from handlers.context.attention import held_of, seen_of
 __all__ = ("AGAIN_TEXT", "Reopening", "reopening")
 
 AGAIN_TEXT = "sent on its way again"
+
+SHORTEST_CUT = 64
+"""Characters: a reason that is as long may be the beginning of a longer one."""
 
 Reopening = tuple[AssistantMessage, int]
 """An empty answer, which no model is shown, and the position of the failed one that it takes back."""
@@ -29,12 +31,18 @@ def reopening(path: Sequence[Envelope], reason: str) -> Reopening | None:
     failed, before = next(answers, None), next(answers, None)
     if failed is None or not isinstance(failed.message, AssistantMessage) or failed.message.stop_reason != "error":
         return None
-    if not reason or (failed.message.error_message or "")[:ERROR_LENGTH] != reason[:ERROR_LENGTH]:
+    if not _is_same(failed.message.error_message or "", reason):
         return None
     seen = (seen_of(before) or 0) if before is not None else 0
     marks = reading_marks(seen, sorted(held_of(before)) if before is not None else ())
     answer = AssistantMessage(stop_reason="aborted", error_message=AGAIN_TEXT, metadata=marks, timestamp=now_ms())
     return answer, failed.position
+
+
+def _is_same(said: str, kept: str) -> bool:
+    """Whether what was kept of a reason, which may end anywhere, is of this one."""
+    beginning = kept.rstrip("\ufffd")
+    return bool(beginning) and (said == kept or (len(kept) >= SHORTEST_CUT and said.startswith(beginning)))
 
 
 def _is_cut(envelope: Envelope) -> bool:

@@ -11,7 +11,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from bus.bus import Bus
-from bus.consumer import Work
+from bus.consumer import Start, Work
 from bus.errors import BusError
 from bus.retry_policy import RetryPolicy
 from handlers.agent.bounds import DEFAULT_WORKER_BOUNDS, WorkerBounds
@@ -49,6 +49,7 @@ class Worker:
         agents: Mapping[str, Agent] | None = None,
         group: str = "agents",
         name: str | None = None,
+        start: Start = "beginning",
         concurrency: int = 32,
         heartbeat: float = HEARTBEAT_SECONDS,
         drain_seconds: float = DRAIN_SECONDS,
@@ -61,6 +62,7 @@ class Worker:
             group: workers of one group share the work; an agent of its own needs a group of its own.
             name: of this worker in its group, no other one's; after a restart it gets its unfinished work at once.
                 None makes one of host and process.
+            start: where the group begins if it is new: with every session that ever woke a worker, or "now".
             concurrency: most sessions at a time.
             heartbeat: seconds without a sign of life after which other workers go on with its sessions.
             drain_seconds: how long `stop` lets it finish what it has; the rest is handed back.
@@ -71,12 +73,13 @@ class Worker:
         self.tally = WorkerCounts()
         """what became of its sessions so far"""
         self._drain_seconds, self._bounds = drain_seconds, bounds
-        self._consumer = bus.consumer(group, self.name, heartbeat=heartbeat)
+        # Not the name alone: two processes that were given the same one would take each other's leases.
+        owner = f"{self.name}.{token_urlsafe(6)}"
+        self._consumer = bus.consumer(group, self.name, heartbeat=heartbeat, start=start, owner=owner)
         self._heartbeat = Heartbeat(bus.leases, self._consumer, heartbeat, self._drop, beats=bounds.beats)
         self._finishing = Finishing(bus.leases, self._consumer)
         self._shared = Shared(
-            # Not the name alone: two processes that were given the same one would take each other's leases.
-            owner=f"{self.name}.{token_urlsafe(6)}",
+            owner=owner,
             heartbeat_seconds=heartbeat,
             agents=Agents(agent, {**agents_below(agent), **(agents or {})}),
             retry=retry,

@@ -36,6 +36,7 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "fork": ("fork", "Begin a session that shares the beginning of another one."),
         "archive": ("archive", "Keep what sessions hold in sealed files, out of the server."),
         "dead": ("dead", "Look at work that was set aside, and send it on its way again."),
+        "groups": ("groups", "Look at groups of workers, and end one that nobody works in."),
         "trim": ("trim", "Take the oldest entries of a session out of its log."),
         "erase": ("erase", "Remove everything of a session, for good."),
         "close": ("close", "Let a session take no further messages."),

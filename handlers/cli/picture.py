@@ -127,7 +127,7 @@ def _group(group: GroupStatus) -> tuple[str, ...]:
     alive = sum(each.is_alive for each in group.consumers)
     due = "" if group.next_retry is None else "now" if group.next_retry <= 0 else _span(group.next_retry)
     return (
-        *(group.name, count(alive), count(len(group.consumers) - alive)),
+        *(group.name + (" (away)" if group.is_away else ""), count(alive), count(len(group.consumers) - alive)),
         f"{count(group.lag)}{'+' if group.is_lag_more else ''}",
         *(count(group.pending), count(group.retries), due, count(group.dead)),
     )
@@ -135,7 +135,7 @@ def _group(group: GroupStatus) -> tuple[str, ...]:
 
 def _group_tone(group: GroupStatus) -> Tone:
     alive = sum(each.is_alive for each in group.consumers)
-    if not alive and (group.lag or group.pending or group.retries):
+    if group.is_away or (not alive and (group.lag or group.pending or group.retries)):
         return "bad"
     return "warn" if group.dead or alive < len(group.consumers) else "plain"
 

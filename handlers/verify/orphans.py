@@ -7,11 +7,11 @@ from handlers.verify.problem import Findings
 
 __all__ = ("find_orphans", "part_of")
 
-_SHARED = re.compile(r"index|sessions|forged|live|groups|retries|(?:retry|dead):[A-Za-z0-9_.-]{1,64}|p:.+@[0-9]+")
+_SHARED = re.compile(r"index|sessions|forged|live|order|woken|wakeups|groups|(?:open|due|dead):[A-Za-z0-9_.-]{1,64}")
 """what a bucket holds for all of its sessions"""
 _PARTS = re.compile(r"llm|ext|live|head|keys|checkpoints|archive|p:.+@[0-9]+")
 """what a session has"""
-_GROUP = re.compile(r"group:\{[A-Za-z0-9_.-]{1,64}\}:(?:alive|consumers)")
+_GROUP = re.compile(r"group:\{[A-Za-z0-9_.-]{1,64}\}:consumers")
 """what is of a consumer group, which works on all buckets"""
 _KEY = re.compile(r"\{([0-9]+)\}:(?:s:([A-Za-z0-9_-]{1,64}):)?(.+)", re.DOTALL)
 

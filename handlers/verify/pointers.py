@@ -18,7 +18,7 @@ SHOWN = 20
 
 @dataclass
 class Pointers:
-    """What a bucket's doorbell and its stream of forged entries say of each session."""
+    """What a bucket's change notices and its stream of forged entries say of each session."""
 
     highest: dict[str, int] = field(default_factory=dict[str, int])
     """session → the highest position that a pointer names"""

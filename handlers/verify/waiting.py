@@ -1,4 +1,4 @@
-"""What consumer groups keep in a bucket beside its index: work that was put off, and work that was set aside."""
+"""What a bucket keeps of work: who was woken, what consumer groups have open or were given, and what they set aside."""
 
 import re
 
@@ -9,8 +9,8 @@ from handlers.verify.problem import Findings, look
 
 __all__ = ("check_waiting",)
 
-_PUT_OFF = re.compile(r"[0-9]{1,9} ([0-9]{1,18}) (\S{1,64}) \S* .*", re.DOTALL)
-_GROUP_AND_POINTER = re.compile(r"(\S{1,64}) ([0-9]{1,18}-[0-9]{1,18})")
+_OPEN = re.compile(r"\S{0,128} [0-9]{1,18} [0-9]{1,18} [0-9]{1,9} [0-9]{1,18} [a-z]* .*", re.DOTALL)
+_WOKEN = re.compile(r"([0-9]{1,18})(?: .*)?", re.DOTALL)
 
 
 async def check_waiting(inspector: Inspector, bucket: int, findings: Findings) -> None:
@@ -21,26 +21,57 @@ async def check_waiting(inspector: Inspector, bucket: int, findings: Findings) -
         Unavailable: the server cannot be reached.
     """
     named: dict[str, str] = {}
-    async for page in inspector.hash_pages(inspector.keys.retries(bucket)):
-        for field, value in page.items():
-            place = _GROUP_AND_POINTER.fullmatch(field.decode(errors="replace"))
-            what = _PUT_OFF.fullmatch(value.decode(errors="replace"))
-            if place is None or what is None or not _is_session(what[2]):
-                findings.add(
-                    "pointer", 0, f"bucket {bucket}: put off is what nobody can do: {look(field + b' ' + value)}"
-                )
-            else:
-                named[what[2]] = f"group {place[1]} has put off work"
+    await _check_woken(inspector, bucket, named, findings)
     async for page in inspector.hash_pages(inspector.keys.groups(bucket)):
         for field in page:
             if b":" not in field:
-                await _letters(inspector, bucket, field.decode(errors="replace"), named, findings)
+                group = field.decode(errors="replace")
+                await _check_open(inspector, bucket, group, named, findings)
+                await _check_letters(inspector, bucket, group, named, findings)
     for session, text in sorted(named.items()):
         if not await inspector.fields(inspector.keys.sessions(bucket), (session,)):
             findings.add("pointer", 0, f"bucket {bucket}: {text} of session {session!r}, which is none")
 
 
-async def _letters(inspector: Inspector, bucket: int, group: str, named: dict[str, str], findings: Findings) -> None:
+async def _check_woken(inspector: Inspector, bucket: int, named: dict[str, str], findings: Findings) -> None:
+    """Where sessions were woken: each at an entry that is there, and in the order of work."""
+    keys = inspector.keys
+    async for page in inspector.hash_pages(keys.woken(bucket)):
+        woken = {name.decode(errors="replace"): value for name, value in page.items() if not name.startswith(b":")}
+        sessions = [session for session in woken if _is_session(session)]
+        ends = await inspector.field_of_each([keys.head(session) for session in sessions], "position")
+        scores = await inspector.scores(keys.order(bucket), sessions)
+        highest = dict(zip(sessions, ends, strict=True))
+        numbers = dict(zip(sessions, scores, strict=True))
+        for session, value in woken.items():
+            match = _WOKEN.fullmatch(value.decode(errors="replace"))
+            end = highest.get(session) or b"0"
+            if session not in highest or match is None:
+                text = f"bucket {bucket}: woken is what nobody can look into: {look(session.encode() + b' ' + value)}"
+                findings.add("pointer", 0, text)
+            elif numbers[session] is None:
+                findings.add("pointer", 0, f"bucket {bucket}: session {session!r} was woken, and no work waits for it")
+            elif end.isdigit() and int(end) and int(match[1]) > int(end):
+                text = f"bucket {bucket}: session {session!r} was woken at {match[1]}, and ends at {int(end)}"
+                findings.add("pointer", int(match[1]), text)
+            else:
+                named[session] = "there is work"
+
+
+async def _check_open(inspector: Inspector, bucket: int, group: str, named: dict[str, str], findings: Findings) -> None:
+    async for page in inspector.hash_pages(inspector.keys.open(bucket, group)):
+        for field, value in page.items():
+            session = field.decode(errors="replace")
+            if not _is_session(session) or _OPEN.fullmatch(value.decode(errors="replace")) is None:
+                text = f"bucket {bucket}: group {group} has open what nobody can do: {look(field + b' ' + value)}"
+                findings.add("pointer", 0, text)
+            else:
+                named[session] = f"group {group} has open work"
+
+
+async def _check_letters(
+    inspector: Inspector, bucket: int, group: str, named: dict[str, str], findings: Findings
+) -> None:
     async for page in inspector.stream_pages(inspector.keys.dead(bucket, group)):
         for entry_id, fields in page:
             values = dict(zip(fields[::2], fields[1::2], strict=False))

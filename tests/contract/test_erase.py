@@ -34,7 +34,7 @@ from bus.erasure import erase
 from bus.keys import Keys
 from bus.log import Log, Script
 from bus.messages.lanes import Lane
-from tests.contract.test_consumer import take
+from tests.support.log.groups import take_one
 from tests.support.log.said import read, said, told, words
 from tests.support.servers.clusters import RealCluster
 from tests.support.servers.real import AnyServer, RealServer, eventually, shortly
@@ -86,7 +86,8 @@ async def leave_traces(bus: Bus, server: AnyServer, name: str = "s") -> None:
     await session.publish(said(CANARY))
     assert CANARY in str(server.do("XRANGE", keys.forged(keys.bucket(name)), "-", "+"))
     server.do("XADD", keys.rebuilt(name, Lane.LLM), "9-0", CANARY, CANARY)  # as a crash might leave it
-    await take(bus.consumer("workers", "w"), 2, ack=False)
+    async with bus.consumer("workers", "w") as consumer:
+        await take_one(consumer)
 
 
 @pytest.mark.cluster("smoke test of erasing")
@@ -103,10 +104,13 @@ async def test_nothing_of_an_erased_session_is_left_on_the_server(server: AnySer
         assert traces(server) == []
         assert owned(server, "s") == ["head"]
         assert server.do("HGETALL", Keys().head("s")) == ["state", "erased"]
-        index = Keys().index(Keys().bucket("s"))
-        assert "'s', 's'" not in str(server.do("XRANGE", index, "-", "+"))
-        for pending in cast("list[list[str]]", server.do("XPENDING", index, "workers", "-", "+", "99")):
-            assert server.do("XRANGE", index, pending[0], pending[0]) != []
+        keys, bucket = Keys(), Keys().bucket("s")
+        for name in (keys.index(bucket), keys.wake_ups(bucket)):
+            assert "'s', 's'" not in str(server.do("XRANGE", name, "-", "+"))
+        for name in (keys.order(bucket), keys.due(bucket, "workers")):
+            assert server.do("ZSCORE", name, "s") is None
+        for name in (keys.woken(bucket), keys.open(bucket, "workers"), keys.sessions(bucket)):
+            assert server.do("HEXISTS", name, "s") == 0
         # What others have is as it was.
         after = everything(server)
         assert {key: after[key] for key in before} == before

@@ -470,11 +470,11 @@ async def serving(consumer: Consumer) -> AsyncGenerator[list[str], None]:
 @pytest.mark.cluster("each bucket has a connection of its own")
 @pytest.mark.sentinel("a failover may lose a group")
 async def test_a_group_that_was_destroyed_is_made_again(server: AnyServer) -> None:
-    """NOGROUP. Where it goes on: test_group_loss.py."""
+    """Where it goes on: test_group_loss.py."""
     async with server.bus() as bus, serving(bus.consumer("g", "c")) as heard:
         await bus.session("a").publish(said("x"))
         await eventually(lambda: heard == ["a"])
-        server.do("XGROUP", "DESTROY", Keys().index(Keys().bucket("a")), "g")
+        server.do("DEL", *Keys().group_work(Keys().bucket("a"), "g"))
         count = len(heard)
         await bus.session("a").publish(said("y"))
         await eventually(lambda: len(heard) > count)

@@ -4,10 +4,12 @@ import anyio
 import pytest
 
 from bus import Bus, DeadLetter, InvalidLetterId, TrimRefused
+from bus.bounds import Bounds
 from bus.keys import Keys
-from tests.support.log.groups import pending, ring, take_all, take_one, taking_nothing
+from bus.work_bounds import WorkBounds
+from tests.support.log.groups import pending, ring, take_all, take_one
 from tests.support.log.said import said, told
-from tests.support.servers.real import AnyServer, RealServer, blocked, eventually
+from tests.support.servers.real import AnyServer, RealServer, eventually
 
 
 async def server_milliseconds(bus: Bus) -> int:
@@ -25,7 +27,7 @@ async def test_work_that_was_put_off_comes_again_when_it_is_due_and_says_why(ser
         assert (work.attempt, work.error, work.is_retry) == (1, "", False)
         await consumer.retry(work, delay=0.3, error="429\nslow down")
         assert pending(server) == []
-        due = int(str(server.do("ZSCORE", Keys().retry(work.bucket, "g"), work.pointer)))
+        due = int(str(server.do("ZSCORE", Keys().due(work.bucket, "g"), work.session)))
         again = await take_one(consumer)
         assert await server_milliseconds(bus) >= due
         assert (again.session, again.position, again.attempt, again.error) == ("a", 1, 2, "429\nslow down")
@@ -36,21 +38,19 @@ async def test_work_that_was_put_off_comes_again_when_it_is_due_and_says_why(ser
         await consumer.ack(third)
         status = await bus.group_status("g")
         assert (status.retries, status.next_retry, status.pending, status.lag) == (0, None, 0, 0)
-        assert server.do("EXISTS", Keys().retries(Keys().bucket("a")), Keys().retry(Keys().bucket("a"), "g")) == 0
+        bucket = Keys().bucket("a")
+        assert server.do("EXISTS", Keys().open(bucket, "g"), Keys().due(bucket, "g")) == 0
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_what_is_due_a_little_later_does_not_wait_for_the_next_sweep(
-    server: AnyServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bus.leftovers.SWEEP_SECONDS", 3600.0)
-    async with server.bus() as bus, bus.consumer("g", "c", heartbeat=3600) as consumer:
-        await ring(bus, "a", "a")
+async def test_what_is_due_a_little_later_does_not_wait_for_the_next_sweep(server: AnyServer) -> None:
+    bounds = Bounds(work=WorkBounds(sweep=3600.0))
+    async with server.bus(bounds=bounds) as bus, bus.consumer("g", "c", heartbeat=3600) as consumer:
+        await ring(bus, "a", "b")
         first, second = await take_all(consumer, 2)
         await consumer.retry(first, delay=0.3, error="")
         await consumer.retry(second, delay=0.6, error="")
-        await consumer.ack(*await take_all(consumer, 1))
-        assert [work.pointer for work in await take_all(consumer, 1)] == [second.pointer]
+        assert sorted(work.session for work in await take_all(consumer, 2)) == ["a", "b"]
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
@@ -93,21 +93,25 @@ async def test_work_whose_taker_died_comes_again_and_counts(server: AnyServer) -
             assert (await bus.group_status("g")).retries == 0
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_work_that_was_put_off_and_is_kept_is_not_taken_over(server: AnyServer) -> None:
     async with server.bus() as bus:
-        holder, other = bus.consumer("g", "holder", heartbeat=600), bus.consumer("g", "other", heartbeat=600)
+        holder, other = bus.consumer("g", "holder", heartbeat=1.0), bus.consumer("g", "other", heartbeat=1.0)
         async with holder, other:
             await ring(bus, "a")
             await holder.retry(await take_one(holder), delay=0)
             work = await take_one(holder)
-            # As if its heartbeat were over; without the sign of life the other would be given it.
-            server.do("ZADD", Keys().retry(work.bucket, "g"), "1", work.pointer)
-            assert await holder.keep(work) == []
-            await ring(bus, "a")
-            assert (await take_one(other)).position == 2
-            async with taking_nothing(other):
-                await eventually(lambda: blocked(server) > 0)
-            assert await holder.keep(work) == []
+            with anyio.move_on_after(3) as scope:
+                async with anyio.create_task_group() as tasks:
+
+                    async def keep() -> None:
+                        while True:
+                            assert await holder.keep(work) == []
+                            await anyio.sleep(0.05)
+
+                    tasks.start_soon(keep)
+                    raise AssertionError(await other.take(1))
+            assert scope.cancelled_caught
 
 
 async def test_work_that_is_put_off_twice_in_one_answer_that_was_lost_is_put_off_once(one: RealServer) -> None:
@@ -122,14 +126,29 @@ async def test_work_that_is_put_off_twice_in_one_answer_that_was_lost_is_put_off
         assert 50 < status.next_retry <= 60
 
 
-async def test_a_new_bell_is_given_while_its_session_waits(server: AnyServer) -> None:
+@pytest.mark.cluster("each bucket has a connection of its own")
+async def test_a_session_that_was_put_off_is_given_at_once_where_it_is_woken(server: AnyServer) -> None:
+    """A command to it is not to wait."""
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         await ring(bus, "a")
-        await consumer.retry(await take_one(consumer), delay=600)
+        await consumer.retry(await take_one(consumer), delay=600, error="slow")
         await ring(bus, "a")
-        assert (await take_one(consumer)).position == 2
+        work = await take_one(consumer)
+        assert (work.position, work.attempt, work.error, work.is_retry) == (2, 2, "slow", False)
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
+async def test_a_session_that_was_woken_before_it_was_put_off_is_given_at_once(server: AnyServer) -> None:
+    async with server.bus() as bus, bus.consumer("g", "c") as consumer, bus.consumer("g", "other") as other:
+        await ring(bus, "a")
+        work = await take_one(consumer)
+        await ring(bus, "a", "b")
+        await other.ack(await take_one(other))  # and has looked at that wake-up, too
+        await consumer.retry(work, delay=600, error="slow")
+        assert (await take_one(other)).position == 2
+
+
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_groups_do_not_share_what_they_put_off(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as one, bus.consumer("h", "c") as other:
         await ring(bus, "a")
@@ -139,48 +158,75 @@ async def test_groups_do_not_share_what_they_put_off(server: AnyServer) -> None:
         assert (await take_one(one)).is_retry
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_work_that_was_put_off_holds_what_it_needs_from_a_trim(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        await ring(bus, "a", "a", "a")
-        first, second, third = await take_all(consumer, 3)
-        await consumer.ack(first, third)
-        await consumer.retry(second, delay=600)
+        await ring(bus, "a")
+        await consumer.ack(await take_one(consumer))
+        await ring(bus, "a", "a")
+        await consumer.retry(await take_one(consumer), delay=600)
         with pytest.raises(TrimRefused) as caught:
             await bus.session("a").trim(4)
         assert caught.value.holders == {"g:g": 1}
         assert (await bus.session("a").trim(2)).first_kept == 2
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_nothing_is_kept_of_a_session_that_was_erased(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        await ring(bus, *["a"] * 5, "b")
-        works = [work for work in await take_all(consumer, 6) if work.session == "a"]
-        await consumer.retry(works[0], delay=600, error="secret")
-        await consumer.set_aside(works[1], reason="secret", raw=b"secret")
+    async with server.bus() as bus, bus.consumer("g", "c") as consumer, bus.consumer("h", "c") as other:
+        await ring(bus, "a", "b")
+        (work,) = (work for work in await take_all(consumer, 2) if work.session == "a")
+        (late,) = (work for work in await take_all(other, 2) if work.session == "a")
+        await consumer.set_aside(work, reason="secret", raw=b"secret")
+        await ring(bus, "a")
+        await consumer.retry(await take_one(consumer), delay=600, error="secret")
         assert await bus.dead_letters("g").count() == 1
         await bus.session("a").erase()
         assert await bus.dead_letters("g").count() == 0
         assert (await bus.group_status("g")).retries == 0
-        await consumer.retry(works[2], delay=600, error="secret")  # a worker that has not heard of it
-        assert await consumer.set_aside(works[3], reason="secret", raw=b"secret") == ""
-        assert await bus.dead_letters("g").count() == 0
-        assert (await bus.group_status("g")).retries == 0
-        assert server.do("EXISTS", Keys().retries(Keys().bucket("a"))) == 0
+        await other.retry(late, delay=600, error="secret")  # a worker that has not heard of it
+        assert await other.set_aside(late, reason="secret", raw=b"secret") == ""
+        await other.ack(late)
+        assert await bus.dead_letters("h").count() == 0
+        assert (await bus.group_status("h")).retries == 0
+        assert [name for name in _names(server) if _mentions(server, name, "a")] == [Keys().head("a")]
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_nothing_is_kept_of_a_session_whose_erasure_has_only_begun(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        await ring(bus, *["a"] * 4)
-        works = await take_all(consumer, 4)
-        await consumer.set_aside(works[0], reason="secret")
+    async with server.bus() as bus, bus.consumer("g", "c") as consumer, bus.consumer("h", "c") as other:
+        await ring(bus, "a")
+        await consumer.set_aside(await take_one(consumer), reason="secret")
+        late = await take_one(other)
         letters = [letter async for letter in bus.dead_letters("g").read()]
-        server.do("DEL", Keys().head("a"))
-        server.do("HSET", Keys().head("a"), "state", "erased")
-        await consumer.retry(works[1], delay=600, error="secret")
-        assert await consumer.set_aside(works[2], reason="secret") == ""
+        keys, bucket = Keys(), Keys().bucket("a")
+        server.do("DEL", keys.head("a"))
+        server.do("HSET", keys.head("a"), "state", "erased")
+        server.do("ZREM", keys.order(bucket), "a")
+        server.do("HDEL", keys.woken(bucket), "a")
+        await other.retry(late, delay=600, error="secret")
         assert await bus.dead_letters("g").redrive(letters) == 0
-        status = await bus.group_status("g")
-        assert (status.retries, status.dead, status.pending) == (0, 0, 1)
+        for group in ("g", "h"):
+            status = await bus.group_status(group)
+            assert (status.retries, status.dead, status.pending, status.lag) == (0, 0, 0, 0)
+        assert server.do("HKEYS", keys.head("a")) == ["state"]
+
+
+def _names(server: AnyServer) -> list[str]:
+    keys, bucket = Keys(), Keys().bucket("a")
+    names = [keys.head("a"), *keys.work(bucket), keys.index(bucket), keys.sessions(bucket)]
+    return [*names, *(name for group in ("g", "h") for name in keys.group_work(bucket, group)[3:])]
+
+
+def _mentions(server: AnyServer, name: str, session: str) -> bool:
+    if server.do("EXISTS", name) == 0:
+        return False
+    look = {
+        "hash": ("HGETALL", name),
+        "zset": ("ZRANGE", name, "0", "-1"),
+        "stream": ("XRANGE", name, "-", "+"),
+    }[str(server.do("TYPE", name))]
+    return f"'{session}'" in str(server.do(*look)) or name == Keys().head(session)
 
 
 # --- dead letters -------------------------------------------------------------------------------------------------
@@ -190,23 +236,22 @@ async def test_nothing_is_kept_of_a_session_whose_erasure_has_only_begun(server:
 @pytest.mark.sentinel("smoke test of set_aside and of reading dead letters")
 async def test_a_dead_letter_says_what_was_set_aside_and_why(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        await ring(bus, "a", "a")
-        first, second = await take_all(consumer, 2)
+        await ring(bus, "a", "b")
+        first, second = sorted(await take_all(consumer, 2))
         letter_id = await consumer.set_aside(first, reason="no\x00 such tool ü", attempts=3, raw=b"\x00\xff" * 20_000)
         letters = bus.dead_letters("g")
         (letter,) = [letter async for letter in letters.read()]
         assert letter == await letters.get(letter.id)
         assert letter.id.endswith(letter_id)
-        assert (letter.session, letter.position, letter.pointer) == ("a", 1, first.pointer)
+        assert (letter.session, letter.position) == ("a", 1)
         assert (letter.reason, letter.attempts, letter.worker) == ("no\x00 such tool ü", 3, "c")
         assert (len(letter.raw), letter.size_bytes) == (16_384, 40_000)
         assert abs(letter.time - (await bus.session("a").head()).updated) < 60
-        assert pending(server) == [(second.pointer, "c")]
+        assert pending(server) == [("b", "c")]
         assert await consumer.set_aside(first, reason="again") == ""
         await consumer.retry(second, delay=0)
         await consumer.set_aside(await take_one(consumer), reason="r")
-        assert await letters.count() == await letters.count("a") == 2
-        assert await letters.count("b") == 0
+        assert (await letters.count(), await letters.count("a"), await letters.count("x")) == (2, 1, 0)
         assert (await bus.group_status("g")).dead == 2
 
 
@@ -217,39 +262,53 @@ async def test_a_redriven_letter_comes_again_once_as_if_never_tried(
 ) -> None:
     monkeypatch.setattr("bus.leftovers.SWEEP_SECONDS", 0.2)
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        await ring(bus, "a", "b", "b")
-        for work in await take_all(consumer, 3):
-            await consumer.set_aside(work, reason="broken", attempts=5)
+        for name in ("a", "b", "b"):
+            await ring(bus, name)
+            await consumer.set_aside(await take_one(consumer), reason="broken", attempts=5)
         before = [await bus.session(name).head() for name in ("a", "b")]
         letters = bus.dead_letters("g")
         chosen = [letter async for letter in letters.read("b")]
         assert await letters.redrive(chosen) == 2
         assert await letters.redrive(chosen) == 0
-        works = await take_all(consumer, 2)
-        assert [(work.session, work.attempt, work.error) for work in works] == [("b", 1, "broken")] * 2
+        work = await take_one(consumer)  # the session once, for both of its letters
+        assert (work.session, work.attempt, work.error, work.is_retry) == ("b", 1, "broken", True)
         assert [letter.session async for letter in letters.read()] == ["a"]
-        await consumer.ack(*works)
+        await consumer.ack(work)
         assert await letters.redrive_all() == 1
-        await consumer.ack(await take_one(consumer))
+        work = await take_one(consumer)
+        assert work.session == "a"
+        await consumer.ack(work)
         assert [await bus.session(name).head() for name in ("a", "b")] == before
         assert await letters.redrive_all() == 0
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_only_the_newest_letters_are_kept_and_how_many_went_is_told(
-    server: AnyServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bus.group_log.DEAD_LETTERS", 3)
+async def test_a_letter_holds_up_no_trim_until_it_is_redriven(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
+        session = bus.session("a")
+        for _ in range(3):
+            await session.publish(said("x"))
+        await consumer.set_aside(await take_one(consumer), reason="broken")
+        assert (await session.trim(2, dry_run=True)).holders == {}
+        await bus.dead_letters("g").redrive_all()
+        assert (await session.trim(4, dry_run=True)).holders == {"g:g": 2}
+        await consumer.ack(await take_one(consumer))
+        assert (await session.trim(4)).first_kept == 4
+
+
+@pytest.mark.cluster("each bucket has a connection of its own")
+async def test_only_the_newest_letters_are_kept_and_how_many_went_is_told(server: AnyServer) -> None:
+    bounds = Bounds(work=WorkBounds(dead_letters=3))
+    async with server.bus(bounds=bounds) as bus, bus.consumer("g", "c") as consumer:
         for _ in range(5):
             await bus.session("a").publish(said("x"))
-        for work in await take_all(consumer, 5):
-            await consumer.set_aside(work, reason="r")
+            await consumer.set_aside(await take_one(consumer), reason="r")
         letters = bus.dead_letters("g")
         assert [letter.position async for letter in letters.read()] == [3, 4, 5]
         assert await letters.dropped() == (await bus.group_status("g")).dropped == 2
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_an_id_that_is_none_is_refused(server: AnyServer) -> None:
     async with server.bus() as bus:
         letters = bus.dead_letters("g")
@@ -261,7 +320,6 @@ async def test_an_id_that_is_none_is_refused(server: AnyServer) -> None:
             id="1:1-0",
             session="a",
             position=1,
-            pointer="1-0",
             reason="",
             attempts=1,
             time=0.0,

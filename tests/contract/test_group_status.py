@@ -4,12 +4,15 @@ import anyio
 import pytest
 
 from bus import Bus
+from bus.bounds import Bounds
 from bus.keys import Keys
+from bus.work_bounds import WorkBounds
 from tests.support.log.groups import ring, take_all, take_one
 from tests.support.log.said import told
 from tests.support.servers.real import AnyServer, eventually, shortly
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_a_group_that_does_not_exist_is_all_zeros(server: AnyServer) -> None:
     async with server.bus() as bus:
         status = await bus.group_status("none")
@@ -21,45 +24,61 @@ async def test_a_group_that_does_not_exist_is_all_zeros(server: AnyServer) -> No
 @pytest.mark.sentinel("smoke test of group_status")
 async def test_a_group_is_shown_with_who_works_on_what_and_what_waits(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        await ring(bus, "a", "a", "b")
-        works = await take_all(consumer, 3)
+        await ring(bus, "a", "a", "b", "d")
+        works = sorted(await take_all(consumer, 3))
         await consumer.retry(works[2], delay=600)
-        await ring(bus, "x", "y", "z")
-        await bus.session("x").publish(told("rings nobody"))
+        await ring(bus, "x")
         dead = await take_one(consumer)
         await consumer.set_aside(dead, reason="r")
+        await ring(bus, "x", "y", "y")
+        await bus.session("z").publish(told("wakes nobody"))
         status = await bus.group_status("g")
         assert (status.name, status.lag, status.is_lag_more, status.retries, status.dead) == ("g", 2, False, 1, 1)
         assert status.next_retry is not None
         assert 590 < status.next_retry <= 600
         (shown,) = status.consumers
         assert (shown.name, shown.is_alive, shown.heartbeat) == ("c", True, 15.0)
-        assert shown.sessions == tuple(sorted({work.session for work in works[:2]}))
+        assert (shown.sessions, status.pending) == (("a", "b"), 2)
         assert shown.seen is not None
         assert 0 <= shown.seen < 15
         assert await bus.groups() == ("g",)
 
 
-async def test_lag_is_counted_right_also_where_the_index_was_trimmed(server: AnyServer) -> None:
+@pytest.mark.cluster("each bucket has a connection of its own")
+async def test_lag_is_counted_right_also_where_the_wake_ups_went(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        await ring(bus, *["a"] * 10)
-        await consumer.ack(*await take_all(consumer, 3))
-        server.do("XTRIM", Keys().index(Keys().bucket("a")), "MAXLEN", "2")
+        await ring(bus, "a", "b")
+        await consumer.ack(*await take_all(consumer, 2))
+        await ring(bus, "a", "b")
+        for name in ("a", "b"):
+            server.do("DEL", Keys().wake_ups(Keys().bucket(name)))
         assert (await bus.group_status("g")).lag == 2
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_many_that_were_not_given_are_told_to_be_more_than_were_counted(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
+    async with server.bus(bounds=Bounds(work=WorkBounds(lag_counted=3))) as bus, bus.consumer("g", "c") as consumer:
         await ring(bus, "a")
         await consumer.ack(await take_one(consumer))
-        index = Keys().index(Keys().bucket("a"))
-        with server.talk() as say:
-            for _ in range(2_001):
-                say("XADD", index, "*", "s", "a", "z", "1", "w", "1")
+        bucket = Keys().bucket("a")
+        names = [name for number in range(2_000) if Keys().bucket(name := f"s{number}") == bucket]
+        await ring(bus, *names[:4])
         status = await bus.group_status("g")
-        assert (status.lag, status.is_lag_more) == (2_000, True)
+        assert (status.lag, status.is_lag_more) == (3, True)
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
+async def test_a_group_that_nobody_works_in_for_a_week_is_told_of(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        await _meet(bus, "c")
+        status = await bus.group_status("g")
+        assert status.seen is not None
+        assert not status.is_away
+        server.do("HSET", Keys().consumers("g"), ":seen", "1")
+        assert (await bus.group_status("g")).is_away
+
+
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_work_that_was_taken_again_is_in_hand_and_waits_no_more(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         await ring(bus, "a")
@@ -84,11 +103,10 @@ async def test_a_silent_consumer_is_shown_as_such_and_its_work_goes_to_another(s
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_what_many_left_is_found_as_they_fall_silent(server: AnyServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_many_left_is_found_as_they_fall_silent(server: AnyServer) -> None:
     """Not only when all buckets are looked through in their turn. How soon is for the bench."""
-    monkeypatch.setattr("bus.leftovers.SWEEP_SECONDS", 3_600.0)
-    names = [f"s{number}" for number in range(40)]
-    async with server.bus() as bus:
+    names = [f"s{number}" for number in range(100)]
+    async with server.bus(bounds=Bounds(work=WorkBounds(sweep=3_600.0))) as bus:
         async with bus.consumer("g", "dead", heartbeat=1) as dead:
             await ring(bus, *names)
             await take_all(dead, 40)
@@ -118,12 +136,13 @@ async def test_who_only_waits_writes_nothing_but_its_signs_of_life(server: AnySe
             assert set(_keys(server)) == set(before)
 
 
+@pytest.mark.cluster("each bucket has a connection of its own")
 async def test_signs_of_life_of_long_ago_are_forgotten(server: AnyServer) -> None:
     async with server.bus() as bus:
         await _meet(bus, "old")
-        server.do("ZADD", Keys().alive("g"), "1", "old")
+        server.do("HSET", Keys().consumers("g"), "old", "7 1 15000 0")
         await _meet(bus, "new")
-        assert server.do("HKEYS", Keys().consumers("g")) == ["new"]
+        assert server.do("HKEYS", Keys().consumers("g")) == [":seen", "new"]
 
 
 async def _meet(bus: Bus, name: str) -> None:
@@ -133,7 +152,6 @@ async def _meet(bus: Bus, name: str) -> None:
 
 def _keys(server: AnyServer) -> list[str]:
     with server.talk() as say:
-        names = [Keys().alive("g"), Keys().consumers("g")]
-        buckets = range(Keys().buckets)
-        names += [name for bucket in buckets for name in (Keys().groups(bucket), Keys().retries(bucket))]
+        names = [Keys().consumers("g")]
+        names += [name for bucket in range(Keys().buckets) for name in Keys().group_work(bucket, "g")]
         return [name for name in names if say("EXISTS", name)]

@@ -41,7 +41,7 @@ def test_a_bus_that_nobody_worked_on_is_told_in_one_look(lanebus: CommandLine) -
 
 
 async def test_a_group_is_a_line_of_json_and_a_row_of_a_table(lanebus: CommandLine) -> None:
-    async with Bus.open(data_dir=lanebus.data_dir) as bus, bus.consumer("agents", "w1") as consumer:
+    async with Bus.open(data_dir=lanebus.data_dir) as bus, bus.consumer("agents", "w1", heartbeat=600) as consumer:
         await ring(bus, "s1", "s2")
         work = await take_one(consumer)
         lease = await bus.session(work.session).acquire_lease("w1.token", 60)

@@ -151,8 +151,20 @@ async def test_what_is_wrong_with_a_session_is_told_and_nothing_else(server: Any
 
 
 def dead_letter(say: Talk) -> None:
-    say("HSET", KEYS.groups(BUCKET), "g", "0-0 0")
+    say("HSET", KEYS.groups(BUCKET), "g", "0 0")
     say("XADD", KEYS.dead(BUCKET, "g"), "*", "s", "nowhere at all", "z", "1")
+
+
+def open_work(session: str, work: str) -> Plant:
+    def plant(say: Talk) -> None:
+        say("HSET", KEYS.groups(BUCKET), "g", "0 0")
+        say("HSET", KEYS.open(BUCKET, "g"), session, work)
+
+    return plant
+
+
+def woken(session: str, position: str) -> Plant:
+    return command("HSET", KEYS.woken(BUCKET), session, position)
 
 
 ELSEWHERE = KEYS.lane("elsewhere", Lane.LLM)
@@ -167,12 +179,13 @@ PLANTED_OUTSIDE: dict[str, tuple[Plant, str]] = {
     "a pointer to no session": (command("XADD", INDEX, "*", "s", "elsewhere", "z", "1", "w", ""), "pointer"),
     "a pointer to nowhere": (command("XADD", INDEX, "*", "x", "y"), "pointer"),
     "an index of another type": (replaced(INDEX), "wrong_type"),
-    "work of no session that was put off": (
-        command("HSET", KEYS.retries(BUCKET), "g 1-0", "1 1 elsewhere  error"),
-        "pointer",
-    ),
-    "work that nobody can do": (command("HSET", KEYS.retries(BUCKET), "g 1-0", "x"), "pointer"),
-    "retries of another type": (replaced(KEYS.retries(BUCKET)), "wrong_type"),
+    "open work of no session": (open_work("elsewhere", " 1 1 1 0 r error"), "pointer"),
+    "open work that nobody can do": (open_work("s", "x"), "pointer"),
+    "a session that is no session and was woken": (command("HSET", KEYS.woken(BUCKET), "elsewhere", "1"), "pointer"),
+    "a session that was woken nowhere": (woken("s", "y"), "pointer"),
+    "a session that was woken beyond its end": (woken("s", "99"), "pointer"),
+    "a session that was woken and does not wait": (command("DEL", KEYS.order(BUCKET)), "pointer"),
+    "woken of another type": (replaced(KEYS.woken(BUCKET)), "wrong_type"),
     "a dead letter of no session": (dead_letter, "pointer"),
 }
 """what somebody did beside the sessions → what is told"""
@@ -395,10 +408,13 @@ def test_what_was_trimmed_away_meanwhile_is_no_hole() -> None:
         ("n:{3}:index", (3, "", "index")),
         ("n:{3}:live", (3, "", "live")),
         ("n:{3}:dead:workers", (3, "", "dead:workers")),
-        ("n:{3}:retry:workers", (3, "", "retry:workers")),
-        ("n:{3}:retries", (3, "", "retries")),
+        ("n:{3}:open:workers", (3, "", "open:workers")),
+        ("n:{3}:due:workers", (3, "", "due:workers")),
+        ("n:{3}:order", (3, "", "order")),
+        ("n:{3}:woken", (3, "", "woken")),
+        ("n:{3}:wakeups", (3, "", "wakeups")),
         ("n:{3}:groups", (3, "", "groups")),
-        ("n:group:{workers}:alive", (0, "", "group:{workers}:alive")),
+        ("n:group:{workers}:consumers", (0, "", "group:{workers}:consumers")),
         ("n:group:{workers}:other", None),
         ("n:{3}:s:one:llm", (3, "one", "llm")),
         ("n:{3}:s:one:p:usage@1", (3, "one", "p:usage@1")),

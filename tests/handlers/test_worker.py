@@ -101,15 +101,15 @@ async def ask(session: Session, text: str = "hello?") -> int:
 
 
 def pending(socket: Path, namespace: str = "lanebus", group: str = "agents") -> int:
-    """Pointers that were delivered and not acknowledged, over all index streams."""
+    """Sessions that were given and are not done with, put off or not."""
     found = 0
     with Resp(socket) as server:
-        names = server("KEYS", f"{namespace}:*index")
+        names = server("KEYS", f"{namespace}:*:open:{group}")
         assert isinstance(names, list)
         for name in names:
-            summary = server("XPENDING", str(name), group)
-            assert isinstance(summary, list)
-            found += int(str(summary[0]))
+            works = server("HVALS", str(name))
+            assert isinstance(works, list)
+            found += sum(" d " not in str(work) for work in works)
     return found
 
 

@@ -13,14 +13,12 @@ import anyio
 import pytest
 
 from bus import Bus, Envelope, Session, UserMessage
-from bus.keys import Keys
-from tests.support.agent.agents import wait_for
+from tests.support.agent.agents import until, wait_for
 from tests.support.laws.aftermath import Fault, Leases, extra_calls, find_faults, repeated
 from tests.support.laws.clerk import Book
 from tests.support.laws.crew import Crew, Forks, Hand, crew_at
 from tests.support.laws.worker_process import HEARTBEAT
 from tests.support.servers.real import RealServer, eventually
-from tests.support.servers.resp import Reply
 from tests.support.suite.scale import SEED, count, randomness
 
 __all__ = ()
@@ -107,34 +105,14 @@ async def _feed(sessions: Sequence[Session], book: Book, random: Random) -> None
                 tasks.start_soon(sessions[number].publish, message)
 
 
-async def _settled(server: RealServer, group: str = "agents") -> None:
-    """Wait until every pointer was delivered and acknowledged, and nothing is put off."""
-    keys = Keys()
-    with server.talk() as say:
+async def _settled(bus: Bus, group: str = "agents") -> None:
+    """Wait until nothing waits, nothing is in hand and nothing is put off."""
 
-        def is_settled(bucket: int) -> bool:
-            name = keys.index(bucket)
-            return not say("EXISTS", name) or (
-                not say("EXISTS", keys.retry(bucket, group))
-                and _is_settled(say("XINFO", "STREAM", name), say("XINFO", "GROUPS", name), group)
-            )
+    async def is_settled() -> bool:
+        status = await bus.group_status(group)
+        return (status.lag, status.pending, status.retries) == (0, 0, 0)
 
-        for bucket in range(keys.buckets):
-            await eventually(partial(is_settled, bucket))
-
-
-def _is_settled(stream: Reply, groups: Reply, group: str) -> bool:
-    assert isinstance(groups, list)
-    last = _field(stream, "last-generated-id")
-    return any(
-        (_field(each, "name"), _field(each, "pending"), _field(each, "last-delivered-id")) == (group, 0, last)
-        for each in groups
-    )
-
-
-def _field(reply: Reply, name: str) -> Reply:
-    assert isinstance(reply, list)
-    return reply[reply.index(name) + 1]
+    await until(is_settled)
 
 
 async def _read_all(sessions: Sequence[Session]) -> list[list[Envelope]]:
@@ -195,7 +173,7 @@ async def test_a_worker_that_wakes_up_and_is_not_fenced_is_found(
         hand.open_gate()
         await _called(book, hand, "record", "cut", "end")  # its answer was appended or refused
         heir.open_gate()
-        await _settled(valkey)
+        await _settled(bus)
         found = await _kinds(book, bus.session("s1"))
         assert (found >= kinds) if kinds else (found == set())
 
@@ -209,7 +187,7 @@ async def test_a_worker_that_acknowledges_what_it_has_not_done_is_found(
         crew.start("w1", mutant=mutant)
         await bus.session("s2").publish(UserMessage.text("s2.0"))
         await wait_for(bus.session("s2"), "agent.ended")
-        await _settled(valkey)
+        await _settled(bus)
         assert await _kinds(book, bus.session("s2")) == set()
         assert await _kinds(book, bus.session("s1")) == kinds
 
@@ -221,7 +199,7 @@ async def test_a_worker_that_runs_again_what_may_not_be_run_twice_is_found(
     async with _at_work(valkey, forks, book, mutant, session="s3", call="charge") as (bus, crew, hand):
         hand.kill()
         crew.start("w1", mutant=mutant)
-        await _settled(valkey)
+        await _settled(bus)
         assert await _kinds(book, bus.session("s3")) == set()
         assert bool(repeated(book.lines(), "charge")) == is_repeated
 
@@ -241,7 +219,7 @@ async def test_workers_that_are_killed_and_paused_miss_nothing_and_do_nothing_tw
                 tasks.start_soon(struck.strike_all)
                 await _feed(sessions, book, randomness("words"))
                 struck.is_all_said = True
-            await _settled(valkey)
+            await _settled(bus)
         logs = await _read_all(sessions)
         lines = book.lines()
         extra = extra_calls(lines, logs)

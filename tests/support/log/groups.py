@@ -1,6 +1,6 @@
-"""What the tests of consumer groups share: bells to ring, and what the server holds of them."""
+"""What the tests of consumer groups share: wake-ups, and what the server holds of them."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import cast
 
@@ -10,13 +10,12 @@ from bus import Bus, Consumer, Work
 from bus.keys import Keys
 from tests.support.log.said import said
 from tests.support.servers.real import AnyServer, shortly
-from tests.support.servers.resp import Reply
 
-__all__ = ("number_of", "pending", "ring", "take_all", "take_one", "taking_nothing", "works", "write_old")
+__all__ = ("pending", "ring", "take_all", "take_one", "works")
 
 
 async def ring(bus: Bus, *names: str) -> None:
-    """One bell of each session."""
+    """One wake-up of each session."""
     for name in names:
         await bus.session(name).publish(said("x"))
 
@@ -61,22 +60,11 @@ async def works(consumer: Consumer) -> AsyncGenerator[Work, None]:
 
 
 def pending(server: AnyServer, group: str = "g") -> list[tuple[str, str]]:
-    """Pointer and consumer of all that is pending in a group."""
+    """Session and consumer of all that consumers of a group have."""
     found: list[tuple[str, str]] = []
     keys = Keys()
     for bucket in range(keys.buckets):
-        if server.do("EXISTS", keys.index(bucket)):
-            reply: Reply = server.do("XPENDING", keys.index(bucket), group, "-", "+", "999")
-            found += [(item[0], item[1]) for item in cast("list[Sequence[str]]", reply)]
+        reply = cast("list[str]", server.do("HGETALL", keys.open(bucket, group)))
+        works = dict(zip(reply[::2], reply[1::2], strict=True))
+        found += [(session, work.split(" ")[0]) for session, work in works.items() if not work.startswith(" ")]
     return found
-
-
-def write_old(server: AnyServer, index: str, group: str, work: Work, consumer: str) -> None:
-    """Make a pending pointer an hour old."""
-    server.do("XCLAIM", index, group, consumer, "0", work.pointer, "IDLE", "3600000", "JUSTID")
-
-
-def number_of(entry_id: str) -> int:
-    """Return a stream id as a number that can be compared."""
-    ms, _, number = entry_id.partition("-")
-    return int(ms) * 2**64 + int(number)

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from bus import Bus
+from bus.bounds import Bounds
 from bus.launch import find_binary
 from tests.support.servers.real import DEADLINE, RealServer, real_server, spawn
 from tests.support.servers.resp import Reply, Resp, ResponseError
@@ -39,9 +40,9 @@ class RealCluster:
     def url(self) -> str:
         return "redis+cluster://" + ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
-    def bus(self, namespace: str = "lanebus") -> AbstractAsyncContextManager[Bus]:
+    def bus(self, namespace: str = "lanebus", *, bounds: Bounds | None = None) -> AbstractAsyncContextManager[Bus]:
         """See `AnyServer`."""
-        return Bus.open(self.url, namespace=namespace)
+        return Bus.open(self.url, namespace=namespace, bounds=bounds)
 
     def do(self, *arguments: str) -> Reply:
         """See `AnyServer`."""
@@ -124,9 +125,9 @@ class RealSentinel:
         with Resp(self.port) as say:
             return say(*arguments)
 
-    def bus(self, namespace: str = "lanebus") -> AbstractAsyncContextManager[Bus]:
+    def bus(self, namespace: str = "lanebus", *, bounds: Bounds | None = None) -> AbstractAsyncContextManager[Bus]:
         """See `AnyServer`."""
-        return Bus.open(self.url, namespace=namespace)
+        return Bus.open(self.url, namespace=namespace, bounds=bounds)
 
     def do(self, *arguments: str) -> Reply:
         """See `AnyServer`."""

@@ -89,7 +89,7 @@ class AnyServer(Protocol):
         """For `Bus.open`."""
         ...
 
-    def bus(self, namespace: str = "lanebus") -> AbstractAsyncContextManager[Bus]:
+    def bus(self, namespace: str = "lanebus", *, bounds: Bounds | None = None) -> AbstractAsyncContextManager[Bus]:
         """A bus on it."""
         ...
 
@@ -166,7 +166,7 @@ class RealServer:
         with self.talk() as say:
             return say(*arguments)
 
-    def bus(self, namespace: str = "lanebus", bounds: Bounds | None = None) -> AbstractAsyncContextManager[Bus]:
+    def bus(self, namespace: str = "lanebus", *, bounds: Bounds | None = None) -> AbstractAsyncContextManager[Bus]:
         """A bus on this server."""
         return Bus.open(self.url, namespace=namespace, bounds=bounds)
 

@@ -1,0 +1,219 @@
+"""That a session has work is a state: it outlives every wake-up, and is bounded by the sessions there are."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+
+from bus import Bus, Consumer
+from bus.bounds import Bounds
+from bus.keys import Keys
+from bus.work_bounds import WorkBounds
+from tests.support.log.groups import ring, take_all, take_one
+from tests.support.log.said import said, told
+from tests.support.servers.real import AnyServer, RealServer, shortly
+
+TINY = Bounds(work=WorkBounds(wake_ups=4, notices=4, sweep=0.2))
+BUCKET = Keys().bucket("asked")
+OTHERS = [name for number in range(10_000) if Keys().bucket(name := f"o{number}") == BUCKET][:20]
+"""Sessions of the same bucket."""
+
+
+async def crowd(bus: Bus, rounds: int = 3) -> None:
+    """Append to other sessions of the bucket, more than its streams keep; half of it wakes workers."""
+    for _ in range(rounds):
+        for name in OTHERS:
+            await bus.session(name).publish(said("x"), wake=True)
+            await bus.session(name).publish(told("x"))
+
+
+async def find(consumer: Consumer, session: str = "asked") -> None:
+    """Work until a session was given, which must come soon."""
+    async with shortly():
+        while True:
+            works = await consumer.take(100)
+            await consumer.ack(*works)
+            if any(work.session == session for work in works):
+                return
+
+
+@pytest.mark.cluster("each bucket has a connection of its own")
+async def test_a_message_that_waits_while_no_worker_is_up_is_given_whatever_else_is_appended(server: AnyServer) -> None:
+    async with server.bus(bounds=TINY) as bus:
+        await ring(bus, "asked")
+        await crowd(bus)
+        async with bus.consumer("g", "c") as consumer:
+            await find(consumer)
+
+
+@pytest.mark.cluster("each bucket has a connection of its own")
+async def test_work_of_a_dead_consumer_is_given_whatever_else_is_appended(server: AnyServer) -> None:
+    async with server.bus(bounds=TINY) as bus:
+        await ring(bus, "asked")
+        async with bus.consumer("g", "dead", heartbeat=0.1) as dead:
+            await take_one(dead)
+        await crowd(bus)
+        async with bus.consumer("g", "c", heartbeat=0.1) as consumer:
+            await find(consumer)
+
+
+async def test_twelve_thousand_appends_to_other_sessions_hide_nothing(valkey: RealServer) -> None:
+    """At the default bounds: the stream of wake-ups is as long as it ever is."""
+    async with valkey.bus() as bus:
+        await ring(bus, "asked", "held")
+        async with bus.consumer("g", "dead", heartbeat=0.1) as dead:
+            works = await take_all(dead, 2)
+            await dead.hand_back(*(work for work in works if work.session == "asked"))
+        for _ in range(12):
+            async with anyio.create_task_group() as tasks:
+                for number in range(1_000):
+                    session = bus.session(OTHERS[number % len(OTHERS)])
+                    tasks.start_soon(session.publish, told("x") if number % 2 else said("x"))
+        found: set[str] = set()
+        async with bus.consumer("g", "c", heartbeat=1.0) as consumer, shortly():
+            while not {"asked", "held"} <= found:
+                works = await consumer.take(100)
+                found |= {work.session for work in works}
+                await consumer.ack(*works)
+
+
+@pytest.mark.parametrize("part", ["wake-ups", "notices"])
+@pytest.mark.cluster("each bucket has a connection of its own")
+async def test_what_waits_is_given_although_a_stream_of_hints_was_deleted(server: AnyServer, part: str) -> None:
+    async with server.bus(bounds=TINY) as bus:
+        await ring(bus, "asked")
+        server.do("DEL", Keys().wake_ups(BUCKET) if part == "wake-ups" else Keys().index(BUCKET))
+        async with bus.consumer("g", "c") as consumer:
+            await find(consumer)
+
+
+@pytest.mark.cluster("each bucket has a connection of its own")
+async def test_a_waiting_consumer_finds_within_a_heartbeat_what_no_wake_up_told_of(server: AnyServer) -> None:
+    lossy = Bounds(work=WorkBounds(wake_ups=0, sweep=3_600.0))
+    async with server.bus(bounds=lossy) as bus, bus.consumer("g", "c", heartbeat=0.5) as consumer:
+        found: list[str] = []
+
+        async def serve() -> None:
+            found.append((await take_one(consumer)).session)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(serve)
+            await anyio.wait_all_tasks_blocked()
+            await ring(bus, "asked")
+        assert found == ["asked"]
+
+
+@pytest.mark.cluster("each bucket has a connection of its own")
+async def test_what_wakes_nobody_writes_nothing_for_workers(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        await ring(bus, "asked")
+        before = state(server)
+        for _ in range(5):
+            await bus.session("asked").publish(told("x"), said("y"), wake=False)
+        assert state(server) == before
+
+
+@pytest.mark.cluster("each bucket has a connection of its own")
+async def test_the_order_of_work_is_bounded_by_the_sessions_there_are(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        await crowd(bus)
+        assert server.do("ZCARD", Keys().order(BUCKET)) == len(OTHERS)
+        assert server.do("HLEN", Keys().woken(BUCKET)) == len(OTHERS) + 2
+        for name in OTHERS:
+            await bus.session(name).erase()
+        assert server.do("ZCARD", Keys().order(BUCKET)) == 0
+        assert server.do("HLEN", Keys().woken(BUCKET)) == 2
+
+
+@pytest.mark.cluster("each bucket has a connection of its own")
+async def test_a_fork_begins_without_work_and_gets_its_own(server: AnyServer) -> None:
+    async with server.bus(bounds=TINY) as bus, bus.consumer("g", "c") as consumer:
+        await ring(bus, "asked")
+        fork = await bus.session("asked").fork(id="fork")
+        assert [work.session for work in await take_all(consumer, 1)] == ["asked"]
+        async with nothing_more(consumer):
+            pass
+        await fork.publish(said("and you?"))
+        work = await take_one(consumer)
+        assert (work.session, work.position) == ("fork", 2)
+
+
+@pytest.mark.cluster("each bucket has a connection of its own")
+async def test_a_new_group_begins_at_the_beginning_or_now(server: AnyServer) -> None:
+    async with server.bus(bounds=TINY) as bus:
+        await ring(bus, "asked", "b")
+        async with bus.consumer("g", "c") as consumer:
+            await consumer.ack(*await take_all(consumer, 2))
+        async with bus.consumer("late", "c") as consumer:
+            assert sorted(work.session for work in await take_all(consumer, 2)) == ["asked", "b"]
+        async with bus.consumer("now", "c", start="now") as consumer:
+            async with nothing_more(consumer):
+                pass
+            await ring(bus, "b")
+            assert (await take_one(consumer)).session == "b"
+
+
+async def test_an_acknowledgement_of_a_lost_log_does_not_cover_what_came_instead(process: RealServer) -> None:
+    """Positions are given anew after a log lost its end; numbers of wake-ups are not."""
+    async with process.bus() as bus, bus.consumer("g", "c", heartbeat=600) as consumer:
+        await ring(bus, "asked")
+        work = await take_one(consumer)
+        process.kill()
+        process.start()
+        await ring(bus, "asked")  # at position 2, where the consumer may have seen another entry
+        await consumer.ack(work, seen={"asked": 99})
+        again = await take_one(consumer)
+        assert (again.session, again.position) == ("asked", 2)
+        assert again.order - work.order >= 2**32
+        await consumer.ack(again, seen={"asked": 99})
+        assert (await bus.group_status("g")).lag == 0
+
+
+@pytest.mark.cluster("each bucket has a connection of its own")
+async def test_a_removed_group_keeps_nothing_and_leaves_the_others_alone(server: AnyServer) -> None:
+    async with server.bus(bounds=TINY) as bus:
+        await ring(bus, "asked", "b")
+        async with bus.consumer("g", "c") as one, bus.consumer("h", "c") as other:
+            works = await take_all(one, 2)
+            await one.ack(works[0])
+            await one.set_aside(works[1], reason="r")
+            await take_all(other, 2)
+            await one.leave()
+        await bus.remove_group("g")
+        assert await bus.groups() == ("h",)
+        assert (await bus.group_status("g")).dead == 0
+        assert not [key for key in keys_of(server) if "g" in key.split(":")[-1:] or ":group:{g}" in key]
+        assert "g:g" not in str(server.do("HKEYS", Keys().head("asked")))
+        assert (await bus.group_status("h")).pending == 2
+        async with bus.consumer("g", "c") as consumer:
+            assert len(await take_all(consumer, 2)) == 2, "it begins anew"
+
+
+def keys_of(server: AnyServer) -> list[str]:
+    """All keys that belong to work."""
+    keys = [Keys().consumers(group) for group in ("g", "h")]
+    for bucket in range(Keys().buckets):
+        for group in ("g", "h"):
+            keys += [*Keys().group_work(bucket, group), Keys().dead(bucket, group)]
+    with server.talk() as say:
+        return [key for key in dict.fromkeys(keys) if say("EXISTS", key)]
+
+
+def state(server: AnyServer) -> list[object]:
+    """What a bucket keeps for workers."""
+    order, woken, wake_ups = Keys().work(BUCKET)
+    return [
+        server.do("ZRANGE", order, "0", "-1", "WITHSCORES"),
+        server.do("HGETALL", woken),
+        server.do("XRANGE", wake_ups, "-", "+"),
+    ]
+
+
+@asynccontextmanager
+async def nothing_more(consumer: Consumer) -> AsyncGenerator[None, None]:
+    """Nothing waits for the consumer, which has looked everywhere."""
+    with anyio.move_on_after(0.5) as scope:
+        raise AssertionError(await consumer.take(100))
+    assert scope.cancelled_caught
+    yield
