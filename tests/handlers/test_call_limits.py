@@ -38,6 +38,7 @@ from tests.support.agent.agents import (
     SECONDS,
     Pause,
     ScriptedModel,
+    Step,
     answer,
     calls,
     events,
@@ -65,7 +66,7 @@ async def test_a_model_call_is_cut_at_the_loops_time_limit_and_the_loop_ends() -
     async with fresh_bus() as bus:
         session, clock, first, hangs = bus.session("s1"), ManualClock(), Pause(), Pause()
         await ask(session)
-        said_so_far = [Begun(), Piece("text", "As I was "), first, Piece("text", "saying")]
+        said_so_far: list[Step] = [Begun(), Piece("text", "As I was "), first, Piece("text", "saying")]
         model = ScriptedModel([*said_so_far, hangs], answer("Yes."))
         agent = AgentLoop(model, limits=LoopLimits(seconds=60), silence_seconds=None, drain_seconds=0.01, clock=clock)
         async with anyio.create_task_group() as tasks:
@@ -139,7 +140,7 @@ async def test_a_silent_model_has_failed_for_a_while_and_is_asked_again() -> Non
         session, clock, first, hangs = bus.session("s1"), ManualClock(), Pause(), Pause()
         second = Pause()
         await ask(session)
-        spoken = [Piece("text", "Well"), first, Piece("text", ", "), second, Piece("text", "then")]
+        spoken: list[Step] = [Piece("text", "Well"), first, Piece("text", ", "), second, Piece("text", "then")]
         model = ScriptedModel([*spoken, hangs], answer("Yes."))
         agent = AgentLoop(model, retry=ModelRetry(attempts=2, base=0), drain_seconds=0.01, clock=clock)
 
@@ -226,11 +227,12 @@ async def test_what_takes_its_time_is_not_stopped_by_the_loops_time_limit(exempt
             await pause.wait()
             await AgentLoop(ScriptedModel(answer("done")))(run)
 
-        slow: FunctionTool | SubAgent = {
+        tools: dict[str, FunctionTool | SubAgent] = {
             "no time-out": tool(name="slow", timeout=None)(work_slowly),
             "sub-agent": SubAgent("slow", child, "Slow."),
             "person": tool(name="slow", approval=True)(work_slowly),
-        }[exempt]
+        }
+        slow = tools[exempt]
         call = CALL.model_copy(update={"arguments": {"task": "Do it."} if exempt == "sub-agent" else {}})
         agent = AgentLoop(ScriptedModel(calls(call)), (slow,), limits=LoopLimits(seconds=60), clock=clock)
         await ask(session)
