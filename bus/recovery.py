@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ("Recovery",)
 
-ROUND_SESSIONS = 64
-"""Sessions that are looked after in one round trip."""
-
 
 class _Step(NamedTuple):
     """What is sent for one session."""
@@ -120,7 +117,7 @@ class Recovery:
                 pass  # its answer is awaited first
             elif trouble.retry_at > now:
                 next_at = trouble.retry_at if next_at is None else min(next_at, trouble.retry_at)
-            elif len(due) < ROUND_SESSIONS:
+            elif len(due) < self._bounds.recovery_sessions:
                 due.append(outbox)
         return due, None if next_at is None else next_at - now
 

@@ -3,6 +3,7 @@
 pytest_plugins = (
     "tests.support.suite.scale",
     "tests.support.suite.needs",
+    "tests.support.servers.tiny",
     "tests.support.servers.real",
     "tests.support.servers.clusters",
     "tests.support.suite.short_dir",

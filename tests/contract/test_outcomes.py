@@ -18,6 +18,8 @@ from tests.support.servers.real import AnyServer
 
 ABORT = ExtensionMessage.of("control.abort", None)
 
+ALSO_TINY = True
+
 
 async def test_every_answer_of_the_log_is_a_value(server: AnyServer) -> None:
     async with server.bus() as bus:

@@ -31,6 +31,8 @@ from tests.support.log.said import assert_gap_free, read, said, told, word, word
 from tests.support.servers.proxy import proxy
 from tests.support.servers.real import AnyServer, RealServer, eventually
 
+ALSO_TINY = True
+
 
 def placed(receipt: object) -> tuple[tuple[int, ...], bool]:
     """Where a publish went, and whether it was a repeat."""

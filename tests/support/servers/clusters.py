@@ -267,7 +267,7 @@ def shared() -> Iterator[_Shared]:
     found.close()
 
 
-@pytest.fixture(params=[*KINDS, "cluster", "sentinel"])
+@pytest.fixture(params=[*KINDS, "cluster", "sentinel", "tiny"])
 def server(request: pytest.FixtureRequest, shared: _Shared) -> Iterator[AnyServer]:
     """Every kind of server that the contract holds for, in turn. It may be emptied, and not harmed."""
     match request.param:

@@ -32,6 +32,7 @@ from bus import Bus
 from bus.bounds import Bounds
 from bus.launch import find_binary
 from tests.support.servers.resp import Reply, Resp
+from tests.support.servers.tiny import TINY
 from tests.support.suite.needs import find
 
 __all__ = ("KINDS", "AnyServer", "RealServer", "Talk", "eventually", "one_server", "real_server", "shortly", "spawn")
@@ -91,6 +92,9 @@ class AnyServer(Protocol):
 
 class RealServer:
     """One server process and its directory. It keeps an append-only file with an fsync a write, and evicts nothing."""
+
+    bounds: Bounds | None = None
+    """of buses that are given none"""
 
     def __init__(self, binary: Path, directory: Path, *options: str) -> None:
         self.binary, self.directory, self.options = binary, directory, options
@@ -152,7 +156,7 @@ class RealServer:
 
     def bus(self, namespace: str = "lanebus", bounds: Bounds | None = None) -> AbstractAsyncContextManager[Bus]:
         """A bus on this server."""
-        return Bus.open(self.url, namespace=namespace, bounds=bounds)
+        return Bus.open(self.url, namespace=namespace, bounds=bounds or self.bounds)
 
 
 @contextmanager
@@ -175,17 +179,20 @@ def valkey() -> Iterator[RealServer]:
         yield server
 
 
-def one_server(kind: str) -> AbstractContextManager[RealServer]:
-    """A running server of one of the `KINDS`."""
-    binary = find_binary() if kind == "valkey" else find("redis-server")
+@contextmanager
+def one_server(kind: str) -> Generator[RealServer, None, None]:
+    """A running server of one of the `KINDS`, or "tiny", whose buses have tiny bounds."""
+    binary = find("redis-server") if kind == "redis" else find_binary()
     assert binary is not None
-    return real_server(binary)
+    with real_server(binary) as server:
+        server.bounds = TINY if kind == "tiny" else None
+        yield server
 
 
 KINDS = ["valkey", pytest.param("redis", marks=pytest.mark.needs("redis-server"))]
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=[*KINDS, "tiny"])
 def process(request: pytest.FixtureRequest) -> Iterator[RealServer]:
     """One server of each kind, in turn, for this test alone."""
     with one_server(request.param) as started:
