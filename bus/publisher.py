@@ -76,7 +76,6 @@ class Publisher:
             producer=producer,
             terms=self._terms,
             bounds=self._bounds,
-            parked=self._queue.park,
             rested=self._rest,
         )
         self._outboxes: dict[str, Outbox] = {}
@@ -264,10 +263,9 @@ class Publisher:
                 continue
             outbox = self._outboxes.get(session)
             if outbox is None:
-                outbox = self._outboxes[session] = Outbox(session)
+                outbox = self._outboxes[session] = Outbox(session, self._queue.park)
             if outbox.trouble is not None:
                 outbox.park(publish)
-                self._queue.park(publish.size_bytes)
                 self._recovery.add(outbox)
             elif not outbox.tell(publish):
                 batches[session] = outbox, [publish]

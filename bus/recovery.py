@@ -49,13 +49,12 @@ class Recovery:
         producer: str,
         terms: Terms,
         bounds: PublishBounds,
-        parked: Callable[[int], None],
         rested: Callable[[], None],
     ) -> None:
-        """Takes what hears that so many bytes wait no longer, and that a session is out of trouble."""
+        """Takes what hears that a session is out of trouble."""
         self._route, self._keys, self._log = route, keys, log
         self._producer, self._terms, self._bounds = producer, terms, bounds
-        self._parked, self._rested = parked, rested
+        self._rested = rested
         self._troubled: dict[str, Outbox] = {}
         self._sent: Sequence[_Step] = ()
         self._changed = asyncio.Event()
@@ -172,9 +171,7 @@ class Recovery:
             first, last, is_forced = outbox.to_settle()
             arguments = (self._producer, first, last, "1" if is_forced else "")
             return _Step(outbox, SETTLE, SETTLE.command((self._keys.head(outbox.session),), arguments), None)
-        before = trouble.waiting
         batch = outbox.next_batch(self._bounds.batch_count, self._bounds.batch_bytes)
-        self._parked(sum(each.size_bytes for each in trouble.waiting) - sum(each.size_bytes for each in before))
         if not batch:
             return None
         append = outbox.send(batch)
@@ -203,6 +200,7 @@ class Recovery:
             outbox.settled(cast("Sequence[bytes]", reply), self._terms.session_bytes)
         else:
             self._explain(refusal, outbox)
+            outbox.prune()
         if (trouble := outbox.trouble) is not None:
             if outbox.answered > number:
                 trouble.pause = trouble.retry_at = 0.0
