@@ -13,6 +13,7 @@ import anyio
 from bus.activity import Activity, read_activity
 from bus.archive import Archive, ArchiveStore
 from bus.bounds import Bounds
+from bus.connection_bounds import ConnectionBounds
 from bus.consumer import Consumer, Start
 from bus.dead_letters import DeadLetters
 from bus.durability import DurabilityWarning, check_durability, server_infos
@@ -44,14 +45,8 @@ if TYPE_CHECKING:
 
 __all__ = ("Bus", "DurabilityWarning")
 
-LOADING_SECONDS = 0.1
-"""How often opening looks whether a server has read its file."""
-
 HEARTBEAT_SECONDS = 15.0
 """How long a silent consumer counts as alive."""
-
-MEDIA_LINKS = 4
-"""How many media are on their way to or from the bus's own server at a time."""
 
 SCHEMA = 1
 
@@ -153,11 +148,11 @@ class Bus:
                 )
             else:
                 topology = topology_at(url, bounds.connection)
-            pool = topology.pool()
+            pool = topology.pool(bounds.connection.pool_connections)
             stack.push_async_callback(pool.close)
-            keys = Keys(namespace, await _prepare(topology, pool, namespace, bounds.connection.patience_seconds))
+            keys = Keys(namespace, await _prepare(topology, pool, namespace, bounds.connection))
             if media is None:
-                media_pool = topology.pool(MEDIA_LINKS)
+                media_pool = topology.pool(bounds.connection.media_connections)
                 stack.push_async_callback(media_pool.close)
                 media = RedisMedia(media_pool, keys)
             bus = cls(
@@ -327,17 +322,17 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return first
 
 
-async def _prepare(topology: Topology, pool: Pool, namespace: str, patience_seconds: float) -> int:
+async def _prepare(topology: Topology, pool: Pool, namespace: str, bounds: ConnectionBounds) -> int:
     """Check the servers, and agree on the number of buckets.
 
     A server that has been there and goes away meanwhile is waited for; one that never was is not.
     """
     from bus.pool import pauses  # noqa: PLC0415  # with the client, as above
 
-    waits = pauses(patience_seconds)
+    waits = pauses(bounds.patience_seconds)
     while True:
         try:
-            return await _try_prepare(topology, pool, namespace)
+            return await _try_prepare(topology, pool, namespace, bounds.loading_pause_seconds)
         except LoginRefused as refusal:
             raise SetupError(str(refusal)) from None
         except Refused as refusal:
@@ -350,9 +345,9 @@ async def _prepare(topology: Topology, pool: Pool, namespace: str, patience_seco
             await anyio.sleep(pause)
 
 
-async def _try_prepare(topology: Topology, pool: Pool, namespace: str) -> int:
+async def _try_prepare(topology: Topology, pool: Pool, namespace: str, loading_pause: float) -> int:
     """Check the servers; the number of buckets is written once and never changes."""
-    infos = await _loaded(pool)
+    infos = await _loaded(pool, loading_pause)
     for info in infos:
         _check(info, is_one=topology.is_one)
     await check_durability(pool, infos, Keys(namespace))
@@ -365,13 +360,13 @@ async def _try_prepare(topology: Topology, pool: Pool, namespace: str) -> int:
     return int(buckets)
 
 
-async def _loaded(pool: Pool) -> list[dict[str, str]]:
+async def _loaded(pool: Pool, pause: float) -> list[dict[str, str]]:
     """What each server says of itself, once it has read its file."""
     while True:
         infos = await server_infos(pool)
         if all(info.get("loading", "0") == "0" for info in infos):
             return infos
-        await anyio.sleep(LOADING_SECONDS)
+        await anyio.sleep(pause)
 
 
 def _check(info: dict[str, str], *, is_one: bool) -> None:

@@ -17,9 +17,6 @@ from bus.slots import SLOTS, slot_of
 
 __all__ = ("Cluster", "NodeRoute", "SlotFinding", "SlotRoute")
 
-REST_SECONDS = 0.05
-"""Shortest time between two looks at the map, however many links want to know."""
-
 
 class Cluster:
     """The servers of a cluster, and the map of its slots. Making it does no I/O."""
@@ -34,7 +31,7 @@ class Cluster:
         self._findings: dict[int, SlotFinding] = {}
         self._reading = anyio.Lock()
         self._is_stale = True
-        self._read_at = -REST_SECONDS
+        self._read_at = -self.bounds.lookup_pause_seconds
         self._turn = 0
 
     def route(self, key: str) -> "SlotRoute":
@@ -89,7 +86,7 @@ class Cluster:
         async with self._reading:
             if not self._is_stale:
                 return  # another one has, meanwhile
-            await anyio.sleep(max(0.0, self._read_at + REST_SECONDS - anyio.current_time()))
+            await anyio.sleep(max(0.0, self._read_at + self.bounds.lookup_pause_seconds - anyio.current_time()))
             self._turn += 1  # each time another one first: one that is cut off from the others has an old map
             known = list({server: None for server in self._owners if server is not None})
             turn = self._turn % len(known) if known else 0

@@ -18,5 +18,15 @@ class ConnectionBounds:
     """how long a short call is repeated while servers start or change roles"""
     lookup_seconds: float = 2.0
     """for one Sentinel, or one server of a cluster, to say where a key is, before the next one is asked"""
+    lookup_pause_seconds: float = 0.05
+    """the shortest time between two looks at a cluster's map, however many connections want to know"""
+    loading_pause_seconds: float = 0.1
+    """how often opening a bus looks whether a server has read its file"""
+    pool_connections: int = 8
+    """connections for short calls to one server; callers beyond them wait"""
+    media_connections: int = 4
+    """the same, for media in the bus's own server"""
+    scan_count: int = 1_000
+    """keys that one step of a scan looks at"""
     group_commands: int = 128
     """most commands of grouped calls in one write; a call's own stay together"""

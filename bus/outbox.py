@@ -14,7 +14,7 @@ from bus.errors import ForgedEntry, LogRolledBack, Refused
 from bus.publish import LANE_OF, SessionAppend
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from bus.messages.lanes import Lane
     from bus.publish import Publish
@@ -33,6 +33,7 @@ class Trouble:
     """sent and never answered, in their order"""
     waiting: list[Publish] = field(default_factory=list["Publish"])
     """surely not in the log, and to be sent, in their order"""
+    waiting_bytes: int = 0
     is_rolled_back: bool = False
     """the log lost its end: the next number is taken by force"""
     is_single: bool = False
@@ -53,6 +54,8 @@ class Outbox:
     """The appends of one producer to one session."""
 
     session: str
+    parked: Callable[[int], None]
+    """is told how many bytes more, or less, wait here"""
     answered: int = 0
     """highest number that the server is known to have used"""
     position: int = 0
@@ -112,7 +115,10 @@ class Outbox:
 
     def park(self, publish: Publish) -> None:
         """Have a publish wait behind those that are in trouble."""
-        self._troubled().waiting.append(publish)
+        trouble = self._troubled()
+        trouble.waiting.append(publish)
+        trouble.waiting_bytes += publish.size_bytes
+        self.parked(publish.size_bytes)
 
     # --- in trouble -----------------------------------------------------------------------------------------------
 
@@ -149,7 +155,7 @@ class Outbox:
 
     def _gap(self, doubtful: list[SessionAppend], last: int, position: int, *, is_known: bool) -> None:
         self.answered = max([self.answered, *(append.number for append in doubtful)])
-        if not is_known:
+        if doubtful and not is_known:
             first, *doubtful = doubtful
             self._roll_back(first, last, position)
         for append in doubtful:
@@ -169,8 +175,12 @@ class Outbox:
                 break
             limit_bytes -= publish.size_bytes
             batch.append(publish)
-        trouble.waiting = waiting[len(batch) :]
+        self._wait(waiting[len(batch) :])
         return batch
+
+    def prune(self) -> None:
+        """Forget what nobody waits for any more and is surely not in the log."""
+        self._wait([publish for publish in self._troubled().waiting if not publish.future.done()])
 
     def give_way(self, attempts: int, ids: Sequence[str]) -> None:
         """Foreign entries were moved out of the way; what they are in the way of again and again is given up."""
@@ -180,7 +190,9 @@ class Outbox:
         if trouble.moved > attempts and trouble.waiting:
             trouble.moved = 0
             error = ForgedEntry(f"{self.session}:{lane}", ids[0] if ids else "", f"in the way; set aside: {list(ids)}")
-            trouble.waiting.pop(0).fail(error)
+            first, *others = trouble.waiting
+            first.fail(error)
+            self._wait(others)
 
     def is_out_of_trouble(self) -> bool:
         """See whether all is as usual again; True if it is."""
@@ -191,6 +203,7 @@ class Outbox:
             return False
         if any(not publish.future.done() for publish in trouble.waiting):
             return False
+        self._wait([])
         self.trouble = None
         return True
 
@@ -220,9 +233,15 @@ class Outbox:
         trouble = self._troubled()
         for publish in append.publishes:
             publish.is_sent, publish.reason = False, reason or publish.reason
-        trouble.waiting += [publish for publish in append.publishes if not publish.future.done()]
-        trouble.waiting.sort(key=_turn)
+        returned = [publish for publish in append.publishes if not publish.future.done()]
+        self._wait(sorted([*trouble.waiting, *returned], key=_turn))
         return trouble
+
+    def _wait(self, waiting: list[Publish]) -> None:
+        trouble = self._troubled()
+        size_bytes = sum(publish.size_bytes for publish in waiting)
+        self.parked(size_bytes - trouble.waiting_bytes)
+        trouble.waiting, trouble.waiting_bytes = waiting, size_bytes
 
     def _refuse(self, append: SessionAppend, refusal: Refused, *, is_alone: bool) -> None:
         if refusal.is_transient or refusal.code == "NOSCRIPT" or not is_alone:
@@ -232,6 +251,8 @@ class Outbox:
         else:
             append.publishes[0].fail(refusal)
             self._forget_foreign()
+            if self.in_flight:  # those behind it leave its number out: nothing is sent before they are answered
+                self._troubled()
 
     def _forget_foreign(self) -> None:
         if self.trouble is not None:

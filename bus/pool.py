@@ -12,8 +12,6 @@ from bus.links import Argument, Link, Reply, Route
 
 __all__ = ("LinkPool", "Pool", "pauses")
 
-SCAN_PAGE = 1_000
-
 
 class Pool(Protocol):
     """Links to all servers that hold a part of the bus; each command goes to the one that holds its key."""
@@ -77,7 +75,7 @@ class LinkPool:
     def __init__(self, route: Route, limit: int = 8, bounds: ConnectionBounds | None = None) -> None:
         """Takes the most links to have open at once; callers beyond it wait."""
         self._route = route
-        self._patience_seconds = (bounds or ConnectionBounds()).patience_seconds
+        self._bounds = bounds or ConnectionBounds()
         self._limiter = anyio.CapacityLimiter(limit)
         self._idle: list[Link] = []
         self._drops = 0
@@ -119,7 +117,7 @@ class LinkPool:
         """See `Pool`."""
         cursor = b"0"
         while True:
-            reply = await self.call("SCAN", cursor, "MATCH", match, "COUNT", SCAN_PAGE)
+            reply = await self.call("SCAN", cursor, "MATCH", match, "COUNT", self._bounds.scan_count)
             cursor, found = cast("tuple[bytes, list[bytes]]", reply)
             yield found
             if cursor == b"0":
@@ -131,7 +129,7 @@ class LinkPool:
         replies = await self.attempt(commands, more_seconds, again=again)
         if is_settled(replies):
             return replies
-        for pause in pauses(self._patience_seconds):
+        for pause in pauses(self._bounds.patience_seconds):
             await anyio.sleep(pause)
             # All of them: what is read in one call is read in order.
             replies = await self.attempt(commands, more_seconds, again=again)

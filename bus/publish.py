@@ -61,6 +61,10 @@ class PublishBounds:
     batch_count: int = 512
     batch_bytes: int = 4 * 1_048_576
     """how much goes out in one step, so that no step holds the server for long"""
+    small_batch_count: int = 16
+    """fewer publishes than this go out together; more are parted, so that two batches can take turns"""
+    recovery_sessions: int = 64
+    """sessions in trouble that are looked after in one round trip"""
     set_aside_attempts: int = 3
     """how often an append is tried again after a foreign entry was moved out of its way"""
     retry_seconds: float = 0.01

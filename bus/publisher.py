@@ -41,9 +41,6 @@ __all__ = ("Publisher",)
 AIR_LIMIT = 2
 """Flights on their way at a time; scripts/publish.lua keeps as many answers of a producer, so it is no bound to set."""
 
-SMALL_FLIGHT = 16
-"""Fewer publishes than this go out together; more are parted, so that two flights can take turns."""
-
 
 class _Flight(NamedTuple):
     """What is on its way in one round trip."""
@@ -79,7 +76,6 @@ class Publisher:
             producer=producer,
             terms=self._terms,
             bounds=self._bounds,
-            parked=self._queue.park,
             rested=self._rest,
         )
         self._outboxes: dict[str, Outbox] = {}
@@ -254,7 +250,7 @@ class Publisher:
         half = (len(self._queue) + sum(flight.size for flight in self._air) + 1) // 2
         count = 0
         for publish in self._queue.take(
-            min(max(half, SMALL_FLIGHT), self._bounds.batch_count), self._bounds.batch_bytes
+            min(max(half, self._bounds.small_batch_count), self._bounds.batch_count), self._bounds.batch_bytes
         ):
             session = publish.session
             if not self._quota.admit(publish):
@@ -267,10 +263,9 @@ class Publisher:
                 continue
             outbox = self._outboxes.get(session)
             if outbox is None:
-                outbox = self._outboxes[session] = Outbox(session)
+                outbox = self._outboxes[session] = Outbox(session, self._queue.park)
             if outbox.trouble is not None:
                 outbox.park(publish)
-                self._queue.park(publish.size_bytes)
                 self._recovery.add(outbox)
             elif not outbox.tell(publish):
                 batches[session] = outbox, [publish]

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ("Recovery",)
 
-ROUND_SESSIONS = 64
-"""Sessions that are looked after in one round trip."""
-
 
 class _Step(NamedTuple):
     """What is sent for one session."""
@@ -52,13 +49,12 @@ class Recovery:
         producer: str,
         terms: Terms,
         bounds: PublishBounds,
-        parked: Callable[[int], None],
         rested: Callable[[], None],
     ) -> None:
-        """Takes what hears that so many bytes wait no longer, and that a session is out of trouble."""
+        """Takes what hears that a session is out of trouble."""
         self._route, self._keys, self._log = route, keys, log
         self._producer, self._terms, self._bounds = producer, terms, bounds
-        self._parked, self._rested = parked, rested
+        self._rested = rested
         self._troubled: dict[str, Outbox] = {}
         self._sent: Sequence[_Step] = ()
         self._changed = asyncio.Event()
@@ -120,7 +116,7 @@ class Recovery:
                 pass  # its answer is awaited first
             elif trouble.retry_at > now:
                 next_at = trouble.retry_at if next_at is None else min(next_at, trouble.retry_at)
-            elif len(due) < ROUND_SESSIONS:
+            elif len(due) < self._bounds.recovery_sessions:
                 due.append(outbox)
         return due, None if next_at is None else next_at - now
 
@@ -175,9 +171,7 @@ class Recovery:
             first, last, is_forced = outbox.to_settle()
             arguments = (self._producer, first, last, "1" if is_forced else "")
             return _Step(outbox, SETTLE, SETTLE.command((self._keys.head(outbox.session),), arguments), None)
-        before = trouble.waiting
         batch = outbox.next_batch(self._bounds.batch_count, self._bounds.batch_bytes)
-        self._parked(sum(each.size_bytes for each in trouble.waiting) - sum(each.size_bytes for each in before))
         if not batch:
             return None
         append = outbox.send(batch)
@@ -206,6 +200,7 @@ class Recovery:
             outbox.settled(cast("Sequence[bytes]", reply), self._terms.session_bytes)
         else:
             self._explain(refusal, outbox)
+            outbox.prune()
         if (trouble := outbox.trouble) is not None:
             if outbox.answered > number:
                 trouble.pause = trouble.retry_at = 0.0

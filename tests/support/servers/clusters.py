@@ -35,6 +35,7 @@ class RealCluster:
     def __init__(self, nodes: list[tuple[RealServer, int]]) -> None:
         self.nodes = [node for node, _ in nodes]
         self.ports = [port for _, port in nodes]
+        self.bounds: Bounds | None = None
 
     @property
     def url(self) -> str:
@@ -42,7 +43,7 @@ class RealCluster:
 
     def bus(self, namespace: str = "lanebus", *, bounds: Bounds | None = None) -> AbstractAsyncContextManager[Bus]:
         """See `AnyServer`."""
-        return Bus.open(self.url, namespace=namespace, bounds=bounds)
+        return Bus.open(self.url, namespace=namespace, bounds=bounds or self.bounds)
 
     def do(self, *arguments: str) -> Reply:
         """See `AnyServer`."""
@@ -104,6 +105,7 @@ class RealSentinel:
     def __init__(self, servers: list[tuple[RealServer, int]], sentinel_port: int) -> None:
         self.servers = {port: server for server, port in servers}
         self.port = sentinel_port
+        self.bounds: Bounds | None = None
 
     @property
     def url(self) -> str:
@@ -127,7 +129,7 @@ class RealSentinel:
 
     def bus(self, namespace: str = "lanebus", *, bounds: Bounds | None = None) -> AbstractAsyncContextManager[Bus]:
         """See `AnyServer`."""
-        return Bus.open(self.url, namespace=namespace, bounds=bounds)
+        return Bus.open(self.url, namespace=namespace, bounds=bounds or self.bounds)
 
     def do(self, *arguments: str) -> Reply:
         """See `AnyServer`."""

@@ -1,6 +1,6 @@
 """The kinds of servers that the contract holds for, and the servers that tests share.
 
-async def test_x(server: AnyServer): ...             on Valkey and on Redis
+async def test_x(server: AnyServer): ...             on Valkey, on Redis, and on Valkey with tiny bounds
 
 @pytest.mark.cluster("its sessions are on several nodes")
 @pytest.mark.sentinel("the primary changes under it")
@@ -8,6 +8,9 @@ async def test_y(server: AnyServer): ...             also on a cluster, and behi
 
 async def test_z(one: RealServer): ...               on Valkey and on Redis, with the socket at hand
 async def test_z(shared_valkey: RealServer): ...     on Valkey alone
+
+"tiny" is a Valkey that sends little to a client at once, and its buses have tiny bounds: what only holds at large bounds
+is a fault.
 
 A mark says why the test can come out differently on that kind; it may also stand on a class or a module. `-m cluster`
 selects the variants on a cluster, and the tests that have a cluster of their own; `-m sentinel` likewise.
@@ -22,6 +25,7 @@ from contextlib import ExitStack
 import pytest
 from _pytest.nodes import Node
 
+from tests.support.servers.bounded import TINY
 from tests.support.servers.clusters import RealCluster, RealSentinel, real_cluster, real_sentinel
 from tests.support.servers.real import KINDS, AnyServer, RealServer, one_server
 from tests.support.servers.resp import Resp
@@ -50,6 +54,7 @@ class Shared:
             with node.talk() as say:
                 _cut_clients(say)
         server.do("FLUSHALL")
+        server.bounds = TINY if kind == "tiny" else None
         return server
 
     def close(self) -> None:
@@ -60,6 +65,9 @@ class Shared:
         match kind:
             case "cluster":
                 return self._stack.enter_context(real_cluster(options=NO_FSYNC))
+            case "tiny":
+                limit = ("--client-output-buffer-limit", "normal 1mb 1mb 0")
+                return self._stack.enter_context(one_server("valkey", *NO_FSYNC, *limit))
             case "sentinel":
                 return self._stack.enter_context(real_sentinel(options=NO_FSYNC))
             case _:
@@ -121,7 +129,7 @@ def _one(shared: Shared, kind: str) -> RealServer:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    kinds = [*KINDS]
+    kinds = [*KINDS, "tiny"]
     for kind in MARKS:
         if (mark := metafunc.definition.get_closest_marker(kind)) is not None:
             _check(metafunc.definition.nodeid, mark)

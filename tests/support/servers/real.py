@@ -84,6 +84,9 @@ class Talk(Protocol):
 class AnyServer(Protocol):
     """What the bus runs on: one server, or several that are one to it."""
 
+    bounds: Bounds | None
+    """of the buses that `bus` opens; None is the defaults. A shared server loses them with the next test"""
+
     @property
     def url(self) -> str:
         """For `Bus.open`."""
@@ -107,6 +110,7 @@ class RealServer:
 
     def __init__(self, binary: Path, directory: Path, *options: str) -> None:
         self.binary, self.directory, self.options = binary, directory, options
+        self.bounds: Bounds | None = None
         self.socket = directory / "s"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -168,7 +172,7 @@ class RealServer:
 
     def bus(self, namespace: str = "lanebus", *, bounds: Bounds | None = None) -> AbstractAsyncContextManager[Bus]:
         """A bus on this server."""
-        return Bus.open(self.url, namespace=namespace, bounds=bounds)
+        return Bus.open(self.url, namespace=namespace, bounds=bounds or self.bounds)
 
 
 @contextmanager
