@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from bus import Bus, Consumer
+from bus import Bus, Consumer, Cursor
 from bus.bounds import Bounds
 from bus.keys import Keys
 from bus.work_bounds import WorkBounds
@@ -98,6 +98,17 @@ async def test_a_waiting_consumer_finds_within_a_heartbeat_what_no_wake_up_told_
             await anyio.wait_all_tasks_blocked()
             await ring(bus, "asked")
         assert found == ["asked"]
+
+
+async def test_who_waits_at_work_is_told_what_no_wake_up_told_of(server: AnyServer) -> None:
+    lossy = Bounds(work=WorkBounds(wake_ups=0, sweep=0.2))
+    async with server.bus(bounds=lossy) as bus:
+        session = bus.session("asked")
+        position = (await session.publish(said("x"))).position
+        async with shortly(), anyio.create_task_group() as tasks:
+            tasks.start_soon(session.wait_rung, Cursor(position))
+            await anyio.wait_all_tasks_blocked()
+            await ring(bus, "asked")
 
 
 async def test_what_wakes_nobody_writes_nothing_for_workers(server: AnyServer) -> None:
