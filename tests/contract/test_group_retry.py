@@ -7,13 +7,21 @@ from bus import DeadLetter, InvalidLetterId, TrimRefused
 from bus.bounds import Bounds
 from bus.keys import Keys
 from bus.work_bounds import WorkBounds
-from tests.support.log.groups import pending, ring, take_all, take_one
+from tests.support.log.groups import TINY, pending, ring, take_all, take_one
 from tests.support.log.said import said
 from tests.support.servers.real import AnyServer, RealServer, eventually
 
 
-async def test_work_that_was_put_off_comes_again_when_it_is_due_and_says_why(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
+@pytest.fixture(params=[Bounds(), TINY], ids=["default", "tiny"])
+def bounds(request: pytest.FixtureRequest) -> Bounds:
+    """What is promised does not depend on bounds."""
+    found = request.param
+    assert isinstance(found, Bounds)
+    return found
+
+
+async def test_work_that_was_put_off_comes_again_when_it_is_due_and_says_why(server: AnyServer, bounds: Bounds) -> None:
+    async with server.bus(bounds=bounds) as bus, bus.consumer("g", "c") as consumer:
         await ring(bus, "a")
         work = await take_one(consumer)
         assert (work.attempt, work.error, work.is_retry) == (1, "", False)
@@ -44,8 +52,8 @@ async def test_what_is_due_a_little_later_does_not_wait_for_the_next_sweep(serve
         assert sorted(work.session for work in await take_all(consumer, 2)) == ["a", "b"]
 
 
-async def test_what_is_due_is_given_to_any_consumer_and_to_one_only(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "dead") as dead:
+async def test_what_is_due_is_given_to_any_consumer_and_to_one_only(server: AnyServer, bounds: Bounds) -> None:
+    async with server.bus(bounds=bounds) as bus, bus.consumer("g", "dead") as dead:
         await ring(bus, *(f"s{number}" for number in range(20)))
         await dead.retry(*await take_all(dead, 20), delay=0)
         await dead.close()
@@ -66,8 +74,8 @@ async def test_what_is_due_is_given_to_any_consumer_and_to_one_only(server: AnyS
         assert sorted(heard) == sorted(f"s{number}" for number in range(20))
 
 
-async def test_work_whose_taker_died_comes_again_and_counts(server: AnyServer) -> None:
-    async with server.bus() as bus:
+async def test_work_whose_taker_died_comes_again_and_counts(server: AnyServer, bounds: Bounds) -> None:
+    async with server.bus(bounds=bounds) as bus:
         dead, alive = bus.consumer("g", "dead", heartbeat=0.2), bus.consumer("g", "alive", heartbeat=0.2)
         async with dead, alive:
             await ring(bus, "a")
@@ -82,8 +90,8 @@ async def test_work_whose_taker_died_comes_again_and_counts(server: AnyServer) -
             assert (await bus.group_status("g")).retries == 0
 
 
-async def test_work_that_was_put_off_and_is_kept_is_not_taken_over(server: AnyServer) -> None:
-    async with server.bus() as bus:
+async def test_work_that_was_put_off_and_is_kept_is_not_taken_over(server: AnyServer, bounds: Bounds) -> None:
+    async with server.bus(bounds=bounds) as bus:
         holder, other = bus.consumer("g", "holder", heartbeat=1.0), bus.consumer("g", "other", heartbeat=1.0)
         async with holder, other:
             await ring(bus, "a")
@@ -114,9 +122,9 @@ async def test_work_that_is_put_off_twice_in_one_answer_that_was_lost_is_put_off
         assert 50 < status.next_retry <= 60
 
 
-async def test_a_session_that_was_put_off_is_given_at_once_where_it_is_woken(server: AnyServer) -> None:
+async def test_a_session_that_was_put_off_is_given_at_once_where_it_is_woken(server: AnyServer, bounds: Bounds) -> None:
     """A command to it is not to wait."""
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
+    async with server.bus(bounds=bounds) as bus, bus.consumer("g", "c") as consumer:
         await ring(bus, "a")
         await consumer.retry(await take_one(consumer), delay=600, error="slow")
         await ring(bus, "a")
@@ -124,8 +132,14 @@ async def test_a_session_that_was_put_off_is_given_at_once_where_it_is_woken(ser
         assert (work.position, work.attempt, work.error, work.is_retry) == (2, 2, "slow", False)
 
 
-async def test_a_session_that_was_woken_before_it_was_put_off_is_given_at_once(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer, bus.consumer("g", "other") as other:
+async def test_a_session_that_was_woken_before_it_was_put_off_is_given_at_once(
+    server: AnyServer, bounds: Bounds
+) -> None:
+    async with (
+        server.bus(bounds=bounds) as bus,
+        bus.consumer("g", "c") as consumer,
+        bus.consumer("g", "other") as other,
+    ):
         await ring(bus, "a")
         work = await take_one(consumer)
         await ring(bus, "a", "b")
@@ -134,8 +148,8 @@ async def test_a_session_that_was_woken_before_it_was_put_off_is_given_at_once(s
         assert (await take_one(other)).position == 2
 
 
-async def test_groups_do_not_share_what_they_put_off(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "c") as one, bus.consumer("h", "c") as other:
+async def test_groups_do_not_share_what_they_put_off(server: AnyServer, bounds: Bounds) -> None:
+    async with server.bus(bounds=bounds) as bus, bus.consumer("g", "c") as one, bus.consumer("h", "c") as other:
         await ring(bus, "a")
         await one.retry(await take_one(one), delay=0)
         work = await take_one(other)
@@ -143,8 +157,8 @@ async def test_groups_do_not_share_what_they_put_off(server: AnyServer) -> None:
         assert (await take_one(one)).is_retry
 
 
-async def test_work_that_was_put_off_holds_what_it_needs_from_a_trim(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
+async def test_work_that_was_put_off_holds_what_it_needs_from_a_trim(server: AnyServer, bounds: Bounds) -> None:
+    async with server.bus(bounds=bounds) as bus, bus.consumer("g", "c") as consumer:
         await ring(bus, "a")
         await consumer.ack(await take_one(consumer))
         await ring(bus, "a", "a")
@@ -155,8 +169,8 @@ async def test_work_that_was_put_off_holds_what_it_needs_from_a_trim(server: Any
         assert (await bus.session("a").trim(2)).first_kept == 2
 
 
-async def test_nothing_is_kept_of_a_session_that_was_erased(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer, bus.consumer("h", "c") as other:
+async def test_nothing_is_kept_of_a_session_that_was_erased(server: AnyServer, bounds: Bounds) -> None:
+    async with server.bus(bounds=bounds) as bus, bus.consumer("g", "c") as consumer, bus.consumer("h", "c") as other:
         await ring(bus, "a", "b")
         (work,) = (work for work in await take_all(consumer, 2) if work.session == "a")
         (late,) = (work for work in await take_all(other, 2) if work.session == "a")
@@ -175,8 +189,8 @@ async def test_nothing_is_kept_of_a_session_that_was_erased(server: AnyServer) -
         assert [name for name in _names(server) if _mentions(server, name, "a")] == [Keys().head("a")]
 
 
-async def test_nothing_is_kept_of_a_session_whose_erasure_has_only_begun(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer, bus.consumer("h", "c") as other:
+async def test_nothing_is_kept_of_a_session_whose_erasure_has_only_begun(server: AnyServer, bounds: Bounds) -> None:
+    async with server.bus(bounds=bounds) as bus, bus.consumer("g", "c") as consumer, bus.consumer("h", "c") as other:
         await ring(bus, "a")
         await consumer.set_aside(await take_one(consumer), reason="secret")
         late = await take_one(other)
@@ -214,8 +228,8 @@ def _mentions(server: AnyServer, name: str, session: str) -> bool:
 # --- dead letters -------------------------------------------------------------------------------------------------
 
 
-async def test_a_dead_letter_says_what_was_set_aside_and_why(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
+async def test_a_dead_letter_says_what_was_set_aside_and_why(server: AnyServer, bounds: Bounds) -> None:
+    async with server.bus(bounds=bounds) as bus, bus.consumer("g", "c") as consumer:
         await ring(bus, "a", "b")
         first, second = sorted(await take_all(consumer, 2))
         letter_id = await consumer.set_aside(first, reason="no\x00 such tool ü", attempts=3, raw=b"\x00\xff" * 20_000)
@@ -235,8 +249,8 @@ async def test_a_dead_letter_says_what_was_set_aside_and_why(server: AnyServer) 
         assert (await bus.group_status("g")).dead == 2
 
 
-async def test_a_redriven_letter_comes_again_once_as_if_never_tried(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
+async def test_a_redriven_letter_comes_again_once_as_if_never_tried(server: AnyServer, bounds: Bounds) -> None:
+    async with server.bus(bounds=bounds) as bus, bus.consumer("g", "c") as consumer:
         for name in ("a", "b", "b"):
             await ring(bus, name)
             await consumer.set_aside(await take_one(consumer), reason="broken", attempts=5)
@@ -257,8 +271,8 @@ async def test_a_redriven_letter_comes_again_once_as_if_never_tried(server: AnyS
         assert await letters.redrive_all() == 0
 
 
-async def test_a_letter_holds_up_no_trim_until_it_is_redriven(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
+async def test_a_letter_holds_up_no_trim_until_it_is_redriven(server: AnyServer, bounds: Bounds) -> None:
+    async with server.bus(bounds=bounds) as bus, bus.consumer("g", "c") as consumer:
         session = bus.session("a")
         for _ in range(3):
             await session.publish(said("x"))
@@ -281,8 +295,8 @@ async def test_only_the_newest_letters_are_kept_and_how_many_went_is_told(server
         assert await letters.dropped() == (await bus.group_status("g")).dropped == 2
 
 
-async def test_an_id_that_is_none_is_refused(server: AnyServer) -> None:
-    async with server.bus() as bus:
+async def test_an_id_that_is_none_is_refused(server: AnyServer, bounds: Bounds) -> None:
+    async with server.bus(bounds=bounds) as bus:
         letters = bus.dead_letters("g")
         for text in ("", "1-0", "64:1-0", "x:1-0", "1:1", "1:+", "1:1-0\n", "٣:1-0"):
             with pytest.raises(InvalidLetterId):

@@ -4,12 +4,21 @@ import anyio
 import pytest
 
 from bus import InvalidName, SetupError, Work
+from bus.bounds import Bounds
 from bus.keys import Keys
-from tests.support.log.groups import pending, ring, take_all, take_one
+from tests.support.log.groups import TINY, pending, ring, take_all, take_one
 from tests.support.log.said import said
 from tests.support.servers.real import AnyServer, shortly
 
 SLOTS = 7
+
+
+@pytest.fixture(params=[Bounds(), TINY], ids=["default", "tiny"])
+def bounds(request: pytest.FixtureRequest) -> Bounds:
+    """What is promised does not depend on bounds."""
+    found = request.param
+    assert isinstance(found, Bounds)
+    return found
 
 
 def in_buckets(count: int) -> list[str]:
@@ -20,9 +29,9 @@ def in_buckets(count: int) -> list[str]:
     return list(found.values())[:count]
 
 
-async def test_no_more_is_taken_than_there_is_room_for(server: AnyServer) -> None:
+async def test_no_more_is_taken_than_there_is_room_for(server: AnyServer, bounds: Bounds) -> None:
     names = in_buckets(40)
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
+    async with server.bus(bounds=bounds) as bus, bus.consumer("g", "c") as consumer:
         await ring(bus, *names, *names)
         done: list[str] = []
         works: list[Work] = []
@@ -42,9 +51,9 @@ async def test_no_more_is_taken_than_there_is_room_for(server: AnyServer) -> Non
         assert sorted(done) == sorted(names)
 
 
-async def test_what_is_rung_in_one_step_for_many_is_taken_one_by_one(server: AnyServer) -> None:
+async def test_what_is_rung_in_one_step_for_many_is_taken_one_by_one(server: AnyServer, bounds: Bounds) -> None:
     names = in_buckets(12)
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
+    async with server.bus(bounds=bounds) as bus, bus.consumer("g", "c") as consumer:
         taken: list[str] = []
 
         async def take() -> None:
@@ -62,8 +71,8 @@ async def test_what_is_rung_in_one_step_for_many_is_taken_one_by_one(server: Any
         assert pending(server) == []
 
 
-async def test_while_nobody_takes_nothing_becomes_pending(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "c") as busy, bus.consumer("g", "other") as other:
+async def test_while_nobody_takes_nothing_becomes_pending(server: AnyServer, bounds: Bounds) -> None:
+    async with server.bus(bounds=bounds) as bus, bus.consumer("g", "c") as busy, bus.consumer("g", "other") as other:
         await ring(bus, "a")
         work = await take_one(busy)
         await ring(bus, "b", "c", "d")
@@ -72,10 +81,10 @@ async def test_while_nobody_takes_nothing_becomes_pending(server: AnyServer) -> 
         assert len(pending(server)) == 4
 
 
-async def test_a_take_that_is_cut_off_anywhere_loses_nothing(server: AnyServer) -> None:
+async def test_a_take_that_is_cut_off_anywhere_loses_nothing(server: AnyServer, bounds: Bounds) -> None:
     names = [f"s{number}" for number in range(60)]
     heard: list[str] = []
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
+    async with server.bus(bounds=bounds) as bus, bus.consumer("g", "c") as consumer:
         await ring(bus, *names)
         cuts = 0
         async with shortly(60):
@@ -86,8 +95,8 @@ async def test_a_take_that_is_cut_off_anywhere_loses_nothing(server: AnyServer) 
         assert sorted(heard) == sorted(names)
 
 
-async def test_what_is_in_hand_is_not_given_again(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
+async def test_what_is_in_hand_is_not_given_again(server: AnyServer, bounds: Bounds) -> None:
+    async with server.bus(bounds=bounds) as bus, bus.consumer("g", "c") as consumer:
         await ring(bus, "a", "b")
         works = await take_all(consumer, 2)
         await consumer.close()  # as a lost link is: what is pending is looked through once more
@@ -97,8 +106,8 @@ async def test_what_is_in_hand_is_not_given_again(server: AnyServer) -> None:
         assert {work.attempt for work in await take_all(consumer, 2)} == {1}, "it would seem to have been tried"
 
 
-async def test_many_are_acknowledged_at_once(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
+async def test_many_are_acknowledged_at_once(server: AnyServer, bounds: Bounds) -> None:
+    async with server.bus(bounds=bounds) as bus, bus.consumer("g", "c") as consumer:
         await ring(bus, *(f"s{number}" for number in range(50)))
         works = await take_all(consumer, 50)
         await consumer.ack(*works)
@@ -106,8 +115,8 @@ async def test_many_are_acknowledged_at_once(server: AnyServer) -> None:
         assert pending(server) == []
 
 
-async def test_a_session_is_given_once_for_all_that_woke_it(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "c") as consumer:
+async def test_a_session_is_given_once_for_all_that_woke_it(server: AnyServer, bounds: Bounds) -> None:
+    async with server.bus(bounds=bounds) as bus, bus.consumer("g", "c") as consumer:
         for _ in range(30):
             await bus.session("s").publish(said("x"))
         work = await take_one(consumer)
@@ -117,8 +126,10 @@ async def test_a_session_is_given_once_for_all_that_woke_it(server: AnyServer) -
         assert (await take_one(consumer)).session == "other"
 
 
-async def test_what_wakes_a_session_while_it_is_worked_on_is_given_once_that_is_done(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "c") as one, bus.consumer("g", "other") as other:
+async def test_what_wakes_a_session_while_it_is_worked_on_is_given_once_that_is_done(
+    server: AnyServer, bounds: Bounds
+) -> None:
+    async with server.bus(bounds=bounds) as bus, bus.consumer("g", "c") as one, bus.consumer("g", "other") as other:
         await ring(bus, "s")
         work = await take_one(one)
         await ring(bus, "s", "t")
@@ -129,9 +140,9 @@ async def test_what_wakes_a_session_while_it_is_worked_on_is_given_once_that_is_
         assert (again.session, again.position, again.attempt) == ("s", 2, 1)
 
 
-async def test_what_was_seen_as_it_was_acknowledged_is_not_given_again(server: AnyServer) -> None:
+async def test_what_was_seen_as_it_was_acknowledged_is_not_given_again(server: AnyServer, bounds: Bounds) -> None:
     """Whether somebody has looked at the new wake-up by then or not."""
-    async with server.bus() as bus, bus.consumer("g", "c") as one, bus.consumer("g", "other") as other:
+    async with server.bus(bounds=bounds) as bus, bus.consumer("g", "c") as one, bus.consumer("g", "other") as other:
         for is_passed in (False, True):
             await ring(bus, "s")
             work = await take_one(one)
@@ -147,8 +158,8 @@ async def test_what_was_seen_as_it_was_acknowledged_is_not_given_again(server: A
         assert (await bus.group_status("g")).lag == 0
 
 
-async def test_who_was_silent_takes_nothing_back(server: AnyServer) -> None:
-    async with server.bus() as bus:
+async def test_who_was_silent_takes_nothing_back(server: AnyServer, bounds: Bounds) -> None:
+    async with server.bus(bounds=bounds) as bus:
         quiet, alive = bus.consumer("g", "quiet", heartbeat=0.2), bus.consumer("g", "alive", heartbeat=0.2)
         async with quiet, alive:
             await ring(bus, "a")
@@ -165,8 +176,8 @@ async def test_who_was_silent_takes_nothing_back(server: AnyServer) -> None:
             assert await bus.dead_letters("g").count() == 0
 
 
-async def test_who_leaves_hands_back_all_and_is_forgotten(server: AnyServer) -> None:
-    async with server.bus() as bus:
+async def test_who_leaves_hands_back_all_and_is_forgotten(server: AnyServer, bounds: Bounds) -> None:
+    async with server.bus(bounds=bounds) as bus:
         leaving, staying = bus.consumer("g", "leaving"), bus.consumer("g", "staying")
         async with leaving, staying:
             await ring(bus, *(f"s{number}" for number in range(30)))
@@ -182,8 +193,10 @@ async def test_who_leaves_hands_back_all_and_is_forgotten(server: AnyServer) -> 
             assert await leaving.leave() == 0
 
 
-async def test_what_is_handed_back_is_given_to_others_at_once_and_not_as_tried(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "full") as full, bus.consumer("g", "free") as free:
+async def test_what_is_handed_back_is_given_to_others_at_once_and_not_as_tried(
+    server: AnyServer, bounds: Bounds
+) -> None:
+    async with server.bus(bounds=bounds) as bus, bus.consumer("g", "full") as full, bus.consumer("g", "free") as free:
         await ring(bus, "a")
         await full.hand_back(await take_one(full))
         again = await take_one(free)
@@ -193,8 +206,8 @@ async def test_what_is_handed_back_is_given_to_others_at_once_and_not_as_tried(s
         assert (await bus.group_status("g")).retries == 0
 
 
-async def test_names_and_numbers_that_cannot_be_meant_are_refused(server: AnyServer) -> None:
-    async with server.bus() as bus:
+async def test_names_and_numbers_that_cannot_be_meant_are_refused(server: AnyServer, bounds: Bounds) -> None:
+    async with server.bus(bounds=bounds) as bus:
         for group, name in (("", "c"), ("a:b", "c"), ("g" * 65, "c"), ("g", ""), ("g", "a b"), ("g", "ü"), ("g", "\n")):
             with pytest.raises(InvalidName):
                 bus.consumer(group, name)

@@ -10,11 +10,10 @@ from bus import Bus, Consumer, Cursor
 from bus.bounds import Bounds
 from bus.keys import Keys
 from bus.work_bounds import WorkBounds
-from tests.support.log.groups import ring, take_all, take_one
+from tests.support.log.groups import TINY, ring, take_all, take_one
 from tests.support.log.said import said, told
 from tests.support.servers.real import AnyServer, RealServer, shortly
 
-TINY = Bounds(work=WorkBounds(wake_ups=4, notices=4, sweep=0.2))
 BUCKET = Keys().bucket("asked")
 OTHERS = [name for number in range(10_000) if Keys().bucket(name := f"o{number}") == BUCKET][:20]
 """Sessions of the same bucket."""
