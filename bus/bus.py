@@ -98,7 +98,7 @@ class Bus:
             keys,
             publisher,
             lambda route: Hub(route, keys, self._log),
-            lambda route, buckets: Ringing(route, keys, buckets),
+            lambda route, buckets: Ringing(route, keys, buckets, sweep_seconds=bounds.work.sweep),
         )
 
     @classmethod

@@ -1,6 +1,7 @@
 """Wake-ups, told at once to those who are at work in a session: one reader for all sessions of a shard.
 
-Whoever waits for a word while it works listens to the stream of wake-ups itself. Nothing is read while nobody waits.
+Whoever waits for a word while it works listens to the stream of wake-ups itself. As one may be lost, where the sessions
+were woken last is looked at now and then. Nothing is read while nobody waits.
 """
 
 from __future__ import annotations
@@ -78,8 +79,12 @@ class Watch:
 class Ringing:
     """Listens to the wake-ups of one shard. `run` must be running while anybody waits."""
 
-    def __init__(self, route: Route, keys: Keys, buckets: Sequence[int]) -> None:
+    def __init__(self, route: Route, keys: Keys, buckets: Sequence[int], *, sweep_seconds: float) -> None:
+        """`sweep_seconds`: how often it is looked for what no wake-up told of."""
         self._route, self._streams = route, tuple(keys.wake_ups(bucket) for bucket in buckets)
+        self._keys, self._every = keys, sweep_seconds
+        self._block_ms = max(min(BLOCK_MS, int(sweep_seconds * 1000)), 1)
+        self._look_at = 0.0
         self._watches: dict[str, list[Watch]] = defaultdict(list)
         self._wanted, self._listening = asyncio.Event(), asyncio.Event()
         self._left_at = 0.0
@@ -140,6 +145,7 @@ class Ringing:
         self._miss()  # who waited while there was no link may have missed some
         self._listening.set()
         while self._watches or anyio.current_time() - self._left_at < LINGER_SECONDS:
+            await self._sweep(link)
             pages = await self._read(link, places)
             for name, page in pages:
                 if not page:  # Redis 7.0, where an entry is gone again before it is read
@@ -163,8 +169,8 @@ class Ringing:
     async def _read(self, link: Link, places: dict[str, str]) -> list[tuple[bytes, list[Entry]]]:
         streams: tuple[Argument, ...] = (*places, *places.values())
         try:
-            with anyio.fail_after(BLOCK_MS / 1000 + SILENCE_SECONDS):
-                reply: Reply = await link.call("XREAD", "COUNT", COUNT, "BLOCK", BLOCK_MS, "STREAMS", *streams)
+            with anyio.fail_after(self._block_ms / 1000 + SILENCE_SECONDS):
+                reply: Reply = await link.call("XREAD", "COUNT", COUNT, "BLOCK", self._block_ms, "STREAMS", *streams)
         except TimeoutError:
             raise Unavailable("server: no answer to a blocked read") from None
         return cast("list[tuple[bytes, list[Entry]]]", reply or [])
@@ -176,6 +182,25 @@ class Ringing:
             newest = cast("list[Entry]", answered(reply))
             ends[stream] = newest[0][0].decode() if newest else "0-0"
         return ends
+
+    async def _sweep(self, link: Link) -> None:
+        """Tell those who wait where their sessions were woken last, if it is time to. Raises Unavailable."""
+        now = anyio.current_time()
+        if now < self._look_at:
+            return
+        self._look_at = now + self._every
+        buckets = defaultdict[str, list[str]](list)
+        for session in self._watches:
+            buckets[self._keys.woken(self._keys.bucket(session))].append(session)
+        if not buckets:
+            return
+        replies = await link.call_many([("HMGET", name, *sessions) for name, sessions in buckets.items()])
+        for sessions, reply in zip(buckets.values(), replies, strict=True):
+            positions = cast("list[bytes | None]", answered(reply))
+            for session, position in zip(sessions, positions, strict=True):
+                number = (position or b"").split(b" ")[0]
+                for watch in self._watches.get(session, ()) if number.isdigit() else ():
+                    watch.ring(int(number))
 
     def _hear(self, page: Sequence[Entry]) -> None:
         for _, fields in page:  # as scripts/wake.lua writes them: s, session, z, position, n, order

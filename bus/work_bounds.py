@@ -19,7 +19,8 @@ class WorkBounds:
     notices: int = 10_000
     """entries of a bucket's stream of change notices; a follower that missed one compares its cursor now and then"""
     sweep: float = 5.0
-    """between two sweeps of a consumer over all buckets; a shorter heartbeat makes it shorter"""
+    """between two sweeps over all buckets, of a consumer and of those who wait for a word at work; a consumer's shorter
+    heartbeat makes its own shorter"""
     dead_letters: int = 250
     """dead letters that are kept in a bucket, the newest"""
     error_length: int = 500

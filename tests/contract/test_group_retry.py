@@ -257,10 +257,7 @@ async def test_a_dead_letter_says_what_was_set_aside_and_why(server: AnyServer) 
 
 @pytest.mark.cluster("smoke test of redrive")
 @pytest.mark.sentinel("smoke test of redrive")
-async def test_a_redriven_letter_comes_again_once_as_if_never_tried(
-    server: AnyServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bus.leftovers.SWEEP_SECONDS", 0.2)
+async def test_a_redriven_letter_comes_again_once_as_if_never_tried(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         for name in ("a", "b", "b"):
             await ring(bus, name)

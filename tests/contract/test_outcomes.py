@@ -21,7 +21,6 @@ from tests.support.servers.real import AnyServer
 ABORT = ExtensionMessage.of("control.abort", None)
 
 
-
 @pytest.mark.cluster("smoke test of publish outcomes")
 @pytest.mark.sentinel("smoke test of publish outcomes")
 async def test_every_answer_of_the_log_is_a_value(server: AnyServer) -> None:

@@ -32,7 +32,6 @@ from tests.support.servers.proxy import proxy
 from tests.support.servers.real import AnyServer, RealServer, eventually, refused, shortly
 
 
-
 def placed(receipt: object) -> tuple[tuple[int, ...], bool]:
     """Where a publish went, and whether it was a repeat."""
     assert isinstance(receipt, Receipt)

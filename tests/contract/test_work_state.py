@@ -6,15 +6,14 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from bus import Bus, Consumer
+from bus import Bus, Consumer, Cursor
 from bus.bounds import Bounds
 from bus.keys import Keys
 from bus.work_bounds import WorkBounds
-from tests.support.log.groups import ring, take_all, take_one
+from tests.support.log.groups import TINY, ring, take_all, take_one
 from tests.support.log.said import said, told
 from tests.support.servers.real import AnyServer, RealServer, shortly
 
-TINY = Bounds(work=WorkBounds(wake_ups=4, notices=4, sweep=0.2))
 BUCKET = Keys().bucket("asked")
 OTHERS = [name for number in range(10_000) if Keys().bucket(name := f"o{number}") == BUCKET][:20]
 """Sessions of the same bucket."""
@@ -102,6 +101,17 @@ async def test_a_waiting_consumer_finds_within_a_heartbeat_what_no_wake_up_told_
             await anyio.wait_all_tasks_blocked()
             await ring(bus, "asked")
         assert found == ["asked"]
+
+
+async def test_who_waits_at_work_is_told_what_no_wake_up_told_of(server: AnyServer) -> None:
+    lossy = Bounds(work=WorkBounds(wake_ups=0, sweep=0.2))
+    async with server.bus(bounds=lossy) as bus:
+        session = bus.session("asked")
+        position = (await session.publish(said("x"))).position
+        async with shortly(), anyio.create_task_group() as tasks:
+            tasks.start_soon(session.wait_rung, Cursor(position))
+            await anyio.wait_all_tasks_blocked()
+            await ring(bus, "asked")
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")

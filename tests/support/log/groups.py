@@ -7,11 +7,16 @@ from typing import cast
 import anyio
 
 from bus import Bus, Consumer, Work
+from bus.bounds import Bounds
 from bus.keys import Keys
+from bus.work_bounds import WorkBounds
 from tests.support.log.said import said
 from tests.support.servers.real import AnyServer, shortly
 
-__all__ = ("pending", "ring", "take_all", "take_one", "works")
+__all__ = ("TINY", "pending", "ring", "take_all", "take_one", "works")
+
+TINY = Bounds(work=WorkBounds(wake_ups=4, notices=4, sweep=0.2))
+"""Streams of hints that keep nearly nothing."""
 
 
 async def ring(bus: Bus, *names: str) -> None:

@@ -9,7 +9,7 @@ async def test_y(server: AnyServer): ...             also on a cluster, and behi
 async def test_z(one: RealServer): ...               on Valkey and on Redis, with the socket at hand
 async def test_z(shared_valkey: RealServer): ...     on Valkey alone
 
-"tiny" is a Valkey that sends little to a client at once, and its buses have tiny bounds: what only holds at large bounds
+"tiny" is a Valkey that sends little to a client at once, and its buses have tiny bounds: what only holds at large ones
 is a fault.
 
 A mark says why the test can come out differently on that kind; it may also stand on a class or a module. `-m cluster`
