@@ -6,7 +6,12 @@ Tests pass tiny ones: what only holds at large bounds is a fault.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from bus.archive.bounds import ArchiveBounds
+from bus.hub import HubBounds
+from bus.live import LiveBounds
+from bus.log import LogBounds
 
 __all__ = ("Bounds",)
 
@@ -14,3 +19,8 @@ __all__ = ("Bounds",)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """The bounds of one bus. Each field is one part of it."""
+
+    log: LogBounds = field(default_factory=LogBounds)
+    hub: HubBounds = field(default_factory=HubBounds)
+    live: LiveBounds = field(default_factory=LiveBounds)
+    archive: ArchiveBounds = field(default_factory=ArchiveBounds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from bus.codec import MESSAGE_LIMIT_BYTES
 from bus.messages.lanes import Lane
 from bus.notice import Notice
 from bus.selection import Selection
@@ -31,6 +32,10 @@ class Feed:
     ) -> None:
         """`changed` is called when other things are to be read than before, `forget` once nobody follows here."""
         self.session, self.cursor = head.session, head.cursor
+        self.proof = head.cursor
+        """of the head that was read last: while the log holds it, it holds what was read here"""
+        self.caught_up = head
+        """the last head whose end was read"""
         self.bucket = keys.bucket(head.session)
         self.names = {lane: keys.lane(head.session, lane) for lane in Lane}
         self.live_name = keys.live(head.session)
@@ -91,18 +96,20 @@ class Feed:
             del self._interests[subscription.interest]
             self._count()
 
-    def advance(self, sized: Sequence[Sized], head: SessionHead, end: int, live: Cursor | None) -> None:
-        """Hand out what was read up to position `end`, and up to the last live delta, if there was one.
+    def advance(self, sized: Sequence[Sized], head: SessionHead, end: Cursor, live: Cursor | None) -> None:
+        """Hand out what was read up to `end`, and up to the last live delta, if there was one.
 
         Args:
             head: read behind it.
         """
-        before, was_closed, has_moved = self.cursor, self.is_closed, end > self.position
+        before, was_closed, has_moved = self.cursor, self.is_closed, end.position > self.position
         if has_moved:
-            self.cursor = head.cursor_at(end)
+            self.cursor = end
         self.live = live or self.live
-        self.counted = head.position
-        self.is_closed = head.is_closed and head.position == end
+        self.counted, self.proof = head.position, head.cursor
+        if end.position == head.position:
+            self.caught_up = head
+        self.is_closed = head.is_closed and head.position == end.position
         if was_closed and (has_moved or not self.is_closed):
             self._tell(Notice("reopened", before))
         if sized or has_moved:
@@ -117,9 +124,11 @@ class Feed:
         for subscription in tuple(self.subscriptions):
             subscription.fail(error)
 
-    def is_of(self, head: SessionHead) -> bool:
-        """Whether the log is still the one that was read here."""
-        return not head.is_erased and head.holds(self.cursor)
+    def let_go(self) -> None:
+        """Leave the reading to those who follow here: each goes on from the log, and follows here again behind it."""
+        self._forget(self)
+        for subscription in tuple(self.subscriptions):
+            subscription.drop()
 
     def falls_short_of(self, head: SessionHead) -> bool:
         """Whether the lane read here was left behind by the one that is not; the next read of it takes it on."""
@@ -155,3 +164,17 @@ class Question:
         self.streams = [(feed.names[lane], place) for lane in feed.lanes]
         if feed.live is not None:
             self.streams.append((feed.live_name, feed.live_id))
+
+    def unread_bytes(self, stored: Sequence[bytes | None]) -> int:
+        """Return the most JSON that the answer can have, if nothing more is appended.
+
+        Args:
+            stored: the fields position, bytes, trimmed and live of the head as it is now.
+        """
+        position, held, trimmed = (int(number or 0) for number in stored[:3])
+        before, live = self.feed.caught_up, 0
+        if before.trimmed == trimmed:  # else nobody knows how many of the bytes that are gone had been read
+            held -= before.size_bytes
+        if self.live is not None and stored[3] is not None:
+            live = int(stored[3].split(b" ")[1])
+        return max(0, min(held, (position - self.feed.position) * MESSAGE_LIMIT_BYTES)) + live

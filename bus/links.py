@@ -15,7 +15,7 @@ from redis.exceptions import AskError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from bus.errors import Redirected, Refused, Unavailable
+from bus.errors import AnswerLost, Redirected, Refused, Unavailable
 
 __all__ = ("Argument", "Finding", "Link", "Reply", "Route", "Trace")
 
@@ -169,7 +169,7 @@ class Link:
             if _is_answer(error):
                 return self._heard(_refused(error))
             self._is_broken = True
-            raise _translated(error) from None
+            raise AnswerLost(f"server: {type(error).__name__}") from None
         except BaseException:
             self._is_broken = True
             raise

@@ -63,7 +63,7 @@ class Publisher:
     ) -> None:
         self.producer = producer
         self._limits, self._quota = limits, quota
-        self._terms = Terms(limits.session_bytes, limits.reserve_bytes)
+        self._terms = Terms(limits.session_bytes, limits.reserve_bytes, log.bounds.incarnations)
         self._route, self._keys, self._log, self._offload = route, keys, log, offload
         self._queue = PublishQueue()
         self._deadlines = Deadlines(self._pending)

@@ -89,6 +89,8 @@ async def _step(log: Log, session: str, *, mode: str, keep: int, start: int, tol
         keys.lane(session, Lane.EXTENSION),
         *(keys.checkpoints(session), keys.index(bucket), keys.sessions(bucket), keys.retries(bucket)),
     )
-    fresh = token_urlsafe(6), token_urlsafe(6)
-    reply = await log.run(_TRIM, names, (session, keep, mode, start, fresh[0], VERSION, INDEX_LENGTH, fresh[1], *told))
+    fresh, kept = (token_urlsafe(6), token_urlsafe(6)), log.bounds.incarnations
+    reply = await log.run(
+        _TRIM, names, (session, keep, mode, start, fresh[0], VERSION, INDEX_LENGTH, fresh[1], kept, *told)
+    )
     return _Answer(**json.loads(cast("bytes", reply)))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bus.messages.lanes import Lane
 from bus.notice import Notice
-from bus.reader import SAFE_PAGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from bus.errors import BusError
     from bus.selection import Selection
 
-__all__ = ("BUFFER_BYTES", "SCANNED_LIMIT", "Interest", "Sized", "Subscription")
+__all__ = ("BUFFER_BYTES", "PAGE_ENTRIES", "SCANNED_LIMIT", "Interest", "Sized", "Subscription")
 
 BUFFER_BYTES = 1_048_576
 """JSON that waits for a slow follower, unless it asks for another bound; what is more it reads from the log again."""
@@ -25,7 +24,10 @@ BUFFER_BYTES = 1_048_576
 SCANNED_LIMIT = 1_000
 """A follower is told where it stands before so many entries were passed over as not wanted."""
 
-_MOST_AT_ONCE = len(Lane) * SAFE_PAGE
+PAGE_ENTRIES = 60
+"""Entries of one lane that the hub reads at once: it hands them out before it reads others."""
+
+_MOST_AT_ONCE = len(Lane) * PAGE_ENTRIES
 
 Sized = tuple["Envelope", int]
 """An envelope, and the bytes of its JSON."""
@@ -107,7 +109,7 @@ class Subscription:
         for envelope, size in sized:
             if live if envelope.delta else selection.takes(envelope):
                 if size > self._room < self._buffer_bytes:
-                    self._drop()
+                    self.drop()
                     return
                 self._room -= size
                 self._buffer.append((envelope, size))
@@ -135,7 +137,8 @@ class Subscription:
         self._error = error
         self._news.set()
 
-    def _drop(self) -> None:
+    def drop(self) -> None:
+        """Give up what waits: the follower reads on from the log, and nothing comes here any more."""
         self.fell_behind = True
         self._buffer.clear()
         self._news.set()

@@ -3,7 +3,7 @@
 -- KEYS  for each session
 --       index stream, sessions hash, head hash, caller keys hash, LLM stream, extension stream
 -- ARGV  1 producer · 2 entry version · 3 index length · 4 a token never used before · 5 bytes a session may hold, or "" ·
---       6 bytes more that control may use · then for each session
+--       6 bytes more that control may use · 7 incarnations that a head lists · then for each session
 --       session id · number of this append · count of publishes · then for each publish
 --         its plan · then one JSON text for each message
 --       A plan is the lanes of its messages, "l" or "e" each, with a "w" before them if it wakes a worker, and a "c"
@@ -17,10 +17,11 @@
 -- d<first>+<count>+<incarnation> duplicate of an earlier key · c<position> conflict · f<epoch> fenced · x closed
 -- · o<bytes> over the limit, with what the session holds · z erased.
 --
--- The first append after another server process took over begins an incarnation: whoever saw entries that this one
--- never had, as it came back from an older copy, is told by it. The last 64 are kept. The replication id tells such times
--- apart, and is asked for here: it changes with every start, and each time a replica takes over, where a process that
--- lost its place and got it back, with less, is still the same process.
+-- The first append after another server process took over begins an incarnation. Its token is "<position it began
+-- behind>_<a token never used before>", and stands in the header of each of its entries: a reader whose cursor names a
+-- token has read this log if the entry at that position carries it. The head lists the newest ones only, so that most
+-- cursors are proven without a look at their entry. The replication id tells server processes apart: it changes with
+-- every start, and each time a replica takes over.
 --
 -- An append is refused before its first write, or applied whole. The last two answers of a producer are kept, as it may
 -- have two appends to a session on their way and lose both answers. Each entry has two fields, as few as can be: what
@@ -30,13 +31,13 @@
 local KEYS, ARGV, type, tonumber = KEYS, ARGV, type, tonumber
 local call, pcall_, concat, byte, sub, match = redis.call, redis.pcall, table.concat, string.byte, string.sub, string.match
 local producer, index_length, fresh = ARGV[1], ARGV[3], ARGV[4]
-local limit, reserve = tonumber(ARGV[5]), tonumber(ARGV[6])
+local limit, reserve, kept_incarnations = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
 local run = match(call('INFO', 'replication'), 'master_replid:(%x%x%x%x%x%x%x%x%x%x%x%x)') or ''
 local clock = call('TIME')
 local now = clock[1] .. string.format('%03d', math.floor(clock[2] / 1000))
 local header = ARGV[2] .. ' ' .. now .. ' ' .. producer
 local field = 'p:' .. producer
-local replies, arg, key = {}, 7, 1
+local replies, arg, key = {}, 8, 1
 local LANE = { [108] = 4, [101] = 5 } -- "l", "e": offset of the lane's stream from the session's first key
 
 -- A repeat first: it was appended, whatever has become of the session since.
@@ -60,14 +61,12 @@ local function over_limit(bytes, first, count, is_control)
   return nil
 end
 
--- Gives the token of the incarnation that what is appended behind `base` belongs to.
-local function begin_incarnation(head, base)
+local function begin_incarnation(head, token)
   local past = call('HGET', head, 'incarnations')
-  local all = (past and past .. ' ' or '') .. fresh .. ':' .. base
-  local _, count = string.gsub(all, ' ', '')
-  if count >= 64 then all = match(all, '^%S+ (.*)$') end
-  call('HSET', head, 'run', run, 'incarnation', fresh, 'incarnations', all)
-  return fresh
+  local all = past and past ~= '' and past .. ' ' .. token or token
+  local _, spaces = string.gsub(all, ' ', '')
+  for _ = tonumber(kept_incarnations), spaces do all = match(all, '^%S+ (.*)$') end
+  call('HSET', head, 'run', run, 'incarnation', token, 'incarnations', all)
 end
 
 -- A stream never forgets its highest id, also of an entry deleted again. Where the server does not let it be set back,
@@ -108,7 +107,8 @@ while arg <= words do
   local position, position_text, outcomes = base, base_text, nil -- outcomes: nil as long as every publish was appended
   local touched, new_keys, woken, new_state = {}, {}, '', nil
   local begins = head[6] ~= run
-  local token = begins and fresh or incarnation
+  local token = begins and base_text .. '_' .. fresh or incarnation
+  local entry_header = header .. ' ' .. token
   for p = 1, count do
     local lanes, plan = ARGV[arg], nil
     arg = arg + 1
@@ -139,7 +139,7 @@ while arg <= words do
           local stream, json = KEYS[key + LANE[byte(lanes, m)]], ARGV[arg + m - 1]
           position = position + 1
           position_text = position .. ''
-          local added = pcall_('XADD', stream, position_text .. '-0', 'h', header, 'm', json)
+          local added = pcall_('XADD', stream, position_text .. '-0', 'h', entry_header, 'm', json)
           if type(added) == 'table' then
             fault = added.err
             if string.find(fault, 'equal or smaller', 1, true) or string.find(fault, 'exhausted', 1, true) then
@@ -175,7 +175,10 @@ while arg <= words do
     if fault then reply = 'refused ' .. match(fault, '^%S*') end
   end
   if not reply then
-    if begins and position > base then incarnation = begin_incarnation(KEYS[key + 2], base) end
+    if begins and position > base then
+      incarnation = token
+      begin_incarnation(KEYS[key + 2], token)
+    end
     reply = number_text .. ' ' .. base_text .. ' ' .. incarnation .. ' ' .. (outcomes and concat(outcomes, ' ') or '')
     local answers = kept and reply .. '|' .. match(kept, '^[^|]*') or reply
     if position == base then

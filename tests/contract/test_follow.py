@@ -8,10 +8,12 @@ import anyio
 import pytest
 from anyio.abc import TaskGroup
 
-from bus import ALL_LANES, START, Bus, Closed, Cursor, Delta, Envelope, Lane, LogRolledBack, Session
+from bus import ALL_LANES, START, Bounds, Bus, Closed, Cursor, Delta, Envelope, Lane, LogRolledBack, Session
+from bus.hub import HubBounds
 from bus.keys import Keys
 from tests.contract.test_read import fill
 from tests.support.log.said import assert_gap_free, read, said, told, word
+from tests.support.servers.bounded import bound_hub
 from tests.support.servers.proxy import proxy
 from tests.support.servers.real import AnyServer, RealServer, eventually
 
@@ -54,10 +56,8 @@ def piece(text: str) -> Delta:
 
 
 @pytest.mark.parametrize("limit", [32, 0])
-async def test_followers_that_join_anywhere_see_each_entry_once(
-    server: AnyServer, monkeypatch: pytest.MonkeyPatch, limit: int
-) -> None:
-    monkeypatch.setattr("bus.hub.DIRECT_LIMIT", limit)
+async def test_followers_that_join_anywhere_see_each_entry_once(server: AnyServer, limit: int) -> None:
+    bound_hub(server, direct_sessions=limit)
     chance = random.Random(1)  # noqa: S311  a test's dice
     total, followers = 2_000, list[Follower]()
     async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
@@ -120,9 +120,9 @@ async def test_a_follower_sees_all_once_over_restarts_of_the_server(process: Rea
 
 
 async def test_crossing_the_limit_of_the_hub_in_both_ways_loses_nothing(
-    server: AnyServer, monkeypatch: pytest.MonkeyPatch
+    server: AnyServer,
 ) -> None:
-    monkeypatch.setattr("bus.hub.DIRECT_LIMIT", 3)
+    bound_hub(server, direct_sessions=3)
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         sessions = [bus.session(f"s{index}") for index in range(8)]
         for session in sessions:
@@ -231,8 +231,8 @@ async def test_following_ends_with_the_bus(server: AnyServer) -> None:
                 await call
 
 
-async def test_a_follower_is_told_that_the_log_was_emptied(server: AnyServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bus.hub.BLOCK_MS", 200)
+async def test_a_follower_is_told_that_the_log_was_emptied(server: AnyServer) -> None:
+    bound_hub(server, block_seconds=0.2)
     async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("0"), told("1"))
@@ -267,10 +267,14 @@ async def test_a_follower_is_told_of_another_log_that_is_longer_already(server: 
 async def test_a_way_that_went_dead_without_a_sign_is_left(
     process: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bus.hub.BLOCK_MS", 100)
-    for name in ("bus.hub.SILENCE_SECONDS", "bus.pool.ANSWER_SECONDS", "bus.publisher.ANSWER_SECONDS"):
+    for name in ("bus.pool.ANSWER_SECONDS", "bus.publisher.ANSWER_SECONDS"):
         monkeypatch.setattr(name, 0.3)
-    async with proxy(process.socket) as way, Bus.open(way.url) as bus, anyio.create_task_group() as tasks:
+    bounds = Bounds(hub=HubBounds(block_seconds=0.1, silence_seconds=0.3))
+    async with (
+        proxy(process.socket) as way,
+        Bus.open(way.url, bounds=bounds) as bus,
+        anyio.create_task_group() as tasks,
+    ):
         session = bus.session("s")
         await session.publish(said("0"))
         follower = Follower(session).start(tasks)

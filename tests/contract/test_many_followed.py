@@ -3,19 +3,20 @@
 import anyio
 import pytest
 
-from bus import Delta, Envelope, LogRolledBack, Notice
+from bus import Bounds, Delta, Envelope, LogRolledBack, Notice
+from bus.hub import HubBounds
+from bus.log import LogBounds
 from tests.support.log.following import Subscriber
 from tests.support.log.said import assert_gap_free, said, told
+from tests.support.servers.bounded import bound_hub, bound_servers
 from tests.support.servers.real import AnyServer, RealServer, eventually
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def small(request: pytest.FixtureRequest) -> None:
     """Slices so small that a few sessions need many of them."""
-    for name, value in (("DIRECT_LIMIT", 0), ("FETCH_AT_ONCE", 3), ("LOOK_AT", 2), ("BELL_PAGE", 4)):
-        monkeypatch.setattr(f"bus.hub.{name}", value)
-    monkeypatch.setattr("bus.heads.BATCH", 5)
-    monkeypatch.setattr("bus.hub.BATCH", 5)
+    hub = HubBounds(direct_sessions=0, sessions_at_once=3, unsized_sessions=2, looks=2, bell_page=4)
+    bound_servers(request, Bounds(hub=hub, log=LogBounds(heads=5)))
 
 
 async def test_sessions_in_many_slices_are_followed_without_a_gap(server: AnyServer) -> None:
@@ -68,9 +69,9 @@ def _list(reply: object) -> list[object]:
 
 
 async def test_quiet_sessions_whose_log_was_emptied_are_all_told_in_turn(
-    valkey: RealServer, monkeypatch: pytest.MonkeyPatch
+    valkey: RealServer,
 ) -> None:
-    monkeypatch.setattr("bus.hub.BLOCK_MS", 50)
+    bound_hub(valkey, block_seconds=0.05)
     async with valkey.bus() as bus, anyio.create_task_group() as tasks:
         sessions = [bus.session(f"s{number}") for number in range(7)]
         for session in sessions:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from bus import Bus
+from bus import Bounds, Bus
 from bus.launch import find_binary
 from tests.support.servers.real import KINDS, AnyServer, RealServer, one_server, real_server, spawn
 from tests.support.servers.resp import Reply, Resp, ResponseError
@@ -33,14 +33,15 @@ class RealCluster:
     def __init__(self, nodes: list[tuple[RealServer, int]]) -> None:
         self.nodes = [node for node, _ in nodes]
         self.ports = [port for _, port in nodes]
+        self.bounds: Bounds | None = None
 
     @property
     def url(self) -> str:
         return "redis+cluster://" + ",".join(f"127.0.0.1:{port}" for port in self.ports)
 
-    def bus(self, namespace: str = "lanebus") -> AbstractAsyncContextManager[Bus]:
+    def bus(self, namespace: str = "lanebus", bounds: Bounds | None = None) -> AbstractAsyncContextManager[Bus]:
         """See `AnyServer`."""
-        return Bus.open(self.url, namespace=namespace)
+        return Bus.open(self.url, namespace=namespace, bounds=bounds or self.bounds)
 
     def do(self, *arguments: str) -> Reply:
         """See `AnyServer`."""
@@ -102,6 +103,7 @@ class RealSentinel:
     def __init__(self, servers: list[tuple[RealServer, int]], sentinel_port: int) -> None:
         self.servers = {port: server for server, port in servers}
         self.port = sentinel_port
+        self.bounds: Bounds | None = None
 
     @property
     def url(self) -> str:
@@ -123,9 +125,9 @@ class RealSentinel:
         with Resp(self.port) as say:
             return say(*arguments)
 
-    def bus(self, namespace: str = "lanebus") -> AbstractAsyncContextManager[Bus]:
+    def bus(self, namespace: str = "lanebus", bounds: Bounds | None = None) -> AbstractAsyncContextManager[Bus]:
         """See `AnyServer`."""
-        return Bus.open(self.url, namespace=namespace)
+        return Bus.open(self.url, namespace=namespace, bounds=bounds or self.bounds)
 
     def do(self, *arguments: str) -> Reply:
         """See `AnyServer`."""
@@ -272,7 +274,9 @@ def server(request: pytest.FixtureRequest, shared: _Shared) -> Iterator[AnyServe
     """Every kind of server that the contract holds for, in turn. It may be emptied, and not harmed."""
     match request.param:
         case "cluster" | "sentinel":
-            yield shared[request.param]
+            started = shared[request.param]
+            started.bounds = None
+            yield started
         case kind:
             with one_server(kind) as started:
                 yield started

@@ -28,7 +28,7 @@ from typing import Protocol
 import anyio
 import pytest
 
-from bus import Bus
+from bus import Bounds, Bus
 from bus.launch import find_binary
 from tests.support.servers.resp import Reply, Resp
 from tests.support.suite.needs import find
@@ -75,7 +75,10 @@ class AnyServer(Protocol):
         """For `Bus.open`."""
         ...
 
-    def bus(self, namespace: str = "lanebus") -> AbstractAsyncContextManager[Bus]:
+    bounds: Bounds | None
+    """of the buses that `bus` opens; None is the defaults. A fixture that sets it has to take it back"""
+
+    def bus(self, namespace: str = "lanebus", bounds: Bounds | None = None) -> AbstractAsyncContextManager[Bus]:
         """A bus on it."""
         ...
 
@@ -95,6 +98,7 @@ class RealServer:
         self.binary, self.directory, self.options = binary, directory, options
         self.socket = directory / "s"
         self._process: subprocess.Popen[bytes] | None = None
+        self.bounds: Bounds | None = None
 
     @property
     def url(self) -> str:
@@ -149,9 +153,9 @@ class RealServer:
         with self.talk() as say:
             return say(*arguments)
 
-    def bus(self, namespace: str = "lanebus") -> AbstractAsyncContextManager[Bus]:
+    def bus(self, namespace: str = "lanebus", bounds: Bounds | None = None) -> AbstractAsyncContextManager[Bus]:
         """A bus on this server."""
-        return Bus.open(self.url, namespace=namespace)
+        return Bus.open(self.url, namespace=namespace, bounds=bounds or self.bounds)
 
 
 @contextmanager

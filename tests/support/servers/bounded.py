@@ -1,0 +1,60 @@
+"""Bounds of the buses that a test opens on its server: tiny ones, or one of them changed."""
+
+from dataclasses import replace
+from typing import Protocol
+
+import pytest
+
+from bus import Bounds
+from bus.archive.bounds import ArchiveBounds
+from bus.hub import HubBounds
+from bus.live import LiveBounds
+from bus.log import LogBounds
+
+__all__ = ("TINY", "Bounded", "bound_archive", "bound_hub", "bound_live", "bound_log", "bound_servers")
+
+TINY = Bounds(
+    log=LogBounds(page_bytes=65_536, page_entries=50, heads=3, incarnations=3),
+    hub=HubBounds(direct_sessions=2, bell_page=4, sessions_at_once=4, unsized_sessions=1, page_entries=5, looks=3),
+    live=LiveBounds(trim_bytes=4_096, endings=4, spoken=2),
+    archive=ArchiveBounds(text_bytes=65_536, entries=40),
+)
+"""For messages of 32 KiB at most, on a server that sends 1 MiB to a client at once."""
+
+
+class Bounded(Protocol):
+    """A server whose buses get bounds."""
+
+    bounds: Bounds | None
+
+
+def bound_hub(server: Bounded, **fields: float) -> None:
+    """Change some bounds of the hub, of buses that are opened from now on."""
+    bounds = server.bounds or Bounds()
+    server.bounds = replace(bounds, hub=replace(bounds.hub, **fields))
+
+
+def bound_log(server: Bounded, **fields: float) -> None:
+    """The same for the log."""
+    bounds = server.bounds or Bounds()
+    server.bounds = replace(bounds, log=replace(bounds.log, **fields))
+
+
+def bound_live(server: Bounded, **fields: float) -> None:
+    """The same for live deltas."""
+    bounds = server.bounds or Bounds()
+    server.bounds = replace(bounds, live=replace(bounds.live, **fields))
+
+
+def bound_archive(server: Bounded, **fields: int) -> None:
+    """The same for the archive."""
+    bounds = server.bounds or Bounds()
+    server.bounds = replace(bounds, archive=replace(bounds.archive, **fields))
+
+
+def bound_servers(request: pytest.FixtureRequest, bounds: Bounds | None) -> None:
+    """Give the servers that a test asks for these bounds; a shared one loses them with its next test."""
+    for name in ("server", "process", "valkey"):
+        if name in request.fixturenames:
+            server: Bounded = request.getfixturevalue(name)
+            server.bounds = bounds
