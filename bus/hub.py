@@ -373,7 +373,7 @@ class Hub:
         names = [self._keys.head(question.feed.session) for question in asked]
         replies = await link.call_many([("HMGET", name, "position", "bytes", "trimmed", "live") for name in names])
         portions: list[Portion] = []
-        room = 0
+        room = -1  # in the last portion
         for question, reply in zip(asked, replies, strict=True):
             size, count = self._budget + 1, self._bounds.page_entries
             if not isinstance(reply, Refused):
@@ -381,7 +381,7 @@ class Hub:
             if size > self._budget:
                 count = max(1, self._budget // (max(len(question.streams), 1) * MESSAGE_LIMIT_BYTES))
                 portions.append(Portion([question], min(count, self._bounds.page_entries)))
-                room = 0
+                room = -1  # in the last portion
             elif size <= room:
                 portions[-1].questions.append(question)
                 room -= size

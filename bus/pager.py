@@ -10,6 +10,10 @@ GROWTH = 4
 """Times as many entries as the page before, at most: sizes may change in the middle of a session."""
 
 
+LARGE_SHARE = 16
+"""Of a session that is larger than the budget, a page is about this part of it: more in memory is no faster."""
+
+
 class Pager:
     """Choose how many entries of each stream to ask for, so that a reply stays below the server's output limit.
 
@@ -20,7 +24,7 @@ class Pager:
 
     def __init__(self, budget_bytes: int, most: int, streams: int = 1) -> None:
         """Take the bytes that a reply should have at most, and the most entries of each stream in it."""
-        self._budget, self._most, self._streams = budget_bytes, most, streams
+        self._budget, self._most, self._streams = budget_bytes, most, max(streams, 1)
         self.is_apart = False
         """ask for each stream by itself"""
         self.count = min(most, self._safe)
@@ -37,7 +41,7 @@ class Pager:
         if held_bytes is not None and held_bytes <= self._budget:
             self.count = self._most
         elif entries:
-            fitting = self._budget * entries // (2 * self._streams * max(size_bytes, 1))
+            fitting = self._budget * entries // (LARGE_SHARE * self._streams * max(size_bytes, 1))
             self.count = min(self._most, max(self._safe, min(fitting, self.count * GROWTH)))
 
     def shrink(self) -> bool:

@@ -301,7 +301,7 @@ async def test_a_server_that_dies_while_a_session_is_archived_loses_nothing_of_i
             if self.puts == 2:
                 process.kill()
 
-    async with Bus.open(process.url, archive=Deadly(files)) as bus:
+    async with Bus.open(process.url, archive=Deadly(files), bounds=process.bounds) as bus:
         session = bus.session("s")
         await fill(session, 120)
         with pytest.raises(Unavailable):
@@ -336,7 +336,7 @@ async def test_archiving_may_be_cancelled_anywhere(valkey: RealServer, files: Pa
             self._step()
             return found
 
-    async with Bus.open(valkey.url, archive=Interrupted(files)) as bus:
+    async with Bus.open(valkey.url, archive=Interrupted(files), bounds=valkey.bounds) as bus:
         session = bus.session("s")
         await fill(session, 120)
         with anyio.CancelScope() as scope:
