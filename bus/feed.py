@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from bus.codec import MESSAGE_LIMIT_BYTES
+from bus.envelope import Cursor
 from bus.messages.lanes import Lane
 from bus.notice import Notice
 from bus.selection import Selection
@@ -14,7 +15,6 @@ from bus.subscription import Interest, Sized, Subscription
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from bus.envelope import Cursor
     from bus.errors import BusError
     from bus.head import SessionHead
     from bus.keys import Keys
@@ -63,13 +63,20 @@ class Feed:
         """The id of the last live delta that the hub has read."""
         return (self.live or self.cursor).id
 
-    def join(self, interest: Interest, buffer_bytes: int, goal: int) -> Subscription:
-        """A new follower, who has caught up once position `goal` was read."""
+    def join(self, interest: Interest, buffer_bytes: int, goal: int, live_id: str = "") -> Subscription:
+        """A new follower, who has caught up once position `goal` was read.
+
+        Args:
+            live_id: the highest id that any live delta had a moment ago; "" is not known.
+        """
         if goal > self.position:
             self.counted = max(self.counted, goal)
             self._changed(self)
         if interest.live and self.live is None:
             self.live = self.cursor
+            # Not above the position: what hangs below entries that were not read yet comes behind them.
+            if live_id and (newest := Cursor.parse(live_id)).position == self.position:
+                self.live = newest._replace(incarnation=self.cursor.incarnation)
         subscription = Subscription(
             interest,
             buffer_bytes,

@@ -95,6 +95,8 @@ class SessionHead(NamedTuple):
     """the highest position that was trimmed away from this lane alone"""
     trimmed_by: str = ""
     """which incarnation wrote the entry at `trimmed`; "" if that is not known"""
+    live_id: str = ""
+    """the highest id that any live delta had; "" if there was none"""
 
     @property
     def own_start(self) -> Cursor:
@@ -166,13 +168,13 @@ def head_command(keys: Keys, session: str) -> tuple[Argument, ...]:
 
 _HEAD = (
     *("position", "created", "updated", "bytes", "epoch", "trimmed", "archived"),
-    *("state", "incarnations", "parent", "fork", "trimmed_llm", "trimmed_ext", "trimmed_by"),
+    *("state", "incarnations", "parent", "fork", "trimmed_llm", "trimmed_ext", "trimmed_by", "live"),
 )
 
 
 def read_head(session: str, reply: Reply | Refused) -> SessionHead:
     """The head from the answer to `head_command`."""
-    *numbers, state, incarnations, parent, fork, llm, extension, by = cast("list[bytes | None]", answered(reply))
+    *numbers, state, incarnations, parent, fork, llm, extension, by, live = cast("list[bytes | None]", answered(reply))
     position, created, updated, size_bytes, epoch, trimmed, archived = (int(number or 0) for number in numbers)
     return SessionHead(
         session,
@@ -190,6 +192,7 @@ def read_head(session: str, reply: Reply | Refused) -> SessionHead:
         trimmed if llm is None else int(llm),
         trimmed if extension is None else int(extension),
         (by or b"").decode(),
+        (live or b"").partition(b" ")[0].decode(),
     )
 
 

@@ -107,15 +107,17 @@ class Hub:
         """
         if self._is_closed:
             raise Closed("bus")
-        feed, goal = self._feeds.get(session), 0
-        if feed is None or interest.state:  # the reader may be behind what this very process has published
+        feed, goal, live_id = self._feeds.get(session), 0, ""
+        # The reader may be behind what this very process has published; and it does not know where live deltas end that
+        # nobody here has followed yet: they may be more than a follower's buffer takes, who reads them from the log.
+        if feed is None or interest.state or (interest.live and feed.live is None):
             head = await self._heads.of(session)
             if head.is_erased:
                 raise SessionErased(session)
             if self._is_closed:
                 raise Closed("bus")
-            feed, goal = self._feeds.get(session) or self._feeds.add(head), head.position
-        subscription = feed.join(interest, buffer_bytes, goal)
+            feed, goal, live_id = self._feeds.get(session) or self._feeds.add(head), head.position, head.live_id
+        subscription = feed.join(interest, buffer_bytes, goal, live_id)
         self._changed.set()
         return subscription
 
