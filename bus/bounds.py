@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bus.archive.bounds import ArchiveBounds
-from bus.hub import HubBounds
 from bus.live import LiveBounds
 from bus.log import LogBounds
+from bus.subscription import HubBounds
 
 __all__ = ("Bounds",)
 

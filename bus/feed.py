@@ -10,7 +10,7 @@ from bus.envelope import Cursor
 from bus.messages.lanes import Lane
 from bus.notice import Notice
 from bus.selection import Selection
-from bus.subscription import Interest, Sized, Subscription
+from bus.subscription import HubBounds, Interest, Sized, Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,7 +28,13 @@ class Feed:
     """One followed session: how far the hub has read, and for whom."""
 
     def __init__(
-        self, head: SessionHead, keys: Keys, *, forget: Callable[[Feed], None], changed: Callable[[Feed], None]
+        self,
+        head: SessionHead,
+        keys: Keys,
+        bounds: HubBounds,
+        *,
+        forget: Callable[[Feed], None],
+        changed: Callable[[Feed], None],
     ) -> None:
         """`changed` is called when other things are to be read than before, `forget` once nobody follows here."""
         self.session, self.cursor = head.session, head.cursor
@@ -50,7 +56,7 @@ class Feed:
         self.counted = head.position
         """All up to here is in the streams, if they are asked from now on: where one lane is read the other may have
         taken what is between, and trimming that is no loss"""
-        self._forget, self._changed = forget, changed
+        self._forget, self._changed, self._bounds = forget, changed, bounds
         self._interests: Counter[Interest] = Counter()
 
     @property
@@ -85,6 +91,7 @@ class Feed:
             live_start=self.live or self.cursor,
             is_closed=self.is_closed,
             leave=self._leave,
+            bounds=self._bounds,
         )
         self.subscriptions[subscription] = None
         self._interests[interest] += 1
@@ -130,6 +137,10 @@ class Feed:
         self._forget(self)
         for subscription in tuple(self.subscriptions):
             subscription.fail(error)
+
+    def is_at(self, glance: bytes) -> bool:
+        """Whether all that there is was read here, if the session stands there."""
+        return self.live is None and self.position == self.caught_up.position and self.caught_up.glance == glance
 
     def let_go(self) -> None:
         """Leave the reading to those who follow here: each goes on from the log, and follows here again behind it."""

@@ -12,7 +12,6 @@ from bus.incarnations import require_same_log
 from bus.live import Endings, woven
 from bus.notice import Notice
 from bus.reader import read_pages
-from bus.subscription import SCANNED_LIMIT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable
@@ -100,7 +99,7 @@ class Follower:
             async for page in pages:
                 items = self._passed([*woven(page.envelopes, pieces), *_before(page.cursor, pieces)])
                 yield items
-                if page.cursor.position - self._cursor.position > max(SCANNED_LIMIT - most, 0):
+                if page.cursor.position - self._cursor.position > max(self._hub.bounds.scanned - most, 0):
                     yield self._scanned(page.cursor)
         yield self._passed(pieces)
         if start.is_after(self._cursor):

@@ -104,6 +104,13 @@ class SessionHead(NamedTuple):
         return START if self.origin is None else self.origin.cursor
 
     @property
+    def glance(self) -> bytes:
+        """What scripts/glance.lua gives as long as nothing is appended, lost or erased."""
+        state = "closed" if self.is_closed else "erased" if self.is_erased else ""
+        token = self.incarnations[-1].token if self.incarnations else ""
+        return f"{self.position} {token} {state}".encode()
+
+    @property
     def first_kept(self) -> int:
         """The first position that was not trimmed away, whether it is there already or not."""
         return self.trimmed + 1

@@ -36,35 +36,12 @@ from bus.keys import Keys
 from bus.log import Log, batched
 from bus.messages.lanes import Lane
 from bus.reader import cursor_at, cut, find_hole, has_all, merge, position_of
-from bus.subscription import BUFFER_BYTES, PAGE_ENTRIES, Interest, Sized, Subscription
+from bus.subscription import BUFFER_BYTES, HubBounds, Interest, Sized, Subscription
 
 if TYPE_CHECKING:
     from bus.connection import Argument, Link, Reply, Route
 
-__all__ = ("Hub", "HubBounds")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HubBounds:
-    """How much a hub reads and looks at in one round trip, and how often."""
-
-    direct_sessions: int = 32
-    """Up to this many sessions the hub blocks on their own streams."""
-    block_seconds: float = 5.0
-    """A blocked read comes back at least this often, to see whether the log went backwards."""
-    silence_seconds: float = 3.0
-    """How much longer than it should block a read may take before its link counts as dead."""
-    bell_page: int = 1_000
-    """Pointers of one bell in one reply; no bell is trimmed to fewer."""
-    sessions_at_once: int = 100
-    """Sessions read in one round trip."""
-    unsized_sessions: int = 16
-    """Where more sessions than this have changed, the hub asks for the size of what is new before it reads it."""
-    page_entries: int = PAGE_ENTRIES
-    """Entries of one stream in one reply."""
-    looks: int = 2_000
-    """Sessions that are looked at each `block_seconds`. Ten thousand at once held everything else up for a fifth of a
-    second."""
+__all__ = ("Hub",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +57,11 @@ class Hub:
     """The reader. `run` must be running while anybody follows."""
 
     def __init__(self, route: Route, keys: Keys, log: Log, bounds: HubBounds | None = None) -> None:
+        self.bounds = bounds or HubBounds()
         self._route, self._keys, self._log = route, keys, log
-        self._bounds = bounds or HubBounds()
         self._budget = log.bounds.page_bytes
         self._is_careful = False
-        self._feeds, self._heads = Feeds(keys), Heads(log)
+        self._feeds, self._heads = Feeds(keys, self.bounds), Heads(log)
         self._bells: dict[str, str] = {}
         self._changed = asyncio.Event()
         self._turned = asyncio.Event()
@@ -187,10 +164,10 @@ class Hub:
         """One turn: block until something comes, and hand it out."""
         self._changed.clear()
         self._turned.set()
-        if anyio.current_time() - self._looked > self._bounds.block_seconds:
+        if anyio.current_time() - self._looked > self.bounds.block_seconds:
             self._looked = anyio.current_time()
-            await self._look_at(self._feeds.take_unseen(self._bounds.looks))
-        if len(self._feeds) <= self._bounds.direct_sessions:
+            await self._look_at(self._feeds.take_unseen(self.bounds.looks))
+        if len(self._feeds) <= self.bounds.direct_sessions:
             self._bells.clear()
             if self._is_careful:
                 await self._fetch_dirty(link)
@@ -210,7 +187,7 @@ class Hub:
         # The heads are read on the heels of the streams: an entry that they do not count is nobody's of the bus.
         heads = [head_command(self._keys, question.feed.session) for question in asked]
         try:
-            reply, *replies = await self._blocked(link, streams, self._bounds.page_entries, heads)
+            reply, *replies = await self._blocked(link, streams, self.bounds.page_entries, heads)
             found = {name.decode(): page for name, page in _streams(reply)}
         except AnswerLost:
             self._is_careful = True
@@ -225,14 +202,14 @@ class Hub:
             await self._fetch_dirty(link)
             return
         for question, head in zip(asked, replies, strict=True):
-            count = self._bounds.page_entries
+            count = self.bounds.page_entries
             await self._advance(question, found, read_head(question.feed.session, head), count, is_whole=False)
         await self._fetch_dirty(link)
 
     async def _blocked(
         self, link: Link, streams: Mapping[str, str], count: int, then: Sequence[Sequence[Argument]] = ()
     ) -> list[Reply | Refused]:
-        bounds = self._bounds
+        bounds = self.bounds
         command: Sequence[Argument] = (
             "XREAD",
             "COUNT",
@@ -331,10 +308,10 @@ class Hub:
             self._feeds.ring(bell)
 
     async def _read_by_bells(self, link: Link) -> None:
-        (reply,) = await self._blocked(link, self._bells, self._bounds.bell_page)
+        (reply,) = await self._blocked(link, self._bells, self.bounds.bell_page)
         for name, page in _streams(reply):
             bell = name.decode()
-            if len(page) == self._bounds.bell_page:  # so far behind that pointers may have been trimmed: entered anew
+            if len(page) == self.bounds.bell_page:  # so far behind that pointers may have been trimmed: entered anew
                 del self._bells[bell]
                 continue
             for _, fields in page:
@@ -344,9 +321,12 @@ class Hub:
 
     async def _fetch_dirty(self, link: Link) -> None:
         """Read every session that changed, many in one round trip, until none is behind."""
-        while dirty := self._feeds.take_dirty(self._bounds.sessions_at_once):
+        while dirty := self._feeds.take_dirty():
             try:
-                await self._fetch(link, [Question(feed) for feed in dirty])
+                # Who begins to follow thousands marks them all, and hardly any has changed.
+                changed = await self._moved(dirty) if len(dirty) > self.bounds.unsized_sessions else dirty
+                for some in batched(changed, self.bounds.sessions_at_once):
+                    await self._fetch(link, [Question(feed) for feed in some])
             except BaseException:
                 for feed in dirty:
                     self._feeds.mark(feed)
@@ -354,10 +334,10 @@ class Hub:
         self._is_careful, self._budget = False, self._log.bounds.page_bytes
 
     async def _fetch(self, link: Link, asked: list[Question]) -> None:
-        if self._is_careful or len(asked) > self._bounds.unsized_sessions:
+        if self._is_careful or len(asked) > self.bounds.unsized_sessions:
             portions = await self._portions(link, asked)
         else:
-            portions = [Portion(asked, self._bounds.page_entries)]
+            portions = [Portion(asked, self.bounds.page_entries)]
         for portion in portions:
             try:
                 await self._read_portion(link, portion)
@@ -377,12 +357,12 @@ class Hub:
         portions: list[Portion] = []
         room = -1  # in the last portion
         for question, reply in zip(asked, replies, strict=True):
-            size, count = self._budget + 1, self._bounds.page_entries
+            size, count = self._budget + 1, self.bounds.page_entries
             if not isinstance(reply, Refused):
                 size = question.unread_bytes(cast("list[bytes | None]", reply))
             if size > self._budget:
                 count = max(1, self._budget // (max(len(question.streams), 1) * MESSAGE_LIMIT_BYTES))
-                portions.append(Portion([question], min(count, self._bounds.page_entries)))
+                portions.append(Portion([question], min(count, self.bounds.page_entries)))
                 room = -1  # in the last portion
             elif size <= room:
                 portions[-1].questions.append(question)
@@ -408,9 +388,14 @@ class Hub:
             found = {name.decode(): page for name, page in _streams(reply)}
             await self._advance(question, found, read_head(question.feed.session, head), count, is_whole=True)
 
+    async def _moved(self, feeds: Sequence[Feed]) -> list[Feed]:
+        """Those that are not, or not surely, where they were when they were read."""
+        found = await self._log.glances([feed.session for feed in feeds])
+        return [feed for feed in feeds if not feed.is_at(found[feed.session])]
+
     async def _look_at(self, feeds: Sequence[Feed]) -> None:
         """See whether a log lost its end, which no blocked read would ever tell."""
-        for some in batched(feeds, self._log.bounds.heads):
+        for some in batched(await self._moved(feeds), self._log.bounds.heads):
             heads = await self._log.heads([feed.session for feed in some])
             for feed, head in zip(some, heads, strict=True):
                 if (gone := await self._gone(feed, head)) is not None:

@@ -5,6 +5,7 @@ A script is sent by its digest and loaded again when the server has forgotten it
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -121,7 +122,7 @@ class Script:
 
 PUBLISH, PREVIEW, TRIM_LIVE = Script("publish"), Script("preview"), Script("trim_live")
 SET_ASIDE, PROJECT = Script("set_aside"), Script("project")
-FIRST_SIZE, WRITTEN_BY = Script("first_size"), Script("written_by")
+FIRST_SIZE, WRITTEN_BY, GLANCE = Script("first_size"), Script("written_by"), Script("glance")
 ARCHIVE, PIN, FORK = Script("archive"), Script("pin"), Script("fork")
 
 
@@ -292,6 +293,18 @@ class Log:
             replies = await self._pool.call_many([head_command(self._keys, session) for session in some])
             heads += [read_head(session, reply) for session, reply in zip(some, replies, strict=True)]
         return heads
+
+    async def glances(self, sessions: Sequence[str]) -> dict[str, bytes]:
+        """Where sessions stand, as `SessionHead.glance`; much cheaper than their heads."""
+        found: dict[str, bytes] = {}
+        by_bucket: defaultdict[int, list[str]] = defaultdict(list)
+        for session in sessions:
+            by_bucket[self._keys.bucket(session)].append(session)
+        for together in by_bucket.values():
+            for some in batched(together, self.bounds.heads):
+                replies = await self._run(GLANCE, [self._keys.head(session) for session in some], ())
+                found.update(zip(some, cast("list[bytes]", replies), strict=True))
+        return found
 
     async def sessions(self) -> list[str]:
         """Every session that was ever published to, in no order."""

@@ -22,9 +22,9 @@ from bus import (
     Session,
     Unreadable,
 )
-from bus.hub import HubBounds
 from bus.keys import Keys
 from bus.selection import Selection
+from bus.subscription import HubBounds
 from tests.support.log.following import Subscriber
 from tests.support.log.said import said, told, word
 from tests.support.servers.bounded import bound_hub, bound_servers

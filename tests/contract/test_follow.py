@@ -9,8 +9,8 @@ import pytest
 from anyio.abc import TaskGroup
 
 from bus import ALL_LANES, START, Bounds, Bus, Closed, Cursor, Delta, Envelope, Lane, LogRolledBack, Session
-from bus.hub import HubBounds
 from bus.keys import Keys
+from bus.subscription import HubBounds
 from tests.contract.test_read import fill
 from tests.support.log.said import assert_gap_free, read, said, told, word
 from tests.support.servers.bounded import bound_hub

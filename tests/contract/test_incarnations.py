@@ -6,7 +6,6 @@ import pytest
 
 from bus import Bus, Cursor, LogRolledBack
 from bus.head import Incarnation, SessionHead
-from bus.keys import Keys
 from handlers.context import WarmContext
 from handlers.projections.projection import project
 from handlers.projections.usage import USAGE

@@ -4,8 +4,8 @@ import anyio
 import pytest
 
 from bus import Bounds, Delta, Envelope, LogRolledBack, Notice
-from bus.hub import HubBounds
 from bus.log import LogBounds
+from bus.subscription import HubBounds
 from tests.support.log.following import Subscriber
 from tests.support.log.said import assert_gap_free, said, told
 from tests.support.servers.bounded import bound_hub, bound_servers
@@ -131,3 +131,25 @@ async def test_who_joins_for_another_lane_gets_what_was_there_before_the_reader_
         await eventually(both.has("a", "b", "[caughtUp]"))
         assert both.error is None
         tasks.cancel_scope.cancel()
+
+
+async def test_sessions_that_did_not_change_are_not_read_as_their_followers_join(valkey: RealServer) -> None:
+    count = 300
+    bound_hub(valkey, sessions_at_once=100, unsized_sessions=16)
+    async with valkey.bus() as bus, valkey.bus() as other, anyio.create_task_group() as tasks:
+        for number in range(count):
+            await other.session(f"s{number}").publish(said("0"))
+        before = _reads(valkey)
+        subscribers = [Subscriber(bus.session(f"s{number}")).start(tasks) for number in range(count)]
+        for subscriber in subscribers:
+            await eventually(subscriber.has("0", "[caughtUp]"))
+        await other.session("s7").publish(said("1"))  # what was to be read before it has been read
+        await eventually(subscribers[7].has("0", "[caughtUp]", "1"))
+        assert _reads(valkey) - before < count // 2
+        tasks.cancel_scope.cancel()
+
+
+def _reads(server: RealServer) -> int:
+    """How many XREAD the server has answered."""
+    stats = str(server.do("INFO", "commandstats"))
+    return int(stats.partition("cmdstat_xread:calls=")[2].partition(",")[0] or 0)

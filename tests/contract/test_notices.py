@@ -9,8 +9,8 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from bus import ALL_LANES, Bounds, Cursor, Envelope, ExtensionMessage, Lane, LogRolledBack, Notice, Session, UserMessage
-from bus.hub import HubBounds
 from bus.session import CLOSED
+from bus.subscription import HubBounds
 from tests.contract.test_read import fill
 from tests.support.log.following import Subscriber
 from tests.support.log.said import assert_gap_free, read, said, told

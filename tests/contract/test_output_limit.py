@@ -1,6 +1,6 @@
 """A server closes the connection of a client whose replies outgrow its limit: readers ask for less, and go on."""
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
 from threading import Thread
@@ -19,8 +19,8 @@ from bus import (
     ReplyTooLarge,
     Session,
 )
-from bus.hub import HubBounds
 from bus.keys import Keys
+from bus.subscription import HubBounds
 from handlers.verify import verify_session
 from tests.support.log.following import Subscriber
 from tests.support.log.said import assert_gap_free, read, said, told
@@ -32,7 +32,7 @@ LARGE = "x" * 30_000
 
 
 @pytest.fixture(params=[None, TINY], ids=["default", "tiny"])
-def narrow(valkey: RealServer, request: pytest.FixtureRequest) -> Iterator[RealServer]:
+def narrow(valkey: RealServer, request: pytest.FixtureRequest) -> RealServer:
     """A server that sends a client 1 MiB at once."""
     valkey.bounds = request.param
     limit(valkey, "1mb")

@@ -7,9 +7,9 @@ import pytest
 
 from bus import Bounds
 from bus.archive.bounds import ArchiveBounds
-from bus.hub import HubBounds
 from bus.live import LiveBounds
 from bus.log import LogBounds
+from bus.subscription import HubBounds
 
 __all__ = ("TINY", "Bounded", "bound_archive", "bound_hub", "bound_live", "bound_log", "bound_servers")
 
