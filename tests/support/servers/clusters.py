@@ -18,6 +18,7 @@ import pytest
 
 from bus import Bounds, Bus
 from bus.launch import find_binary
+from tests.support.servers.bounded import TINY
 from tests.support.servers.real import KINDS, AnyServer, RealServer, one_server, real_server, spawn
 from tests.support.servers.resp import Reply, Resp, ResponseError
 
@@ -269,14 +270,22 @@ def shared() -> Iterator[_Shared]:
     found.close()
 
 
-@pytest.fixture(params=[*KINDS, "cluster", "sentinel"])
+@pytest.fixture(params=[*KINDS, "tiny", "cluster", "sentinel"])
 def server(request: pytest.FixtureRequest, shared: _Shared) -> Iterator[AnyServer]:
-    """Every kind of server that the contract holds for, in turn. It may be emptied, and not harmed."""
+    """Every kind of server that the contract holds for, in turn. It may be emptied, and not harmed.
+
+    "tiny" is one with a small output limit, for buses with tiny bounds: what only holds at large bounds is a fault.
+    """
     match request.param:
         case "cluster" | "sentinel":
             started = shared[request.param]
             started.bounds = None
             yield started
+        case "tiny":
+            with one_server("valkey") as started:
+                started.do("CONFIG", "SET", "client-output-buffer-limit", "normal 1mb 1mb 0")
+                started.bounds = TINY
+                yield started
         case kind:
             with one_server(kind) as started:
                 yield started
