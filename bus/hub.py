@@ -199,7 +199,7 @@ class Hub:
                 raise
             for question in asked:  # one of them is not what it should be: ask for each by itself
                 self._feeds.mark(question.feed)
-            await self._fetch_dirty(link)
+            await self._fetch_dirty(link, is_sure=True)
             return
         for question, head in zip(asked, replies, strict=True):
             count = self.bounds.page_entries
@@ -319,12 +319,17 @@ class Hub:
             self._bells[bell] = page[-1][0].decode()
         await self._fetch_dirty(link)
 
-    async def _fetch_dirty(self, link: Link) -> None:
-        """Read every session that changed, many in one round trip, until none is behind."""
+    async def _fetch_dirty(self, link: Link, *, is_sure: bool = False) -> None:
+        """Read every session that changed, many in one round trip, until none is behind.
+
+        Args:
+            is_sure: read them also where their heads tell of nothing new.
+        """
         while dirty := self._feeds.take_dirty():
             try:
                 # Who begins to follow thousands marks them all, and hardly any has changed.
-                changed = await self._moved(dirty) if len(dirty) > self.bounds.unsized_sessions else dirty
+                is_many = len(dirty) > self.bounds.unsized_sessions and not is_sure
+                changed = await self._moved(dirty) if is_many else dirty
                 for some in batched(changed, self.bounds.sessions_at_once):
                     await self._fetch(link, [Question(feed) for feed in some])
             except BaseException:

@@ -301,6 +301,7 @@ async def test_following_nothing_waits_and_harms_nobody(valkey: RealServer) -> N
 
 
 async def test_a_stream_of_a_wrong_type_ends_its_own_following_alone(server: AnyServer) -> None:
+    bound_hub(server, direct_sessions=32)  # of a key that somebody else replaced no notice tells, only a read of it
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         broken, whole = bus.session("broken"), bus.session("whole")
         first, second = Follower(broken).start(tasks), Follower(whole).start(tasks)

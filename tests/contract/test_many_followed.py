@@ -3,7 +3,8 @@
 import anyio
 import pytest
 
-from bus import Bounds, Delta, Envelope, LogRolledBack, Notice
+from bus import Bounds, Delta, Envelope, Lane, LogRolledBack, Notice
+from bus.keys import Keys
 from bus.log import LogBounds
 from bus.subscription import HubBounds
 from tests.support.log.following import Subscriber
@@ -146,6 +147,27 @@ async def test_sessions_that_did_not_change_are_not_read_as_their_followers_join
         await other.session("s7").publish(said("1"))  # what was to be read before it has been read
         await eventually(subscribers[7].has("0", "[caughtUp]", "1"))
         assert _reads(valkey) - before < count // 2
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_key_of_a_wrong_type_among_many_sessions_that_did_not_change_is_told(valkey: RealServer) -> None:
+    bound_hub(valkey, direct_sessions=32)
+    async with valkey.bus() as bus, anyio.create_task_group() as tasks:
+        names = [f"s{number}" for number in range(20)]
+        for name in names:
+            await bus.session(name).publish(said("0"))
+        subscribers = [Subscriber(bus.session(name)).start(tasks) for name in names]
+        for subscriber in subscribers:
+            await eventually(subscriber.has("0", "[caughtUp]"))
+        with valkey.talk() as say:
+            say("MULTI")
+            say("DEL", Keys().lane("s7", Lane.LLM))
+            say("SET", Keys().lane("s7", Lane.LLM), "x")
+            say("EXEC")
+        await bus.session("s3").publish(said("1"))  # until then nobody reads
+        await eventually(subscribers[7].has_failed)
+        await eventually(subscribers[3].has("0", "[caughtUp]", "1"))
+        assert not [subscriber for subscriber in subscribers if subscriber.error and subscriber is not subscribers[7]]
         tasks.cancel_scope.cancel()
 
 

@@ -4,7 +4,8 @@ async def test_x(valkey: RealServer): ...      the embedded server's binary
 async def test_y(process: RealServer): ...     once on Valkey, once on Debian's Redis 7.0, which may be missing
 async def test_z(server: AnyServer): ...       on both, with tiny bounds, in a cluster, and behind a Sentinel
 
-Clusters and Sentinels take seconds to start, so all tests share them, emptied before each: ask for `process` to do them harm.
+Clusters and Sentinels take seconds to start, so all tests share them, emptied before each: ask for `process` to do
+them harm.
 """
 
 import os
