@@ -193,6 +193,7 @@ class Question:
         before, live = self.feed.caught_up, 0
         if before.trimmed == trimmed:  # else nobody knows how many of the bytes that are gone had been read
             held -= before.size_bytes
-        if self.live is not None and stored[3] is not None:
-            live = int(stored[3].split(b" ")[1])
+        words = (stored[3] or b"").split(b" ")
+        if self.live is not None and len(words) > 1 and words[1].isdigit():
+            live = int(words[1])
         return max(0, min(held, (position - self.feed.position) * MESSAGE_LIMIT_BYTES)) + live

@@ -78,10 +78,10 @@ async def test_cursors_stay_good_over_any_number_of_restarts_and_the_head_does_n
             async with aclosing(session.follow(after=cursor)) as envelopes:
                 assert (await anext(envelopes)).position == 4
         assert await session.save_checkpoint("another", first.cursor)
-        envelopes = await read(session)
-        assert len({envelope.incarnation for envelope in envelopes}) == lives + 1
-        for envelope in (*envelopes[:8], *envelopes[-8:]):  # each entry's own cursor, in a list of one lane too
-            wanted = [each for each in envelopes[envelope.position :] if each.lane is Lane.EXTENSION]
+        entries = await read(session)
+        assert len({envelope.incarnation for envelope in entries}) == lives + 1
+        for envelope in (*entries[:8], *entries[-8:]):  # each entry's own cursor, in a list of one lane too
+            wanted = [each for each in entries[envelope.position :] if each.lane is Lane.EXTENSION]
             assert await behind(session, envelope.cursor, EXTENSION) == wanted
 
 

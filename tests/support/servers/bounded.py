@@ -28,28 +28,43 @@ class Bounded(Protocol):
     bounds: Bounds | None
 
 
-def bound_hub(server: Bounded, **fields: float) -> None:
+def bound_hub(
+    server: Bounded,
+    *,
+    direct_sessions: int | None = None,
+    block_seconds: float | None = None,
+    sessions_at_once: int | None = None,
+    unsized_sessions: int | None = None,
+) -> None:
     """Change some bounds of the hub, of buses that are opened from now on."""
     bounds = server.bounds or Bounds()
-    server.bounds = replace(bounds, hub=replace(bounds.hub, **fields))
+    hub = bounds.hub
+    hub = replace(
+        hub,
+        direct_sessions=hub.direct_sessions if direct_sessions is None else direct_sessions,
+        block_seconds=hub.block_seconds if block_seconds is None else block_seconds,
+        sessions_at_once=sessions_at_once or hub.sessions_at_once,
+        unsized_sessions=hub.unsized_sessions if unsized_sessions is None else unsized_sessions,
+    )
+    server.bounds = replace(bounds, hub=hub)
 
 
-def bound_log(server: Bounded, **fields: float) -> None:
+def bound_log(server: Bounded, *, live_bytes: int) -> None:
     """The same for the log."""
     bounds = server.bounds or Bounds()
-    server.bounds = replace(bounds, log=replace(bounds.log, **fields))
+    server.bounds = replace(bounds, log=replace(bounds.log, live_bytes=live_bytes))
 
 
-def bound_live(server: Bounded, **fields: float) -> None:
+def bound_live(server: Bounded, *, trim_bytes: int) -> None:
     """The same for live deltas."""
     bounds = server.bounds or Bounds()
-    server.bounds = replace(bounds, live=replace(bounds.live, **fields))
+    server.bounds = replace(bounds, live=replace(bounds.live, trim_bytes=trim_bytes))
 
 
-def bound_archive(server: Bounded, **fields: int) -> None:
+def bound_archive(server: Bounded, *, text_bytes: int) -> None:
     """The same for the archive."""
     bounds = server.bounds or Bounds()
-    server.bounds = replace(bounds, archive=replace(bounds.archive, **fields))
+    server.bounds = replace(bounds, archive=replace(bounds.archive, text_bytes=text_bytes))
 
 
 def bound_servers(request: pytest.FixtureRequest, bounds: Bounds | None) -> None:

@@ -278,9 +278,9 @@ def server(request: pytest.FixtureRequest, shared: _Shared) -> Iterator[AnyServe
     """
     match request.param:
         case "cluster" | "sentinel":
-            started = shared[request.param]
-            started.bounds = None
-            yield started
+            several = shared[request.param]
+            several.bounds = None
+            yield several
         case "tiny":
             with one_server("valkey") as started:
                 started.do("CONFIG", "SET", "client-output-buffer-limit", "normal 1mb 1mb 0")
