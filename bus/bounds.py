@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from bus.archive.bounds import ArchiveBounds
 from bus.connection_bounds import ConnectionBounds
+from bus.live import LiveBounds
+from bus.log import LogBounds
 from bus.publish import PublishBounds
+from bus.subscription import HubBounds
 from bus.work_bounds import WorkBounds
 
 __all__ = ("Bounds",)
@@ -23,3 +27,7 @@ class Bounds:
     publish: PublishBounds = field(default_factory=PublishBounds)
     work: WorkBounds = field(default_factory=WorkBounds)
     """consumer groups, wake-ups and change notices"""
+    log: LogBounds = field(default_factory=LogBounds)
+    hub: HubBounds = field(default_factory=HubBounds)
+    live: LiveBounds = field(default_factory=LiveBounds)
+    archive: ArchiveBounds = field(default_factory=ArchiveBounds)

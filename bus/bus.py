@@ -71,17 +71,17 @@ class Bus:
         self.media = media
         """where large media are"""
         self._topology, self._pool, self._keys, self._bounds = topology, pool, keys, bounds
-        self._log = Log(pool, keys, bounds.work)
+        self._log = Log(pool, keys, bounds.log, bounds.work)
         self._grouped_pool = GroupedPool(pool, bounds.connection)
-        self._grouped_log = Log(self._grouped_pool, keys, bounds.work)
+        self._grouped_log = Log(self._grouped_pool, keys, bounds.log, bounds.work)
         self.leases = Leases(self._grouped_log)
         """of many sessions at a time, for who works on them"""
         quota = Quota(self._log, limits)
-        self._archive = Archive(self._log, archive, keys.namespace) if archive is not None else None
-        self.inspector = Inspector(pool, keys, self._archive)
+        self._archive = Archive(self._log, archive, keys.namespace, bounds.archive) if archive is not None else None
+        self.inspector = Inspector(pool, self._log, self._archive)
         """looks at what is stored as it is; nobody needs it to publish or to read"""
         producer = token_urlsafe(9)
-        self._live = Live(self._log, producer)
+        self._live = Live(self._log, producer, bounds.live)
 
         def publisher(route: Route) -> Publisher:
             offload = Offload(media, inline_limit_bytes)
@@ -97,7 +97,7 @@ class Bus:
             topology,
             keys,
             publisher,
-            lambda route: Hub(route, keys, self._log),
+            lambda route: Hub(route, keys, self._log, bounds.hub),
             lambda route, buckets: Ringing(route, keys, buckets, sweep_seconds=bounds.work.sweep),
         )
 

@@ -13,11 +13,14 @@ import re
 from typing import TYPE_CHECKING, cast
 
 from bus.envelope import START, Cursor
-from bus.errors import InvalidCursor, InvalidName, LogRolledBack, SessionErased
+from bus.errors import CursorTrimmed, InvalidCursor, InvalidName, SessionErased
+from bus.head import answered, head_command, read_head
+from bus.incarnations import agreed, require_same_log
 from bus.log import Script
 
 if TYPE_CHECKING:
     from bus.log import Log
+    from bus.past import Past
 
 __all__ = ("check_name", "checkpoints", "drop_checkpoint", "drop_projection", "load_checkpoint", "save_checkpoint")
 
@@ -37,18 +40,30 @@ def check_name(name: str) -> str:
     return name
 
 
-async def save_checkpoint(log: Log, session: str, name: str, cursor: Cursor, *, rewind: bool) -> bool:
+async def save_checkpoint(
+    log: Log, session: str, name: str, cursor: Cursor, *, rewind: bool, past: Past | None = None
+) -> bool:
     """See `Session.save_checkpoint`."""
-    names = (log.keys.head(session), log.keys.checkpoints(session))
-    arguments = (f"r:{check_name(name)}", *cursor, str(cursor), "1" if rewind else "")
-    answer, _, found = cast("bytes", await log.run(_CHECKPOINT, names, arguments)).decode().partition(" ")
-    match answer:
-        case "erased":
+    keys, field = log.keys, f"r:{check_name(name)}"
+    names = (keys.head(session), keys.checkpoints(session))
+    reading = (head_command(keys, session), ("HGET", keys.checkpoints(session), field))
+    while True:
+        head_reply, reply = await log.call_many(reading)
+        head, value = read_head(session, head_reply), cast("bytes | None", answered(reply))
+        if head.is_erased:
             raise SessionErased(session)
-        case "lost":
-            raise LogRolledBack(session, cursor.position, int(found))
-        case _:
-            return answer == "saved"
+        await require_same_log(log, head, cursor, past)
+        if value is not None and not rewind and (stored := _cursor(value)).is_after(cursor):
+            try:
+                if await agreed(log, head, stored, past) == stored.position:
+                    return False
+            except CursorTrimmed:  # nobody can tell any more whether it is in the log, so the new one counts
+                pass
+        answer = cast("bytes", await log.run(_CHECKPOINT, names, (field, value or b"", str(cursor)))).decode()
+        if answer == "erased":
+            raise SessionErased(session)
+        if answer == "saved":
+            return True
 
 
 async def load_checkpoint(log: Log, session: str, name: str) -> Cursor | None:

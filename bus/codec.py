@@ -1,8 +1,9 @@
 """Envelope ⇄ the fields of a stream entry.
 
 An entry has two fields, always in this order, so that the server stores their names once a block: `h` the header, which
-is version, milliseconds by the server's clock and producer with a space between; `m` the message's JSON. The scripts
-write them; this module reads them, and has an older version lifted to the present one (upcasters.py).
+is version, milliseconds by the server's clock, producer and the token of its incarnation with a space between; `m` the
+message's JSON. A live delta that was shown before the first entry has no token. The scripts write them; this module
+reads them, and has an older version lifted to the present one (upcasters.py).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,7 +31,10 @@ from bus.messages.parsing import DIGITS_LIMIT, parse_json, require_depth, requir
 from bus.messages.reading import Publishable, read_delta, read_extension, read_llm
 from bus.upcasters import lift, require_steps
 
-__all__ = ("VERSION", "decode", "decode_delta", "encode")
+__all__ = ("MESSAGE_LIMIT_BYTES", "VERSION", "Entry", "decode", "decode_delta", "encode", "token_in", "token_of")
+
+MESSAGE_LIMIT_BYTES = 1_048_576
+"""The most JSON one message may have; media of 50,000 bytes and more belongs into the media store."""
 
 VERSION = 1
 """Of the form that messages are written in; it goes up together with a step in upcasters.py."""
@@ -183,7 +187,7 @@ def _require_depth_at(level: int, value: JsonValue, path: str) -> None:
         raise DecodeError(path, error.reason) from None
 
 
-def decode(session: str, lane: Lane, entry: Entry, incarnation: str = "") -> Envelope:
+def decode(session: str, lane: Lane, entry: Entry) -> Envelope:
     """The envelope of an entry read from a lane's stream; one that cannot be read holds an `Unreadable` with its error:
 
     - `ForgedEntry`: the entry is not one that the bus writes, or its message does not belong into this lane;
@@ -193,46 +197,59 @@ def decode(session: str, lane: Lane, entry: Entry, incarnation: str = "") -> Env
     entry_id, fields = entry
     try:
         _, header, name, body = fields
-        version, time, producer = _header(header)
+        version, time, producer, token = _header(header)
         position, _, rest = entry_id.partition(b"-")
         if rest == b"0" and name == b"m":
             if version == VERSION:  # as good as always
-                return Envelope(session, int(position), lane, _READ[lane](body), time, producer, 0, incarnation)
+                return Envelope(session, int(position), lane, _READ[lane](body), time, producer, 0, token)
             if 0 < version < VERSION:
                 message = _READ[lane](lift(version, VERSION, lane, body))
-                return Envelope(session, int(position), lane, message, time, producer, 0, incarnation)
+                return Envelope(session, int(position), lane, message, time, producer, 0, token)
     except (MessageError, ValueError, TypeError, OverflowError) as error:
-        return _unreadable(session, lane, entry, error, incarnation)
-    return _unreadable(session, lane, entry, None, incarnation)
+        return _unreadable(session, lane, entry, error)
+    return _unreadable(session, lane, entry, None)
 
 
-def decode_delta(session: str, entry: Entry, incarnation: str = "") -> Envelope:
+def decode_delta(session: str, entry: Entry) -> Envelope:
     """The envelope of an entry of the live stream; `delta` is the part of its id after the hyphen."""
     entry_id, fields = entry
     try:
         _, header, _, body = fields
-        version, time, producer = _header(header)
+        version, time, producer, token = _header(header)
         position, _, delta = entry_id.partition(b"-")
         if 0 < version <= VERSION:
             message = read_delta(body if version == VERSION else lift(version, VERSION, None, body))
-            return Envelope(session, int(position), Lane.LLM, message, time, producer, int(delta), incarnation)
+            return Envelope(session, int(position), Lane.LLM, message, time, producer, int(delta), token)
     except (MessageError, ValueError, TypeError, OverflowError) as error:
-        return _unreadable(session, Lane.LLM, entry, error, incarnation)
-    return _unreadable(session, Lane.LLM, entry, None, incarnation)
+        return _unreadable(session, Lane.LLM, entry, error)
+    return _unreadable(session, Lane.LLM, entry, None)
 
 
 @lru_cache(maxsize=64)  # entries that went in together have the same one
-def _header(header: bytes) -> tuple[int, float, str]:
-    """Version, seconds and producer.
+def _header(header: bytes) -> tuple[int, float, str, str]:
+    """Return version, seconds, producer and token.
 
     Raises:
-        ValueError: it is none of the bus's.
+        ValueError: the bus did not write it.
     """
-    version, milliseconds, producer = header.split(b" ")
-    return int(version), int(milliseconds) / 1000, producer.decode()
+    version, milliseconds, producer, *token = header.split(b" ")
+    if len(token) > 1:
+        raise ValueError
+    return int(version), int(milliseconds) / 1000, producer.decode(), token[0].decode() if token else ""
 
 
-def _unreadable(session: str, lane: Lane, entry: Entry, cause: Exception | None, incarnation: str) -> Envelope:
+def token_of(entry: Entry) -> str:
+    """Return the token of the incarnation that wrote an entry; "" if its header names none."""
+    return token_in(entry[1][1]) if len(entry[1]) > 1 else ""
+
+
+def token_in(header: bytes) -> str:
+    """Return the token of an incarnation in a header; "" if it names none."""
+    words = header.split(b" ")
+    return words[3].decode(errors="replace") if len(words) == 4 else ""
+
+
+def _unreadable(session: str, lane: Lane, entry: Entry, cause: Exception | None) -> Envelope:
     entry_id, fields = entry
     values = dict(zip(fields[::2], fields[1::2], strict=False))
     position, _, delta = entry_id.decode(errors="replace").partition("-")
@@ -247,4 +264,4 @@ def _unreadable(session: str, lane: Lane, entry: Entry, cause: Exception | None,
         case _:
             error = ForgedEntry(f"{session}:{lane}", entry_id.decode(), "not written by the bus")
     message = Unreadable(error, values.get(b"m", b""))
-    return Envelope(session, int(position), lane, message, 0.0, "", int(delta), incarnation)
+    return Envelope(session, int(position), lane, message, 0.0, "", int(delta), token_of(entry))

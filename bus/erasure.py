@@ -7,29 +7,23 @@ bit by bit, what tells of the rest last, so that an erasure that was cut off is 
 from __future__ import annotations
 
 import re
+from contextlib import aclosing
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from bus.errors import EraseRefused, NoArchive
 from bus.group_names import group_names
-from bus.log import Script
+from bus.log import Script, batched
 from bus.messages.lanes import Lane
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from bus.codec import Entry
     from bus.log import Log
     from bus.media.store import MediaStore
 
 __all__ = ("Erased", "SessionArchive", "erase", "require_unarchived")
 
-PAGE = 60
-"""Entries in one reply: each may be as large as a message may be."""
-
 FORGET_PAGE = 1_000
-
-HEADS = 500
-"""Heads in one round trip."""
 
 _ERASE, _FORGET = Script("erase"), Script("forget")
 
@@ -100,8 +94,8 @@ async def require_unarchived(log: Log, session: str, *, media: bool) -> None:
         Unavailable: the server cannot be reached.
     """
     names = [session, *(await log.sessions() if media else ())]
-    for first in range(0, len(names), HEADS):
-        for head in await log.heads(names[first : first + HEADS]):
+    for some in batched(names, log.bounds.heads):
+        for head in await log.heads(some):
             if head.archived:
                 raise NoArchive(head.session)
     if await log.archived_segments(session, count=1):
@@ -174,11 +168,8 @@ async def _bodies(log: Log, session: str, archive: SessionArchive | None) -> Asy
         async for body in archive.bodies(session):
             yield body
     for lane in Lane:
-        place = "-"
-        while place:
-            reply = await log.call("XRANGE", log.keys.lane(session, lane), place, "+", "COUNT", PAGE)
-            page = cast("list[Entry]", reply)
-            for _, fields in page:
-                for value in fields[1::2]:
-                    yield value
-            place = f"({page[-1][0].decode()}" if len(page) == PAGE else ""
+        async with aclosing(log.entries(log.keys.lane(session, lane))) as pages:
+            async for page in pages:
+                for _, fields in page:
+                    for value in fields[1::2]:
+                        yield value

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 __all__ = (
+    "AnswerLost",
     "ArchiveDamaged",
     "BusError",
     "Closed",
@@ -53,6 +54,7 @@ __all__ = (
     "PreviewFull",
     "Redirected",
     "Refused",
+    "ReplyTooLarge",
     "SequenceGap",
     "ServerFailed",
     "ServerInUse",
@@ -297,6 +299,22 @@ class DirectoryNotOwned(SetupError):
         self.path, self.reason = path, reason
 
 
+class ReplyTooLarge(SetupError):
+    """One entry is larger than what the server sends to a client at once, so it cannot be read.
+
+    Raise the server's setting `client-output-buffer-limit` for normal clients.
+
+    Fields: `session`; `position`, of the entry; `size_bytes`, of its JSON.
+    """
+
+    def __init__(self, session: str, position: int, size_bytes: int) -> None:
+        super().__init__(
+            f"session {session!r}: the entry at position {position} has {size_bytes} bytes, which the server does not "
+            "send in one reply: raise its client-output-buffer-limit for normal clients"
+        )
+        self.session, self.position, self.size_bytes = session, position, size_bytes
+
+
 class UnsafeServer(SetupError):
     """The server at the URL would lose entries without saying so, or is too old."""
 
@@ -483,6 +501,12 @@ class Closed(BusError):
 
 class Unavailable(BusError):
     """The server could not be reached or could not answer. Trying again later may help."""
+
+
+class AnswerLost(Unavailable):
+    """The connection ended before the answer had come whole: the server ended, or closed the connection because the
+    answer outgrew its `client-output-buffer-limit`. Whether the command was carried out is not known.
+    """
 
 
 class OutcomeUnknown(Unavailable):

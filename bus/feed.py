@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from bus.codec import MESSAGE_LIMIT_BYTES
+from bus.envelope import Cursor
 from bus.messages.lanes import Lane
 from bus.notice import Notice
 from bus.selection import Selection
-from bus.subscription import Interest, Sized, Subscription
+from bus.subscription import HubBounds, Interest, Sized, Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from bus.envelope import Cursor
     from bus.errors import BusError
     from bus.head import SessionHead
     from bus.keys import Keys
@@ -27,10 +28,20 @@ class Feed:
     """One followed session: how far the hub has read, and for whom."""
 
     def __init__(
-        self, head: SessionHead, keys: Keys, *, forget: Callable[[Feed], None], changed: Callable[[Feed], None]
+        self,
+        head: SessionHead,
+        keys: Keys,
+        bounds: HubBounds,
+        *,
+        forget: Callable[[Feed], None],
+        changed: Callable[[Feed], None],
     ) -> None:
         """`changed` is called when other things are to be read than before, `forget` once nobody follows here."""
         self.session, self.cursor = head.session, head.cursor
+        self.proof = head.cursor
+        """of the head that was read last: while the log holds it, it holds what was read here"""
+        self.caught_up = head
+        """the last head whose end was read"""
         self.bucket = keys.bucket(head.session)
         self.names = {lane: keys.lane(head.session, lane) for lane in Lane}
         self.live_name = keys.live(head.session)
@@ -45,7 +56,7 @@ class Feed:
         self.counted = head.position
         """All up to here is in the streams, if they are asked from now on: where one lane is read the other may have
         taken what is between, and trimming that is no loss"""
-        self._forget, self._changed = forget, changed
+        self._forget, self._changed, self._bounds = forget, changed, bounds
         self._interests: Counter[Interest] = Counter()
 
     @property
@@ -58,13 +69,20 @@ class Feed:
         """The id of the last live delta that the hub has read."""
         return (self.live or self.cursor).id
 
-    def join(self, interest: Interest, buffer_bytes: int, goal: int) -> Subscription:
-        """A new follower, who has caught up once position `goal` was read."""
+    def join(self, interest: Interest, buffer_bytes: int, goal: int, live_id: str = "") -> Subscription:
+        """A new follower, who has caught up once position `goal` was read.
+
+        Args:
+            live_id: the highest id that any live delta had a moment ago; "" is not known.
+        """
         if goal > self.position:
             self.counted = max(self.counted, goal)
             self._changed(self)
         if interest.live and self.live is None:
             self.live = self.cursor
+            # Not above the position: what hangs below entries that were not read yet comes behind them.
+            if live_id and (newest := Cursor.parse(live_id)).position == self.position:
+                self.live = newest._replace(incarnation=self.cursor.incarnation)
         subscription = Subscription(
             interest,
             buffer_bytes,
@@ -73,6 +91,7 @@ class Feed:
             live_start=self.live or self.cursor,
             is_closed=self.is_closed,
             leave=self._leave,
+            bounds=self._bounds,
         )
         self.subscriptions[subscription] = None
         self._interests[interest] += 1
@@ -91,18 +110,20 @@ class Feed:
             del self._interests[subscription.interest]
             self._count()
 
-    def advance(self, sized: Sequence[Sized], head: SessionHead, end: int, live: Cursor | None) -> None:
-        """Hand out what was read up to position `end`, and up to the last live delta, if there was one.
+    def advance(self, sized: Sequence[Sized], head: SessionHead, end: Cursor, live: Cursor | None) -> None:
+        """Hand out what was read up to `end`, and up to the last live delta, if there was one.
 
         Args:
             head: read behind it.
         """
-        before, was_closed, has_moved = self.cursor, self.is_closed, end > self.position
+        before, was_closed, has_moved = self.cursor, self.is_closed, end.position > self.position
         if has_moved:
-            self.cursor = head.cursor_at(end)
+            self.cursor = end
         self.live = live or self.live
-        self.counted = head.position
-        self.is_closed = head.is_closed and head.position == end
+        self.counted, self.proof = head.position, head.cursor
+        if end.position == head.position:
+            self.caught_up = head
+        self.is_closed = head.is_closed and head.position == end.position
         if was_closed and (has_moved or not self.is_closed):
             self._tell(Notice("reopened", before))
         if sized or has_moved:
@@ -117,9 +138,15 @@ class Feed:
         for subscription in tuple(self.subscriptions):
             subscription.fail(error)
 
-    def is_of(self, head: SessionHead) -> bool:
-        """Whether the log is still the one that was read here."""
-        return not head.is_erased and head.holds(self.cursor)
+    def is_at(self, glance: bytes) -> bool:
+        """Whether all that there is was read here, if the session stands there."""
+        return self.live is None and self.position == self.caught_up.position and self.caught_up.glance == glance
+
+    def let_go(self) -> None:
+        """Leave the reading to those who follow here: each goes on from the log, and follows here again behind it."""
+        self._forget(self)
+        for subscription in tuple(self.subscriptions):
+            subscription.drop()
 
     def falls_short_of(self, head: SessionHead) -> bool:
         """Whether there is more than was read here: its change notice was lost, or it stands in the lane that is not
@@ -160,3 +187,18 @@ class Question:
         self.streams = [(feed.names[lane], place) for lane in feed.lanes]
         if feed.live is not None:
             self.streams.append((feed.live_name, feed.live_id))
+
+    def unread_bytes(self, stored: Sequence[bytes | None]) -> int:
+        """Return the most JSON that the answer can have, if nothing more is appended.
+
+        Args:
+            stored: the fields position, bytes, trimmed and live of the head as it is now.
+        """
+        position, held, trimmed = (int(number or 0) for number in stored[:3])
+        before, live = self.feed.caught_up, 0
+        if before.trimmed == trimmed:  # else nobody knows how many of the bytes that are gone had been read
+            held -= before.size_bytes
+        words = (stored[3] or b"").split(b" ")
+        if self.live is not None and len(words) > 1 and words[1].isdigit():
+            live = int(words[1])
+        return max(0, min(held, (position - self.feed.position) * MESSAGE_LIMIT_BYTES)) + live

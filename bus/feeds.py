@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from bus.head import SessionHead
     from bus.keys import Keys
+    from bus.subscription import HubBounds
 
 __all__ = ("Feeds",)
 
@@ -22,8 +23,8 @@ class Feeds:
     A bell is a stream that tells which sessions changed: a bucket's index, or the one that its live deltas ring.
     """
 
-    def __init__(self, keys: Keys) -> None:
-        self._keys = keys
+    def __init__(self, keys: Keys, bounds: HubBounds) -> None:
+        self._keys, self._bounds = keys, bounds
         self._feeds: dict[str, Feed] = {}
         self._dirty: dict[Feed, None] = {}
         self._bells: dict[str, dict[Feed, None]] = {}
@@ -56,7 +57,7 @@ class Feeds:
 
     def add(self, head: SessionHead) -> Feed:
         """Follow a session from its head on. It is to be read: it may have changed since that was asked for."""
-        feed = Feed(head, self._keys, forget=self._forget, changed=self._changed)
+        feed = Feed(head, self._keys, self._bounds, forget=self._forget, changed=self._changed)
         self._feeds[feed.session] = feed
         self._changed(feed)
         return feed

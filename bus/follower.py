@@ -7,11 +7,11 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from bus.envelope import Cursor, Envelope
-from bus.errors import CursorTrimmed, LogRolledBack, SessionErased
+from bus.errors import CursorTrimmed, SessionErased
+from bus.incarnations import require_same_log
 from bus.live import Endings, woven
 from bus.notice import Notice
-from bus.reader import PAGE, read_pages
-from bus.subscription import SCANNED_LIMIT
+from bus.reader import read_pages
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bus.hub import Hub
     from bus.live import Live
     from bus.log import Log
-    from bus.reader import Past
+    from bus.past import Past
     from bus.subscription import Interest, Subscription
 
 __all__ = ("Follower",)
@@ -45,7 +45,7 @@ class Follower:
         self._cursor = after
         self._is_new = not after.delta
         self._is_closed = False
-        self._endings = Endings()
+        self._endings = Endings(live.bounds.endings)
 
     async def run(self) -> AsyncGenerator[Envelope | Notice, None]:
         """Without end. Closed or cancelled anywhere, nothing of it is left in the hub.
@@ -93,13 +93,13 @@ class Follower:
             if self._is_new:
                 yield snapshots
         self._is_new = False
-        most = len(selection.lanes) * PAGE
+        most = len(selection.lanes) * self._log.bounds.page_entries
         reading = read_pages(self._log, self._session, selection, self._cursor, start.position, past=self._archive)
         async with aclosing(reading) as pages:
             async for page in pages:
                 items = self._passed([*woven(page.envelopes, pieces), *_before(page.cursor, pieces)])
                 yield items
-                if page.cursor.position - self._cursor.position > SCANNED_LIMIT - most:
+                if page.cursor.position - self._cursor.position > max(self._hub.bounds.scanned - most, 0):
                     yield self._scanned(page.cursor)
         yield self._passed(pieces)
         if start.is_after(self._cursor):
@@ -139,8 +139,7 @@ class Follower:
         head = await self._log.head(self._session)
         if head.is_erased:
             raise SessionErased(self._session)
-        if not head.holds(cursor):
-            raise LogRolledBack(self._session, cursor.position, head.agreed(cursor))
+        await require_same_log(self._log, head, cursor, self._archive)
 
 
 def _before(cursor: Cursor, pieces: deque[Envelope]) -> Iterable[Envelope]:

@@ -6,23 +6,29 @@ of its own. The parent may be a fork as well. Which session holds which part of 
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import TYPE_CHECKING, NamedTuple
 
 from bus.envelope import Cursor
-from bus.errors import LogRolledBack, ParentErased, SessionErased, SessionExists
+from bus.errors import ArchiveDamaged, CursorTrimmed, ParentErased, SessionErased, SessionExists
+from bus.messages.lanes import Lane
 
 if TYPE_CHECKING:
     from bus.head import SessionHead
     from bus.log import Log
+    from bus.past import Past
 
-__all__ = ("Part", "begin_fork", "lineage")
+__all__ = ("Part", "begin_fork", "lineage", "written_by")
 
 
-async def begin_fork(log: Log, parent: str, child: str, at: int | None) -> None:
+async def begin_fork(log: Log, parent: str, child: str, at: int | None, past: Past | None = None) -> None:
     """Make `child` a fork of `parent` at a position; None is its last one. Asked again, the same fork changes nothing.
 
     The two may be on different servers of a cluster. So the parent first promises to keep what they share, then the
     child begins. In between it may be cancelled: what is left is the promise, and the next try finds it.
+
+    Args:
+        past: where to look for the entry to fork at, if the parent was trimmed beyond it.
 
     Raises:
         SessionExists: there is such a session, and it is not this fork.
@@ -33,6 +39,10 @@ async def begin_fork(log: Log, parent: str, child: str, at: int | None) -> None:
     """
     shared = await log.pin(parent, child, at)
     try:
+        if not shared.cursor.incarnation and shared.cursor.position:
+            head = await log.head(parent)
+            token = await written_by(log, head, shared.cursor.position, past)
+            shared = shared.ending_with(token or "")
         await log.fork(parent, child, shared)
     except SessionExists as taken:
         if taken.parent != parent:  # else the promise is that fork's, at another position
@@ -49,14 +59,12 @@ class Part(NamedTuple):
     head: SessionHead
     """of the fork, in whose name it is read"""
     holder: str
-    end: Cursor
-    """of the last entry that is wanted of it, as the fork knows it"""
+    end: int
+    """the last position that is wanted of it"""
     last: int
     """its last position; what is behind it stands elsewhere"""
-
-    def under(self, holder: SessionHead) -> SessionHead:
-        """The holder's head under the fork's name: as far as this part goes, it is the fork's log."""
-        return holder._replace(session=self.head.session, incarnations=self.head.incarnations)
+    proof: Cursor
+    """that the holder must still hold up to `end`: of the last entry that was shared"""
 
     def require(self, holder: SessionHead, after: int) -> None:
         """Look whether the session still holds what was forked.
@@ -66,12 +74,9 @@ class Part(NamedTuple):
 
         Raises:
             ParentErased: it was erased.
-            LogRolledBack: it lost its end before the fork, and may have grown again to another one.
         """
         if holder.is_erased:
             raise ParentErased(self.head.session, str(Cursor(after)), self.last + 1, self.holder)
-        if not holder.still_holds(self.end):
-            raise LogRolledBack(self.head.session, self.end.position, holder.agreed(self.end))
 
 
 async def lineage(log: Log, head: SessionHead, after: int, until: int) -> list[Part]:
@@ -82,13 +87,47 @@ async def lineage(log: Log, head: SessionHead, after: int, until: int) -> list[P
         Unavailable: the server cannot be reached.
     """
     parts: list[Part] = []
-    child, last = head, head.position
+    child, proof = head, head.cursor
     while child.origin is not None and after < min(until, child.origin.position):
-        last = min(last, child.origin.position)
+        proof = min(proof, child.origin.cursor, key=_position)
         child = await log.head(child.origin.session)
-        part = Part(head, child.session, head.cursor_at(min(until, last)), last)
+        part = Part(head, child.session, min(until, proof.position), proof.position, proof)
         if child.is_erased:
             part.require(child, after)
-        if child.own_start.position < part.end.position:
+        if child.own_start.position < part.end:
             parts.append(part)
     return parts[::-1]
+
+
+async def written_by(log: Log, head: SessionHead, position: int, past: Past | None = None) -> str | None:
+    """Return which incarnation wrote the entry at a position; None if the entry is nowhere any more.
+
+    Args:
+        past: where to look for an entry that was trimmed away.
+
+    Raises:
+        Unavailable: the server or the archive cannot be reached.
+    """
+    if (token := head.incarnation_of(position)) is not None:
+        return token
+    if head.origin is not None and position <= head.origin.position:
+        try:
+            (part,) = await lineage(log, head, position - 1, position)
+        except ParentErased:
+            return None
+        return await written_by(log, await log.head(part.holder), position, past)
+    if position > head.trimmed:
+        return await log.written_by(head.session, position)
+    if past is None:
+        return None
+    try:
+        async with aclosing(past.pages(head, tuple(Lane), position - 1, position)) as pages:
+            async for page in pages:
+                return page.end.incarnation or None
+    except (CursorTrimmed, ArchiveDamaged):
+        return None
+    return None
+
+
+def _position(cursor: Cursor) -> int:
+    return cursor.position

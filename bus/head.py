@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -15,18 +16,40 @@ if TYPE_CHECKING:
     from bus.connection import Argument, Reply
     from bus.keys import Keys
 
-__all__ = ("Incarnation", "Origin", "SessionHead", "answered", "head_command", "read_head", "read_incarnations")
+__all__ = (
+    "HeadBounds",
+    "Incarnation",
+    "Origin",
+    "SessionHead",
+    "answered",
+    "head_command",
+    "read_head",
+    "read_incarnations",
+    "start_of",
+)
 
-KEPT_INCARNATIONS = 64
-"""Source: scripts/publish.lua."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadBounds:
+    """What a session's head keeps."""
+
+    incarnations: int = 8
+    """The newest incarnations that a head lists. Cursors of older ones are proven by a look at their entry."""
 
 
 class Incarnation(NamedTuple):
     """A stretch of a log that one server process wrote. A log that lost its end goes on with another one."""
 
     token: str
+    """`<start>_<random>`; it stands in the header of each of its entries"""
     start: int
     """the position it began behind"""
+
+
+def start_of(token: str) -> int:
+    """Return the position that an incarnation began behind; -1 if this is no token."""
+    start, is_token, _ = token.partition("_")
+    return int(start) if is_token and start.isdigit() else -1
 
 
 class Origin(NamedTuple):
@@ -62,7 +85,7 @@ class SessionHead(NamedTuple):
     is_closed: bool
     is_erased: bool = False
     incarnations: tuple[Incarnation, ...] = ()
-    """the newest last"""
+    """the newest ones, the last one last"""
     origin: Origin | None = None
     """None: it is no fork"""
     archived: int = 0
@@ -70,11 +93,22 @@ class SessionHead(NamedTuple):
     trimmed_llm: int = 0
     trimmed_extension: int = 0
     """the highest position that was trimmed away from this lane alone"""
+    trimmed_by: str = ""
+    """which incarnation wrote the entry at `trimmed`; "" if that is not known"""
+    live_id: str = ""
+    """the highest id that any live delta had; "" if there was none"""
 
     @property
     def own_start(self) -> Cursor:
         """Of a reader that has seen what a fork shares with its parent, and none of its own entries."""
-        return START if self.origin is None else self.cursor_at(self.origin.position)
+        return START if self.origin is None else self.origin.cursor
+
+    @property
+    def glance(self) -> bytes:
+        """What scripts/glance.lua gives as long as nothing is appended, lost or erased."""
+        state = "closed" if self.is_closed else "erased" if self.is_erased else ""
+        token = self.incarnations[-1].token if self.incarnations else ""
+        return f"{self.position} {token} {state}".encode()
 
     @property
     def first_kept(self) -> int:
@@ -96,45 +130,42 @@ class SessionHead(NamedTuple):
         return self.cursor_at(self.position)
 
     def cursor_at(self, position: int) -> Cursor:
-        """Of a reader that has seen all up to a position."""
-        return Cursor(position, 0, self.incarnation_of(position))
+        """Return the cursor of a reader that has seen all up to a position.
 
-    def incarnation_of(self, position: int) -> str:
-        """Which incarnation wrote the entry at a position; "" before the first."""
+        It names no incarnation if the head does not know which one wrote that entry; such a cursor is believed.
+        """
+        return Cursor(position, 0, self.incarnation_of(position) or "")
+
+    def incarnation_of(self, position: int) -> str | None:
+        """Return which incarnation wrote the entry at a position: "" before the first, None if the head cannot tell."""
+        if position <= 0:
+            return ""
         for token, start in reversed(self.incarnations):
             if start < position:
                 return token
-        return ""
+        if self.origin is not None and position == self.origin.position:
+            return self.origin.cursor.incarnation or None
+        return self.trimmed_by or None if position == self.trimmed else None
 
-    def agreed(self, cursor: Cursor) -> int:
-        """Up to which position this is surely the log that the cursor's reader saw: its own, unless the end was lost.
+    def agreed(self, cursor: Cursor) -> int | None:
+        """Return up to which position this is surely the log that the cursor's reader saw.
 
-        Every server process that writes begins an incarnation. What a reader saw of one is still there as far as it
-        reached before the next one began; of one that this log never heard of, nothing is known.
+        It is the cursor's own position, unless the log lost its end. None if the head cannot tell, as it lists the
+        newest incarnations only: ask `agreed` in incarnations.py.
         """
-        reach = 0
-        if not cursor.incarnation:
-            reach = self.position
-        else:
-            end = self.position
-            for token, start in reversed(self.incarnations):
-                if token == cursor.incarnation:
-                    reach = end
-                    break
-                end = start
-        return min(cursor.position, reach)
-
-    def holds(self, cursor: Cursor) -> bool:
-        """Whether what the cursor's reader has seen is in this log."""
-        return self.agreed(cursor) == cursor.position
-
-    def still_holds(self, cursor: Cursor) -> bool:
-        """The same, for a cursor that is kept for ever, as a fork keeps its own: where the incarnation is so long ago
-        that it is not listed any more, it is believed."""
-        if self.holds(cursor):
-            return True
-        is_forgotten = len(self.incarnations) >= KEPT_INCARNATIONS and self.incarnations[0].start >= cursor.position
-        return is_forgotten and cursor.position <= self.position
+        position = min(cursor.position, self.position)
+        if not cursor.incarnation or not position:
+            return position
+        end = self.position
+        for token, start in reversed(self.incarnations):
+            if token == cursor.incarnation:
+                return min(position, end)
+            end = start
+        if self.incarnations and end <= 0:
+            return 0  # the head lists all, and not this one
+        if position <= end and self.incarnation_of(position) == cursor.incarnation:
+            return position
+        return None
 
 
 def head_command(keys: Keys, session: str) -> tuple[Argument, ...]:
@@ -144,13 +175,13 @@ def head_command(keys: Keys, session: str) -> tuple[Argument, ...]:
 
 _HEAD = (
     *("position", "created", "updated", "bytes", "epoch", "trimmed", "archived"),
-    *("state", "incarnations", "parent", "fork", "trimmed_llm", "trimmed_ext"),
+    *("state", "incarnations", "parent", "fork", "trimmed_llm", "trimmed_ext", "trimmed_by", "live"),
 )
 
 
 def read_head(session: str, reply: Reply | Refused) -> SessionHead:
     """The head from the answer to `head_command`."""
-    *numbers, state, incarnations, parent, fork, llm, extension = cast("list[bytes | None]", answered(reply))
+    *numbers, state, incarnations, parent, fork, llm, extension, by, live = cast("list[bytes | None]", answered(reply))
     position, created, updated, size_bytes, epoch, trimmed, archived = (int(number or 0) for number in numbers)
     return SessionHead(
         session,
@@ -167,6 +198,8 @@ def read_head(session: str, reply: Reply | Refused) -> SessionHead:
         archived,
         trimmed if llm is None else int(llm),
         trimmed if extension is None else int(extension),
+        (by or b"").decode(),
+        (live or b"").partition(b" ")[0].decode(),
     )
 
 
@@ -177,8 +210,7 @@ def read_incarnations(text: bytes | None) -> tuple[Incarnation, ...]:
 
 @lru_cache(maxsize=1024)  # a followed session's head is read again and again
 def _incarnations(text: bytes) -> tuple[Incarnation, ...]:
-    parts = (word.partition(":") for word in text.decode().split(" "))
-    return tuple(Incarnation(token, int(start)) for token, _, start in parts)
+    return tuple(Incarnation(token, start_of(token)) for token in text.decode().split(" "))
 
 
 def answered(reply: Reply | Refused) -> Reply:

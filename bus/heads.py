@@ -11,10 +11,7 @@ if TYPE_CHECKING:
     from bus.head import SessionHead
     from bus.log import Log
 
-__all__ = ("BATCH", "Heads")
-
-BATCH = 500
-"""Heads in one round trip, so that none of them holds up the others for long."""
+__all__ = ("Heads",)
 
 
 class Heads:
@@ -43,12 +40,13 @@ class Heads:
     async def run(self) -> None:
         """Answer, until cancelled."""
         batch: list[tuple[str, asyncio.Future[SessionHead]]] = []
+        most = self._log.bounds.heads
         try:
             while True:
                 if not self._waiting:
                     self._asked.clear()
                     await self._asked.wait()
-                batch, self._waiting = self._waiting[:BATCH], self._waiting[BATCH:]
+                batch, self._waiting = self._waiting[:most], self._waiting[most:]
                 await self._answer([(session, answer) for session, answer in batch if not answer.done()])
         finally:
             self._is_closed = True

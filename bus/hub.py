@@ -5,8 +5,13 @@ of their buckets, and then fetches just the sessions that changed. A subscriber 
 reads what is before it from the log, so history and live come from the same cursor and nothing is between.
 
 That a log lost its end is told with the next entry of its session, and on a link that comes back before anything else.
-A quiet session under a link that stayed whole is looked at in a round over all that are followed, `LOOK_AT` of them
-each `BLOCK_MS`: within 5 seconds where there are up to two thousand, within half a minute where there are ten thousand.
+A quiet session under a link that stayed whole is looked at in a round over all that are followed, 2,000 of them each 5
+seconds: within 5 seconds where there are up to two thousand, within half a minute where there are ten thousand.
+
+A server closes a connection whose replies outgrow its `client-output-buffer-limit`. After a lost answer, and where many
+sessions have changed, the hub first asks for the sizes of what is new, and then reads no more at once than a budget
+allows; each further loss halves the budget. A single entry that does not come through is left to its followers, who
+read it from the log and are told why it cannot be read.
 """
 
 from __future__ import annotations
@@ -14,53 +19,49 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import anyio
 
-from bus.codec import Entry, decode_delta
+from bus.codec import MESSAGE_LIMIT_BYTES, Entry, decode_delta
 from bus.envelope import Cursor
-from bus.errors import Closed, CursorTrimmed, LogRolledBack, Refused, SessionErased, Unavailable
+from bus.errors import AnswerLost, Closed, CursorTrimmed, LogRolledBack, Refused, SessionErased, Unavailable
 from bus.feed import Feed, Question
 from bus.feeds import Feeds
 from bus.head import SessionHead, answered, head_command, read_head
-from bus.heads import BATCH, Heads
+from bus.heads import Heads
+from bus.incarnations import agreed
 from bus.keys import Keys
-from bus.log import Log
+from bus.log import Log, batched
 from bus.messages.lanes import Lane
-from bus.reader import SAFE_PAGE, cut, find_hole, has_all, merge, position_of
-from bus.subscription import BUFFER_BYTES, Interest, Sized, Subscription
+from bus.reader import cursor_at, cut, find_hole, has_all, merge, position_of
+from bus.subscription import BUFFER_BYTES, HubBounds, Interest, Sized, Subscription
 
 if TYPE_CHECKING:
     from bus.connection import Argument, Link, Reply, Route
 
 __all__ = ("Hub",)
 
-DIRECT_LIMIT = 32
-"""Up to this many sessions the hub blocks on their own streams."""
 
-BLOCK_MS = 5_000
-"""A blocked read comes back at least this often, to see whether the log went backwards."""
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """What is read in one round trip."""
 
-BELL_PAGE = 1_000
-"""Pointers of one bell in one reply; no bell is trimmed to fewer."""
-
-FETCH_AT_ONCE = 100
-"""Sessions read in one round trip."""
-
-LOOK_AT = 2_000
-"""Sessions that are looked at each `BLOCK_MS`. Ten thousand at once held everything else up for a fifth of a second."""
-
-SILENCE_SECONDS = 3.0
-"""How much longer than it should block a read may take before its link counts as dead."""
+    questions: list[Question]
+    count: int
+    """entries of each stream"""
 
 
 class Hub:
     """The reader. `run` must be running while anybody follows."""
 
-    def __init__(self, route: Route, keys: Keys, log: Log) -> None:
+    def __init__(self, route: Route, keys: Keys, log: Log, bounds: HubBounds | None = None) -> None:
+        self.bounds = bounds or HubBounds()
         self._route, self._keys, self._log = route, keys, log
-        self._feeds, self._heads = Feeds(keys), Heads(log)
+        self._budget = log.bounds.page_bytes
+        self._is_careful = False
+        self._feeds, self._heads = Feeds(keys, self.bounds), Heads(log)
         self._bells: dict[str, str] = {}
         self._changed = asyncio.Event()
         self._turned = asyncio.Event()
@@ -83,15 +84,17 @@ class Hub:
         """
         if self._is_closed:
             raise Closed("bus")
-        feed, goal = self._feeds.get(session), 0
-        if feed is None or interest.state:  # the reader may be behind what this very process has published
+        feed, goal, live_id = self._feeds.get(session), 0, ""
+        # The reader may be behind what this very process has published; and it does not know where live deltas end that
+        # nobody here has followed yet: they may be more than a follower's buffer takes, who reads them from the log.
+        if feed is None or interest.state or (interest.live and feed.live is None):
             head = await self._heads.of(session)
             if head.is_erased:
                 raise SessionErased(session)
             if self._is_closed:
                 raise Closed("bus")
-            feed, goal = self._feeds.get(session) or self._feeds.add(head), head.position
-        subscription = feed.join(interest, buffer_bytes, goal)
+            feed, goal, live_id = self._feeds.get(session) or self._feeds.add(head), head.position, head.live_id
+        subscription = feed.join(interest, buffer_bytes, goal, live_id)
         self._changed.set()
         return subscription
 
@@ -161,11 +164,13 @@ class Hub:
         """One turn: block until something comes, and hand it out."""
         self._changed.clear()
         self._turned.set()
-        if anyio.current_time() - self._looked > BLOCK_MS / 1000:
+        if anyio.current_time() - self._looked > self.bounds.block_seconds:
             self._looked = anyio.current_time()
-            await self._look_at(self._feeds.take_unseen(LOOK_AT))
-        if len(self._feeds) <= DIRECT_LIMIT:
+            await self._look_at(self._feeds.take_unseen(self.bounds.looks))
+        if len(self._feeds) <= self.bounds.direct_sessions:
             self._bells.clear()
+            if self._is_careful:
+                await self._fetch_dirty(link)
             self._feeds.take_dirty()  # all are read now
             await self._read_directly(link)
         else:
@@ -182,44 +187,52 @@ class Hub:
         # The heads are read on the heels of the streams: an entry that they do not count is nobody's of the bus.
         heads = [head_command(self._keys, question.feed.session) for question in asked]
         try:
-            reply, *replies = await self._blocked(link, streams, SAFE_PAGE, heads)
+            reply, *replies = await self._blocked(link, streams, self.bounds.page_entries, heads)
             found = {name.decode(): page for name, page in _streams(reply)}
+        except AnswerLost:
+            self._is_careful = True
+            for question in asked:
+                self._feeds.mark(question.feed)
+            raise
         except Refused as refusal:
             if refusal.is_transient:
                 raise
             for question in asked:  # one of them is not what it should be: ask for each by itself
                 self._feeds.mark(question.feed)
-            await self._fetch_dirty(link)
+            await self._fetch_dirty(link, is_sure=True)
             return
         for question, head in zip(asked, replies, strict=True):
-            await self._advance(question, found, read_head(question.feed.session, head), is_whole=False)
+            count = self.bounds.page_entries
+            await self._advance(question, found, read_head(question.feed.session, head), count, is_whole=False)
         await self._fetch_dirty(link)
 
     async def _blocked(
         self, link: Link, streams: Mapping[str, str], count: int, then: Sequence[Sequence[Argument]] = ()
     ) -> list[Reply | Refused]:
+        bounds = self.bounds
         command: Sequence[Argument] = (
             "XREAD",
             "COUNT",
             count,
             "BLOCK",
-            BLOCK_MS,
+            int(bounds.block_seconds * 1000),
             "STREAMS",
             *streams,
             *streams.values(),
         )
         try:
-            with anyio.fail_after(BLOCK_MS / 1000 + SILENCE_SECONDS):
+            with anyio.fail_after(bounds.block_seconds + bounds.silence_seconds):
                 return await link.call_many([command, *then])
         except TimeoutError:
             raise Unavailable("server: no answer to a blocked read") from None
 
     async def _advance(
-        self, asked: Question, found: Mapping[str, list[Entry]], head: SessionHead, *, is_whole: bool
+        self, asked: Question, found: Mapping[str, list[Entry]], head: SessionHead, count: int, *, is_whole: bool
     ) -> None:
         """Hand out what was read for one session, as far as no page could still lack something before it.
 
         Args:
+            count: entries of each stream that were asked for.
             is_whole: all streams were read at one moment. A read that has blocked is not: Redis 7.0 answers it with the
                 one stream that woke it, though the same script wrote to others too.
         """
@@ -229,11 +242,8 @@ class Hub:
         if not {*feed.lanes} <= {*lanes} or (feed.live is not None and feed.live != asked.live):
             self._feeds.mark(feed)  # somebody joined for another lane, or for live deltas: read again
             return
-        if not feed.is_of(head):
-            feed.fail(_gone(feed, head))
-            return
-        if feed.precedes_fork(head):
-            feed.fail(_elsewhere(feed, head))
+        if (gone := await self._gone(feed, head)) is not None:
+            feed.fail(gone)
             return
         if head.trimmed > feed.position:
             if head.lacks(lanes, feed.position):
@@ -247,13 +257,13 @@ class Hub:
             if page and position_of(page[-1]) > head.position:
                 await self._log.set_aside(feed.session, lane)
                 page = [entry for entry in page if position_of(entry) <= head.position]
-            elif len(page) == SAFE_PAGE:
+            elif len(page) == count:
                 bounds.append(position_of(page[-1]))
             pages.append(page)
         live = found.get(feed.live_name, []) if feed.live is not None else []
         if bounds:  # a delta behind the end of a full page would come before the entries that stand before it
             live = [delta for delta in live if position_of(delta) <= min(bounds)]
-        if len(live) == SAFE_PAGE:
+        if len(live) == count:
             bounds.append(position_of(live[-1]))
         end = max((position_of(page[-1]) for page in pages if page), default=feed.position)
         if len(lanes) < len(Lane):  # of two lanes the end is their last entry, as what were missing behind it is a loss
@@ -263,20 +273,22 @@ class Hub:
             pages = cut(pages, bound)
         is_behind = bound < end or bool(bounds)
         is_dense = len(lanes) < len(Lane) or has_all(pages, feed.position, bound)
-        sized = _sized(feed, head, lanes, pages, is_dense=is_dense)
-        deltas = [decode_delta(feed.session, entry, head.incarnation_of(head.position)) for entry in live]
+        sized = _sized(feed, lanes, pages, is_dense=is_dense)
+        deltas = [decode_delta(feed.session, entry) for entry in live]
         hole = None if is_dense else find_hole([envelope for envelope, _ in sized], feed.position)
         if hole is not None and not is_whole:
             self._feeds.mark(feed)
             return
+        if hole is not None:
+            sized = [each for each in sized if each[0].position <= hole.after]
+            feed.advance(sized, head, sized[-1][0].cursor if sized else feed.cursor, None)
+            feed.fail(CursorTrimmed(feed.session, str(Cursor(hole.after)), hole.first_kept))
+            return
         if deltas:
             sized += zip(deltas, map(_size, live), strict=True)
             sized.sort(key=lambda each: each[0].cursor)
-        if hole is not None:
-            feed.advance([each for each in sized if each[0].position <= hole.after], head, hole.after, None)
-            feed.fail(CursorTrimmed(feed.session, str(Cursor(hole.after)), hole.first_kept))
-            return
-        feed.advance(sized, head, max(bound, feed.position), deltas[-1].cursor if deltas else None)
+        place = await cursor_at(self._log, head, bound, pages) if bound > feed.position else feed.cursor
+        feed.advance(sized, head, place, deltas[-1].cursor if deltas else None)
         if is_behind:
             self._feeds.mark(feed)
 
@@ -296,12 +308,12 @@ class Hub:
             self._feeds.ring(bell)
 
     async def _read_by_bells(self, link: Link) -> None:
-        (reply,) = await self._blocked(link, self._bells, BELL_PAGE)
+        (reply,) = await self._blocked(link, self._bells, self.bounds.bell_page)
         for name, page in _streams(reply):
             bell = name.decode()
             if not page:  # Redis 7.0, where an entry is gone again before it is read
                 continue
-            if len(page) == BELL_PAGE:  # so far behind that pointers may have been trimmed: entered anew
+            if len(page) == self.bounds.bell_page:  # so far behind that pointers may have been trimmed: entered anew
                 del self._bells[bell]
                 continue
             for _, fields in page:
@@ -309,23 +321,71 @@ class Hub:
             self._bells[bell] = page[-1][0].decode()
         await self._fetch_dirty(link)
 
-    async def _fetch_dirty(self, link: Link) -> None:
-        """Read every session that changed, many in one round trip, until none is behind."""
-        while dirty := self._feeds.take_dirty(FETCH_AT_ONCE):
+    async def _fetch_dirty(self, link: Link, *, is_sure: bool = False) -> None:
+        """Read every session that changed, many in one round trip, until none is behind.
+
+        Args:
+            is_sure: read them also where their heads tell of nothing new.
+        """
+        while dirty := self._feeds.take_dirty():
             try:
-                await self._fetch(link, dirty)
+                # Who begins to follow thousands marks them all, and hardly any has changed.
+                is_many = len(dirty) > self.bounds.unsized_sessions and not is_sure
+                changed = await self._moved(dirty) if is_many else dirty
+                for some in batched(changed, self.bounds.sessions_at_once):
+                    await self._fetch(link, [Question(feed) for feed in some])
             except BaseException:
                 for feed in dirty:
                     self._feeds.mark(feed)
                 raise
+        self._is_careful, self._budget = False, self._log.bounds.page_bytes
 
-    async def _fetch(self, link: Link, feeds: Sequence[Feed]) -> None:
-        asked = [Question(feed) for feed in feeds]
+    async def _fetch(self, link: Link, asked: list[Question]) -> None:
+        if self._is_careful or len(asked) > self.bounds.unsized_sessions:
+            portions = await self._portions(link, asked)
+        else:
+            portions = [Portion(asked, self.bounds.page_entries)]
+        for portion in portions:
+            try:
+                await self._read_portion(link, portion)
+            except AnswerLost:
+                if not self._is_careful:
+                    self._is_careful = True
+                elif len(portion.questions) > 1 or portion.count > 1:
+                    self._budget = max(self._budget // 2, 1)
+                else:
+                    portion.questions[0].feed.let_go()
+                raise
+
+    async def _portions(self, link: Link, asked: list[Question]) -> list[Portion]:
+        """Divide what is asked, by its size, so that no reply is larger than the budget."""
+        names = [self._keys.head(question.feed.session) for question in asked]
+        replies = await link.call_many([("HMGET", name, "position", "bytes", "trimmed", "live") for name in names])
+        portions: list[Portion] = []
+        room = -1  # in the last portion
+        for question, reply in zip(asked, replies, strict=True):
+            size, count = self._budget + 1, self.bounds.page_entries
+            if not isinstance(reply, Refused):
+                size = question.unread_bytes(cast("list[bytes | None]", reply))
+            if size > self._budget:
+                count = max(1, self._budget // (max(len(question.streams), 1) * MESSAGE_LIMIT_BYTES))
+                portions.append(Portion([question], min(count, self.bounds.page_entries)))
+                room = -1  # in the last portion
+            elif size <= room:
+                portions[-1].questions.append(question)
+                room -= size
+            else:
+                portions.append(Portion([question], count))
+                room = self._budget - size
+        return portions
+
+    async def _read_portion(self, link: Link, portion: Portion) -> None:
+        asked, count = portion.questions, portion.count
         # One XREAD sees all of a session at one moment; several XRANGE would not.
         commands: list[Sequence[Argument]] = []
         for question in asked:
             names, places = zip(*question.streams, strict=True) if question.streams else ((), ())
-            commands.append(("XREAD", "COUNT", SAFE_PAGE, "STREAMS", *names, *places))
+            commands.append(("XREAD", "COUNT", count, "STREAMS", *names, *places))
             commands.append(head_command(self._keys, question.feed.session))
         replies = await link.call_many(commands)
         for question, reply, head in zip(asked, replies[::2], replies[1::2], strict=True):
@@ -333,37 +393,39 @@ class Hub:
                 question.feed.fail(reply)
                 continue
             found = {name.decode(): page for name, page in _streams(reply)}
-            await self._advance(question, found, read_head(question.feed.session, head), is_whole=True)
+            await self._advance(question, found, read_head(question.feed.session, head), count, is_whole=True)
+
+    async def _moved(self, feeds: Sequence[Feed]) -> list[Feed]:
+        """Those that are not, or not surely, where they were when they were read."""
+        found = await self._log.glances([feed.session for feed in feeds])
+        return [feed for feed in feeds if not feed.is_at(found[feed.session])]
 
     async def _look_at(self, feeds: Sequence[Feed]) -> None:
         """See whether a log lost its end or began as a fork, which no blocked read would ever tell."""
-        for start in range(0, len(feeds), BATCH):
-            some = feeds[start : start + BATCH]
+        for some in batched(await self._moved(feeds), self._log.bounds.heads):
             heads = await self._log.heads([feed.session for feed in some])
             for feed, head in zip(some, heads, strict=True):
-                if not feed.is_of(head):
-                    feed.fail(_gone(feed, head))
-                elif feed.precedes_fork(head):
-                    feed.fail(_elsewhere(feed, head))
+                if (gone := await self._gone(feed, head)) is not None:
+                    feed.fail(gone)
                 elif feed.falls_short_of(head):
                     self._feeds.mark(feed)
 
+    async def _gone(self, feed: Feed, head: SessionHead) -> SessionErased | LogRolledBack | CursorTrimmed | None:
+        """Why the log is not the one that was read any more; None if it is."""
+        if head.is_erased:
+            return SessionErased(feed.session)
+        try:
+            found = await agreed(self._log, head, feed.proof)
+        except CursorTrimmed as unproven:
+            return unproven
+        if found < feed.position:
+            return LogRolledBack(feed.session, feed.position, found)
+        if feed.precedes_fork(head):  # followers read the shared entries from the log, which knows the parent
+            return CursorTrimmed(feed.session, str(Cursor(feed.position)), head.own_start.position + 1)
+        return None
 
-def _gone(feed: Feed, head: SessionHead) -> LogRolledBack | SessionErased:
-    """Why the log is not the one that was read any more."""
-    if head.is_erased:
-        return SessionErased(feed.session)
-    return LogRolledBack(feed.session, feed.position, head.agreed(feed.cursor))
 
-
-def _elsewhere(feed: Feed, head: SessionHead) -> CursorTrimmed:
-    """Return the error on which followers read the shared entries of a fork from the log, which knows its parent."""
-    return CursorTrimmed(feed.session, str(Cursor(feed.position)), head.own_start.position + 1)
-
-
-def _sized(
-    feed: Feed, head: SessionHead, lanes: Sequence[Lane], pages: Sequence[Sequence[Entry]], *, is_dense: bool
-) -> list[Sized]:
+def _sized(feed: Feed, lanes: Sequence[Lane], pages: Sequence[Sequence[Entry]], *, is_dense: bool) -> list[Sized]:
     """The envelopes that somebody may want, in position order; all of them where a hole is to be looked for."""
     sized: list[Sized] = []
     filled = 0
@@ -372,7 +434,7 @@ def _sized(
             page = [entry for entry in page if feed.selection.may_take(lane, entry)]  # noqa: PLW2901  # shorter
         if page:
             filled += 1
-            envelopes = merge(head, ((lane, page),), position_of(page[-1]))
+            envelopes = merge(feed.session, ((lane, page),), position_of(page[-1]))
             sized += zip(envelopes, map(_size, page), strict=True)
     if filled > 1:
         sized.sort(key=lambda each: each[0].position)

@@ -21,12 +21,9 @@ if TYPE_CHECKING:
     from bus.codec import Entry
     from bus.connection import Pool
     from bus.head import SessionHead
-    from bus.keys import Keys
+    from bus.log import Log
 
 __all__ = ("Inspector",)
-
-STREAM_PAGE = 60
-"""Entries of one reply: below the server's limit for a reply even if each is as large as a message may be."""
 
 SCAN_PAGE = 1_000
 
@@ -34,9 +31,9 @@ SCAN_PAGE = 1_000
 class Inspector:
     """Raw looks at the keys of a namespace, and into its archive. It writes nothing."""
 
-    def __init__(self, pool: Pool, keys: Keys, archive: Archive | None = None) -> None:
-        self._pool, self._archive = pool, archive
-        self.keys = keys
+    def __init__(self, pool: Pool, log: Log, archive: Archive | None = None) -> None:
+        self._pool, self._log, self._archive = pool, log, archive
+        self.keys = log.keys
         """the names of all keys"""
 
     async def loss_risks(self) -> tuple[str, ...]:
@@ -77,17 +74,11 @@ class Inspector:
             if cursor == b"0":
                 return
 
-    async def stream_pages(
-        self, key: str, first: str = "-", last: str = "+", *, count: int = STREAM_PAGE
-    ) -> AsyncGenerator[Sequence[Entry], None]:
+    async def stream_pages(self, key: str, first: str = "-", last: str = "+") -> AsyncGenerator[Sequence[Entry], None]:
         """The entries of a stream from one id to another, oldest first; raises as `fields` does."""
-        while True:
-            page = cast("Sequence[Entry]", await self._pool.call("XRANGE", key, first, last, "COUNT", count))
-            if page:
+        async with aclosing(self._log.entries(key, first, last)) as pages:
+            async for page in pages:
                 yield page
-            if len(page) < count:
-                return
-            first = f"({page[-1][0].decode()}"
 
     async def existing(self, keys: Sequence[str]) -> list[str]:
         """Those of several keys of a bucket that are there."""

@@ -28,8 +28,9 @@ The head: position, bytes, created, updated; state ("closed", "erased", else ope
 the highest position that was trimmed away, of both lanes and of each; trim: what the last step of a trim gave; archived
 and archive: the position that the archive goes up to and `<number> <name>` of its last segment; owner, epoch,
 lease_until, lease_ms, wanted, rests_until, rest_ms: see scripts/lease.lua; `g:<group>`: the position up to which a
-group found nothing left to do; run, incarnation, incarnations: the server's replication id as
-it last wrote, the token of its incarnation, and all of them as `<token>:<position it began behind>`; of a fork parent
+group found nothing left to do; run, incarnation, incarnations: the server's replication id as it last wrote, the token
+of its incarnation, `<position it began behind>_<random>`, and those of the newest ones; trimmed_by: the token of the
+entry at `trimmed`; of a fork parent
 and fork: whose beginning it shares, and the cursor of the last entry that it shares; live, live_by: see
 scripts/preview.lua; and `p:<producer>` with each producer's last number and what that append gave. One hash, as every
 append reads and writes all of it.

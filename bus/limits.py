@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import anyio
 
+from bus.codec import MESSAGE_LIMIT_BYTES
 from bus.errors import SetupError, Unavailable
 
 if TYPE_CHECKING:
     from bus.log import Log
 
 __all__ = ("MESSAGE_LIMIT_BYTES", "Limits", "Quota")
-
-MESSAGE_LIMIT_BYTES = 1_048_576
-"""The most JSON one message may have; media of 50,000 bytes and more belongs into the media store."""
 
 RESERVE_BYTES = 65_536
 

@@ -19,7 +19,7 @@ import hiredis
 from redis.asyncio.connection import AbstractConnection
 
 from bus.connection_bounds import ConnectionBounds
-from bus.errors import Redirected, Refused, Unavailable
+from bus.errors import AnswerLost, Redirected, Refused, Unavailable
 
 __all__ = ("Argument", "Finding", "Link", "Reply", "Route", "Trace")
 
@@ -149,7 +149,7 @@ class _Wire(asyncio.Protocol):
             due.done(due.replies)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.fail(Unavailable(f"server: {type(exc).__name__ if exc else 'it closed the connection'}"))
+        self.fail(AnswerLost(f"server: {type(exc).__name__ if exc else 'it closed the connection'}"))
 
     def fail(self, fault: Unavailable) -> None:
         """Wait for nothing more. What was written may have been carried out."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict, deque
+from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakValueDictionary
@@ -19,34 +20,37 @@ from bus.codec import decode, decode_delta, encode
 from bus.envelope import Cursor, Envelope
 from bus.errors import DecodeError, MessageTooLarge, PreviewFull, Refused, Unavailable
 from bus.limits import MESSAGE_LIMIT_BYTES
-from bus.log import LIVE_SECONDS, Log, Previewed
+from bus.log import Log, Previewed
 from bus.messages.delta import Delta
 from bus.messages.lanes import Lane
-from bus.reader import SAFE_PAGE, position_of
+from bus.pager import Pager
+from bus.reader import position_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from bus.messages.turn import TurnId
 
-__all__ = ("Endings", "Live", "Missed", "OpenMessage", "woven")
-
-TRIM_BYTES = 256 * 1024
-"""Each time a session's live deltas grow beyond another so many bytes, those of ended messages go."""
-
-CUT_SECONDS = 60.0
-"""How long a cut stays at least, for those who have seen its message begin."""
+__all__ = ("Endings", "Live", "LiveBounds", "Missed", "OpenMessage", "woven")
 
 LONGEST_PAUSE = 1.0
 """between two tries to reach the server"""
 
-ENDINGS_LIMIT = 1_000
-"""Ended messages that a follower remembers."""
-
-SPOKEN_LIMIT = 1_000
-"""Sessions of which it is remembered what this process showed last."""
-
 _LLM = (Lane.LLM,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveBounds:
+    """How long ended messages are remembered, here and by the server."""
+
+    trim_bytes: int = 256 * 1024
+    """Each time a session's live deltas grow beyond another so many bytes, those of ended messages go."""
+    cut_seconds: float = 60.0
+    """How long a cut stays at least, for those who have seen its message begin."""
+    endings: int = 1_000
+    """Ended messages that a follower remembers."""
+    spoken: int = 1_000
+    """Sessions of which it is remembered what this process showed last."""
 
 
 class OpenMessage(NamedTuple):
@@ -74,8 +78,9 @@ class Missed(NamedTuple):
 class Live:
     """The live deltas of all sessions, for one process."""
 
-    def __init__(self, log: Log, producer: str) -> None:
+    def __init__(self, log: Log, producer: str, bounds: LiveBounds | None = None) -> None:
         self._log, self._producer = log, producer
+        self.bounds = bounds or LiveBounds()
         # One count for all sessions: a number only has to be higher than the one before it.
         self._numbers = count(1)
         self._shown: dict[str, int] = {}
@@ -101,7 +106,8 @@ class Live:
                 shown = await self._show(session, bodies, epoch=epoch, is_end=is_end)
         if shown is None:
             raise Unavailable(f"preview in session {session!r}: no answer within {seconds:g} s")
-        if shown.bytes_before // TRIM_BYTES < shown.bytes_after // TRIM_BYTES:
+        step = self.bounds.trim_bytes
+        if shown.bytes_before // step < shown.bytes_after // step:
             await self._trim_if_possible(session)
 
     async def _show(self, session: str, bodies: Sequence[bytes], *, epoch: int | None, is_end: bool) -> Previewed:
@@ -113,7 +119,7 @@ class Live:
                     session, self._producer, number, bodies, epoch=epoch, is_end=is_end, shown=before
                 )
                 self._shown[session] = number
-                if len(self._shown) > SPOKEN_LIMIT:
+                if len(self._shown) > self.bounds.spoken:
                     del self._shown[next(iter(self._shown))]
                 return shown
             except PreviewFull:
@@ -153,7 +159,7 @@ class Live:
         Raises:
             Unavailable: the server cannot be reached.
         """
-        deltas = await self._read(session, until.incarnation)
+        deltas = await self._read(session)
         previews = _previews(deltas)
         concerned: dict[str, list[Envelope]] = {}
         for id, pieces in previews.items():
@@ -174,11 +180,11 @@ class Live:
         since.sort(key=lambda each: each.cursor)
         return Missed(snapshots, deque(_joined(since)), ended)
 
-    async def _read(self, session: str, incarnation: str = "", log: Log | None = None) -> list[Envelope]:
+    async def _read(self, session: str, log: Log | None = None) -> list[Envelope]:
         """All deltas that are kept, but for those of messages that fell silent too long ago."""
         entries = await (log or self._log).deltas(session)
-        deltas = [decode_delta(session, entry, incarnation) for entry in entries]
-        silent = _silent(deltas)
+        deltas = [decode_delta(session, entry) for entry in entries]
+        silent = _silent(deltas, self._log.bounds.live_seconds)
         return [each for each in deltas if type(each.message) is not Delta or each.message.message_id not in silent]
 
     async def _whole(self, session: str, spoken: Mapping[str, Sequence[Envelope]], until: int | None) -> set[str]:
@@ -189,13 +195,15 @@ class Live:
         # Looked for in the bytes first: most entries are none of them, and may be long.
         wanted = {id: f'"id":{json.dumps(id, ensure_ascii=False)}'.encode() for id in spoken}
         after = min(pieces[0].position for pieces in spoken.values())
+        pager = Pager(self._log.bounds.page_bytes, self._log.bounds.page_entries)
         while until is None or after < until:
-            _, (page,) = await self._log.page(session, _LLM, after, until, SAFE_PAGE)
+            fetched = await self._log.page(session, _LLM, after, until, pager)
+            (page,) = fetched.pages
             for entry in page:
                 for id, mark in wanted.items():
                     if mark in entry[1][-1] and getattr(decode(session, Lane.LLM, entry).message, "id", None) == id:
                         whole.add(id)
-            if len(page) < SAFE_PAGE:
+            if len(page) < fetched.count:
                 break
             after = position_of(page[-1])
         return whole
@@ -215,7 +223,7 @@ class Live:
             Unavailable: the server cannot be reached.
         """
         everything = [decode_delta(session, entry) for entry in await self._log.deltas(session)]
-        silent = _silent(everything)
+        silent = _silent(everything, self._log.bounds.live_seconds)
         spoken = _previews(everything)
         candidates = {id: pieces for id, pieces in spoken.items() if id not in silent and _cut_of(pieces) is None}
         is_open = candidates.keys() - await self._whole(session, candidates, None)
@@ -224,7 +232,7 @@ class Live:
             message = each.message
             if type(message) is not Delta or message.message_id in is_open:
                 continue
-            if message.kind != "cut" or each.time < everything[-1].time - CUT_SECONDS:
+            if message.kind != "cut" or each.time < everything[-1].time - self.bounds.cut_seconds:
                 ids.append(each.cursor.id)
         await self._log.trim_live(session, ids)
 
@@ -235,14 +243,15 @@ class Endings:
     A worker that was held up, or a command that a server carries out late, may still add one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int) -> None:
         self._ids: dict[str, None] = {}
+        self._limit = limit
 
     def add(self, ids: Iterable[str]) -> None:
         """Take note of messages that have ended."""
         for id in ids:
             self._ids[id] = None
-        while len(self._ids) > ENDINGS_LIMIT:
+        while len(self._ids) > self._limit:
             del self._ids[next(iter(self._ids))]
 
     def has_seen(self, envelope: Envelope) -> bool:
@@ -287,10 +296,10 @@ def _previews(deltas: Iterable[Envelope]) -> dict[str, list[Envelope]]:
     return found
 
 
-def _silent(deltas: Sequence[Envelope]) -> set[str]:
+def _silent(deltas: Sequence[Envelope], seconds: float) -> set[str]:
     """The messages of which nothing was heard for so long that they would have expired, if no other had been spoken."""
     last = {each.message.message_id: each.time for each in deltas if type(each.message) is Delta}
-    return {id for id, time in last.items() if time < deltas[-1].time - LIVE_SECONDS}
+    return {id for id, time in last.items() if time < deltas[-1].time - seconds}
 
 
 def _is_cut(piece: Envelope) -> bool:

@@ -5,28 +5,42 @@ A script is sent by its digest and loaded again when the server has forgotten it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha1
 from importlib.resources import files
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
-from bus.codec import VERSION, Entry
+from bus.codec import VERSION, Entry, token_in
 from bus.envelope import Cursor
 from bus.errors import (
+    AnswerLost,
+    BusError,
     CursorTrimmed,
     Fenced,
     LogRolledBack,
     NoSuchPosition,
     PreviewFull,
     Refused,
+    ReplyTooLarge,
     SessionClosed,
     SessionErased,
     SessionExists,
 )
-from bus.head import Incarnation, SessionHead, answered, head_command, read_head, read_incarnations
+from bus.head import (
+    Incarnation,
+    SessionHead,
+    answered,
+    head_command,
+    read_head,
+    read_incarnations,
+    start_of,
+)
 from bus.keys import ALL_BYTES, Keys
 from bus.messages.lanes import Lane
+from bus.pager import Pager
 from bus.work_bounds import WorkBounds
 
 if TYPE_CHECKING:
@@ -35,30 +49,52 @@ if TYPE_CHECKING:
 __all__ = (
     "Append",
     "Checkpoint",
+    "Fetched",
     "Lease",
     "Log",
+    "LogBounds",
     "Plan",
     "Previewed",
     "Rider",
     "Script",
     "Shared",
     "Terms",
+    "batched",
     "publish_command",
+    "size_of",
 )
 
-LIVE_LIMIT_BYTES = 8 * 1_048_576
-"""The most live deltas a session keeps, as JSON. A message of the greatest size that is spoken in many small pieces,
-1 MiB in 12,000 of them, needs half of it."""
 
-LIVE_SECONDS = 3_600.0
-"""How long live deltas are kept after the last one: so long a message whose worker died waits for another worker."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogBounds:
+    """What one reply may hold, and what a session keeps beside its entries."""
 
-LIVE_BELL_LENGTH = 1_000
-"""How many pointers the bell of live deltas keeps at least."""
+    page_bytes: int = 32 * 1_048_576
+    """The most JSON that a reply should hold; half of the server's `client-output-buffer-limit` or less. Where sizes
+    are not known, fewer entries are asked for, so that it holds even if each is as large as a message may be."""
+    page_entries: int = 500
+    """The most entries of one stream in a reply."""
+    heads: int = 500
+    """The most heads in a reply, so that none of them holds up the others for long."""
+    incarnations: int = 8
+    """The newest incarnations that a head lists. Cursors of older ones are proven by a look at their entry."""
+    live_bytes: int = 8 * 1_048_576
+    """The most live deltas a session keeps, as JSON. A message of the greatest size that is spoken in many small
+    pieces, 1 MiB in 12,000 of them, needs half of it."""
+    live_seconds: float = 3_600.0
+    """How long live deltas are kept after the last one: so long a message whose worker died waits for another one."""
+    live_bell: int = 1_000
+    """How many pointers the bell of live deltas keeps at least."""
 
-LIVE_PAGE = 1_000
+
 TRIM_STEP = 500
-"""Entries that one command reads, and that one takes out, so that none holds the server for long."""
+"""Live deltas that one command takes out, so that none holds the server for long."""
+
+SMALL_BYTES = 16_384
+"""No server closes a connection over so small a reply: it is sent from a buffer that the limit does not count."""
+
+BUCKETS_AT_ONCE = 8
+"""Buckets whose sessions are listed in one round trip."""
 
 
 class Script:
@@ -87,6 +123,7 @@ class Script:
 PUBLISH, SETTLE = Script("publish", shares=("wake",)), Script("settle")
 PREVIEW, TRIM_LIVE = Script("preview"), Script("trim_live")
 SET_ASIDE, PROJECT = Script("set_aside"), Script("project")
+FIRST_SIZE, WRITTEN_BY, GLANCE = Script("first_size"), Script("written_by"), Script("glance")
 ARCHIVE, PIN, FORK = Script("archive"), Script("pin"), Script("fork")
 
 
@@ -129,6 +166,22 @@ class Shared(NamedTuple):
     trimmed: int
     """the highest position of it that cannot be read any more; 0 if all can"""
 
+    def ending_with(self, token: str) -> Shared:
+        """Return the same, once it is known which incarnation wrote the last entry; "" if nobody knows."""
+        listed = (Incarnation(token, start_of(token)),) if token else ()
+        return self._replace(cursor=self.cursor._replace(incarnation=token), incarnations=listed)
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A page of a session's lanes."""
+
+    head: SessionHead
+    pages: list[list[Entry]]
+    """one a lane"""
+    count: int
+    """entries that were asked for of each lane: a page of so many may not be the last"""
+
 
 class Rider:
     """A command that goes out with the first page of a reading, in one write and before it: whatever it did, the page
@@ -166,6 +219,8 @@ class Terms(NamedTuple):
     """how much more of it control messages may use"""
     work: WorkBounds = WorkBounds()
     """how long the streams of notices and of wake-ups are"""
+    incarnations: int = LogBounds().incarnations
+    """how many a head lists"""
 
 
 def publish_command(
@@ -180,7 +235,7 @@ def publish_command(
     limit = "" if terms.session_bytes is None else terms.session_bytes
     work = terms.work
     arguments: list[Argument] = [producer, VERSION, *work.notice_trim, fresh, limit, terms.reserve_bytes]
-    arguments += work.wake_up_trim
+    arguments += (*work.wake_up_trim, terms.incarnations)
     for session, number, plans in appends:
         names += keys.appending(session)
         arguments += (session, number, len(plans))
@@ -195,13 +250,26 @@ def publish_command(
     return PUBLISH.command(names, arguments)
 
 
+T = TypeVar("T")
+
+
+def size_of(entry: Entry) -> int:
+    """Return the bytes of an entry's message."""
+    return len(entry[1][-1]) if entry[1] else 0
+
+
+def batched(items: Sequence[T], count: int) -> Iterable[Sequence[T]]:
+    """Return the items in groups of `count`, the last one smaller."""
+    return (items[at : at + count] for at in range(0, len(items), count))
+
+
 class Log:
     """The steps that are not group-committed, on a pool of links. All of them are safe to send twice."""
 
-    def __init__(self, pool: Pool, keys: Keys, work: WorkBounds | None = None) -> None:
+    def __init__(self, pool: Pool, keys: Keys, bounds: LogBounds | None = None, work: WorkBounds | None = None) -> None:
         self._pool, self._keys = pool, keys
-        self.work = work or WorkBounds()
-        """the bounds of work"""
+        self.bounds, self.work = bounds or LogBounds(), work or WorkBounds()
+        """of the parts that use this log: of pages and heads, and of work"""
 
     @property
     def keys(self) -> Keys:
@@ -230,16 +298,42 @@ class Log:
         return head
 
     async def heads(self, sessions: Sequence[str]) -> list[SessionHead]:
-        """The heads of several sessions in one round trip."""
-        replies = await self._pool.call_many([head_command(self._keys, session) for session in sessions])
-        return [read_head(session, reply) for session, reply in zip(sessions, replies, strict=True)]
+        """The heads of several sessions, a bounded number in a round trip."""
+        heads: list[SessionHead] = []
+        for some in batched(sessions, self.bounds.heads):
+            replies = await self._pool.call_many([head_command(self._keys, session) for session in some])
+            heads += [read_head(session, reply) for session, reply in zip(some, replies, strict=True)]
+        return heads
+
+    async def glances(self, sessions: Sequence[str]) -> dict[str, bytes]:
+        """Where sessions stand, as `SessionHead.glance`; much cheaper than their heads."""
+        found: dict[str, bytes] = {}
+        by_bucket: defaultdict[int, list[str]] = defaultdict(list)
+        for session in sessions:
+            by_bucket[self._keys.bucket(session)].append(session)
+        for together in by_bucket.values():
+            for some in batched(together, self.bounds.heads):
+                replies = await self._run(GLANCE, [self._keys.head(session) for session in some], ())
+                found.update(zip(some, cast("list[bytes]", replies), strict=True))
+        return found
 
     async def sessions(self) -> list[str]:
         """Every session that was ever published to, in no order."""
-        commands = [("HKEYS", self._keys.sessions(bucket)) for bucket in range(self._keys.buckets)]
-        replies = await self._pool.call_many(commands)
-        names = (name.decode() for reply in replies for name in cast("list[bytes]", answered(reply)))
-        return [name for name in names if name != ALL_BYTES]
+        names: dict[str, None] = {}
+        for buckets in batched(range(self._keys.buckets), BUCKETS_AT_ONCE):
+            places = dict.fromkeys(buckets, b"0")
+            while places:
+                commands = [
+                    ("HSCAN", self._keys.sessions(bucket), place, "COUNT", self.bounds.page_entries)
+                    for bucket, place in places.items()
+                ]
+                replies = await self._pool.call_many(commands)
+                for bucket, reply in zip(tuple(places), replies, strict=True):
+                    places[bucket], found = cast("tuple[bytes, list[bytes]]", answered(reply))
+                    names |= dict.fromkeys(name.decode() for name in found[::2])
+                places = {bucket: place for bucket, place in places.items() if place != b"0"}
+        names.pop(ALL_BYTES, None)
+        return list(names)
 
     async def size_bytes(self) -> int:
         """The JSON of all sessions' messages."""
@@ -253,47 +347,104 @@ class Log:
         lanes: Sequence[Lane],
         after: int,
         until: int | None,
-        count: int,
+        pager: Pager,
         *,
         rider: Rider | None = None,
-    ) -> tuple[SessionHead, list[list[Entry]]]:
-        """The head, then up to `count` entries of each lane above `after` and up to `until`, oldest first.
+    ) -> Fetched:
+        """The head, then some entries of each lane above `after` and up to `until`, oldest first.
 
         The head is read first: whatever it counts is in the lanes by the time they are read. And once more last: it
         tells of what was trimmed or erased in between.
+
+        Args:
+            pager: how many to ask for; it hears what came, and asks for less where the answer is lost.
+
+        Raises:
+            ReplyTooLarge: one entry is larger than what the server sends in a reply.
+            Refused, Unavailable: the server cannot answer.
         """
         end = "+" if until is None else f"{until}-0"
-        commands: list[Sequence[Argument]] = [head_command(self._keys, session)]
-        commands += [
-            ("XRANGE", self._keys.lane(session, lane), f"{after + 1}-0", end, "COUNT", count) for lane in lanes
-        ]
-        commands.append(commands[0])
-        if rider is not None:
-            rider.reply, *replies = await self._pool.call_many((rider.command, *commands))
-        else:
-            replies = await self._pool.call_many(commands)
-        first, *pages, last = replies
-        head, later = read_head(session, first), read_head(session, last)
-        if later.trimmed > head.trimmed or later.is_erased:
-            head = head._replace(
-                trimmed=later.trimmed,
-                trimmed_llm=later.trimmed_llm,
-                trimmed_extension=later.trimmed_extension,
-                is_erased=later.is_erased,
-            )
-        return head, [cast("list[Entry]", answered(page)) for page in pages]
+        while True:
+            count = pager.count
+            commands: list[Sequence[Argument]] = [head_command(self._keys, session)]
+            commands += [
+                ("XRANGE", self._keys.lane(session, lane), f"{after + 1}-0", end, "COUNT", count) for lane in lanes
+            ]
+            commands.append(commands[0])
+            if rider is not None:
+                commands.insert(0, rider.command)
+            try:
+                replies = [
+                    reply
+                    for group in ([[each] for each in commands] if pager.is_apart else [commands])
+                    for reply in await self._pool.call_many(group)
+                ]
+            except AnswerLost as lost:
+                if not pager.shrink():
+                    raise await self._too_large(session, lanes, after, lost) from None
+                continue
+            if rider is not None:
+                rider.reply = replies.pop(0)
+            first, *pages, last = replies
+            head, later = read_head(session, first), read_head(session, last)
+            if later.trimmed > head.trimmed or later.is_erased:
+                head = head._replace(
+                    trimmed=later.trimmed,
+                    trimmed_by=later.trimmed_by,
+                    trimmed_llm=later.trimmed_llm,
+                    trimmed_extension=later.trimmed_extension,
+                    is_erased=later.is_erased,
+                )
+            found = [cast("list[Entry]", answered(page)) for page in pages]
+            pager.took(sum(map(len, found)), sum(size_of(e) for page in found for e in page), head.size_bytes)
+            return Fetched(head, found, count)
+
+    async def written_by(self, session: str, position: int) -> str | None:
+        """Which incarnation wrote the entry at a position of the session's own streams; None if it is in neither."""
+        names = [self._keys.lane(session, lane) for lane in Lane]
+        header = cast("bytes | None", await self._run(WRITTEN_BY, names, (position,)))
+        return None if header is None else token_in(header)
+
+    async def _too_large(self, session: str, lanes: Sequence[Lane], after: int, lost: AnswerLost) -> BusError:
+        """Why one entry behind a position cannot be read: `ReplyTooLarge` if it is large, else the lost answer itself.
+
+        Raises:
+            Unavailable: the server cannot be reached now, so the entry is not the reason.
+        """
+        for lane in lanes:
+            found = await self._run(FIRST_SIZE, (self._keys.lane(session, lane),), (after,))
+            match cast("list[int]", found):
+                case [position, size_bytes] if size_bytes > SMALL_BYTES:
+                    return ReplyTooLarge(session, position, size_bytes)
+                case _:
+                    pass
+        return lost
+
+    async def entries(self, key: str, first: str = "-", last: str = "+") -> AsyncGenerator[list[Entry], None]:
+        """The entries of one stream, in pages that fit into a reply.
+
+        Raises:
+            Refused, Unavailable: the server cannot answer.
+        """
+        pager = Pager(self.bounds.page_bytes, self.bounds.page_entries)
+        while True:
+            count = pager.count
+            try:
+                page = cast("list[Entry]", await self._pool.call("XRANGE", key, first, last, "COUNT", count))
+            except AnswerLost:
+                if not pager.shrink():
+                    raise
+                continue
+            pager.took(len(page), sum(map(size_of, page)))
+            if page:
+                yield page
+            if len(page) < count:
+                return
+            first = f"({page[-1][0].decode()}"
 
     async def deltas(self, session: str) -> list[Entry]:
         """All live deltas that are still kept, oldest first."""
-        entries: list[Entry] = []
-        after = "-"
-        while True:
-            reply = await self._pool.call("XRANGE", self._keys.live(session), after, "+", "COUNT", LIVE_PAGE)
-            page = cast("list[Entry]", reply)
-            entries += page
-            if len(page) < LIVE_PAGE:
-                return entries
-            after = f"({page[-1][0].decode()}"
+        return [entry async for page in self.entries(self._keys.live(session)) for entry in page]
 
     async def preview(
         self,
@@ -319,11 +470,11 @@ class Log:
         names = (self._keys.head(session), self._keys.live(session), bell)
         arguments: list[Argument] = [producer, VERSION, number, "" if epoch is None else epoch]
         arguments += (
-            LIVE_LIMIT_BYTES,
-            int(LIVE_SECONDS * 1000),
+            self.bounds.live_bytes,
+            int(self.bounds.live_seconds * 1000),
             int(is_end),
             session,
-            LIVE_BELL_LENGTH,
+            self.bounds.live_bell,
             shown,
             *bodies,
         )
@@ -338,7 +489,7 @@ class Log:
             case "lost":
                 raise LogRolledBack(session, int(rest[0]), int(rest[0]))
             case "full":
-                raise PreviewFull(session, int(rest[0]), LIVE_LIMIT_BYTES)
+                raise PreviewFull(session, int(rest[0]), self.bounds.live_bytes)
             case _:
                 return Previewed(rest[0], int(rest[1]), int(rest[2]))
 
@@ -415,7 +566,11 @@ class Log:
         Returns:
             A word, as scripts/archive.lua says.
         """
-        names = (self._keys.head(session), self._keys.archive(session))
+        names = (
+            self._keys.head(session),
+            self._keys.archive(session),
+            *(self._keys.lane(session, lane) for lane in Lane),
+        )
         pairs = [word for pair in segments for word in pair]
         reply = await self._run(ARCHIVE, names, (tip, new_tip, incarnation, *pairs))
         return cast("bytes", reply).decode()
@@ -451,7 +606,7 @@ class Log:
         """
         keys, cursor = self._keys, shared.cursor
         names = (keys.head(child), keys.checkpoints(child), keys.sessions(keys.bucket(child)))
-        incarnations = " ".join(f"{token}:{start}" for token, start in shared.incarnations)
+        incarnations = " ".join(each.token for each in shared.incarnations)
         arguments = (child, parent, str(cursor), cursor.position, incarnations, shared.trimmed)
         reply = await self._run(FORK, names, arguments)
         if reply == b"erased":

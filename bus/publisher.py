@@ -67,7 +67,7 @@ class Publisher:
     ) -> None:
         self.producer = producer
         self._limits, self._quota, self._bounds = limits, quota, bounds or PublishBounds()
-        self._terms = Terms(limits.session_bytes, limits.reserve_bytes, log.work)
+        self._terms = Terms(limits.session_bytes, limits.reserve_bytes, log.work, log.bounds.incarnations)
         self._route, self._keys, self._offload = route, keys, offload
         self._queue = PublishQueue(self._bounds.queue_bytes)
         self._deadlines = Deadlines(self._pending)

@@ -91,7 +91,7 @@ async def _step(log: Log, session: str, *, mode: str, keep: int, start: int, tol
         *(keys.checkpoints(session), keys.index(bucket), keys.sessions(bucket)),
         *(keys.order(bucket), keys.woken(bucket), keys.groups(bucket)),
     )
-    fresh = token_urlsafe(6), token_urlsafe(6)
-    words: Sequence[Argument] = (session, keep, mode, start, fresh[0], VERSION, fresh[1], *log.work.notice_trim, *told)
-    reply = await log.run(_TRIM, names, words)
+    fresh, kept = (token_urlsafe(6), token_urlsafe(6)), log.bounds.incarnations
+    words: Sequence[Argument] = (session, keep, mode, start, fresh[0], VERSION, fresh[1], *log.work.notice_trim, kept)
+    reply = await log.run(_TRIM, names, (*words, *told))
     return _Answer(**json.loads(cast("bytes", reply)))

@@ -324,7 +324,7 @@ class Session:
             Unavailable: the server cannot be reached; the fork may be there.
         """
         fork = self._open_session(new_session_id() if id is None else id)
-        await begin_fork(self._log, self.id, fork.id, at)
+        await begin_fork(self._log, self.id, fork.id, at, self._archive)
         return fork
 
     def sibling(self, session_id: str) -> "Session":
@@ -448,10 +448,11 @@ class Session:
         Raises:
             InvalidName: the name does not match `[A-Za-z0-9_.-]{1,64}`.
             LogRolledBack: the log does not hold what the cursor's reader saw; nothing was stored.
-            SessionErased: the same, for good.
+            CursorTrimmed: the entry that would prove the cursor was trimmed away; nothing was stored.
+            SessionErased: the session was erased.
             Unavailable: the server cannot be reached.
         """
-        return await checkpoints.save_checkpoint(self._log, self.id, name, cursor, rewind=rewind)
+        return await checkpoints.save_checkpoint(self._log, self.id, name, cursor, rewind=rewind, past=self._archive)
 
     async def load_checkpoint(self, name: str) -> Cursor | None:
         """Where the reader `name` is; None if it never said.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from bus.messages.lanes import Lane
 from bus.notice import Notice
-from bus.reader import SAFE_PAGE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,18 +17,38 @@ if TYPE_CHECKING:
     from bus.errors import BusError
     from bus.selection import Selection
 
-__all__ = ("BUFFER_BYTES", "SCANNED_LIMIT", "Interest", "Sized", "Subscription")
+__all__ = ("BUFFER_BYTES", "HubBounds", "Interest", "Sized", "Subscription")
 
 BUFFER_BYTES = 1_048_576
 """JSON that waits for a slow follower, unless it asks for another bound; what is more it reads from the log again."""
 
-SCANNED_LIMIT = 1_000
-"""A follower is told where it stands before so many entries were passed over as not wanted."""
-
-_MOST_AT_ONCE = len(Lane) * SAFE_PAGE
-
 Sized = tuple["Envelope", int]
 """An envelope, and the bytes of its JSON."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubBounds:
+    """How much a hub reads and looks at in one round trip, and how often."""
+
+    direct_sessions: int = 32
+    """Up to this many sessions the hub blocks on their own streams."""
+    block_seconds: float = 5.0
+    """A blocked read comes back at least this often, to see whether the log went backwards."""
+    silence_seconds: float = 3.0
+    """How much longer than it should block a read may take before its link counts as dead."""
+    bell_page: int = 1_000
+    """Pointers of one bell in one reply; no bell is trimmed to fewer."""
+    sessions_at_once: int = 100
+    """Sessions read in one round trip."""
+    unsized_sessions: int = 16
+    """Where more sessions than this have changed, the hub asks for the size of what is new before it reads it."""
+    page_entries: int = 60
+    """Entries of one stream in one reply."""
+    scanned: int = 1_000
+    """A follower is told where it stands before so many entries were passed over as not wanted."""
+    looks: int = 2_000
+    """Sessions that are looked at each `block_seconds`. Ten thousand at once held everything else up for a fifth of a
+    second."""
 
 
 class Interest(NamedTuple):
@@ -54,7 +74,9 @@ class Subscription:
         live_start: Cursor,
         is_closed: bool,
         leave: Callable[[Subscription], None],
+        bounds: HubBounds,
     ) -> None:
+        self._scanned = max(bounds.scanned - len(Lane) * bounds.page_entries, 0)
         self.interest, self._leave = interest, leave
         self.start = start
         """everything after it comes here, everything up to it is in the log already"""
@@ -107,7 +129,7 @@ class Subscription:
         for envelope, size in sized:
             if live if envelope.delta else selection.takes(envelope):
                 if size > self._room < self._buffer_bytes:
-                    self._drop()
+                    self.drop()
                     return
                 self._room -= size
                 self._buffer.append((envelope, size))
@@ -115,7 +137,7 @@ class Subscription:
         if is_any:
             self._told = self._buffer[-1][0].cursor.position
             self._news.set()
-        is_due = end.position - self._told > SCANNED_LIMIT - _MOST_AT_ONCE
+        is_due = end.position - self._told > self._scanned
         is_caught_up = self._goal is not None and end.position >= self._goal
         if is_due or (is_caught_up and end.position > self._told):
             self.tell(Notice("scanned", end))
@@ -135,7 +157,8 @@ class Subscription:
         self._error = error
         self._news.set()
 
-    def _drop(self) -> None:
+    def drop(self) -> None:
+        """Give up what waits: the follower reads on from the log, and nothing comes here any more."""
         self.fell_behind = True
         self._buffer.clear()
         self._news.set()

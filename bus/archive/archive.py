@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING
 
 from anyio.to_thread import run_sync
 
+from bus.archive.bounds import ArchiveBounds
 from bus.archive.names import SUFFIX, SegmentName, Tip, file_of, folder_of
 from bus.archive.segment import Segment, read_segment
+from bus.codec import token_of
 from bus.envelope import Cursor
 from bus.errors import ArchiveDamaged, CursorTrimmed, InvalidArchiveName, LogRolledBack, MessageTooLarge, SessionErased
-from bus.reader import PAGE, PastPage, position_of
+from bus.incarnations import agreed
+from bus.past import PastPage
+from bus.reader import position_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator, Sequence
@@ -30,8 +34,9 @@ __all__ = ("Archive", "previous_of", "require_same_log")
 class Archive:
     """Where a bus keeps what was, and finds it again. See `Past` in reader.py; writing.py adds to it."""
 
-    def __init__(self, log: Log, store: ArchiveStore, namespace: str) -> None:
+    def __init__(self, log: Log, store: ArchiveStore, namespace: str, bounds: ArchiveBounds | None = None) -> None:
         self.log, self.store, self.namespace = log, store, namespace
+        self.bounds = bounds or ArchiveBounds()
 
     async def pages(
         self, head: SessionHead, lanes: Sequence[Lane], after: int, until: int
@@ -46,9 +51,9 @@ class Archive:
             segment = await self._unless_erased(head.session, name)
             if previous and segment.header.previous != previous:
                 raise ArchiveDamaged(head.session, str(name), f"it follows {segment.header.previous}, not {previous}")
-            require_same_log(head, segment.header)
-            for page in _pages(segment.entries, lanes, position, until):
-                position = page.until
+            await require_same_log(self.log, head, segment.header)
+            for page in _pages(segment.entries, lanes, position, until, self.log.bounds.page_entries):
+                position = page.end.position
                 yield page
             previous = str(name)
 
@@ -170,18 +175,21 @@ class Archive:
         return walked[-1] if walked else None
 
 
-def require_same_log(head: SessionHead, header: Header) -> None:
+async def require_same_log(log: Log, head: SessionHead, header: Header) -> None:
     """Look whether a log is the one that a segment was written from.
+
+    Where the log was trimmed beyond the segment and does not list the incarnation any more, the segment is believed:
+    the log itself noted its name, which ends in the SHA-256 of its file.
 
     Raises:
         LogRolledBack: it lost its end below the segment's and grew again.
+        Unavailable: the server cannot be reached.
     """
-    known = {incarnation for incarnation in head.incarnations if incarnation.start < header.last}
-    oldest = min((incarnation.start for incarnation in head.incarnations), default=0)
-    # The head forgets the oldest, so what only the segment knows may be older than that.
-    other = {i for i in known.symmetric_difference(header.incarnations) if i in known or i.start >= oldest}
-    if other or head.position < header.last:
-        found = min([head.position, *(incarnation.start for incarnation in other)])
+    cursor = Cursor(header.last, 0, header.incarnation)
+    found = head.agreed(cursor)
+    if found is None and header.last > head.trimmed:
+        found = await agreed(log, head, cursor)
+    if found is not None and found < header.last:
         raise LogRolledBack(header.session, header.last, found)
 
 
@@ -208,17 +216,20 @@ def _name(session: str, of: SegmentName | None, text: str) -> SegmentName:
         raise ArchiveDamaged(session, str(of or text[:100]), place) from None
 
 
-def _pages(entries: Sequence[LaneEntry], lanes: Sequence[Lane], after: int, until: int) -> Iterator[PastPage]:
+def _pages(
+    entries: Sequence[LaneEntry], lanes: Sequence[Lane], after: int, until: int, count: int
+) -> Iterator[PastPage]:
     """The entries of some lanes in pages; one position is never in two of them."""
     at, end = (bisect_right(entries, position, key=_position) for position in (after, until))
     while at < end:
-        bound = _position(entries[min(at + PAGE, end) - 1])
+        bound = _position(entries[min(at + count, end) - 1])
         beyond = bisect_right(entries, bound, lo=at, key=_position)
         found: dict[Lane, list[Entry]] = {lane: [] for lane in lanes}
         for lane, entry in entries[at:beyond]:
             if lane in found:
                 found[lane].append(entry)
-        yield PastPage(bound, tuple(found.items()))
+        token = next((token_of(e) for _, e in reversed(entries[at:beyond]) if e[0] == b"%d-0" % bound), "")
+        yield PastPage(Cursor(bound, 0, token), tuple(found.items()))
         at = beyond
 
 

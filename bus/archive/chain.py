@@ -80,7 +80,7 @@ async def _walk(
             before = _last_below(name.first, noted)  # it does not say any more, so this is the server's word
         else:
             try:
-                require_same_log(head, segment.header)
+                await require_same_log(archive.log, head, segment.header)
             except LogRolledBack as error:
                 yield ArchiveProblem(session, str(name), "log", str(error))
         if before is None:

@@ -2,11 +2,11 @@
 
     zcat 1-250-….jsonl.gz | jq -r 'select(.m) | .m | fromjson'
 
-It is gzip of JSON lines. The first is the header: whose log this is, from where to where, which incarnations wrote it,
-and the name of the segment before it. Then comes a line for each entry in the order of positions, LLM lane first where
-both have one: its lane, its id, and the fields `h` and `m` as they stand in the stream, whatever is in them; an entry
-that the bus did not write has a list `fields`. A value that is not UTF-8 is `{"base64": …}`. The last line is the seal:
-how many entries there are, and the SHA-256 of all lines before it.
+It is gzip of JSON lines. The first is the header: whose log this is, from where to where, which incarnation wrote its
+last entry, and the name of the segment before it. Then comes a line for each entry in the order of positions, LLM lane
+first where both have one: its lane, its id, and the fields `h` and `m` as they stand in the stream, whatever is in
+them; an entry that the bus did not write has a list `fields`. A value that is not UTF-8 is `{"base64": …}`. The last
+line is the seal: how many entries there are, and the SHA-256 of all lines before it.
 
 Old forms of messages are kept as they are; they are lifted when they are read, as those in the stream are.
 """
@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 from bus.archive.names import SegmentName
 from bus.codec import Entry
 from bus.errors import ArchiveDamaged, BusError, MessageTooLarge
-from bus.head import Incarnation
 from bus.messages.lanes import Lane
 
 if TYPE_CHECKING:
@@ -54,8 +53,8 @@ class Header(NamedTuple):
     """which one of its session's segments it is, from 1"""
     first: int
     last: int
-    incarnations: tuple[Incarnation, ...]
-    """that wrote the log up to `last`, as far as the log still knew them"""
+    incarnation: str
+    """that wrote the entry at `last`; "" if its header names none"""
     previous: str
     """the name of the segment before it, which ends in the SHA-256 of its file; "" for the first"""
 
@@ -156,14 +155,13 @@ def _header(said: Mapping[str, JsonValue]) -> Header:
         raise _Fault("another format")
     if said["version"] != VERSION:
         raise _Fault(f"version {said['version']}, this package reads {VERSION}")
-    incarnations = [cast("list[JsonValue]", pair) for pair in cast("list[JsonValue]", said["incarnations"])]
     return Header(
         _of(str, said["namespace"]),
         _of(str, said["session"]),
         _of(int, said["number"]),
         _of(int, said["first"]),
         _of(int, said["last"]),
-        tuple(Incarnation(_of(str, token), _of(int, start)) for token, start in incarnations),
+        _of(str, said["incarnation"]),
         _of(str, said["previous"]),
     )
 

@@ -8,12 +8,22 @@ from typing import TYPE_CHECKING, NamedTuple
 from anyio.to_thread import run_sync
 
 from bus.archive.archive import require_same_log
+from bus.archive.bounds import ArchiveBounds
 from bus.archive.names import SegmentName, Tip, file_of
 from bus.archive.segment import LINE_LIMIT_BYTES, Header, line_of, sealed
+from bus.codec import token_of
 from bus.envelope import Cursor
-from bus.errors import ArchiveDamaged, CursorTrimmed, LogRolledBack, MessageTooLarge, SessionErased
+from bus.errors import (
+    ArchiveDamaged,
+    CursorTrimmed,
+    LogRolledBack,
+    MessageTooLarge,
+    SessionErased,
+)
+from bus.incarnations import agreed
 from bus.messages.lanes import Lane
-from bus.reader import PAGE, SAFE_PAGE, SMALL_BYTES, position_of
+from bus.pager import Pager
+from bus.reader import position_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -22,13 +32,7 @@ if TYPE_CHECKING:
     from bus.archive.segment import LaneEntry
     from bus.head import SessionHead
 
-__all__ = ("ENTRIES_LIMIT", "TEXT_BYTES", "Archived", "archive_session")
-
-TEXT_BYTES = 8 * 1_048_576
-"""How many bytes of lines a segment has at most, unless one entry alone has more."""
-
-ENTRIES_LIMIT = 10_000
-"""How many entries a segment has at most."""
+__all__ = ("Archived", "archive_session")
 
 _LANES = tuple(Lane)
 
@@ -54,20 +58,25 @@ class Archived:
 class _Draft:
     """A segment that is being gathered."""
 
+    bounds: ArchiveBounds
     lines: list[bytes] = field(default_factory=list[bytes])
     size_bytes: int = 0
     last: int = 0
+    incarnation: str = ""
 
-    def take(self, lines: list[bytes], position: int) -> bool:
+    def take(self, entries: list[LaneEntry], position: int) -> bool:
         """Add all entries of one position; False, and nothing is added, if there is no room for them."""
+        lines = [line_of(*entry) for entry in entries]
         if (size := sum(map(len, lines))) > LINE_LIMIT_BYTES:
             raise MessageTooLarge(size, LINE_LIMIT_BYTES)
-        is_full = len(self.lines) + len(lines) > ENTRIES_LIMIT or self.size_bytes + size > TEXT_BYTES
+        bounds = self.bounds
+        is_full = len(self.lines) + len(lines) > bounds.entries or self.size_bytes + size > bounds.text_bytes
         if self.lines and is_full:
             return False
         self.lines += lines
         self.size_bytes += size
         self.last = position
+        self.incarnation = next((token_of(entry) for _, entry in entries if entry[0] == b"%d-0" % position), "")
         return True
 
 
@@ -107,7 +116,7 @@ async def archive_session(archive: Archive, session: str, before: int | None = N
         if max(done.position, _begin(head)) >= target:
             return done
         if tip is not None and not done.segments:
-            require_same_log(head, (await archive.segment(session, tip.name)).header)
+            await require_same_log(archive.log, head, (await archive.segment(session, tip.name)).header)
             await _note_again(archive, tip, session)
         written = await _write(archive, head, tip, target)
         if written is None:
@@ -127,10 +136,10 @@ async def archive_session(archive: Archive, session: str, before: int | None = N
 async def _write(archive: Archive, head: SessionHead, tip: Tip | None, target: int) -> _Written | None:
     """Write the segment that follows; None if what it needs was trimmed away meanwhile."""
     after = max(tip.name.last if tip else 0, _begin(head))
-    draft = _Draft()
+    draft = _Draft(archive.bounds)
     try:
         async for position, entries in _positions(archive, head, after, target):
-            if not draft.take([line_of(*entry) for entry in entries], position):
+            if not draft.take(entries, position):
                 break
     except _TrimmedMeanwhile:
         return None
@@ -140,7 +149,7 @@ async def _write(archive: Archive, head: SessionHead, tip: Tip | None, target: i
         tip.number + 1 if tip else 1,
         after + 1,
         draft.last,
-        tuple(incarnation for incarnation in head.incarnations if incarnation.start < draft.last),
+        draft.incarnation,
         str(tip.name) if tip else "",
     )
     name, data = await run_sync(sealed, header, draft.lines)
@@ -165,16 +174,17 @@ async def _positions(
     archive: Archive, head: SessionHead, after: int, target: int
 ) -> AsyncGenerator[tuple[int, list[LaneEntry]], None]:
     """The entries of each position above `after`, both lanes; more than one only where somebody else has written."""
-    session, position = head.session, after
+    session, position, proof, log = head.session, after, head.cursor, archive.log
+    pager = Pager(log.bounds.page_bytes, log.bounds.page_entries, len(_LANES))
     while position < target:
-        count = PAGE if head.size_bytes < SMALL_BYTES else SAFE_PAGE
-        now, pages = await archive.log.page(session, _LANES, position, target, count)
+        fetched = await log.page(session, _LANES, position, target, pager)
+        now, pages = fetched.head, fetched.pages
         if now.trimmed > position:
             raise _TrimmedMeanwhile
-        seen = head.cursor_at(position)
-        if now.position < target or not now.holds(seen):
-            raise LogRolledBack(session, target, min(now.position, now.agreed(seen)))
-        bound = min([target, *(position_of(page[-1]) for page in pages if len(page) == count)])
+        if (held := min(now.position, await agreed(log, now, proof))) < target:
+            raise LogRolledBack(session, target, held)
+        proof = now.cursor
+        bound = min([target, *(position_of(page[-1]) for page in pages if len(page) == fetched.count)])
         found: dict[int, list[LaneEntry]] = {}
         for lane, page in zip(_LANES, pages, strict=True):
             for entry in page:
@@ -193,22 +203,18 @@ async def _note_again(archive: Archive, tip: Tip, session: str) -> None:
     if len(await archive.log.archived_segments(session)) >= tip.number:
         return
     names: list[SegmentName] = []
-    header: Header | None = None
     async for segment in archive.chain(session, tip):
         names.insert(0, segment.name)
-        header = header or segment.header
-    incarnation = header.incarnations[-1].token if header and header.incarnations else ""
     pairs = [(name.last, str(name)) for name in names]
-    await archive.log.extend_archive(session, str(tip), str(tip), incarnation, pairs)
+    await archive.log.extend_archive(session, str(tip), str(tip), "", pairs)
 
 
 async def _move(archive: Archive, tip: Tip | None, written: _Written) -> bool:
     """Have the chain go on with a segment; False if somebody else has let it go on with another one."""
     session, name, header = written.header.session, written.name, written.header
-    incarnation = header.incarnations[-1].token if header.incarnations else ""
     new_tip = Tip(header.number, name)
     segments = [(name.last, str(name))]
-    word = await archive.log.extend_archive(session, str(tip or ""), str(new_tip), incarnation, segments)
+    word = await archive.log.extend_archive(session, str(tip or ""), str(new_tip), header.incarnation, segments)
     match word:
         case "moved":
             return True

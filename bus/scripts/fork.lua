@@ -22,7 +22,7 @@ local now = clock[1] .. string.format('%03d', math.floor(clock[2] / 1000))
 redis.call('HSETNX', KEYS[3], ARGV[1], now)
 redis.call('HSET', KEYS[1], 'position', ARGV[4], 'created', now, 'updated', now, 'parent', ARGV[2], 'fork', ARGV[3])
 if ARGV[5] ~= '' then
-  redis.call('HSET', KEYS[1], 'incarnations', ARGV[5], 'incarnation', string.match(ARGV[5], '([^ ]+):%d+$'))
+  redis.call('HSET', KEYS[1], 'incarnations', ARGV[5], 'incarnation', string.match(ARGV[5], '[^ ]+$'))
 end
 if ARGV[6] ~= '0' then redis.call('HSET', KEYS[1], 'trimmed', ARGV[6]) end
 return 'forked'

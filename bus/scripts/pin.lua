@@ -3,8 +3,9 @@
 -- KEYS  1 head hash · 2 checkpoints hash
 -- ARGV  1 name among the checkpoints · 2 position to fork at, or "" for the last one
 --
--- Gives position · incarnations, or "" · the highest position that was trimmed away and is in no archive; or, where
--- nothing was noted, "erased", "beyond <last position>" or "trimmed <highest position>". A repeat notes nothing new.
+-- Gives position · incarnations that the head lists, or "" · the highest position that was trimmed away and is in no
+-- archive; or, where nothing was noted, "erased", "beyond <last position>" or "trimmed <highest position>". A repeat
+-- notes nothing new.
 
 local head = redis.call('HMGET', KEYS[1], 'state', 'position', 'incarnations', 'trimmed', 'archived', 'fork')
 local last, trimmed, archived = tonumber(head[2] or 0), tonumber(head[4] or 0), tonumber(head[5] or 0)

@@ -19,7 +19,7 @@ local call, match = redis.call, string.match
 local AHEAD = 1048576 -- more deltas than ever stand below one position
 local ENTRY_BYTES = 64 -- about what the server needs for an entry besides its JSON
 local producer, number, most = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[5])
-local head = call('HMGET', KEYS[1], 'position', 'epoch', 'state', 'live', 'live_by', 'run')
+local head = call('HMGET', KEYS[1], 'position', 'epoch', 'state', 'live', 'live_by', 'run', 'incarnation')
 local position, epoch = head[1] or '0', head[2] or '0'
 local last, bytes, written_under = match(head[4] or '0-0 0', '^(%S+) (%d+) ?(%x*)$')
 if call('EXISTS', KEYS[2]) == 0 then bytes = 0 end
@@ -49,6 +49,7 @@ end
 
 local clock = call('TIME')
 local header = ARGV[2] .. ' ' .. clock[1] .. string.format('%03d', math.floor(clock[2] / 1000)) .. ' ' .. producer
+if head[7] and head[7] ~= '' then header = header .. ' ' .. head[7] end -- of the entry that they hang below
 -- Numbered here, as the server's own numbers would begin at 0, which is the position itself.
 local at, k = match(last, '^(%d+)%-(%d+)$')
 k = at == position and tonumber(k) or 0

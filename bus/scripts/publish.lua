@@ -5,7 +5,7 @@
 --       publishes wakes a worker, order, woken hash, wake-ups stream
 -- ARGV  1 producer · 2 entry version · 3 how the index is trimmed · 4 to which length · 5 a token never used before ·
 --       6 bytes a session may hold, or "" · 7 bytes more that control may use · 8 how wake-ups are trimmed · 9 to which
---       length · then for each session
+--       length · 10 incarnations that a head lists · then for each session
 --       session id · number of this append · count of publishes, below zero where one of them wakes · then for each publish
 --         its plan · then one JSON text for each message
 --       A plan is the lanes of its messages, "l" or "e" each, with a "w" before them if it wakes a worker, and a "c"
@@ -19,10 +19,11 @@
 -- d<first>+<count>+<incarnation> duplicate of an earlier key · c<position> conflict · f<epoch> fenced · x closed
 -- · o<bytes> over the limit, with what the session holds · z erased.
 --
--- The first append after another server process took over begins an incarnation: whoever saw entries that this one
--- never had, as it came back from an older copy, is told by it. The last 64 are kept. The replication id tells such times
--- apart, and is asked for here: it changes with every start, and each time a replica takes over, where a process that
--- lost its place and got it back, with less, is still the same process.
+-- The first append after another server process took over begins an incarnation. Its token is "<position it began
+-- behind>_<a token never used before>", and stands in the header of each of its entries: a reader whose cursor names a
+-- token has read this log if the entry at that position carries it. The head lists the newest ones only, so that most
+-- cursors are proven without a look at their entry. The replication id tells server processes apart: it changes with
+-- every start, and each time a replica takes over.
 --
 -- An append is refused before its first write, or applied whole. The last two answers of a producer are kept, as it may
 -- have two appends to a session on their way and lose both answers. Each entry has two fields, as few as can be: what
@@ -32,13 +33,13 @@
 local KEYS, ARGV, type, tonumber = KEYS, ARGV, type, tonumber
 local call, pcall_, concat, byte, sub, match = redis.call, redis.pcall, table.concat, string.byte, string.sub, string.match
 local producer, index_trim, index_length, fresh = ARGV[1], ARGV[3], ARGV[4], ARGV[5]
-local limit, reserve = tonumber(ARGV[6]), tonumber(ARGV[7])
+local limit, reserve, kept_incarnations = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[10]
 local run = match(call('INFO', 'replication'), 'master_replid:(%x%x%x%x%x%x%x%x%x%x%x%x)') or ''
 local clock = call('TIME')
 local now = clock[1] .. string.format('%03d', math.floor(clock[2] / 1000))
 local header = ARGV[2] .. ' ' .. now .. ' ' .. producer
 local field = 'p:' .. producer
-local replies, arg, key = {}, 10, 1
+local replies, arg, key = {}, 11, 1
 local LANE = { [108] = 4, [101] = 5 } -- "l", "e": offset of the lane's stream from the session's first key
 
 -- A repeat first: it was appended, whatever has become of the session since.
@@ -62,14 +63,12 @@ local function over_limit(bytes, first, count, is_control)
   return nil
 end
 
--- Gives the token of the incarnation that what is appended behind `base` belongs to.
-local function begin_incarnation(head, base)
+local function begin_incarnation(head, token)
   local past = call('HGET', head, 'incarnations')
-  local all = (past and past .. ' ' or '') .. fresh .. ':' .. base
-  local _, count = string.gsub(all, ' ', '')
-  if count >= 64 then all = match(all, '^%S+ (.*)$') end
-  call('HSET', head, 'run', run, 'incarnation', fresh, 'incarnations', all)
-  return fresh
+  local all = past and past ~= '' and past .. ' ' .. token or token
+  local _, spaces = string.gsub(all, ' ', '')
+  for _ = tonumber(kept_incarnations), spaces do all = match(all, '^%S+ (.*)$') end
+  call('HSET', head, 'run', run, 'incarnation', token, 'incarnations', all)
 end
 
 -- A stream never forgets its highest id, also of an entry deleted again. Where the server does not let it be set back,
@@ -112,7 +111,8 @@ while arg <= words do
   local position, position_text, outcomes = base, base_text, nil -- outcomes: nil as long as every publish was appended
   local touched, new_keys, woken, new_state = {}, {}, nil, nil
   local begins = head[6] ~= run
-  local token = begins and fresh or incarnation
+  local token = begins and base_text .. '_' .. fresh or incarnation
+  local entry_header = header .. ' ' .. token
   for p = 1, count do
     local lanes, plan = ARGV[arg], nil
     arg = arg + 1
@@ -143,7 +143,7 @@ while arg <= words do
           local stream, json = KEYS[key + LANE[byte(lanes, m)]], ARGV[arg + m - 1]
           position = position + 1
           position_text = position .. ''
-          local added = pcall_('XADD', stream, position_text .. '-0', 'h', header, 'm', json)
+          local added = pcall_('XADD', stream, position_text .. '-0', 'h', entry_header, 'm', json)
           if type(added) == 'table' then
             fault = added.err
             if string.find(fault, 'equal or smaller', 1, true) or string.find(fault, 'exhausted', 1, true) then
@@ -180,7 +180,10 @@ while arg <= words do
     if fault then reply = 'refused ' .. match(fault, '^%S*') end
   end
   if not reply then
-    if begins and position > base then incarnation = begin_incarnation(KEYS[key + 2], base) end
+    if begins and position > base then
+      incarnation = token
+      begin_incarnation(KEYS[key + 2], token)
+    end
     reply = number_text .. ' ' .. base_text .. ' ' .. incarnation .. ' ' .. (outcomes and concat(outcomes, ' ') or '')
     local answers = kept and reply .. '|' .. match(kept, '^[^|]*') or reply
     if position == base then

@@ -20,24 +20,31 @@ for i = 1, #info, 2 do
 end
 if tonumber(string.match(highest, '^%d+')) <= position then return {} end
 
+local PAGE = 25 -- entries that are in the script's memory at a time: each may have a megabyte
 local ids = {}
-for i, entry in ipairs(redis.call('XRANGE', lane, (position + 1) .. '-0', '+', 'COUNT', 1000)) do
-  -- A foreign entry may have more fields than one call can take.
-  local fields = {}
-  for f = 1, math.min(#entry[2], 64) do fields[f] = entry[2][f] end
-  redis.call('XADD', kept_key, 'MAXLEN', '~', 1000, '*', 's', ARGV[1], 'lane', ARGV[2], 'id', entry[1], unpack(fields))
-  ids[i] = entry[1]
+local first = (position + 1) .. '-0'
+while #ids < 1000 do
+  local page = redis.call('XRANGE', lane, first, '+', 'COUNT', PAGE)
+  for _, entry in ipairs(page) do
+    -- A foreign entry may have more fields than one call can take.
+    local fields = {}
+    for f = 1, math.min(#entry[2], 64) do fields[f] = entry[2][f] end
+    redis.call('XADD', kept_key, 'MAXLEN', '~', 1000, '*', 's', ARGV[1], 'lane', ARGV[2], 'id', entry[1], unpack(fields))
+    ids[#ids + 1] = entry[1]
+  end
+  if #page < PAGE then break end
+  first = '(' .. page[PAGE][1]
 end
 
 redis.call('DEL', building)
 local after = '-'
 while true do
-  local page = redis.call('XRANGE', lane, after, position .. '-18446744073709551615', 'COUNT', 500)
+  local page = redis.call('XRANGE', lane, after, position .. '-18446744073709551615', 'COUNT', PAGE)
   for _, entry in ipairs(page) do
     if #entry[2] <= 64 then redis.call('XADD', building, entry[1], unpack(entry[2])) end
   end
-  if #page < 500 then break end
-  after = '(' .. page[500][1]
+  if #page < PAGE then break end
+  after = '(' .. page[PAGE][1]
 end
 if redis.call('EXISTS', building) == 1 then
   redis.call('RENAME', building, lane)

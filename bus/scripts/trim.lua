@@ -4,8 +4,8 @@
 --       7 order · 8 woken hash · 9 groups hash
 -- ARGV  1 session id · 2 the first position to keep · 3 "trim", "force" or "look", which changes nothing · 4 position to
 --       look from, for "look" · 5 a token of this step, never used before · 6 entry version · 7 a token for an incarnation,
---       never used before · 8 how the index is trimmed · 9 to which length · then the names of holders that a note of this
---       trim told of already
+--       never used before · 8 how the index is trimmed · 9 to which length · 10 incarnations that a head lists · then the
+--       names of holders that a note of this trim told of already
 --
 -- Gives JSON: {outcome "erased" | "forged" | "held" | "done", keep (the first position to keep, not beyond the next one),
 -- trimmed (the highest position that is gone), entries, bytes, holders {name: position}}. With "held", and with
@@ -106,6 +106,7 @@ for _, lane in ipairs(LANES) do
   if entry then oldest = min(oldest, tonumber(match(entry[1], '^%d+'))) end
 end
 local at, last, entries, size = max(from, oldest), min(keep - 1, max(from, oldest) + STEP - 1), 0, 0
+local last_gone, last_header = 0, ''
 while at <= last and size < STEP_BYTES do
   local to = min(at + CHUNK - 1, last)
   for _, lane in ipairs(LANES) do
@@ -113,7 +114,9 @@ while at <= last and size < STEP_BYTES do
       if match(entry[1], '-0$') then -- what others put below a position was never counted
         entries = entries + 1
         if entry[2][3] == 'm' then size = size + #entry[2][4] end
-        lost[lane] = tonumber(match(entry[1], '^%d+'))
+        local gone = tonumber(match(entry[1], '^%d+'))
+        lost[lane] = gone
+        if gone > last_gone then last_gone, last_header = gone, entry[2][2] or '' end
       end
     end
   end
@@ -128,7 +131,7 @@ end
 local untold, must_note = {}, false
 for name, place in pairs(holders) do untold[name], must_note = place, true end
 if must_note then
-  for i = 10, #ARGV do untold[ARGV[i]] = nil end
+  for i = 11, #ARGV do untold[ARGV[i]] = nil end
   must_note = next(untold) ~= nil
 end
 if must_note and call('EXISTS', KEYS[3]) == 1 then
@@ -141,7 +144,9 @@ now_trimmed = at - 1
 for _, lane in ipairs(LANES) do call('XTRIM', KEYS[lane], 'MINID', '=', at .. '-0') end
 local left = max(bytes - size, 0)
 local change = left - bytes
-call('HSET', KEYS[1], 'trimmed', now_trimmed, FIELDS[2], lost[2], FIELDS[3], lost[3])
+-- A cursor that stands just before what is left is proven by the token of the entry that is gone.
+local trimmed_by = last_gone == now_trimmed and match(last_header, '^%S+ %S+ %S+ (%S+)$') or ''
+call('HSET', KEYS[1], 'trimmed', now_trimmed, 'trimmed_by', trimmed_by, FIELDS[2], lost[2], FIELDS[3], lost[3])
 
 if must_note then
   local clock = call('TIME')
@@ -150,15 +155,17 @@ if must_note then
   local note = '{"role":"extension","kind":"session.trimmed","data":' .. data .. '}'
   -- As in publish.lua: the first append after another server process took over begins an incarnation.
   local run = match(call('INFO', 'replication'), 'master_replid:(%x%x%x%x%x%x%x%x%x%x%x%x)') or ''
-  local past = call('HMGET', KEYS[1], 'run', 'incarnations')
+  local past = call('HMGET', KEYS[1], 'run', 'incarnation', 'incarnations')
+  local token = past[2] or ''
   if past[1] ~= run then
-    local all = (past[2] and past[2] .. ' ' or '') .. ARGV[7] .. ':' .. position
-    local _, count = string.gsub(all, ' ', '')
-    if count >= 64 then all = match(all, '^%S+ (.*)$') end
-    call('HSET', KEYS[1], 'run', run, 'incarnation', ARGV[7], 'incarnations', all)
+    token = position .. '_' .. ARGV[7]
+    local all = past[3] and past[3] ~= '' and past[3] .. ' ' .. token or token
+    local _, spaces = string.gsub(all, ' ', '')
+    for _ = tonumber(ARGV[10]), spaces do all = match(all, '^%S+ (.*)$') end
+    call('HSET', KEYS[1], 'run', run, 'incarnation', token, 'incarnations', all)
   end
   position = position + 1
-  call('XADD', KEYS[3], position .. '-0', 'h', ARGV[6] .. ' ' .. now .. ' log', 'm', note)
+  call('XADD', KEYS[3], position .. '-0', 'h', ARGV[6] .. ' ' .. now .. ' log ' .. token, 'm', note)
   call('XADD', KEYS[5], 'MAXLEN', ARGV[8], ARGV[9], '*', 's', session, 'z', position .. '')
   left, change = left + #note, change + #note
   call('HSET', KEYS[1], 'position', position, 'updated', now)

@@ -82,7 +82,7 @@ async def read_request(session: Session, turn_id: TurnId) -> AskedRequest:
         () if definition is None else tuple(map(_spec, definition.tools)),
         DEFAULT_MAX_TOKENS if definition is None else definition.max_tokens,
         await resolve_media(context.messages, session.media),
-        None if not told.begun else f"{turn_id}@{head.incarnation_of(told.begun[0].position)}",
+        None if not told.begun else f"{turn_id}@{told.begun[0].incarnation}",
     )
     return AskedRequest(request, definition)
 
@@ -95,6 +95,8 @@ class _Begun:
     event: MessageStarted
     offered: str | None
     """hash of what it was offered"""
+    incarnation: str
+    """that wrote it"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +137,7 @@ async def _read_told(session: Session, turn_id: TurnId, after: Cursor, until: in
                 case TurnStarted(turn_id=started, request=request) if started == turn_id:
                     offered = request
                 case MessageStarted(turn_id=started) as event if started == turn_id:
-                    begun.append(_Begun(envelope.position, event, offered))
+                    begun.append(_Begun(envelope.position, event, offered, envelope.incarnation))
                 case _:
                     pass
     return _Told(definitions, begun)

@@ -4,8 +4,9 @@ import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
-from bus.codec import Entry, decode
+from bus.codec import Entry, decode, token_of
 from bus.envelope import Unreadable
+from bus.head import start_of
 from bus.inspection import Inspector
 from bus.messages.lanes import Lane
 from handlers.verify.problem import Findings, look
@@ -15,7 +16,7 @@ __all__ = ("EntryCheck", "merged_entries", "place_of")
 HIGHEST = 2**64 - 1
 """the highest second number of an id"""
 
-_HEADER = re.compile(rb"[0-9]{1,9} [0-9]{1,15} [^ ]+")
+_HEADER = re.compile(rb"[0-9]{1,9} [0-9]{1,15} [^ ]+( [^ ]+)?")
 
 
 class EntryCheck:
@@ -24,6 +25,7 @@ class EntryCheck:
     def __init__(self, findings: Findings, first: int) -> None:
         """`first` is the position that has to come first; 0 is any."""
         self._findings, self._next = findings, first
+        self._token = ""
         self.entries = 0
         """how many have a place"""
         self.size_bytes = 0
@@ -71,9 +73,19 @@ class EntryCheck:
             seen = b" ".join(entry[1])
             self._findings.add("header", position, f"in the {lane} lane, not written by the bus: {look(seen)}")
             return
+        self._check_token(token_of(entry), position)
         message = decode(self._findings.session, lane, entry).message
         if isinstance(message, Unreadable):
             self._findings.add("unreadable", position, f"in the {lane} lane: {message.error}; {look(body)}")
+
+    def _check_token(self, token: str, position: int) -> None:
+        """Each entry names its incarnation, which began behind an earlier position and after the previous one."""
+        if not token:
+            return
+        start = start_of(token)
+        if not 0 <= start < position or (token != self._token and start <= start_of(self._token)):
+            self._findings.add("incarnation", position, f"the entry is of {token}, the previous one of {self._token}")
+        self._token = token
 
 
 def place_of(entry: Entry) -> tuple[int, int]:

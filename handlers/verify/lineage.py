@@ -26,7 +26,7 @@ async def check_lineage(bus: Bus, session: str, standing: Standing, findings: Fi
         findings.add("fork", shared, f"its parent {name!r} {'was erased' if parent.is_erased else 'is not there'}")
         return
     wrote = parent.incarnation_of(shared)
-    if parent.position < shared or (shared and wrote not in {None, standing.fork.incarnation}):
+    if parent.position < shared or (standing.fork.incarnation and wrote not in {None, standing.fork.incarnation}):
         findings.add("fork", shared, f"its parent {name!r} has lost what they shared, and may have grown again")
         return
     if not await inspector.fields(inspector.keys.checkpoints(name), (f"f:{session}",)):

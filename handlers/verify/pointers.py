@@ -11,7 +11,6 @@ from handlers.verify.problem import Findings, look
 
 __all__ = ("Pointers", "read_pointers")
 
-PAGE = 1_000
 SHOWN = 20
 """of the entries of one session that were set aside"""
 
@@ -45,7 +44,7 @@ async def read_pointers(inspector: Inspector, bucket: int, *, into: Pointers, on
         Refused: a key is of another type.
         Unavailable: the server cannot be reached.
     """
-    async for page in inspector.stream_pages(inspector.keys.index(bucket), count=PAGE):
+    async for page in inspector.stream_pages(inspector.keys.index(bucket)):
         for entry in page:
             _take_pointer(into, entry, only)
     async for page in inspector.stream_pages(inspector.keys.forged(bucket)):

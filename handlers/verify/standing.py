@@ -18,7 +18,7 @@ _NUMBERS = ("position", "bytes", "created", "updated", "trimmed", "archived", "e
 _FIELDS = (*_NUMBERS, "state", "incarnation", "incarnations", "parent", "fork")
 _STATES = frozenset({b"closed", b"erased"})
 _NUMBER = re.compile(rb"[0-9]{1,18}")
-_INCARNATION = re.compile(r"([A-Za-z0-9_-]{1,32}):([0-9]{1,18})")
+_INCARNATION = re.compile(r"([0-9]{1,18})_[A-Za-z0-9_-]{1,13}")
 
 
 class Standing(NamedTuple):
@@ -116,7 +116,7 @@ def _number(fields: Mapping[str, bytes], name: str, findings: Findings) -> int:
 
 
 def _incarnations(fields: Mapping[str, bytes], position: int, findings: Findings) -> tuple[Incarnation, ...]:
-    """The stretches of the log: each has a token of its own, and begins behind the one before."""
+    """The newest stretches of the log: each has a token of its own, and begins behind the previous one."""
     text = fields.get("incarnations", b"").decode(errors="replace")
     found: list[Incarnation] = []
     for word in text.split():
@@ -124,7 +124,7 @@ def _incarnations(fields: Mapping[str, bytes], position: int, findings: Findings
         if match is None:
             findings.add("incarnation", 0, f"{word[:40]!r} is none")
             return ()
-        found.append(Incarnation(match[1], int(match[2])))
+        found.append(Incarnation(word, int(match[1])))
     for before, after in pairwise(found):
         if after.start <= before.start:
             findings.add(

@@ -22,11 +22,10 @@ from bus.archive.segment import (
     sealed,
 )
 from bus.errors import ArchiveDamaged, InvalidArchiveName, MessageTooLarge
-from bus.head import Incarnation
 from bus.messages.lanes import Lane
 from tests.support.suite.scale import examples
 
-HEADER = Header("ns", "s", 2, 3, 5, (Incarnation("a", 0), Incarnation("b", 4)), f"1-2-{'0' * 64}")
+HEADER = Header("ns", "s", 2, 3, 5, "4_b", f"1-2-{'0' * 64}")
 ENTRIES: Sequence[LaneEntry] = (
     (Lane.LLM, (b"3-0", [b"h", b"1 1700000000000 p", b"m", '{"role":"user","content":"é \u2028 \\u0000"}'.encode()])),
     (Lane.EXTENSION, (b"3-7", [b"x", b"\xff\n", b"", b"y"])),
@@ -189,8 +188,8 @@ def test_a_line_of_another_shape_is_damage_and_nothing_else(wrong: str | bytes |
         ({"version": 2}, "version 2, this package reads 1"),
         ({"first": 2}, "positions 2 to 5"),
         ({"number": "2"}, "a line of it"),
-        ({"incarnations": [["a"]]}, "a line of it"),
-        ({"incarnations": 1}, "a line of it"),
+        ({"incarnation": ["a"]}, "a line of it"),
+        ({"incarnation": 1}, "a line of it"),
     ],
 )
 def test_a_header_of_another_shape_is_told(header: dict[str, object], reason: str) -> None:

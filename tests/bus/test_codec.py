@@ -36,6 +36,8 @@ def test_an_entry_is_its_envelope() -> None:
     message = UserMessage.text("hi ✓")
     found = decode("s", Lane.LLM, entry(b"h", HEADER, b"m", encode(message)))
     assert found == Envelope("s", 7, Lane.LLM, message, 1_700_000_000.123, "somebody")
+    named = decode("s", Lane.LLM, entry(b"h", HEADER + b" 3_token", b"m", encode(message)))
+    assert named == found._replace(incarnation="3_token")
     assert VERSION == 1
 
 
@@ -47,6 +49,7 @@ def test_an_entry_is_its_envelope() -> None:
         (Lane.LLM, (b"x", b"y"), ForgedEntry),
         (Lane.LLM, (b"h", HEADER, b"x", USER), ForgedEntry),
         (Lane.LLM, (b"h", b"1 now somebody", b"m", USER), ForgedEntry),
+        (Lane.LLM, (b"h", HEADER + b" 3_token more", b"m", USER), ForgedEntry),
         (Lane.LLM, (b"h", b"1 " + b"9" * 400 + b" a", b"m", USER), ForgedEntry),
         (Lane.LLM, (b"h", b"9" * 5_000 + b" 1 a", b"m", USER), ForgedEntry),
         (Lane.LLM, (b"h", b"1 1 \xff", b"m", USER), ForgedEntry),

@@ -67,7 +67,7 @@ def spoken(*texts: str) -> UserMessage:
 
 
 def one(body: bytes, version: int, lane: Lane = Lane.LLM) -> Envelope:
-    return decode("s", lane, (b"7-0", [b"h", b"%d 1700000000123 old" % version, b"m", body]), "i")
+    return decode("s", lane, (b"7-0", [b"h", b"%d 1700000000123 old 0_i" % version, b"m", body]))
 
 
 def fault(envelope: Envelope) -> Exception:
@@ -78,7 +78,7 @@ def fault(envelope: Envelope) -> Exception:
 @pytest.mark.usefixtures("third")
 def test_an_old_entry_is_lifted_step_by_step() -> None:
     assert one(FIRST, 1).message == spoken("hi")
-    assert one(FIRST, 1) == Envelope("s", 7, Lane.LLM, spoken("hi"), 1_700_000_000.123, "old", 0, "i")
+    assert one(FIRST, 1) == Envelope("s", 7, Lane.LLM, spoken("hi"), 1_700_000_000.123, "old", 0, "0_i")
     assert one(SECOND, 2).message == spoken("hi", "there")
     assert one(encode(spoken("hi")), 3).message == spoken("hi")
     assert one(FIRST_NOTE, 1, Lane.EXTENSION).message == told("x")

@@ -38,6 +38,7 @@ from tests.support.log.archived import (
     trim,
 )
 from tests.support.log.said import assert_gap_free, read, said, told, word
+from tests.support.servers.bounded import bound_archive
 from tests.support.servers.real import AnyServer, RealServer
 
 
@@ -93,10 +94,8 @@ async def test_an_empty_session_has_nothing_to_archive(server: AnyServer, files:
         assert names(files) == []
 
 
-async def test_a_segment_is_bounded_by_its_bytes_too(
-    server: AnyServer, files: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writing, "TEXT_BYTES", 10_000)
+async def test_a_segment_is_bounded_by_its_bytes_too(server: AnyServer, files: Path) -> None:
+    bound_archive(server, text_bytes=10_000)
     async with archiving(server, files) as bus:
         session = bus.session("s")
         await session.publish(said("x" * 20_000), *[said("y" * 3_000) for _ in range(7)])
@@ -232,7 +231,7 @@ async def test_a_log_that_went_back_has_an_archive_that_went_back_too(process: R
         assert await problems(session) == []
 
 
-@pytest.mark.parametrize("incarnations", ["other:0", "", "other:0 another:4"])
+@pytest.mark.parametrize("incarnations", ["0_other", "0_other 4_another"])
 async def test_a_log_that_is_another_one_than_was_archived_is_told(
     server: AnyServer, files: Path, incarnations: str
 ) -> None:
@@ -266,7 +265,9 @@ async def test_a_log_that_is_written_anew_while_it_is_archived_is_not_chained(
     class Slow(DirectoryArchive):
         async def put_if_absent(self, name: str, data: bytes) -> None:
             await super().put_if_absent(name, data)
-            shared_valkey.do("HSET", Keys().head("s"), "incarnations", "other:0")
+            shared_valkey.do("FLUSHALL")
+            async with shared_valkey.bus() as other:
+                await fill(other.session("s"), 10)
 
     async with Bus.open(shared_valkey.url, archive=Slow(files)) as bus:
         await fill(bus.session("s"), 10)
@@ -306,7 +307,7 @@ async def test_a_server_that_dies_while_a_session_is_archived_loses_nothing_of_i
             if self.puts == 2:
                 process.kill()
 
-    async with Bus.open(process.url, archive=Deadly(files)) as bus:
+    async with Bus.open(process.url, archive=Deadly(files), bounds=process.bounds) as bus:
         session = bus.session("s")
         await fill(session, 120)
         with pytest.raises(Unavailable):
@@ -341,7 +342,7 @@ async def test_archiving_may_be_cancelled_anywhere(shared_valkey: RealServer, fi
             self._step()
             return found
 
-    async with Bus.open(shared_valkey.url, archive=Interrupted(files)) as bus:
+    async with Bus.open(shared_valkey.url, archive=Interrupted(files), bounds=shared_valkey.bounds) as bus:
         session = bus.session("s")
         await fill(session, 120)
         with anyio.CancelScope() as scope:

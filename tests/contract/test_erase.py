@@ -27,7 +27,6 @@ from bus import (
     SessionErased,
     Unavailable,
     UserMessage,
-    hub,
 )
 from bus.connection import Argument, LinkPool, Reply, Server
 from bus.erasure import erase
@@ -36,6 +35,7 @@ from bus.log import Log, Script
 from bus.messages.lanes import Lane
 from tests.support.log.groups import take_one
 from tests.support.log.said import read, said, told, words
+from tests.support.servers.bounded import bound_hub
 from tests.support.servers.clusters import RealCluster
 from tests.support.servers.real import AnyServer, RealServer, eventually, shortly
 
@@ -141,9 +141,10 @@ async def test_the_servers_file_forgets_it_once_it_is_rewritten(process: RealSer
 
 
 @pytest.fixture
-def patient_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+def patient_hub(request: pytest.FixtureRequest) -> None:
     """A hub that looks by itself for what nothing tells it of, so seldom that these tests would be over before."""
-    monkeypatch.setattr(hub, "BLOCK_MS", 60_000)
+    for name in {"server", "process"} & {*request.fixturenames}:
+        bound_hub(request.getfixturevalue(name), block_seconds=60)
 
 
 @pytest.mark.usefixtures("patient_hub")

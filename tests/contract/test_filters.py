@@ -9,6 +9,7 @@ import pytest
 from bus import (
     ALL_LANES,
     START,
+    Bounds,
     Compaction,
     Cursor,
     CursorTrimmed,
@@ -23,8 +24,10 @@ from bus import (
 )
 from bus.keys import Keys
 from bus.selection import Selection
+from bus.subscription import HubBounds
 from tests.support.log.following import Subscriber
 from tests.support.log.said import said, told, word
+from tests.support.servers.bounded import bound_hub, bound_servers
 from tests.support.servers.real import AnyServer, eventually
 
 CHOICES: list[list[str] | None] = [
@@ -34,9 +37,9 @@ LANES = (ALL_LANES, ALL_LANES, frozenset({Lane.LLM}), frozenset({Lane.EXTENSION}
 
 
 @pytest.fixture(params=[32, 0], ids=["direct", "bells"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def way(request: pytest.FixtureRequest) -> None:
     """Both ways of the hub to hear of a session."""
-    monkeypatch.setattr("bus.hub.DIRECT_LIMIT", request.param)
+    bound_servers(request, Bounds(hub=HubBounds(direct_sessions=request.param)))
 
 
 def some_message(chance: random.Random) -> Publishable:
@@ -174,10 +177,8 @@ async def test_a_hole_is_told_to_who_left_out_what_is_missing(server: AnyServer)
         assert [word(e) async for e in session.read(kinds=["told"], after=Cursor(3))] == ["4", "5"]
 
 
-async def test_a_trimmed_lane_that_is_not_followed_is_no_loss(
-    server: AnyServer, monkeypatch: pytest.MonkeyPatch, way: None
-) -> None:
-    monkeypatch.setattr("bus.hub.BLOCK_MS", 100)
+async def test_a_trimmed_lane_that_is_not_followed_is_no_loss(server: AnyServer, way: None) -> None:
+    bound_hub(server, block_seconds=0.1)
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(told("a"))

@@ -8,12 +8,13 @@ import anyio
 import pytest
 from anyio.abc import TaskGroup
 
-from bus import ALL_LANES, START, Bus, Closed, Cursor, Delta, Envelope, Lane, LogRolledBack, Session
-from bus.bounds import Bounds
+from bus import ALL_LANES, START, Bounds, Bus, Closed, Cursor, Delta, Envelope, Lane, LogRolledBack, Session
 from bus.connection_bounds import ConnectionBounds
 from bus.keys import Keys
+from bus.subscription import HubBounds
 from tests.contract.test_read import fill
 from tests.support.log.said import assert_gap_free, read, said, told, word
+from tests.support.servers.bounded import bound_hub
 from tests.support.servers.proxy import proxy
 from tests.support.servers.real import AnyServer, RealServer, blocked, eventually
 
@@ -57,10 +58,8 @@ def piece(text: str) -> Delta:
 
 @pytest.mark.cluster("the hub reads each node on a connection of its own")
 @pytest.mark.parametrize("limit", [32, 0])
-async def test_followers_that_join_anywhere_see_each_entry_once(
-    server: AnyServer, monkeypatch: pytest.MonkeyPatch, limit: int
-) -> None:
-    monkeypatch.setattr("bus.hub.DIRECT_LIMIT", limit)
+async def test_followers_that_join_anywhere_see_each_entry_once(server: AnyServer, limit: int) -> None:
+    bound_hub(server, direct_sessions=limit)
     chance = random.Random(1)  # noqa: S311  a test's dice
     total, followers = 2_000, list[Follower]()
     async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
@@ -124,9 +123,9 @@ async def test_a_follower_sees_all_once_over_restarts_of_the_server(process: Rea
 
 @pytest.mark.cluster("the hub reads each node on a connection of its own")
 async def test_crossing_the_limit_of_the_hub_in_both_ways_loses_nothing(
-    server: AnyServer, monkeypatch: pytest.MonkeyPatch
+    server: AnyServer,
 ) -> None:
-    monkeypatch.setattr("bus.hub.DIRECT_LIMIT", 3)
+    bound_hub(server, direct_sessions=3)
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         sessions = [bus.session(f"s{index}") for index in range(8)]
         for session in sessions:
@@ -241,8 +240,8 @@ async def test_following_ends_with_the_bus(server: AnyServer) -> None:
 
 @pytest.mark.cluster("the hub reads each node on a connection of its own")
 @pytest.mark.sentinel("a failover may empty the log")
-async def test_a_follower_is_told_that_the_log_was_emptied(server: AnyServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bus.hub.BLOCK_MS", 200)
+async def test_a_follower_is_told_that_the_log_was_emptied(server: AnyServer) -> None:
+    bound_hub(server, block_seconds=0.2)
     async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("0"), told("1"))
@@ -274,10 +273,10 @@ async def test_a_follower_is_told_of_another_log_that_is_longer_already(server: 
         tasks.cancel_scope.cancel()
 
 
-async def test_a_way_that_went_dead_without_a_sign_is_left(one: RealServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bus.hub.BLOCK_MS", 100)
-    monkeypatch.setattr("bus.hub.SILENCE_SECONDS", 1.5)  # what is tested: each is passed once
-    bounds = Bounds(connection=ConnectionBounds(answer_seconds=1.5))
+async def test_a_way_that_went_dead_without_a_sign_is_left(one: RealServer) -> None:
+    bounds = Bounds(  # what is tested: each time-out is passed once
+        hub=HubBounds(block_seconds=0.1, silence_seconds=1.5), connection=ConnectionBounds(answer_seconds=1.5)
+    )
     async with (
         proxy(one.socket) as way,
         Bus.open(way.url, bounds=bounds) as bus,
@@ -310,6 +309,7 @@ async def test_following_nothing_waits_and_harms_nobody(shared_valkey: RealServe
 
 @pytest.mark.cluster("one read has the sessions of one node")
 async def test_a_stream_of_a_wrong_type_ends_its_own_following_alone(server: AnyServer) -> None:
+    bound_hub(server, direct_sessions=32)  # of a key that somebody else replaced no notice tells, only a read of it
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         broken, whole = bus.session("broken"), bus.session("whole")
         first, second = Follower(broken).start(tasks), Follower(whole).start(tasks)

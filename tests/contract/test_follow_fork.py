@@ -3,7 +3,7 @@
 import pytest
 
 from bus import ALL_LANES, START, Lane
-from bus.hub import DIRECT_LIMIT
+from bus.subscription import HubBounds
 from tests.support.laws.follower import Follower
 from tests.support.log.said import said, told, word
 from tests.support.servers.real import RealServer, eventually, shortly
@@ -11,7 +11,7 @@ from tests.support.servers.real import RealServer, eventually, shortly
 LLM = frozenset({Lane.LLM})
 
 
-@pytest.mark.parametrize("others", [0, DIRECT_LIMIT], ids=["direct", "by bells"])
+@pytest.mark.parametrize("others", [0, HubBounds().direct_sessions], ids=["direct", "by bells"])
 @pytest.mark.parametrize(("lanes", "wanted"), [(ALL_LANES, "abcX"), (LLM, "acX")], ids=["both lanes", "one lane"])
 @pytest.mark.parametrize("is_quiet", [True, False], ids=["quiet", "appended to"])
 async def test_follower_of_a_session_that_begins_as_a_fork_gets_the_shared_entries(

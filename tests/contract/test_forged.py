@@ -21,6 +21,7 @@ from bus.errors import DecodeError
 from bus.keys import Keys
 from tests.support.log.groups import works
 from tests.support.log.said import read, said, told, word, words
+from tests.support.servers.bounded import bound_hub
 from tests.support.servers.real import AnyServer, RealServer, blocked, eventually, shortly
 from tests.support.servers.resp import ResponseError
 
@@ -141,9 +142,9 @@ async def test_a_lane_full_of_forged_entries_ends_for_its_readers(server: AnySer
 
 @pytest.mark.cluster("the hub reads each node on a connection of its own")
 async def test_a_forged_bell_stops_neither_followers_nor_workers(
-    server: AnyServer, monkeypatch: pytest.MonkeyPatch
+    server: AnyServer,
 ) -> None:
-    monkeypatch.setattr("bus.hub.DIRECT_LIMIT", 0)
+    bound_hub(server, direct_sessions=0)
     seen: list[str] = []
     work: list[str] = []
 

@@ -31,6 +31,7 @@ from bus.keys import Keys
 from bus.log import Log
 from tests.contract.test_follow import Follower, piece
 from tests.support.log.said import assert_gap_free, said, told
+from tests.support.servers.bounded import bound_hub, bound_live, bound_log
 from tests.support.servers.proxy import proxy
 from tests.support.servers.real import AnyServer, RealServer, eventually
 
@@ -240,8 +241,8 @@ async def test_the_beginning_of_a_long_message_is_kept_until_its_end(server: Any
         assert found[0].blocks[0].delta == text
 
 
-async def test_what_belongs_to_ended_messages_goes_first(server: AnyServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bus.live.TRIM_BYTES", 4_000)
+async def test_what_belongs_to_ended_messages_goes_first(server: AnyServer) -> None:
+    bound_live(server, trim_bytes=4_000)
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("q"))
@@ -258,9 +259,9 @@ async def test_what_belongs_to_ended_messages_goes_first(server: AnyServer, monk
 
 
 async def test_a_message_that_outgrows_all_room_is_shown_as_far_as_it_went(
-    server: AnyServer, monkeypatch: pytest.MonkeyPatch
+    server: AnyServer,
 ) -> None:
-    monkeypatch.setattr("bus.log.LIVE_LIMIT_BYTES", 20_000)
+    bound_log(server, live_bytes=20_000)
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("q"))
@@ -277,9 +278,9 @@ async def test_a_message_that_outgrows_all_room_is_shown_as_far_as_it_went(
 
 
 async def test_a_message_of_which_nothing_was_heard_for_long_makes_room_too(
-    server: AnyServer, monkeypatch: pytest.MonkeyPatch
+    server: AnyServer,
 ) -> None:
-    monkeypatch.setattr("bus.log.LIVE_LIMIT_BYTES", 20_000)
+    bound_log(server, live_bytes=20_000)
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("q"))
@@ -298,10 +299,8 @@ async def test_a_message_of_which_nothing_was_heard_for_long_makes_room_too(
 
 @pytest.mark.cluster("the hub reads each node on a connection of its own")
 @pytest.mark.parametrize("limit", [32, 0])
-async def test_pieces_come_in_order_between_the_entries(
-    server: AnyServer, monkeypatch: pytest.MonkeyPatch, limit: int
-) -> None:
-    monkeypatch.setattr("bus.hub.DIRECT_LIMIT", limit)
+async def test_pieces_come_in_order_between_the_entries(server: AnyServer, limit: int) -> None:
+    bound_hub(server, direct_sessions=limit)
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("q"))
@@ -545,10 +544,8 @@ async def test_no_piece_is_shown_behind_the_end_of_its_message(server: AnyServer
 
 
 @pytest.mark.parametrize("limit", [32, 0])
-async def test_an_entry_is_not_lost_between_many_pieces(
-    server: AnyServer, monkeypatch: pytest.MonkeyPatch, limit: int
-) -> None:
-    monkeypatch.setattr("bus.hub.DIRECT_LIMIT", limit)
+async def test_an_entry_is_not_lost_between_many_pieces(server: AnyServer, limit: int) -> None:
+    bound_hub(server, direct_sessions=limit)
     async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
         ours, theirs = bus.session("s"), other.session("s")
         follower = Follower(ours, live=True).start(tasks)
@@ -586,10 +583,10 @@ async def test_a_piece_behind_many_entries_waits_for_them(server: AnyServer, lan
 
 @pytest.mark.cluster("the hub reads each node on a connection of its own")
 async def test_whoever_comes_and_goes_has_the_text_of_every_message(
-    server: AnyServer, monkeypatch: pytest.MonkeyPatch
+    server: AnyServer,
 ) -> None:
     """A viewer keeps its screen, leaves at any moment and comes back with the cursor of the last thing it saw."""
-    monkeypatch.setattr("bus.live.TRIM_BYTES", 3_000)
+    bound_live(server, trim_bytes=3_000)
     chance = random.Random(3)  # noqa: S311  a test's dice
     async with server.bus() as bus, server.bus() as other:
         speaker, session = bus.session("s"), other.session("s")

@@ -3,19 +3,21 @@
 import anyio
 import pytest
 
-from bus import Delta, Envelope, LogRolledBack, Notice
+from bus import Bounds, Delta, Envelope, Lane, LogRolledBack, Notice
+from bus.keys import Keys
+from bus.log import LogBounds
+from bus.subscription import HubBounds
 from tests.support.log.following import Subscriber
 from tests.support.log.said import assert_gap_free, said, told
+from tests.support.servers.bounded import bound_hub, bound_servers
 from tests.support.servers.real import AnyServer, RealServer, eventually
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def small(request: pytest.FixtureRequest) -> None:
     """Slices so small that a few sessions need many of them."""
-    for name, value in (("DIRECT_LIMIT", 0), ("FETCH_AT_ONCE", 3), ("LOOK_AT", 2), ("BELL_PAGE", 4)):
-        monkeypatch.setattr(f"bus.hub.{name}", value)
-    monkeypatch.setattr("bus.heads.BATCH", 5)
-    monkeypatch.setattr("bus.hub.BATCH", 5)
+    hub = HubBounds(direct_sessions=0, sessions_at_once=3, unsized_sessions=2, looks=2, bell_page=4)
+    bound_servers(request, Bounds(hub=hub, log=LogBounds(heads=5)))
 
 
 @pytest.mark.cluster("the hub reads each node on a connection of its own")
@@ -69,9 +71,9 @@ def _list(reply: object) -> list[object]:
 
 
 async def test_quiet_sessions_whose_log_was_emptied_are_all_told_in_turn(
-    shared_valkey: RealServer, monkeypatch: pytest.MonkeyPatch
+    shared_valkey: RealServer,
 ) -> None:
-    monkeypatch.setattr("bus.hub.BLOCK_MS", 50)
+    bound_hub(shared_valkey, block_seconds=0.05)
     async with shared_valkey.bus() as bus, anyio.create_task_group() as tasks:
         sessions = [bus.session(f"s{number}") for number in range(7)]
         for session in sessions:
@@ -132,3 +134,46 @@ async def test_who_joins_for_another_lane_gets_what_was_there_before_the_reader_
         await eventually(both.has("a", "b", "[caughtUp]"))
         assert both.error is None
         tasks.cancel_scope.cancel()
+
+
+async def test_sessions_that_did_not_change_are_not_read_as_their_followers_join(valkey: RealServer) -> None:
+    count = 300
+    bound_hub(valkey, sessions_at_once=100, unsized_sessions=16)
+    async with valkey.bus() as bus, valkey.bus() as other, anyio.create_task_group() as tasks:
+        for number in range(count):
+            await other.session(f"s{number}").publish(said("0"))
+        before = _reads(valkey)
+        subscribers = [Subscriber(bus.session(f"s{number}")).start(tasks) for number in range(count)]
+        for subscriber in subscribers:
+            await eventually(subscriber.has("0", "[caughtUp]"))
+        await other.session("s7").publish(said("1"))  # what was to be read before it has been read
+        await eventually(subscribers[7].has("0", "[caughtUp]", "1"))
+        assert _reads(valkey) - before < count // 2
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_key_of_a_wrong_type_among_many_sessions_that_did_not_change_is_told(valkey: RealServer) -> None:
+    bound_hub(valkey, direct_sessions=32)
+    async with valkey.bus() as bus, anyio.create_task_group() as tasks:
+        names = [f"s{number}" for number in range(20)]
+        for name in names:
+            await bus.session(name).publish(said("0"))
+        subscribers = [Subscriber(bus.session(name)).start(tasks) for name in names]
+        for subscriber in subscribers:
+            await eventually(subscriber.has("0", "[caughtUp]"))
+        with valkey.talk() as say:
+            say("MULTI")
+            say("DEL", Keys().lane("s7", Lane.LLM))
+            say("SET", Keys().lane("s7", Lane.LLM), "x")
+            say("EXEC")
+        await bus.session("s3").publish(said("1"))  # until then nobody reads
+        await eventually(subscribers[7].has_failed)
+        await eventually(subscribers[3].has("0", "[caughtUp]", "1"))
+        assert not [subscriber for subscriber in subscribers if subscriber.error and subscriber is not subscribers[7]]
+        tasks.cancel_scope.cancel()
+
+
+def _reads(server: RealServer) -> int:
+    """How many XREAD the server has answered."""
+    stats = str(server.do("INFO", "commandstats"))
+    return int(stats.partition("cmdstat_xread:calls=")[2].partition(",")[0] or 0)

@@ -8,20 +8,22 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from bus import ALL_LANES, Cursor, Envelope, ExtensionMessage, Lane, LogRolledBack, Notice, Session, UserMessage
+from bus import ALL_LANES, Bounds, Cursor, Envelope, ExtensionMessage, Lane, LogRolledBack, Notice, Session, UserMessage
 from bus.session import CLOSED
+from bus.subscription import HubBounds
 from tests.contract.test_read import fill
 from tests.support.log.following import Subscriber
 from tests.support.log.said import assert_gap_free, read, said, told
+from tests.support.servers.bounded import bound_hub, bound_servers
 from tests.support.servers.real import AnyServer, RealServer, eventually
 
 LLM, EXTENSION = frozenset({Lane.LLM}), frozenset({Lane.EXTENSION})
 
 
 @pytest.fixture(params=[32, 0], ids=["direct", "bells"], autouse=True)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def way(request: pytest.FixtureRequest) -> None:
     """Both ways of the hub to hear of a session."""
-    monkeypatch.setattr("bus.hub.DIRECT_LIMIT", request.param)
+    bound_servers(request, Bounds(hub=HubBounds(direct_sessions=request.param)))
 
 
 # --- caught up, fallen behind -------------------------------------------------------------------------------------
@@ -150,9 +152,9 @@ async def test_the_state_of_the_session_is_told_whatever_was_selected(
 
 
 async def test_who_follows_one_lane_is_told_at_once_what_the_other_one_would_tell(
-    server: AnyServer, monkeypatch: pytest.MonkeyPatch
+    server: AnyServer,
 ) -> None:
-    monkeypatch.setattr("bus.hub.BLOCK_MS", 3_600_000)  # nothing is found out by looking now and then
+    bound_hub(server, block_seconds=3_600)  # nothing is found out by looking now and then
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         await session.publish(said("a"), told("b"))

@@ -76,7 +76,7 @@ def command(*words: str) -> Plant:
 
 def incarnation(say: Talk) -> None:
     past = say("HGET", HEAD, "incarnations")
-    say("HSET", HEAD, "incarnations", f"{past} later:99", "incarnation", "later")
+    say("HSET", HEAD, "incarnations", f"{past} 99_later", "incarnation", "99_later")
 
 
 def replaced(key: str) -> Plant:
@@ -351,20 +351,19 @@ def incarnations(text: str, newest: str, position: int = 20) -> Callable[[Findin
 
 
 def test_incarnations_follow_each_other() -> None:
-    assert found(incarnations("a:0 b:10 c:11", "c")) == []
+    assert found(incarnations("0_a 10_b 11_c", "11_c")) == []
     assert found(incarnations("", "")) == []
-    assert found(incarnations("a:0 b:10 c:10", "c")) == [("incarnation", 10)]
-    assert found(incarnations("a:10 b:0", "b")) == [("incarnation", 0)]
-    assert found(incarnations("a:0 a:10", "a")) == [("incarnation", 0)]
-    assert found(incarnations("a:0 b:20", "b")) == [("incarnation", 20)]
-    assert found(incarnations("a:0 b:10", "a")) == [("incarnation", 0)]
+    assert found(incarnations("0_a 10_b 10_c", "10_c")) == [("incarnation", 10)]
+    assert found(incarnations("10_a 0_b", "0_b")) == [("incarnation", 0)]
+    assert found(incarnations("0_a 20_b", "20_b")) == [("incarnation", 20)]
+    assert found(incarnations("0_a 10_b", "0_a")) == [("incarnation", 0)]
     assert found(incarnations("a", "")) == [("incarnation", 0)]
 
 
 def test_an_entry_is_of_the_incarnation_that_wrote_it() -> None:
-    standing = read_standing({"position": b"20", "incarnations": b"a:5 b:10", "incarnation": b"b"}, Findings("s"))
-    assert standing.incarnations == (Incarnation("a", 5), Incarnation("b", 10))
-    assert [standing.incarnation_of(position) for position in (5, 6, 10, 11)] == [None, "a", "a", "b"]
+    standing = read_standing({"position": b"20", "incarnations": b"5_a 10_b", "incarnation": b"10_b"}, Findings("s"))
+    assert standing.incarnations == (Incarnation("5_a", 5), Incarnation("10_b", 10))
+    assert [standing.incarnation_of(position) for position in (5, 6, 10, 11)] == [None, "5_a", "5_a", "10_b"]
 
 
 def test_several_holes_are_told_each_by_itself() -> None:

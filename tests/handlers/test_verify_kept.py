@@ -185,7 +185,7 @@ def commands(*lines: str) -> Callable[[Talk], object]:
 LOST: dict[str, tuple[Callable[[Talk], object], str, list[tuple[str, int]]]] = {
     "the parent does not keep what is shared": (commands(f"HDEL {KEYS.checkpoints('s')} f:f"), "f", [("fork", 4)]),
     "the parent is of another log": (
-        commands(f"HSET {KEYS.head('s')} incarnations other:0 incarnation other"),
+        commands(f"HSET {KEYS.head('s')} incarnations 0_other incarnation 0_other"),
         "f",
         [("fork", 4)],
     ),

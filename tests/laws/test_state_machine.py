@@ -38,6 +38,7 @@ from tests.support.laws.follower import Follower
 from tests.support.laws.held import Held, held_loop
 from tests.support.laws.model import ModelSession, Outcomes, Said, Shown, Terms, Writer, outcome_of, shown
 from tests.support.laws.steps import Counted, Rules, Unmet, walk
+from tests.support.servers.bounded import TINY
 from tests.support.servers.real import RealServer
 from tests.support.suite.scale import SCALE, count, randomness
 
@@ -136,8 +137,9 @@ class Machine:
     def _open(self, index: int) -> Bus:
         limits = Limits(session_bytes=LIMIT, reserve_bytes=RESERVE) if index else None
         archive = DirectoryArchive(self._server.directory / "archive")
+        bounds = TINY if index else None  # one bus of each: what only holds at large bounds is a fault
         return self._held.open(
-            lambda: Bus.open(self._server.url, namespace=self._namespace, limits=limits, archive=archive)
+            lambda: Bus.open(self._server.url, namespace=self._namespace, limits=limits, archive=archive, bounds=bounds)
         )
 
     def _limits(self, index: int) -> tuple[int, int] | None:

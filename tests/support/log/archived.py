@@ -9,13 +9,15 @@ from typing import cast
 
 import pytest
 
-from bus import ALL_LANES, ArchiveProblem, Bus, DirectoryArchive, Envelope, Lane, Session
-from bus.archive import Archive, writing
+from bus import ALL_LANES, ArchiveProblem, Bounds, Bus, DirectoryArchive, Envelope, Lane, Session
+from bus.archive import Archive
+from bus.archive.bounds import ArchiveBounds
 from bus.archive.names import SegmentName, file_of, folder_of
 from bus.connection import topology_at
 from bus.keys import Keys
 from bus.log import Log
 from tests.support.log.said import said, told
+from tests.support.servers.bounded import bound_servers
 from tests.support.servers.real import AnyServer
 
 __all__ = (
@@ -45,14 +47,14 @@ def files(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def small(request: pytest.FixtureRequest) -> None:
     """Segments of few entries, so that a short log has many."""
-    monkeypatch.setattr(writing, "ENTRIES_LIMIT", 40)
+    bound_servers(request, Bounds(archive=ArchiveBounds(entries=40)))
 
 
 def archiving(server: AnyServer, files: Path) -> AbstractAsyncContextManager[Bus]:
     """A bus with an archive."""
-    return Bus.open(server.url, archive=DirectoryArchive(files))
+    return Bus.open(server.url, archive=DirectoryArchive(files), bounds=server.bounds)
 
 
 @asynccontextmanager

@@ -28,8 +28,7 @@ from typing import Protocol
 import anyio
 import pytest
 
-from bus import Bus
-from bus.bounds import Bounds
+from bus import Bounds, Bus
 from bus.launch import find_binary
 from tests.support.servers.resp import Reply, Resp
 from tests.support.suite.needs import find
@@ -110,9 +109,9 @@ class RealServer:
 
     def __init__(self, binary: Path, directory: Path, *options: str) -> None:
         self.binary, self.directory, self.options = binary, directory, options
-        self.bounds: Bounds | None = None
         self.socket = directory / "s"
         self._process: subprocess.Popen[bytes] | None = None
+        self.bounds: Bounds | None = None
 
     @property
     def url(self) -> str:

@@ -1,0 +1,13 @@
+-- The header of the entry at a position, without its message.
+--
+-- KEYS  1 LLM stream · 2 extension stream
+-- ARGV  1 position
+--
+-- Gives the header, which names the incarnation that wrote the entry; nil if the entry is in neither stream.
+
+local place = ARGV[1] .. '-0'
+for lane = 1, 2 do
+  local entry = redis.call('XRANGE', KEYS[lane], place, place)[1]
+  if entry then return entry[2][2] end
+end
+return false

@@ -1,0 +1,85 @@
+"""Bounds of the buses that a test opens on its server: tiny ones, or one of them changed."""
+
+from dataclasses import replace
+from typing import Protocol
+
+import pytest
+
+from bus import Bounds
+from bus.archive.bounds import ArchiveBounds
+from bus.connection_bounds import ConnectionBounds
+from bus.live import LiveBounds
+from bus.log import LogBounds
+from bus.publish import PublishBounds
+from bus.subscription import HubBounds
+from bus.work_bounds import WorkBounds
+
+__all__ = ("TINY", "Bounded", "bound_archive", "bound_hub", "bound_live", "bound_log", "bound_servers")
+
+TINY = Bounds(
+    connection=ConnectionBounds(
+        answer_seconds=2.0, pool_connections=2, media_connections=1, scan_count=3, group_commands=4
+    ),
+    publish=PublishBounds(
+        queue_bytes=20_000, batch_count=4, batch_bytes=2_000, small_batch_count=2, recovery_sessions=2
+    ),
+    work=WorkBounds(wake_ups=4, notices=4, sweep=0.2),
+    log=LogBounds(page_bytes=65_536, page_entries=50, heads=3, incarnations=3),
+    hub=HubBounds(direct_sessions=2, bell_page=4, sessions_at_once=4, unsized_sessions=1, page_entries=5, looks=3),
+    live=LiveBounds(trim_bytes=4_096, endings=4, spoken=2),
+    archive=ArchiveBounds(text_bytes=65_536, entries=40),
+)
+"""For messages of 32 KiB at most, on a server that sends 1 MiB to a client at once."""
+
+
+class Bounded(Protocol):
+    """A server whose buses get bounds."""
+
+    bounds: Bounds | None
+
+
+def bound_hub(
+    server: Bounded,
+    *,
+    direct_sessions: int | None = None,
+    block_seconds: float | None = None,
+    sessions_at_once: int | None = None,
+    unsized_sessions: int | None = None,
+) -> None:
+    """Change some bounds of the hub, of buses that are opened from now on."""
+    bounds = server.bounds or Bounds()
+    hub = bounds.hub
+    hub = replace(
+        hub,
+        direct_sessions=hub.direct_sessions if direct_sessions is None else direct_sessions,
+        block_seconds=hub.block_seconds if block_seconds is None else block_seconds,
+        sessions_at_once=sessions_at_once or hub.sessions_at_once,
+        unsized_sessions=hub.unsized_sessions if unsized_sessions is None else unsized_sessions,
+    )
+    server.bounds = replace(bounds, hub=hub)
+
+
+def bound_log(server: Bounded, *, live_bytes: int) -> None:
+    """The same for the log."""
+    bounds = server.bounds or Bounds()
+    server.bounds = replace(bounds, log=replace(bounds.log, live_bytes=live_bytes))
+
+
+def bound_live(server: Bounded, *, trim_bytes: int) -> None:
+    """The same for live deltas."""
+    bounds = server.bounds or Bounds()
+    server.bounds = replace(bounds, live=replace(bounds.live, trim_bytes=trim_bytes))
+
+
+def bound_archive(server: Bounded, *, text_bytes: int) -> None:
+    """The same for the archive."""
+    bounds = server.bounds or Bounds()
+    server.bounds = replace(bounds, archive=replace(bounds.archive, text_bytes=text_bytes))
+
+
+def bound_servers(request: pytest.FixtureRequest, bounds: Bounds | None) -> None:
+    """Give the servers that a test asks for these bounds; a shared one loses them with its next test."""
+    for name in ("server", "process", "valkey", "one", "shared_valkey"):
+        if name in request.fixturenames:
+            server: Bounded = request.getfixturevalue(name)
+            server.bounds = bounds
