@@ -117,9 +117,9 @@ async def test_a_model_that_is_cut_is_listened_to_until_its_usage_is_known(monke
     stop = Pause()
     drain = Listening.drain
 
-    async def go_on_and_drain(speech: Listening, *, seconds: float) -> bool:
+    async def go_on_and_drain(speech: Listening, *, seconds: float, tokens: int) -> bool:
         stop.over.set()
-        return await drain(speech, seconds=seconds)
+        return await drain(speech, seconds=seconds, tokens=tokens)
 
     monkeypatch.setattr(Listening, "drain", go_on_and_drain)
     async with fresh_bus() as bus:

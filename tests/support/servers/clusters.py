@@ -28,6 +28,9 @@ __all__ = ("RealCluster", "RealSentinel", "real_cluster", "real_sentinel", "wait
 SLOTS = 16_384
 SERVICE = "lanebus"
 
+_PORTS = random.SystemRandom()
+"""Not seeded: processes of tests that draw the same numbers would get in each other's way."""
+
 
 class RealCluster:
     """Primaries that share the slots; no replicas."""
@@ -198,7 +201,7 @@ def real_sentinel(*, options: Sequence[str] = ()) -> Generator[RealSentinel, Non
 def _at_free_port(*options: str) -> Generator[tuple[RealServer, int], None, None]:
     """A server that listens on a port too; one that somebody else has taken meanwhile ends it, and it tries another."""
     for _ in range(30):
-        port = random.randrange(20_000, 30_000, 2)  # noqa: S311  # below those that the kernel gives away by itself
+        port = _PORTS.randrange(20_000, 30_000, 2)  # below those that the kernel gives away by itself
         places = ("--port", str(port), "--bind", "127.0.0.1", "--cluster-port", str(port + 1))
         with ExitStack() as stack:
             try:
@@ -210,6 +213,13 @@ def _at_free_port(*options: str) -> Generator[tuple[RealServer, int], None, None
     raise AssertionError("no free port")
 
 
+def _is_at(process_id: int, port: int) -> bool:
+    """Whether that process answers there, and not another one that took the port first."""
+    with suppress(OSError, ResponseError), Resp(port) as say:
+        return f"\nprocess_id:{process_id}\r" in str(say("INFO", "server"))
+    return False
+
+
 @contextmanager
 def _sentinel(primary_port: int) -> Generator[int, None, None]:
     """A Sentinel that watches a primary; gives its port."""
@@ -217,7 +227,7 @@ def _sentinel(primary_port: int) -> Generator[int, None, None]:
     process: subprocess.Popen[bytes] | None = None
     try:
         for _ in range(30):
-            port = random.randrange(20_000, 30_000, 2)  # noqa: S311
+            port = _PORTS.randrange(20_000, 30_000, 2)
             settings = directory / "conf"  # it writes into it what it finds out
             settings.write_text(
                 f"port {port}\nbind 127.0.0.1\ndir {directory}\n"
@@ -227,8 +237,7 @@ def _sentinel(primary_port: int) -> Generator[int, None, None]:
             )
             process = spawn(str(find_binary()), str(settings), "--sentinel")
             while process.poll() is None:
-                with suppress(OSError), Resp(port) as say:
-                    say("PING")
+                if _is_at(process.pid, port):
                     yield port
                     return
                 time.sleep(0.005)
