@@ -13,7 +13,9 @@ import asyncio
 from asyncio.trsock import TransportSocket
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from socket import SHUT_RDWR
 from typing import Protocol, cast
 
 import hiredis
@@ -157,6 +159,9 @@ class _Wire(asyncio.Protocol):
         if self.fault is not None:
             return
         self.fault = fault
+        # At once, not in the next turn of the event loop: a read that blocks there would be given what comes meanwhile.
+        with suppress(OSError):
+            self.transport.get_extra_info("socket").shutdown(SHUT_RDWR)
         self.transport.abort()  # not `close`, which waits until a dead connection has taken all that was written
         if self._timer is not None:
             self._timer.cancel()
