@@ -10,9 +10,12 @@ for each of them, and every wait has one and the same bound: a link on which an 
 """
 
 import asyncio
+from asyncio.trsock import TransportSocket
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from socket import SHUT_RDWR
 from typing import Protocol, cast
 
 import hiredis
@@ -95,7 +98,7 @@ class _Wire(asyncio.Protocol):
     """Reads answers off a transport and hands them out in the order of the requests."""
 
     def __init__(self, transport: asyncio.Transport, heard: Callable[[Refused], None]) -> None:
-        self._transport, self._heard = transport, heard
+        self.transport, self._heard = transport, heard
         self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader()
         self._due: deque[_Due] = deque()
@@ -107,11 +110,11 @@ class _Wire(asyncio.Protocol):
 
     def submit(self, data: Sequence[bytes], due: _Due) -> None:
         """Write a request. Raises Unavailable if the connection broke before any of it was sent."""
-        was_empty = not self._transport.get_write_buffer_size()
+        was_empty = not self.transport.get_write_buffer_size()
         if not self._due:
             self._moved_at = self._loop.time()
-        self._transport.writelines(data)
-        if self._transport.is_closing():  # it broke as it was written to
+        self.transport.writelines(data)
+        if self.transport.is_closing():  # it broke as it was written to
             fault = Unavailable("server: the connection broke")
             if not was_empty:
                 self._due.append(due)
@@ -156,7 +159,10 @@ class _Wire(asyncio.Protocol):
         if self.fault is not None:
             return
         self.fault = fault
-        self._transport.abort()  # not `close`, which waits until a dead connection has taken all that was written
+        # At once, not in the next turn of the event loop: a read that blocks there would be given what comes meanwhile.
+        with suppress(OSError):
+            self.transport.get_extra_info("socket").shutdown(SHUT_RDWR)
+        self.transport.abort()  # not `close`, which waits until a dead connection has taken all that was written
         if self._timer is not None:
             self._timer.cancel()
         gone, self._due = self._due, deque()
@@ -173,7 +179,7 @@ class _Wire(asyncio.Protocol):
         self._timer = None
         if not self._due:
             return
-        unsent, self._unsent = self._unsent, self._transport.get_write_buffer_size()
+        unsent, self._unsent = self._unsent, self.transport.get_write_buffer_size()
         if self._unsent < unsent:
             self._moved_at = self._loop.time()
         seconds = self._due[0].seconds
@@ -200,6 +206,11 @@ class Link:
     def is_broken(self) -> bool:
         """Nothing more can be sent on it, or it would not reach the server it is meant for."""
         return self._is_broken or self._wire.fault is not None or self._finding.is_over
+
+    @property
+    def socket(self) -> TransportSocket | None:
+        """What the operating system knows it as."""
+        return cast("TransportSocket | None", self._wire.transport.get_extra_info("socket"))
 
     def mistrust(self, refusal: Refused) -> None:
         """Take an answer for what it says of the server: a link that leads to the wrong one is broken, and its like."""

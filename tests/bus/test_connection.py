@@ -1,5 +1,7 @@
 """A link is one connection: what ended it is told, and it never becomes another one."""
 
+import socket
+
 import anyio
 import anyio.lowlevel
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from bus import Bus, SetupError
 from bus.cluster import Cluster
 from bus.connection import Argument, Link, LinkPool, Server, topology_at
+from bus.connection_bounds import ConnectionBounds
 from bus.errors import Redirected, Refused, Unavailable
 from bus.slots import key_of, slot_of
 from tests.support.log.said import said, words
@@ -237,3 +240,15 @@ async def test_a_sentinel_s_own_password_is_its_own(sentinel: RealSentinel) -> N
             pass
     async with Bus.open(f"{sentinel.url}?sentinel_password=own") as bus:
         await bus.session("s").publish(said("x"))
+
+
+async def test_a_tcp_connection_that_is_dead_is_found_by_the_kernel_too(cluster: RealCluster) -> None:
+    link = await Server(f"redis://127.0.0.1:{cluster.ports[0]}", ConnectionBounds(answer_seconds=7)).connect()
+    connected = link.socket
+    assert connected is not None
+    assert connected.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        assert connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 7_000
+    if hasattr(socket, "TCP_KEEPIDLE"):
+        assert connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 30
+    await link.close()
