@@ -14,7 +14,7 @@ from bus.subscription import HubBounds
 __all__ = ("TINY", "Bounded", "bound_archive", "bound_hub", "bound_live", "bound_log", "bound_servers")
 
 TINY = Bounds(
-    log=LogBounds(page_bytes=65_536, page_entries=50, heads=3, incarnations=3),
+    log=LogBounds(page_bytes=65_536, page_entries=50, heads=3, buckets=3, incarnations=3, live_step=2),
     hub=HubBounds(direct_sessions=2, bell_page=4, sessions_at_once=4, unsized_sessions=1, page_entries=5, looks=3),
     live=LiveBounds(trim_bytes=4_096, endings=4, spoken=2),
     archive=ArchiveBounds(text_bytes=65_536, entries=40),
