@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ("Endings", "Live", "LiveBounds", "Missed", "OpenMessage", "woven")
 
-LONGEST_PAUSE = 1.0
-"""between two tries to reach the server"""
-
 _LLM = (Lane.LLM,)
 
 
@@ -49,6 +46,8 @@ class LiveBounds:
     """How long a cut stays at least, for those who have seen its message begin."""
     endings: int = 1_000
     """Ended messages that a follower remembers."""
+    longest_pause: float = 1.0
+    """Seconds between two tries to reach the server, at most."""
     spoken: int = 1_000
     """Sessions of which it is remembered what this process showed last."""
 
@@ -131,7 +130,7 @@ class Live:
                 if isinstance(error, Refused) and not error.is_transient:
                     raise
                 await anyio.sleep(pause)
-                pause = min(pause * 2, LONGEST_PAUSE)
+                pause = min(pause * 2, self.bounds.longest_pause)
 
     # --- reading --------------------------------------------------------------------------------------------------
 

@@ -76,6 +76,8 @@ class LogBounds:
     """The most entries of one stream in a reply."""
     heads: int = 500
     """The most heads in a reply, so that none of them holds up the others for long."""
+    buckets: int = 8
+    """Buckets whose sessions are listed in one round trip."""
     incarnations: int = 8
     """The newest incarnations that a head lists. Cursors of older ones are proven by a look at their entry."""
     live_bytes: int = 8 * 1_048_576
@@ -83,18 +85,14 @@ class LogBounds:
     pieces, 1 MiB in 12,000 of them, needs half of it."""
     live_seconds: float = 3_600.0
     """How long live deltas are kept after the last one: so long a message whose worker died waits for another one."""
+    live_step: int = 500
+    """Live deltas that one command takes out, so that none holds the server for long."""
     live_bell: int = 1_000
     """How many pointers the bell of live deltas keeps at least."""
 
 
-TRIM_STEP = 500
-"""Live deltas that one command takes out, so that none holds the server for long."""
-
 SMALL_BYTES = 16_384
 """No server closes a connection over so small a reply: it is sent from a buffer that the limit does not count."""
-
-BUCKETS_AT_ONCE = 8
-"""Buckets whose sessions are listed in one round trip."""
 
 
 class Script:
@@ -320,7 +318,7 @@ class Log:
     async def sessions(self) -> list[str]:
         """Every session that was ever published to, in no order."""
         names: dict[str, None] = {}
-        for buckets in batched(range(self._keys.buckets), BUCKETS_AT_ONCE):
+        for buckets in batched(range(self._keys.buckets), self.bounds.buckets):
             places = dict.fromkeys(buckets, b"0")
             while places:
                 commands = [
@@ -496,8 +494,8 @@ class Log:
     async def trim_live(self, session: str, ids: Sequence[str]) -> None:
         """Take live deltas out again; what is gone already is left out."""
         names = (self._keys.head(session), self._keys.live(session))
-        for first in range(0, len(ids), TRIM_STEP):
-            await self._run(TRIM_LIVE, names, ids[first : first + TRIM_STEP])
+        for some in batched(ids, self.bounds.live_step):
+            await self._run(TRIM_LIVE, names, some)
 
     async def set_aside(self, session: str, lane: Lane) -> list[str]:
         """Move what the bus did not write from a lane's end to the stream of forged entries; gives their ids."""
