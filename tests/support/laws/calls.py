@@ -347,6 +347,7 @@ CALLS: dict[str, Call] = {
     "redrive": _call(_redrive, lambda _, count: count in {0, 1}, before=_set_aside),
     "groups": _call(lambda p: p.bus.groups(), lambda _, names: names == ("g",), before=_at_work),
     "group status": _call(lambda p: p.bus.group_status("g"), lambda _, status: status.name == "g"),
+    "remove a group": _call(lambda p: p.bus.remove_group("gone"), lambda _, was_there: not was_there),
     "put media": _call(lambda p: p.bus.media.put_if_absent(PICTURE), lambda _, digest: len(digest) == 64),
     "resolve media": _call(_resolve, lambda _, found: [media.kind for media in found.values()] == ["data"]),
     "project": _call(lambda p: project(p.session, USAGE), lambda _, now: now.position >= 3),
