@@ -128,10 +128,7 @@ async def test_what_the_dead_left_is_found_behind_much_that_others_are_at(server
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_what_the_dead_left_is_claimed_also_while_new_work_never_ends(
-    server: AnyServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bus.leftovers.SWEEP_SECONDS", 0.1)
+async def test_what_the_dead_left_is_claimed_also_while_new_work_never_ends(server: AnyServer) -> None:
     async with server.bus() as bus:
         await ring(bus, "left")
         await take(bus.consumer("g", "dead", heartbeat=0.05), 1, ack=False)
