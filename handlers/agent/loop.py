@@ -150,7 +150,7 @@ class AgentLoop:
         is_late = False
         clock = self.settings.clock
         while True:
-            view = await run.refresh()
+            view, decided_at = await run.refresh(), run.position
             if loop_id is not None and view.status.is_over(loop_id):
                 return
             loop_id = read_standing(*view).loop_id
@@ -164,7 +164,7 @@ class AgentLoop:
             is_late = is_late or outcome == "late"
             if outcome == "over":
                 if isinstance(step, Speak) and not step.held and not view.status.commands:
-                    run.finish()
+                    run.finish(decided_at)
                 return
 
     async def _take(self, run: Run, view: View, step: Step) -> Outcome:

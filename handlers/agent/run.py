@@ -42,6 +42,8 @@ class Run:
         """of the last entry we know of"""
         self._seen = 0
         """up to here everything was read, or is our own"""
+        self._others = 0
+        """up to here there may be entries of others"""
         self._preview: Preview | None = None
         self._is_primed = self._is_finished = False
         self.is_deposed = False
@@ -67,7 +69,8 @@ class Run:
         self._is_finished = False
         view = self._warm.view if self._is_primed else await self._warm.refresh()
         self._is_primed = False
-        self._seen = max(self._seen, self._warm.cursor.position)
+        if self._warm.cursor.position > self._seen:
+            self._others = self._seen = self._warm.cursor.position
         self._position = max(self._position, self._seen)
         return view
 
@@ -77,9 +80,14 @@ class Run:
         again. What comes from now on rings."""
         return self._is_finished and self._seen == self._position
 
-    def finish(self) -> None:
-        """As of the last refresh, and with what was published since, nothing is left to do."""
-        self._is_finished = True
+    def finish(self, decided_at: int) -> None:
+        """Say that nothing is left to do, unless others have appended since.
+
+        Args:
+            decided_at: the position of the view that this follows from. What was read behind it, such as a word for
+                later that came while the model spoke, has not been considered.
+        """
+        self._is_finished = self._others <= decided_at
 
     def prime(self) -> None:
         """The next refresh, if nothing is published before it, gives what the last one gave: whoever calls the agent
