@@ -44,9 +44,9 @@ def collected(project: pytest.Pytester, *arguments: str) -> list[str]:
 
 def test_a_mark_adds_the_variant_of_its_kind(project: pytest.Pytester) -> None:
     assert collected(project) == [
-        *("plain[valkey]", "plain[redis]"),
-        *("on_a_cluster[valkey]", "on_a_cluster[redis]", "on_a_cluster[cluster]"),
-        *(f"in_a_class[{kind}-1]" for kind in ("valkey", "redis", "cluster", "sentinel")),
+        *(f"plain[{kind}]" for kind in ("valkey", "redis", "tiny")),
+        *(f"on_a_cluster[{kind}]" for kind in ("valkey", "redis", "tiny", "cluster")),
+        *(f"in_a_class[{kind}-1]" for kind in ("valkey", "redis", "tiny", "cluster", "sentinel")),
         *("of_its_own", "without"),
     ]
 

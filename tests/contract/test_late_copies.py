@@ -146,9 +146,8 @@ async def test_session_that_cannot_be_settled_holds_up_no_other(process: RealSer
         session = bus.session("s")
 
         def forbid() -> None:
-            process.do(
-                "ACL", "SETUSER", "default", "resetkeys", "~lanebus:config", "~*:s:t:*", "~*:sessions", "~*:index"
-            )
+            of_all = (f"~*:{name}" for name in ("config", "sessions", "index", "order", "woken", "wakeups"))
+            process.do("ACL", "SETUSER", "default", "resetkeys", "~*:s:t:*", *of_all)
 
         way.on_delayed = forbid
         assert await is_told_unknown(session, "b", 1.0)
