@@ -118,6 +118,8 @@ class Recovery:
                 next_at = trouble.retry_at if next_at is None else min(next_at, trouble.retry_at)
             elif len(due) < self._bounds.recovery_sessions:
                 due.append(outbox)
+        for outbox in due:  # to the end of the line: sessions whose callers go on publishing would starve the others
+            self._troubled[outbox.session] = self._troubled.pop(outbox.session)
         return due, None if next_at is None else next_at - now
 
     async def _round(self, due: Sequence[Outbox]) -> None:
