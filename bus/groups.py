@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from bus.errors import GroupInUse
 from bus.group_log import run_scripts
 from bus.head import answered
-from bus.log import Log, Script
+from bus.log import Log, Script, batched
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -23,9 +23,6 @@ __all__ = ("ConsumerStatus", "GroupStatus", "read_group", "remove_group")
 
 _STATUS, _SEEN = Script("group_status", shares=("work",)), Script("group_seen")
 _SEEN_FIELD = ":seen"
-
-HEADS = 500
-"""Heads in one round trip."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,14 +125,15 @@ async def remove_group(log: Log, group: str, *, force: bool) -> bool:
     if alive and not force:
         raise GroupInUse(group, alive)
     was_there = False
-    for bucket in range(keys.buckets):
+    for buckets in batched(range(keys.buckets), log.bounds.buckets):
         # First its place: from then on it holds nothing.
-        place = await log.call("HDEL", keys.groups(bucket), group, f"{group}:dropped", f"{group}:clock")
-        gone = await log.call("UNLINK", keys.open(bucket, group), keys.due(bucket, group), keys.dead(bucket, group))
-        was_there = was_there or bool(place) or bool(gone)
-        sessions = [name.decode() for name in cast("list[bytes]", await log.call("ZRANGE", keys.order(bucket), 0, -1))]
-        for first in range(0, len(sessions), HEADS):
-            some = sessions[first : first + HEADS]
+        places = [("HDEL", keys.groups(each), group, f"{group}:dropped", f"{group}:clock") for each in buckets]
+        works = [("UNLINK", keys.open(each, group), keys.due(each, group), keys.dead(each, group)) for each in buckets]
+        removed = [answered(reply) for reply in await log.call_many([*places, *works])]
+        was_there = was_there or any(removed)
+        orders = await log.call_many([("ZRANGE", keys.order(each), 0, -1) for each in buckets])
+        names = [name.decode() for order in orders for name in cast("list[bytes]", answered(order))]
+        for some in batched(names, log.bounds.heads):
             for reply in await log.call_many([("HDEL", keys.head(session), f"g:{group}") for session in some]):
                 answered(reply)
     return bool(await log.call("UNLINK", keys.consumers(group))) or was_there

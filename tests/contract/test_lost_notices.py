@@ -7,6 +7,7 @@ from bus import Lane, Session
 from bus.bounds import Bounds
 from bus.work_bounds import WorkBounds
 from tests.support.log.said import said, told
+from tests.support.servers.bounded import bound_hub
 from tests.support.servers.real import AnyServer, eventually
 
 MANY = 40
@@ -24,6 +25,7 @@ async def test_a_follower_gets_what_no_notice_told_of(server: AnyServer, lanes: 
         async for envelope in session.follow(lanes=lanes):
             positions += [envelope.position]
 
+    bound_hub(server, block_seconds=0.2)  # heads are looked at after each wait
     lossy = Bounds(work=WorkBounds(notices=0))
     async with server.bus() as bus, server.bus(bounds=lossy) as other, anyio.create_task_group() as tasks:
         names = [f"s{number}" for number in range(MANY)]
