@@ -198,7 +198,7 @@ class Link:
         self._seconds = bounds.answer_seconds
         self._is_broken = False
         self._was_asked = False
-        transport = cast("asyncio.Transport", connection._writer.transport)  # type: ignore[union-attr]  # pyright: ignore
+        transport = cast("asyncio.Transport", connection._writer.transport)  # type: ignore[union-attr]  # pyright: ignore[reportPrivateUsage, reportOptionalMemberAccess]  # greeted: it has one
         self._wire = _Wire(transport, self._hear)
         transport.set_protocol(self._wire)
 

@@ -16,7 +16,6 @@ import threading
 from collections.abc import Generator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -73,19 +72,19 @@ class Failures:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
     with _Bound(item):
         return (yield)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     with _Bound(item):
         return (yield)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
     with _Bound(item):
         return (yield)
 
