@@ -17,6 +17,9 @@ import anyio
 
 __all__ = ("Proxy", "proxy")
 
+ACCEPT_STEPS = 5
+"""A connection that the kernel took reaches `accept` within this many steps of the event loop."""
+
 
 class Proxy:
     """Passes bytes between a socket of its own and the server's, until told otherwise."""
@@ -200,17 +203,27 @@ async def proxy(server: Path) -> AsyncGenerator[Proxy, None]:
     tasks: set[asyncio.Task[None]] = set()
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        def end(task: asyncio.Task[None]) -> None:
+            tasks.discard(task)
+            writer.close()  # also when the task was cancelled before its first step
+
         task = asyncio.create_task(way.serve(server, reader, writer))
         tasks.add(task)
-        task.add_done_callback(tasks.discard)
+        task.add_done_callback(end)
 
     listener = await asyncio.start_unix_server(accept, str(way.socket))
     try:
         yield way
     finally:
-        listener.close()
-        way.cut()
-        for task in tasks:
-            task.cancel()
+        # A server that is closed while a connection is on its way to `accept` leaves that one open (CPython 3.11).
+        loop = asyncio.get_running_loop()
+        for socket in listener.sockets:
+            loop.remove_reader(socket.fileno())
         with anyio.CancelScope(shield=True):
+            for _ in range(ACCEPT_STEPS):
+                await asyncio.sleep(0)
+            listener.close()
+            way.cut()
+            for task in tasks:
+                task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
