@@ -31,7 +31,17 @@ from bus.messages.parsing import DIGITS_LIMIT, parse_json, require_depth, requir
 from bus.messages.reading import Publishable, read_delta, read_extension, read_llm
 from bus.upcasters import lift, require_steps
 
-__all__ = ("MESSAGE_LIMIT_BYTES", "VERSION", "Entry", "decode", "decode_delta", "encode", "token_in", "token_of")
+__all__ = (
+    "MESSAGE_LIMIT_BYTES",
+    "VERSION",
+    "Entry",
+    "decode",
+    "decode_delta",
+    "encode",
+    "position_of",
+    "token_in",
+    "token_of",
+)
 
 MESSAGE_LIMIT_BYTES = 1_048_576
 """The most JSON one message may have; media of 50,000 bytes and more belongs into the media store."""
@@ -265,3 +275,8 @@ def _unreadable(session: str, lane: Lane, entry: Entry, cause: Exception | None)
             error = ForgedEntry(f"{session}:{lane}", entry_id.decode(), "not written by the bus")
     message = Unreadable(error, values.get(b"m", b""))
     return Envelope(session, int(position), lane, message, 0.0, "", int(delta), token_of(entry))
+
+
+def position_of(entry: Entry) -> int:
+    """The position in an entry's id."""
+    return int(entry[0].partition(b"-")[0])

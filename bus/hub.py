@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, cast
 
 import anyio
 
-from bus.codec import MESSAGE_LIMIT_BYTES, Entry, decode_delta
+from bus.codec import MESSAGE_LIMIT_BYTES, Entry, decode_delta, position_of
 from bus.envelope import Cursor
 from bus.errors import AnswerLost, Closed, CursorTrimmed, LogRolledBack, Refused, SessionErased, Unavailable
 from bus.feed import Feed, Question
@@ -35,7 +35,7 @@ from bus.incarnations import agreed
 from bus.keys import Keys
 from bus.log import Log, batched
 from bus.messages.lanes import Lane
-from bus.reader import cursor_at, cut, find_hole, has_all, merge, position_of
+from bus.reader import cursor_at, cut, find_hole, has_all, merge
 from bus.subscription import BUFFER_BYTES, HubBounds, Interest, Sized, Subscription
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING, cast
 
+from bus.codec import position_of
 from bus.durability import loss_risks, server_infos
 from bus.head import answered
 from bus.messages.lanes import Lane
-from bus.reader import position_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 
 import anyio
 
-from bus.codec import decode, decode_delta, encode
+from bus.codec import decode, decode_delta, encode, position_of
 from bus.envelope import Cursor, Envelope
 from bus.errors import DecodeError, MessageTooLarge, PreviewFull, Refused, Unavailable
 from bus.limits import MESSAGE_LIMIT_BYTES
@@ -24,7 +24,6 @@ from bus.log import Log, Previewed
 from bus.messages.delta import Delta
 from bus.messages.lanes import Lane
 from bus.pager import Pager
-from bus.reader import position_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -13,7 +13,7 @@ from hashlib import sha1
 from importlib.resources import files
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
-from bus.codec import VERSION, Entry, token_in
+from bus.codec import VERSION, Entry, position_of, token_in
 from bus.envelope import Cursor
 from bus.errors import (
     AnswerLost,
@@ -179,6 +179,20 @@ class Fetched:
     """one a lane"""
     count: int
     """entries that were asked for of each lane: a page of so many may not be the last"""
+
+    def complete(self, until: int) -> int:
+        """Return the position up to which the pages hold all there is, `until` at most.
+
+        A foreign client may have written below a position, such as 7-5 behind 7-0. So a full page is not known to hold
+        all of its last position, unless that is its only one, whose rest `Log.page` reads.
+        """
+        return min([until, *(_whole(page) for page in self.pages if len(page) >= self.count)])
+
+
+def _whole(page: Sequence[Entry]) -> int:
+    """The position up to which a full page holds all of its lane."""
+    first, last = position_of(page[0]), position_of(page[-1])
+    return last if first == last else last - 1
 
 
 class Rider:
@@ -361,7 +375,7 @@ class Log:
             ReplyTooLarge: one entry is larger than what the server sends in a reply.
             Refused, Unavailable: the server cannot answer.
         """
-        end = "+" if until is None else f"{until}-0"
+        end = "+" if until is None else str(until)  # with what others wrote below that position; feeds go on behind it
         while True:
             count = pager.count
             commands: list[Sequence[Argument]] = [head_command(self._keys, session)]
@@ -394,8 +408,17 @@ class Log:
                     is_erased=later.is_erased,
                 )
             found = [cast("list[Entry]", answered(page)) for page in pages]
+            found = [await self._with_rest(session, lane, page, count) for lane, page in zip(lanes, found, strict=True)]
             pager.took(sum(map(len, found)), sum(size_of(e) for page in found for e in page), head.size_bytes)
             return Fetched(head, found, count)
+
+    async def _with_rest(self, session: str, lane: Lane, page: list[Entry], count: int) -> list[Entry]:
+        """The page; of a full one that holds a single position, with what a foreign client wrote below that."""
+        if len(page) < count or position_of(page[0]) != (only := position_of(page[-1])):
+            return page
+        behind, most = f"({page[-1][0].decode()}", self.bounds.page_entries
+        rest = await self._pool.call("XRANGE", self._keys.lane(session, lane), behind, only, "COUNT", most)
+        return page + cast("list[Entry]", rest)
 
     async def written_by(self, session: str, position: int) -> str | None:
         """Which incarnation wrote the entry at a position of the session's own streams; None if it is in neither."""

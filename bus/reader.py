@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import anyio
 
-from bus.codec import Entry, decode, token_of
+from bus.codec import Entry, decode, position_of, token_of
 from bus.envelope import Cursor, Envelope
 from bus.errors import CursorTrimmed, LogRolledBack, SessionErased
 from bus.fork import Part, lineage, written_by
@@ -28,7 +28,6 @@ __all__ = (
     "find_hole",
     "has_all",
     "merge",
-    "position_of",
     "read_pages",
 )
 
@@ -109,7 +108,7 @@ async def read_pages(
                         yield page
                 position = edge
                 continue
-            bound = min([until, *(position_of(page[-1]) for page in pages if len(page) == fetched.count)])
+            bound = fetched.complete(until)
             if bound < until:
                 ahead = asyncio.create_task(log.page(session, lanes, bound, until, pager))
                 await asyncio.sleep(0)  # so that it is sent before the decoding begins
@@ -250,11 +249,6 @@ def find_hole(envelopes: Sequence[Envelope], after: int) -> Hole | None:
             return Hole(index, position, envelope.position)
         position = max(position, envelope.position)
     return None
-
-
-def position_of(entry: Entry) -> int:
-    """The position in an entry's id."""
-    return int(entry[0].partition(b"-")[0])
 
 
 _POSITION = itemgetter(Envelope._fields.index("position"))

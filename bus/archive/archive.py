@@ -11,12 +11,11 @@ from anyio.to_thread import run_sync
 from bus.archive.bounds import ArchiveBounds
 from bus.archive.names import SUFFIX, SegmentName, Tip, file_of, folder_of
 from bus.archive.segment import Segment, read_segment
-from bus.codec import token_of
+from bus.codec import position_of, token_of
 from bus.envelope import Cursor
 from bus.errors import ArchiveDamaged, CursorTrimmed, InvalidArchiveName, LogRolledBack, MessageTooLarge, SessionErased
 from bus.incarnations import agreed
 from bus.past import PastPage
-from bus.reader import position_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator, Sequence

@@ -11,7 +11,7 @@ from bus.archive.archive import require_same_log
 from bus.archive.bounds import ArchiveBounds
 from bus.archive.names import SegmentName, Tip, file_of
 from bus.archive.segment import LINE_LIMIT_BYTES, Header, line_of, sealed
-from bus.codec import token_of
+from bus.codec import position_of, token_of
 from bus.envelope import Cursor
 from bus.errors import (
     ArchiveDamaged,
@@ -23,7 +23,6 @@ from bus.errors import (
 from bus.incarnations import agreed
 from bus.messages.lanes import Lane
 from bus.pager import Pager
-from bus.reader import position_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -184,7 +183,7 @@ async def _positions(
         if (held := min(now.position, await agreed(log, now, proof))) < target:
             raise LogRolledBack(session, target, held)
         proof = now.cursor
-        bound = min([target, *(position_of(page[-1]) for page in pages if len(page) == fetched.count)])
+        bound = fetched.complete(target)
         found: dict[int, list[LaneEntry]] = {}
         for lane, page in zip(_LANES, pages, strict=True):
             for entry in page:

@@ -149,10 +149,6 @@ async def test_a_place_to_resume_at_is_told_at_least_every_thousand_entries(
         tasks.cancel_scope.cancel()
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="on a busy machine a page may end at a position and pass over what a foreign client wrote below it, as 1-5",
-)
 async def test_what_cannot_be_read_is_shown_whatever_was_chosen(server: AnyServer, way: None) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
@@ -162,6 +158,7 @@ async def test_what_cannot_be_read_is_shown_whatever_was_chosen(server: AnyServe
         stream = Keys().lane("s", Lane.LLM)
         server.do("XADD", stream, "1-5", "x", "forged")
         await session.publish(ExtensionMessage.of("rare", "c"))
+        await eventually(follower.has("[caughtUp]", "c"))  # else the late one may join a read from before the forgery
         late = Subscriber(session, kinds=["rare"]).start(tasks)
         await eventually(late.has_been_told("caughtUp"))
         shown = [each for each in late.envelopes if isinstance(each.message, Unreadable)]

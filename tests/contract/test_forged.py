@@ -17,8 +17,10 @@ from bus import (
     Session,
     Unreadable,
 )
+from bus.bounds import Bounds
 from bus.errors import DecodeError
 from bus.keys import Keys
+from bus.log import LogBounds
 from tests.support.log.groups import works
 from tests.support.log.said import read, said, told, word, words
 from tests.support.servers.bounded import bound_hub
@@ -228,3 +230,16 @@ async def test_nothing_but_the_log_tells_a_lane_from_the_other(server: AnyServer
         with pytest.raises(ResponseError):
             server.do("XADD", Keys().lane("s", Lane.LLM), "1-0", "x", "y")  # what is there cannot be written over
         assert await words(session) == ["a"]
+
+
+@pytest.mark.parametrize("page_entries", [1, 2, 500])
+async def test_reading_shows_a_foreign_entry_below_the_position_where_a_page_ends(
+    shared_valkey: RealServer, page_entries: int
+) -> None:
+    bounds = Bounds(log=LogBounds(page_bytes=100, page_entries=page_entries))
+    async with shared_valkey.bus(bounds=bounds) as bus:
+        session = bus.session("s")
+        for position in range(1, 7):
+            await session.publish(said("x"))
+            shared_valkey.do("XADD", Keys().lane("s", Lane.LLM), f"{position}-5", "x", "forged")
+        assert [envelope.position async for envelope in session.read()] == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6]
