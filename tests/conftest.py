@@ -4,6 +4,7 @@ pytest_plugins = (
     "tests.support.suite.bytecode",  # first: those that follow are compiled too
     "tests.support.suite.scale",
     "tests.support.suite.failures",
+    "tests.support.suite.garbage",
     "tests.support.suite.order",
     "tests.support.suite.imports",
     "tests.support.suite.needs",

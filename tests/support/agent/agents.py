@@ -2,13 +2,14 @@
 
 import shutil
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from itertools import count
 from pathlib import Path
 from tempfile import mkdtemp
 
 import anyio
 
-from bus import Bus, Envelope, Session, TextBlock, ToolCallBlock, Usage
+from bus import Bounds, Bus, Envelope, Session, TextBlock, ToolCallBlock, Usage
 from bus.keeper import KEEPER_LOCK, lock_owner
 from bus.messages.delta import Delta
 from bus.messages.events import AgentEvent, parse_event
@@ -18,6 +19,7 @@ from handlers.agent.bounds import DEFAULT_RUN_BOUNDS, RunBounds
 from handlers.agent.model import ModelRequest
 from handlers.agent.run import Run
 from handlers.providers.answer import ModelEvent, Piece
+from tests.support.servers.kinds import SHARED
 from tests.support.servers.real import eventually
 
 __all__ = (
@@ -58,11 +60,12 @@ async def short_folder() -> AsyncGenerator[Path, None]:
         shutil.rmtree(folder)
 
 
-@asynccontextmanager
-async def fresh_bus() -> AsyncGenerator[Bus, None]:
-    """A bus on an embedded server of its own, for as long as a test may take."""
-    async with short_folder() as folder, Bus.open(data_dir=folder / "d") as bus:
-        yield bus
+_namespaces = count()
+
+
+def fresh_bus() -> AbstractAsyncContextManager[Bus]:
+    """Open a bus on the Valkey that tests share, in a namespace that no other test uses."""
+    return SHARED.as_it_is("valkey").bus(f"fresh{next(_namespaces)}", bounds=Bounds())
 
 
 class Pause:

@@ -30,7 +30,7 @@ from tests.support.servers.clusters import RealCluster, RealSentinel, real_clust
 from tests.support.servers.real import KINDS, AnyServer, RealServer, one_server
 from tests.support.servers.resp import Resp
 
-__all__ = ("Shared",)
+__all__ = ("SHARED", "Shared")
 
 MARKS = ("cluster", "sentinel")
 
@@ -47,9 +47,7 @@ class Shared:
 
     def __getitem__(self, kind: str) -> RealServer | RealCluster | RealSentinel:
         """Return the server of a kind, empty. Connections that an earlier test left open are cut first."""
-        if kind not in self._started:
-            self._started[kind] = self._start(kind)
-        server = self._started[kind]
+        server = self.as_it_is(kind)
         for node in _nodes(server):
             with node.talk() as say:
                 _cut_clients(say)
@@ -57,8 +55,15 @@ class Shared:
         server.bounds = TINY if kind == "tiny" else None
         return server
 
+    def as_it_is(self, kind: str) -> RealServer | RealCluster | RealSentinel:
+        """Return the server of a kind, with what other tests left on it."""
+        if kind not in self._started:
+            self._started[kind] = self._start(kind)
+        return self._started[kind]
+
     def close(self) -> None:
         """End all of them."""
+        self._started.clear()
         self._stack.close()
 
     def _start(self, kind: str) -> RealServer | RealCluster | RealSentinel:
@@ -93,12 +98,15 @@ def _cut_clients(say: Resp) -> None:
             say("CLIENT", "KILL", "ID", fields["id"])
 
 
-@pytest.fixture(scope="session")
+SHARED = Shared()
+"""The servers that all tests of this process share."""
+
+
+@pytest.fixture(scope="session", autouse=True)  # also where no fixture asks for a server: they must end
 def shared() -> Iterator[Shared]:
-    """The servers that all tests of this process share."""
-    found = Shared()
-    yield found
-    found.close()
+    """`SHARED`, ended with the tests of this process."""
+    yield SHARED
+    SHARED.close()
 
 
 @pytest.fixture

@@ -13,8 +13,10 @@ import gc
 import io
 import os
 import threading
+import time
 from collections.abc import Generator
-from functools import partial
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -73,37 +75,70 @@ class Failures:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
-    with _Bound(item):
+    with _bound(item):
         return (yield)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    with _Bound(item):
+    with _bound(item):
         return (yield)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
-    with _Bound(item):
+    with _bound(item):
         return (yield)
 
 
-class _Bound:
-    """Ends the process when the block takes too long: a thread prints the tasks, a second later come all threads."""
-
-    def __init__(self, item: pytest.Item) -> None:
-        self._file = item.config.stash[_stderr]
-        self._timer = threading.Timer(SECONDS, partial(_print_tasks, self._file, item.nodeid))
-        self._timer.daemon = True
-
-    def __enter__(self) -> None:
-        self._timer.start()
-        faulthandler.dump_traceback_later(SECONDS + 1, file=self._file, exit=True)
-
-    def __exit__(self, *exc: object) -> None:
+@contextmanager
+def _bound(item: pytest.Item) -> Generator[None, None, None]:
+    """End the process when the block takes too long: `_watch` prints the tasks, a second later come all threads."""
+    if not _watch.is_alive():
+        _watch.start()
+    file = item.config.stash[_stderr]
+    _watch.watched = _Watched(file, item.nodeid)
+    faulthandler.dump_traceback_later(SECONDS + 1, file=file, exit=True)  # also of a thread that never lets go
+    try:
+        yield
+    finally:
         faulthandler.cancel_dump_traceback_later()
-        self._timer.cancel()
+        _watch.watched = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """A phase of a test."""
+
+    file: int
+    """where to print"""
+    test: str
+    deadline: float = field(default_factory=lambda: time.monotonic() + SECONDS)
+
+
+class _Watch(threading.Thread):
+    """Prints the tasks of a phase that takes too long.
+
+    One thread for all phases: a timer for each would be 24,000 threads in a run of the suite.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.watched: _Watched | None = None
+
+    def run(self) -> None:
+        told: _Watched | None = None
+        while True:
+            watched, seconds = self.watched, SECONDS  # one that begins meanwhile has as long
+            if watched is not None and watched is not told:
+                seconds = watched.deadline - time.monotonic()
+                if seconds <= 0:
+                    _print_tasks(watched.file, watched.test)
+                    told, seconds = watched, SECONDS
+            time.sleep(seconds)
+
+
+_watch = _Watch()
 
 
 def _print_tasks(file: int, test: str) -> None:
