@@ -2,6 +2,7 @@
 
 pytest_plugins = (
     "tests.support.suite.bytecode",  # first: those that follow are compiled too
+    "tests.support.suite.authorities",
     "tests.support.suite.scale",
     "tests.support.suite.failures",
     "tests.support.suite.garbage",

@@ -7,7 +7,7 @@ unread, coerces numbers, and takes nearly anything for one of the response model
 import types
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Annotated, Literal, NotRequired, Required, Union, cast, get_args, get_origin
+from typing import Annotated, Literal, NamedTuple, NotRequired, Required, Union, cast, get_args, get_origin
 
 from typing_extensions import get_type_hints, is_typeddict
 
@@ -23,7 +23,7 @@ _WRAPPERS: tuple[object, ...] = (Required, NotRequired, Annotated)
 
 def type_faults(value: object, form: object, path: str = "") -> list[str]:
     """What is wrong with `value` as a `form`, each with its path; empty if nothing is."""
-    origin, args = cast("object", get_origin(form)), get_args(form)
+    origin, args, is_typed_dict = _parts(form)
     if form is object:
         return []
     if origin in _WRAPPERS:
@@ -32,7 +32,7 @@ def type_faults(value: object, form: object, path: str = "") -> list[str]:
         return _union_faults(value, args, path)
     if origin is Literal:
         return [] if any(type(value) is type(arg) and value == arg for arg in args) else [f"{path}: not one of {args}"]
-    if is_typeddict(form):
+    if is_typed_dict:
         return _dict_faults(value, cast("type", form), path)
     if origin in _OBJECTS:
         return _mapping_faults(value, args, path)
@@ -58,7 +58,7 @@ def _union_faults(value: object, members: tuple[object, ...], path: str) -> list
 
 def _may_be(value: object, member: object) -> bool:
     """Whether the discriminators allow it; everything else about a member is then a fault and no reason to look on."""
-    if not is_typeddict(member) or not isinstance(value, dict):
+    if not isinstance(value, dict) or not _parts(member).is_typed_dict:
         return True
     fields = cast("dict[str, object]", value)
     hints = _hints(cast("type", member))
@@ -70,8 +70,7 @@ def _dict_faults(value: object, form: type, path: str) -> list[str]:
         return [f"{path}: not an object"]
     fields, hints = cast("dict[str, object]", value), _hints(form)
     faults = [f"{path}.{key}: unknown to {form.__name__}" for key in fields if key not in hints]
-    required = {key for key, hint in hints.items() if get_origin(hint) is Required}
-    faults += [f"{path}.{key}: missing" for key in sorted(required - fields.keys())]
+    faults += [f"{path}.{key}: missing" for key in sorted(_required(form) - fields.keys())]
     for key in fields.keys() & hints.keys():
         faults += type_faults(fields[key], hints[key], f"{path}.{key}")
     return faults
@@ -83,6 +82,24 @@ def _mapping_faults(value: object, args: tuple[object, ...], path: str) -> list[
     items = cast("dict[object, object]", value).items()
     faults = [f"{path}: key {key!r} is not text" for key, _ in items if not isinstance(key, str)]
     return faults + [fault for key, item in items for fault in type_faults(item, args[1], f"{path}.{key}")]
+
+
+class _Parts(NamedTuple):
+    """What there is to know of a form. To find it out takes longer than a check."""
+
+    origin: object
+    args: tuple[object, ...]
+    is_typed_dict: bool
+
+
+@cache
+def _parts(form: object) -> _Parts:
+    return _Parts(get_origin(form), get_args(form), is_typeddict(form))
+
+
+@cache
+def _required(form: type) -> frozenset[str]:
+    return frozenset(key for key, hint in _hints(form).items() if get_origin(hint) is Required)
 
 
 @cache
