@@ -125,14 +125,15 @@ def test_seed_is_printed_and_taken_again(run: pytest.Pytester, monkeypatch: pyte
     assert not any(said in written for said in drawn)
 
 
-def test_slow_tests_begin_each_share(pytester: pytest.Pytester) -> None:
-    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\nmarkers = slow")
-    source = "import pytest\n" + "".join(
-        f"{'@pytest.mark.slow' if number in (3, 4, 9) else ''}\ndef test_{number}(): pass\n" for number in range(10)
-    )
+def test_slow_tests_begin_each_share_and_those_of_a_browser_the_last(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\nmarkers =\n    slow\n    browser")
+    marks = {3: "@pytest.mark.slow", 4: "@pytest.mark.slow", 9: "@pytest.mark.slow", 1: "@pytest.mark.browser"}
+    marks[5] = "@pytest.mark.browser\n@pytest.mark.slow"
+    source = "import pytest\n" + "".join(f"{marks.get(n, '')}\ndef test_{n}(): pass\n" for n in range(10))
     items = pytester.getitems(source)
-    assert _names(spread(items, 1)) == "349" + "0125678"
-    assert _names(spread(items, 2)) == "39" + "012" + "4" + "5678"
+    assert _names(spread(items, 1)) == "15" + "349" + "02678"
+    assert _names(spread(items, 2)) == "39" + "026" + "15" + "4" + "78"
+    assert _names(spread(items, 5)) == "30" + "42" + "96" + "78" + "15"
     assert _names(spread(items[:2], 3)) == "01"
 
 

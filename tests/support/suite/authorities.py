@@ -1,7 +1,7 @@
 """Which certificate authorities the clients of tests trust: one, whose key is gone.
 
-No test speaks TLS. Yet each HTTP client loads the system's 140 authorities, some SDKs four times for one client: a tenth
-of a second, for several hundred clients.
+No test speaks TLS. Yet each HTTP client loads the system's 140 authorities, some SDKs four times for one client: up to
+a tenth of a second, for several hundred clients.
 """
 
 import os

@@ -1,4 +1,7 @@
-"""Which test runs when: those marked `slow` first, spread evenly over the processes of a run."""
+"""Which test runs when: those marked `slow` first, spread evenly over the processes of a run.
+
+Those marked `browser` all begin in one process, so that one browser is started, not one a process.
+"""
 
 import pytest
 
@@ -9,16 +12,22 @@ def spread(items: list[pytest.Item], processes: int) -> list[pytest.Item]:
     """Return the tests in the order to run them.
 
     A run with several processes begins by giving each an equal, contiguous share; then those that are done take from
-    the others' ends. So each share begins with its part of the slow tests. The order within both sorts is kept: tests
-    of one file share what is costly to start.
+    the others' ends. So each share begins with its part of the slow tests, and the last one with those of a browser.
+    The order within each sort is kept: tests of one file share what is costly to start.
     """
-    slow = [item for item in items if item.get_closest_marker("slow")]
-    others = [item for item in items if not item.get_closest_marker("slow")]
+    browser = [item for item in items if item.get_closest_marker("browser")]
+    rest = [item for item in items if not item.get_closest_marker("browser")]
+    slow = [item for item in rest if item.get_closest_marker("slow")]
+    others = [item for item in rest if not item.get_closest_marker("slow")]
+    firsts = [slow[process::processes] for process in range(processes)]
+    firsts[-1] = [*browser, *firsts[-1]]
+    ends = [len(items) * (process + 1) // processes for process in range(processes)]
     result: list[pytest.Item] = []
-    for process in range(processes):
-        share = slice(len(others) * process // processes, len(others) * (process + 1) // processes)
-        result += slow[process::processes] + others[share]
-    return result
+    for first, end in zip(firsts, ends, strict=True):
+        filling = max(end - len(result) - len(first), 0)
+        result += [*first, *others[:filling]]
+        others = others[filling:]
+    return result + others
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
