@@ -125,6 +125,23 @@ def test_seed_is_printed_and_taken_again(run: pytest.Pytester, monkeypatch: pyte
     assert not any(said in written for said in drawn)
 
 
+def test_what_a_test_left_open_in_a_cycle_is_told_of_at_the_end_of_its_file(run: pytest.Pytester) -> None:
+    source = """
+        import gc
+
+        def test_leaves():
+            gc.disable()
+            cycle = [open(__file__)]
+            cycle.append(cycle)
+
+        def test_last(): pass
+    """
+    result, written = run_tests(run, source, "-p", "tests.support.suite.garbage", "-W", "error")
+    result.assert_outcomes(passed=2, errors=1)
+    assert "FAILED test_it.py::test_last (teardown)" in written
+    assert "unclosed file" in written
+
+
 def test_slow_tests_begin_each_share_and_those_of_a_browser_the_last(pytester: pytest.Pytester) -> None:
     pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\nmarkers =\n    slow\n    browser")
     marks = {3: "@pytest.mark.slow", 4: "@pytest.mark.slow", 9: "@pytest.mark.slow", 1: "@pytest.mark.browser"}

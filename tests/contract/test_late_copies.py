@@ -84,6 +84,7 @@ async def test_publish_that_is_settled_never_comes_however_late_its_copy(process
         assert await words(session) == ["a", "c", "d"]
 
 
+@pytest.mark.slow
 async def test_publish_that_is_refused_for_lack_of_memory_is_settled_and_known(process: RealServer) -> None:
     """Settling needs no memory, so the caller that waits long enough hears that nothing was appended."""
     refuse, allow = REFUSALS["OOM"]
@@ -91,7 +92,7 @@ async def test_publish_that_is_refused_for_lack_of_memory_is_settled_and_known(p
         session = bus.session("s")
         way.on_delayed = refusing_from_the_next_script(process, refuse)
         with pytest.raises(Exception, match="OOM") as caught:
-            await session.publish(said("b"), seconds=3.0)
+            await session.publish(said("b"), seconds=8.0)  # long enough on a busy machine too; it waits for all of it
         assert not isinstance(caught.value, OutcomeUnknown)
         process.do(*allow)
         await way.deliver()
