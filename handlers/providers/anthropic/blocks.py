@@ -93,11 +93,16 @@ def assistant_blocks(
 
 
 def result_block(message: ToolResultMessage, wire_id: str, target: Target, losses: list[str]) -> Json:
-    """A tool's result: a bare string if it is one text, an array if it is more, its JSON if there is nothing else."""
+    """A tool's result: a bare string if it is one text, an array if it is more, its JSON if there is nothing else.
+
+    A failed one is text alone: the API refuses `is_error` beside anything else.
+    """
     failed = is_failed(message)
-    blocks = _filled(
-        flat(message.content), target, losses, (TextBlock, ImageBlock, DocumentBlock), "results cannot hold it"
-    )
+    taken = (TextBlock, DocumentBlock) if failed else (TextBlock, ImageBlock, DocumentBlock)
+    reason = "the result of a failed call holds text alone" if failed else "results cannot hold it"
+    blocks = _filled(flat(message.content), target, losses, taken, reason)
+    if failed:
+        blocks = _texts_alone(blocks, reason, losses)
     result: Json = {"type": "tool_result", "tool_use_id": wire_id}
     content: JsonValue = [*blocks]
     if not blocks:
@@ -110,6 +115,20 @@ def result_block(message: ToolResultMessage, wire_id: str, target: Target, losse
     if failed:
         result["is_error"] = True
     return result
+
+
+def _texts_alone(blocks: Iterable[Json], reason: str, losses: list[str]) -> list[Json]:
+    """The blocks without documents; one that is a text goes as that text."""
+    texts: list[Json] = []
+    for block in blocks:
+        match block:
+            case {"type": "document", "source": {"type": "text", "data": text}}:
+                texts.append({"type": "text", "text": text})
+            case {"type": "text"}:
+                texts.append(block)
+            case _:
+                losses.append(f"{block['type']} left out: {reason}")
+    return texts
 
 
 def _filled(

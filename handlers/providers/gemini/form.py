@@ -17,10 +17,12 @@ from handlers.providers.gemini.parts import (
     PROVIDER,
     WireCall,
     assistant_parts,
+    is_before_gemini_3,
     result_parts,
     system_texts,
     user_parts,
 )
+from handlers.providers.gemini.signing import sign_current_turn
 from handlers.providers.request import Json, ProviderRequest
 from handlers.providers.target import RequestOptions, Target
 from handlers.providers.wire_ids import WireNames, WirePattern
@@ -44,7 +46,8 @@ def to_gemini(context: Context, **options: Unpack[RequestOptions]) -> ProviderRe
     stand in one content, first in it, in the order of their calls, which is what matches them: ids go out only with
     calls to which this model gave them. Metadata, raw provider objects, usage and names stay out of it.
 
-    A last turn of the model stays the last one; newer models refuse to go on from it.
+    A last turn of the model stays the last one; newer models refuse to go on from it. Gemini 3 refuses calls of the
+    current turn that it has not signed, as after a change of provider: they go out with the placeholder `UNSIGNED`.
 
     Args:
         options: see `RequestOptions`; `stream` and `cache` change nothing here.
@@ -119,6 +122,8 @@ class _Form:
         """The contents, the first of them a user's."""
         if not self._contents or self._contents[0][0] != "user":
             self._contents.insert(0, ("user", [{"text": PLACEHOLDER}]))
+        if not is_before_gemini_3(self._target.model):
+            sign_current_turn(self._contents)
         return [{"role": role, "parts": [*parts]} for role, parts in self._contents]
 
     def offered(self) -> Json:

@@ -36,7 +36,15 @@ from handlers.providers.request import Json
 from handlers.providers.target import Target
 from handlers.providers.thinking import as_text
 
-__all__ = ("PROVIDER", "WireCall", "assistant_parts", "result_parts", "system_texts", "user_parts")
+__all__ = (
+    "PROVIDER",
+    "WireCall",
+    "assistant_parts",
+    "is_before_gemini_3",
+    "result_parts",
+    "system_texts",
+    "user_parts",
+)
 
 PROVIDER = "google"
 
@@ -49,7 +57,7 @@ _SERVER_SIDE = frozenset(
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]+={0,2}")
 
-_WITHOUT_MEDIA_IN_RESULTS = re.compile(r"(models/)?(gemini-[12]\b|gemma)")
+_BEFORE_GEMINI_3 = re.compile(r"(.*/)?(gemini-[12]\b|gemma)")
 _IN_RESULTS = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"})
 """What a function response may hold itself. Source: the API's page on function calling, Gemini 3."""
 
@@ -153,11 +161,7 @@ def _says(text: str, value: JsonValue) -> bool:
 
 def _may_stand_inside(part: Json, target: Target) -> bool:
     blob = part.get("inlineData")
-    return (
-        isinstance(blob, dict)
-        and blob.get("mimeType") in _IN_RESULTS
-        and not _WITHOUT_MEDIA_IN_RESULTS.match(target.model)
-    )
+    return isinstance(blob, dict) and blob.get("mimeType") in _IN_RESULTS and not is_before_gemini_3(target.model)
 
 
 def _filled(
@@ -182,6 +186,11 @@ def _rendered(block: Block, target: Target, losses: list[str]) -> Json | str | N
             return media_part(block, target.resolved(block.media), losses)
         case _:
             return "there is no form for it"
+
+
+def is_before_gemini_3(model: str) -> bool:
+    """Whether a model is known to be older than Gemini 3; one of an unknown name is taken for a newer one."""
+    return _BEFORE_GEMINI_3.match(model) is not None
 
 
 def _function_call(block: ToolCallBlock, call: WireCall, *, own: bool, losses: list[str]) -> Json:

@@ -26,6 +26,7 @@ from handlers.providers import ContentRefused, RequestOptions, ToolSpec
 from tests.support.log.entries import ListedSession, asks, calls, context_of, folded, results
 from tests.support.messages.lane_logs import CANARY, lane_logs
 from tests.support.providers.forms import FORMS
+from tests.support.providers.gemini_rules import signature_faults
 from tests.support.suite.scale import count, examples, randomness
 from tests.support.transcripts.real_session import real_log
 
@@ -50,6 +51,7 @@ def test_every_context_is_a_legal_request_without_private_things(
 ) -> None:
     request = FORMS[name].to(folded(entries), **options)
     FORMS[name].require_legal(request.body)
+    assert name != "gemini" or not signature_faults(request.body)
     assert CANARY not in json.dumps([request.body, request.warnings])
     assert "terminate" not in json.dumps(request.body)
 
@@ -118,6 +120,7 @@ def test_a_context_of_a_real_session_is_a_legal_request_at_every_position_that_i
             new = [each for index, each in enumerate(said) if index >= len(known) or known[index] != each]
             assert not form.shape_faults({**body, form.said: new}), (name, position)
             assert not form.rule_faults(body), (name, position)
+            assert name != "gemini" or not signature_faults(body), position
             checked[name] = said
 
 

@@ -209,6 +209,22 @@ def test_a_result_is_an_error_if_its_status_says_so() -> None:
     assert answered(TextBlock(text="1"), status="failed") == {"content": "1", "is_error": True}
 
 
+def test_a_failed_result_is_sent_as_text_alone_and_what_is_left_out_is_told() -> None:
+    notes = DocumentBlock(media=MediaRef.from_bytes(b"notes", mime_type="text/plain"))
+    content = (TextBlock(text="1"), ImageBlock(media=PNG), DocumentBlock(media=PDF), notes)
+    failed = ToolResultMessage(tool_call_id="x", content=content, is_error=True)
+    request = request_for(asks("a"), calls("x"), failed)
+    assert turns_of(request)[2][1][0]["content"] == [text("1"), text("notes")]
+    reason = "left out: the result of a failed call holds text alone"
+    assert request.warnings == (f"messages.2: image {reason}", f"messages.2: document {reason}")
+    with pytest.raises(ContentRefused, match="image left out: the result of a failed call"):
+        to_anthropic(context_of(asks("a"), calls("x"), failed), model=MODEL, strict=True)
+
+
+def test_a_failed_result_of_an_image_alone_says_that_there_is_no_text() -> None:
+    assert answered(ImageBlock(media=PNG), is_error=True) == {"content": "(no output)", "is_error": True}
+
+
 def test_illegal_ids_are_made_legal_and_stay_apart_at_calls_and_results() -> None:
     ids = ["a.b", "a:b", "a_b", "", "x" * 65, "x" * 66, "ok"]
     _, assistant, (_, given) = turns(asks("a"), calls(*ids), *(results(call, call) for call in reversed(ids)))

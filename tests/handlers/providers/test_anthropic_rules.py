@@ -113,6 +113,9 @@ _RULES: dict[str, Plant] = {
     "thinking at the end": lambda b: b["messages"][3]["content"].append(b["messages"][1]["content"][0]),
     "white space at the end": lambda b: _block(b, 3, 0).update(text="so "),
     "an error without content": lambda b: _block(b, 2, 0).update(content="", is_error=True),
+    "an error with an image": lambda b: _block(b, 2, 0).update(
+        content=[{"type": "text", "text": "1"}, _block(b, 0, 1)], is_error=True
+    ),
     "data that is not base64": lambda b: _block(b, 0, 1).update(
         source={"type": "base64", "media_type": "image/png", "data": "@@"}
     ),

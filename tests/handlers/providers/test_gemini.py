@@ -39,6 +39,7 @@ from bus.messages.reading import Publishable
 from handlers.context import Context
 from handlers.providers import ContentRefused, NoModel, ProviderRequest, ToolChoice, ToolSpec, to_gemini
 from handlers.providers.answer import minted_id
+from handlers.providers.gemini.signing import UNSIGNED
 from tests.support.log.entries import asks, calls, context_of, results
 from tests.support.providers.gemini_rules import require_legal
 
@@ -175,7 +176,7 @@ def test_the_results_of_a_batch_stand_in_one_content_in_the_order_of_their_calls
         asks("now"),
     )
     assert [role for role, _ in shape] == ["user", "model", "user"]
-    assert shape[1][1] == [{"functionCall": {"name": name, "args": {}}} for name in "fg"]
+    assert [part["functionCall"] for part in shape[1][1]] == [{"name": name, "args": {}} for name in "fg"]
     assert shape[2][1] == [response({"result": "1"}, "f"), response({"result": "2"}, "g"), {"text": "now"}]
 
 
@@ -306,10 +307,48 @@ def test_thoughts_and_signatures_go_back_to_the_model_that_wrote_them_at_the_par
 def test_another_model_s_signatures_go_nowhere_and_its_thoughts_as_text_if_at_all(other: AssistantMessage) -> None:
     context = context_of(asks("a"), other)
     dropped, told = to_gemini(context, model=MODEL), to_gemini(context, model=MODEL, foreign_thinking="text")
-    call: Wire = {"functionCall": {"name": "f", "args": {}}}
+    call: Wire = {"functionCall": {"name": "f", "args": {}}, "thoughtSignature": UNSIGNED}
     assert contents_of(dropped)[1][1] == [{"text": "so"}, call]
     assert [part.get("text") for part in contents_of(told)[1][1]] == ["[Reasoning] hm", "[Reasoning] well", "so", None]
     assert SIGNATURE not in json.dumps([dropped.body, told.body])
+
+
+def signatures(request: ProviderRequest) -> list[JsonValue]:
+    """Of all calls, in order; None where there is none."""
+    parts = [part for _, parts in contents_of(request) for part in parts]
+    return [part.get("thoughtSignature") for part in parts if "functionCall" in part]
+
+
+def test_the_first_call_of_each_step_of_the_current_turn_is_signed_by_a_placeholder_where_another_model_made_it() -> (
+    None
+):
+    before = (asks("a"), calls("x"), results("x", "1"), says("so"))
+    own = says(ToolCallBlock(id="g1", name="f", signature=SIGNATURE))
+    current = (asks("b"), calls("y", "z"), results("y", "2"), results("z", "3"), calls("v"), results("v", "4"), own)
+    request = request_for(*before, *current)
+    assert signatures(request) == [None, UNSIGNED, None, UNSIGNED, SIGNATURE]
+    assert request.warnings == ()
+
+
+def test_what_a_user_says_while_a_tool_runs_does_not_end_the_current_turn() -> None:
+    assert signatures(request_for(asks("a"), calls("x"), results("x", "1"), asks("hurry"))) == [UNSIGNED]
+    assert signatures(request_for(asks("a"), calls("x"), results("x", "1"), says("so"), asks("b"))) == [None]
+
+
+@pytest.mark.parametrize(
+    ("model", "signature"),
+    [
+        ("gemini-2.5-pro", None),
+        ("models/gemini-2.0-flash", None),
+        ("publishers/google/models/gemini-2.5-pro", None),
+        ("gemini-3-flash-preview", UNSIGNED),
+        ("publishers/google/models/gemini-3.1-pro-preview", UNSIGNED),
+        ("gemini-10-pro", UNSIGNED),
+        ("gemini-flash-latest", UNSIGNED),
+    ],
+)
+def test_only_gemini_3_and_later_models_get_the_placeholder_signature(model: str, signature: str | None) -> None:
+    assert signatures(to_gemini(context_of(asks("a"), calls("x")), model=model)) == [signature]
 
 
 def test_a_signature_that_cannot_be_one_is_left_out_with_a_warning() -> None:

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from tests.support.providers.gemini_rules import require_legal, rule_faults, shape_faults
+from tests.support.providers.gemini_rules import require_legal, rule_faults, shape_faults, signature_faults
 
 Object = dict[str, object]
 
@@ -162,6 +162,15 @@ _RULES: dict[str, Plant] = {
 
 def test_a_legal_body_is_taken() -> None:
     require_legal(_legal())
+
+
+def test_a_call_without_a_signature_in_the_current_turn_is_refused() -> None:
+    body = _legal()
+    assert not signature_faults(body)
+    del _parts(body, 1)[1]["thoughtSignature"]
+    assert signature_faults(body)
+    _contents(body).append({"role": "user", "parts": [{"text": "next"}]})
+    assert not signature_faults(body)
 
 
 @pytest.mark.parametrize("plant", _SHAPES.values(), ids=_SHAPES.keys())

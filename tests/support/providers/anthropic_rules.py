@@ -101,6 +101,8 @@ def _block_faults(block: Object) -> Iterator[str]:
             content = _blocks(block.get("content", []))
             if block.get("is_error") and not block.get("content"):
                 yield "an error without content"
+            if block.get("is_error") and any(inner["type"] != "text" for inner in content):
+                yield "an error with something else than text"
             for inner in content:
                 if inner["type"] not in {"text", "image", "document"}:
                     yield f"a {inner['type']} in a result"

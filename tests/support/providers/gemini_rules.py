@@ -16,7 +16,7 @@ from typing import Union, cast, get_args, get_origin
 
 from pydantic import BaseModel
 
-__all__ = ("require_legal", "rule_faults", "shape_faults")
+__all__ = ("require_legal", "rule_faults", "shape_faults", "signature_faults")
 
 Object = dict[str, object]
 
@@ -170,6 +170,20 @@ def _pairing_faults(turns: list[tuple[str, list[Object]]]) -> Iterator[str]:
         if sorted(kinds, reverse=True) != kinds:
             yield f"contents.{index}: a response does not stand first"
         called = _named(parts, "functionCall")
+
+
+def signature_faults(body: object) -> list[str]:
+    """What Gemini 3 refuses beside `rule_faults`: steps of the current turn whose first call has no signature."""
+    contents = cast("list[Object]", cast("Object", body)["contents"])
+    turns = [cast("list[Object]", content["parts"]) for content in contents]
+    asked = [index for index, parts in enumerate(turns)
+             if contents[index]["role"] == "user" and not _named(parts, "functionResponse")]  # fmt: skip
+    faults: list[str] = []
+    for index, parts in enumerate(turns):
+        called = [part for part in parts if "functionCall" in part]
+        if called and index > max(asked, default=-1) and "thoughtSignature" not in called[0]:
+            faults.append(f"contents.{index}: the first call of a step in the current turn has no signature")
+    return faults
 
 
 def _named(parts: list[Object], kind: str) -> list[tuple[object, object]]:
