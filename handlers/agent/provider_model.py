@@ -15,7 +15,7 @@ from typing import ClassVar, cast
 
 from pydantic import JsonValue
 
-from bus.errors import DecodeError, MessageError
+from bus.errors import DecodeError, MessageError, SetupError
 from bus.messages.message import AssistantMessage
 from bus.messages.usage import Usage
 from handlers.agent.failure import ModelFailure, failure_of_code, failure_of_error, with_failure
@@ -91,7 +91,7 @@ class ProviderModel(ABC):
         """See `Model.stream`."""
         try:
             form = self._form(request)
-        except MessageError as error:  # strict mode refuses
+        except (MessageError, SetupError) as error:  # strict mode refuses, or the tool that it must call is not offered
             failed = self._api.answer(self.name).message(_told(error))
             yield with_failure(failed, ModelFailure())
             return

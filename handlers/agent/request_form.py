@@ -39,6 +39,7 @@ def form_request(api: Provider, model: str, request: ModelRequest, options: Mode
 
     Raises:
         MessageError: it cannot carry something, and the options want it strict.
+        ToolNotOffered: the options name a tool that it must call, and the request offers others.
     """
     most = options.get("max_output")
     asked: FormOptions = {name: options[name] for name in _FORM if name in options}  # type: ignore[assignment,literal-required]  # the same keys

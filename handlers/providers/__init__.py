@@ -5,7 +5,7 @@ Plain JSON on both sides: no SDK is imported.
 
 from handlers.providers.answer import Answer, ModelEvent, Piece
 from handlers.providers.anthropic import AnthropicAnswer, from_anthropic, to_anthropic
-from handlers.providers.errors import ContentRefused, NoModel
+from handlers.providers.errors import ContentRefused, NoModel, ToolNotOffered
 from handlers.providers.gemini import GeminiAnswer, from_gemini, to_gemini
 from handlers.providers.openai_chat import OpenAIChatAnswer, from_openai_chat, to_openai_chat
 from handlers.providers.openai_responses import OpenAIResponsesAnswer, from_openai_responses, to_openai_responses
@@ -26,6 +26,7 @@ __all__ = (
     "ProviderRequest",
     "RequestOptions",
     "ToolChoice",
+    "ToolNotOffered",
     "ToolSpec",
     "from_anthropic",
     "from_gemini",

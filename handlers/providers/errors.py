@@ -1,8 +1,20 @@
 """What can be wrong with a request or with a provider's answer."""
 
-from bus.errors import MessageError
+from bus.errors import MessageError, SetupError
 
-__all__ = ("ContentRefused", "NoModel")
+__all__ = ("ContentRefused", "NoModel", "ToolNotOffered")
+
+
+class ToolNotOffered(SetupError):
+    """A request wants the model to call a tool that it does not offer.
+
+    Fields: `name`, the tool's; `offered`, the names of those that the request offers.
+    """
+
+    def __init__(self, name: str, offered: tuple[str, ...]) -> None:
+        known = ", ".join(map(repr, offered))
+        super().__init__(f"the tool choice names {name!r}, which is not offered: choose one of {known}, or offer it")
+        self.name, self.offered = name, offered
 
 
 class NoModel(MessageError):

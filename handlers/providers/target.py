@@ -7,7 +7,7 @@ from typing import Literal, Self, TypedDict
 from bus.messages.media import MediaRef
 from bus.messages.message import AssistantMessage
 from handlers.context.fold import Context
-from handlers.providers.errors import NoModel
+from handlers.providers.errors import NoModel, ToolNotOffered
 from handlers.providers.tools import ToolChoice, ToolSpec
 
 __all__ = ("ERROR_PREFIX", "ForeignThinking", "FormOptions", "RequestOptions", "Target")
@@ -76,12 +76,17 @@ class Target:
 
         Raises:
             NoModel: the session never named one either.
+            ToolNotOffered: the tool choice names none of the tools. Without any tools it is not said at all.
         """
         model = options.get("model") or context.model
         if model is None:
             raise NoModel(context.session)
         rest = {name: value for name, value in options.items() if name != "model"}
-        return replace(cls(provider=provider, model=model), **rest)  # type: ignore[arg-type]  # as their names say
+        target = replace(cls(provider=provider, model=model), **rest)  # type: ignore[arg-type]  # as their names say
+        offered, choice = tuple(tool.name for tool in target.tools), target.tool_choice
+        if choice is not None and choice.mode == "named" and offered and choice.name not in offered:
+            raise ToolNotOffered(choice.name or "", offered)
+        return target
 
     def wrote(self, message: AssistantMessage) -> bool:
         """Whether the same model at the same provider wrote it; of one that names neither, nobody can say."""

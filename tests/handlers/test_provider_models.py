@@ -18,7 +18,7 @@ from handlers.agent.failure import ModelFailure, failure_of
 from handlers.agent.model import ModelRequest
 from handlers.agent.provider_model import ModelOptions, ProviderModel
 from handlers.providers.answer import Begun, ModelEvent, Piece
-from handlers.providers.tools import ToolSpec
+from handlers.providers.tools import ToolChoice, ToolSpec
 from tests.support.agent.agents import SECONDS, Pause
 from tests.support.log.entries import context_of
 from tests.support.models.model_api import Cut, Json, ModelApi, Step, serve_api
@@ -195,6 +195,14 @@ async def test_what_holds_for_all_requests_is_said_to_the_model_once(dialect: Di
     assert (message.stop_reason, told, api.asked) == ("error", [], [])
     assert (message.error_message or "").startswith("ContentRefused: ")
     assert failed(message) == ModelFailure()
+
+
+async def test_a_choice_of_a_tool_that_is_not_offered_is_the_failed_message(dialect: Dialect) -> None:
+    asked = ModelRequest(ASKED.context, (ToolSpec("add", "Adds.", {"type": "object"}),))
+    choice = ToolChoice("named", "subtract")
+    message, told, api = await run(dialect, [*dialect.stream(Said())], asked=asked, tool_choice=choice)
+    assert (message.stop_reason, told, api.asked) == ("error", [], [])
+    assert (message.error_message or "").startswith("ToolNotOffered: the tool choice names 'subtract'")
 
 
 async def test_the_key_goes_into_a_header_and_never_into_the_body(dialect: Dialect) -> None:

@@ -33,7 +33,7 @@ _STOP_REASONS: Mapping[str, StopReason] = {
     "refusal": "guardRail",
 }
 _KINDS = frozenset(
-    {"message_start", "message_delta", "message_stop"}
+    {"message_start", "message_delta", "message_stop", "error"}
     | {"content_block_start", "content_block_delta", "content_block_stop"}
 )
 
@@ -84,8 +84,9 @@ class AnthropicAnswer:
         self._model: str | None = None
         self._stop: str | None = None
         self.is_complete = self.is_counted = False
+        self._error: str | None = None
         self.error_code: str | None = None
-        """never: its SDK raises what the stream tells of a failure"""
+        """None through the SDK, which raises what the stream tells of a failure"""
 
     def take(self, event: Json) -> list[ModelEvent]:
         """See `Answer.take`."""
@@ -108,6 +109,9 @@ class AnthropicAnswer:
                 return self._counted(event)
             case {"type": "message_stop"}:
                 self.is_complete = True
+            case {"type": "error", "error": dict(error)}:
+                self._error, self.is_complete = text_of(error, "message") or "the provider failed", True
+                self.error_code = text_of(error, "type") or None
             case {"type": str(kind)} if kind not in _KINDS:
                 pass
             case _:
@@ -116,6 +120,7 @@ class AnthropicAnswer:
 
     def message(self, fault: str | None = None) -> AssistantMessage:
         """See `Answer.message`."""
+        fault = fault or self._error
         stop = "error" if fault else _STOP_REASONS.get(self._stop or "", "stop")
         whole = (
             index for index in sorted(self._blocks) if not fault or index not in self._open or not self._is_call(index)
@@ -191,9 +196,10 @@ class AnthropicAnswer:
                 return UnknownBlock(raw={**block, "input": call.arguments} if fragments else block)
 
     def _call(self, index: int, block: Json) -> ToolCallBlock:
-        call = read_call(text_of(block, "id"), text_of(block, "name"), "".join(self._fragments[index]), self._names)
+        fragments = "".join(self._fragments[index])
+        call = read_call(text_of(block, "id"), text_of(block, "name"), fragments, self._names)
         # A stream begins a call with an empty object and tells its arguments after that; a response has them at once.
-        return call if self._fragments[index] else call.model_copy(update={"arguments": block.get("input") or {}})
+        return call if fragments else call.model_copy(update={"arguments": block.get("input") or {}})
 
     def _counted(self, told: Json) -> list[ModelEvent]:
         # Every report counts from the beginning: it replaces the one before and is never added to it.

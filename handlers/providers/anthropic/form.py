@@ -47,6 +47,7 @@ def to_anthropic(context: Context, **options: Unpack[RequestOptions]) -> Provide
 
     Raises:
         NoModel: no model is given and the session never named one.
+        ToolNotOffered: the tool choice names none of the tools.
         ContentRefused: strict mode, and something would be left out or changed.
     """
     target = Target.of(PROVIDER, context, options)

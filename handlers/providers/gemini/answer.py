@@ -73,6 +73,7 @@ class GeminiAnswer:
         self._model: str | None = None
         self._stop: str | None = None
         self._reason: str | None = None
+        self._is_blocked = False
         self.is_complete = self.is_counted = False
 
     @property
@@ -93,7 +94,9 @@ class GeminiAnswer:
         for index, candidate in enumerate(list_at(event, "candidates") or []):
             told += self._candidate(candidate, f"candidates.{index}.")
         if (feedback := object_at(event, "promptFeedback")) is not None:
-            self._ended(text_at(feedback, "blockReason", "promptFeedback."), feedback, "blockReasonMessage")
+            blocked = text_at(feedback, "blockReason", "promptFeedback.")
+            self._is_blocked = self._is_blocked or blocked is not None
+            self._ended(blocked, feedback, "blockReasonMessage")
         if (usage := object_at(event, "usageMetadata")) is not None:
             known = {**self._usage, **{name: value for name, value in usage.items() if value is not None}}
             told.append(self._used(known))
@@ -162,7 +165,10 @@ class GeminiAnswer:
             self.is_complete = True
 
     def _stop_reason(self) -> StopReason:
-        """A model that calls a tool stops for that, whatever word its provider has for it."""
+        """A model that calls a tool stops for that, whatever word its provider has for it. A prompt that was blocked
+        was refused, for whatever reason: no model has seen it."""
+        if self._is_blocked:
+            return _FILTERED
         stop = _STOP_REASONS.get(self._stop or "", "stop")
         wants_tools = any(isinstance(block, ToolCallBlock) for block in self._blocks)
         return "toolUse" if stop == "stop" and wants_tools else stop

@@ -54,6 +54,7 @@ def to_gemini(context: Context, **options: Unpack[RequestOptions]) -> ProviderRe
 
     Raises:
         NoModel: no model is given and the session never named one.
+        ToolNotOffered: the tool choice names none of the tools.
         ContentRefused: strict mode, and something would be left out or changed.
     """
     target = Target.of(PROVIDER, context, options)

@@ -11,10 +11,11 @@ from bus.messages.content import AnnotationRef, Block, TextBlock, ThinkingBlock,
 from bus.messages.message import AssistantMessage, StopReason
 from bus.messages.parsing import require_json
 from bus.messages.usage import Rates, Usage
-from handlers.providers.answer import ModelEvent, Piece, answered, read_call, text_of
+from handlers.providers.answer import ModelEvent, Piece, answered, minted_id, read_call, text_of
 from handlers.providers.openai.fields import index_at, list_at, object_at, refs_of, text_at
 from handlers.providers.openai.usage import usage_of
 from handlers.providers.openai.wire import NO_NAMES, PROVIDER
+from handlers.providers.openai_chat.speech import Speech
 from handlers.providers.request import Json
 
 __all__ = ("OpenAIChatAnswer", "from_openai_chat")
@@ -29,6 +30,8 @@ _STOP_REASONS: Mapping[str, StopReason] = {
 _REFUSAL = "refusal"
 
 _TEXTS: Mapping[str, Literal["text", "thinking"]] = {"thinking": "thinking", "content": "text", _REFUSAL: "text"}
+_FUNCTION_CALL, _AUDIO = "function_call", "audio"
+
 _THINKING = ("reasoning_content", "reasoning")
 """Not OpenAI's own: servers that speak its language tell their model's thinking by one of these, or by both."""
 
@@ -76,6 +79,8 @@ class _Part:
     tool_name: str = ""
     raw: Json | None = None
     """a call that is none of a function"""
+    speech: Speech | None = None
+    """what was spoken; `texts` is its transcript"""
 
 
 class OpenAIChatAnswer:
@@ -86,8 +91,10 @@ class OpenAIChatAnswer:
     ) -> None:
         """See `from_openai_chat`."""
         self._asked, self._rates, self._names = model, rates, names
-        self._parts: dict[str | int, _Part] = {}
-        """by the name of the text or the number of the call, in the order of their beginnings"""
+        self._parts: dict[str | tuple[int, str], _Part] = {}
+        """by the name of the text, or the number and the id of the call, in the order of their beginnings"""
+        self._last_calls: dict[int, tuple[int, str]] = {}
+        """number of a call → key of the part that it names; some servers give several calls of one answer the same"""
         self._usage: Usage | None = None
         self.response_id: str | None = None
         self._model: str | None = None
@@ -132,7 +139,8 @@ class OpenAIChatAnswer:
     def message(self, fault: str | None = None) -> AssistantMessage:
         """See `Answer.message`."""
         fault = fault or self._error
-        content = tuple(self._block(part) for part in self._parts.values() if not fault or self._is_whole(part))
+        parts = (part for part in self._parts.values() if not fault or self._is_whole(part))
+        content = tuple(block for part in parts if (block := self._block(part)) is not None)
         stop, raw = self._stopped()
         return answered(
             PROVIDER,
@@ -154,8 +162,14 @@ class OpenAIChatAnswer:
             if text := _thinking_of(delta) if kind == "thinking" else text_at(delta, name, path):
                 self._parts.setdefault(name, _Part(name)).texts.append(text)
                 told.append(Piece(kind, text, self._number(name)))
+        if (audio := delta.get(_AUDIO)) is not None:
+            told += self._speak(object_at(audio, f"{path}.audio"), f"{path}.audio")
         for at, call in enumerate(list_at(delta, "tool_calls", path)):
             told += self._call(object_at(call, f"{path}.tool_calls.{at}"), f"{path}.tool_calls.{at}")
+        # Its old name, for one call without an id. A server that says both means the same call.
+        if (function := delta.get(_FUNCTION_CALL)) is not None and not self._last_calls:
+            within = f"{path}.{_FUNCTION_CALL}"
+            told += self._grow(_FUNCTION_CALL, "", object_at(function, within), within)
         if refs := refs_of(list_at(delta, "annotations", path)):
             self._parts.setdefault("content", _Part("content")).refs += refs
         if stop := text_at(choice, "finish_reason", place):
@@ -163,22 +177,41 @@ class OpenAIChatAnswer:
         return told
 
     def _call(self, call: Json, path: str) -> list[ModelEvent]:
-        index = index_at(call, "index", path)
+        index, call_id = index_at(call, "index", path), text_of(call, "id")
         if text_of(call, "type") not in {"", "function"}:
             # A tool that is no function: not ours, and we never offer one.
-            self._parts[index] = _Part("call", raw={name: value for name, value in call.items() if name != "index"})
+            self._last_calls[index] = (index, call_id)
+            self._parts[index, call_id] = _Part(
+                "call", raw={name: value for name, value in call.items() if name != "index"}
+            )
             return []
         function = object_at({} if (value := call.get("function")) is None else value, f"{path}.function")
-        fragment = text_at(function, "arguments", f"{path}.function")
-        if index in self._parts:
-            self._parts[index].texts.append(fragment)
-            return [Piece("toolCall", fragment, self._number(index))]
-        name = text_at(function, "name", f"{path}.function", required=True)
-        call_id = text_at(call, "id", path, required=True)
-        self._parts[index] = _Part("call", [fragment], call_id=call_id, tool_name=name)
-        return [Piece("toolCall", fragment, self._number(index), self._names.get(name, name))]
+        key = self._last_calls.get(index)
+        # An id alone begins no call: some servers make one up for every piece.
+        if key is None or (call_id and (text_of(function, "name") or (index, call_id) in self._parts)):
+            if (index, call_id) not in self._parts:
+                text_at(function, "name", f"{path}.function", required=True)
+            key = self._last_calls[index] = (index, text_at(call, "id", path, required=True))
+        return self._grow(key, call_id, function, f"{path}.function")
 
-    def _number(self, key: str | int) -> int:
+    def _grow(self, key: str | tuple[int, str], call_id: str, function: Json, path: str) -> list[ModelEvent]:
+        fragment = text_at(function, "arguments", path)
+        if key in self._parts:
+            self._parts[key].texts.append(fragment)
+            return [Piece("toolCall", fragment, self._number(key))]
+        name = text_at(function, "name", path, required=True)
+        self._parts[key] = _Part("call", [fragment], call_id=call_id or minted_id(), tool_name=name)
+        return [Piece("toolCall", fragment, self._number(key), self._names.get(name, name))]
+
+    def _speak(self, audio: Json, path: str) -> list[ModelEvent]:
+        part = self._parts.setdefault(_AUDIO, _Part(_AUDIO, speech=Speech()))
+        transcript = text_at(audio, "transcript", path)
+        if part.speech is not None:
+            part.speech.add(text_at(audio, "data", path), f"{path}.data")
+        part.texts.append(transcript)
+        return [Piece("text", transcript, self._number(_AUDIO))] if transcript else []
+
+    def _number(self, key: str | tuple[int, str]) -> int:
         return list(self._parts).index(key)
 
     def _is_whole(self, part: _Part) -> bool:
@@ -197,8 +230,10 @@ class OpenAIChatAnswer:
         called = any(part.name == "call" and part.raw is None for part in self._parts.values())
         return "toolUse" if stop == "stop" and called else stop, self._stop
 
-    def _block(self, part: _Part) -> Block:
+    def _block(self, part: _Part) -> Block | None:
         text = "".join(part.texts)
+        if part.speech is not None:
+            return part.speech.block(text)
         if part.raw is not None:
             return UnknownBlock(raw=part.raw)
         if part.name == "call":

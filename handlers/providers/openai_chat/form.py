@@ -39,6 +39,7 @@ def to_openai_chat(context: Context, **options: Unpack[RequestOptions]) -> Provi
 
     Raises:
         NoModel: no model is given and the session never named one.
+        ToolNotOffered: the tool choice names none of the tools.
         ContentRefused: strict mode, and something would be left out or changed.
     """
     target = Target.of(PROVIDER, context, options)

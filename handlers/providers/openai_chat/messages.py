@@ -5,7 +5,7 @@ from typing import assert_never
 
 from pydantic import JsonValue
 
-from bus.messages.content import RedactedThinkingBlock, TextBlock, ThinkingBlock, ToolCallBlock
+from bus.messages.content import AudioBlock, RedactedThinkingBlock, TextBlock, ThinkingBlock, ToolCallBlock
 from bus.messages.message import AssistantMessage
 from handlers.providers.blocks import called, name_of
 from handlers.providers.openai.calls import arguments_text
@@ -54,6 +54,9 @@ def assistant_message(
                 told = as_text(block, target)
                 texts += [Text(told)] if told else []
                 left_out = left_out or told is None
+            case AudioBlock(transcript=str(said)) if said:
+                texts.append(Text(said))
+                losses.append("audio sent as its transcript: assistants cannot send it")
             case ToolCallBlock():
                 calls.append(_call(block, ids[len(calls)], names, losses))
             case _:

@@ -10,6 +10,7 @@ from bus.messages.message import AssistantMessage
 from handlers.providers.blocks import called, name_of
 from handlers.providers.openai.calls import arguments_text
 from handlers.providers.openai.parts import Audio, File, Image, Part, Text
+from handlers.providers.openai_responses.phase import phase_of
 from handlers.providers.openai_responses.reasoning import reasoning_item
 from handlers.providers.request import Json
 from handlers.providers.target import Target
@@ -34,11 +35,11 @@ def result_item(wire_id: str, parts: Sequence[Part]) -> Json:
 
 
 class AnswerItems:
-    """What a model said, as items in its order: texts that follow each other are one message.
+    """What a model said, as items in its order: texts of one phase that follow each other are one message.
 
     Its own thinking goes back as the reasoning items it was. The API takes none without what followed it, so that
-    thinking which ends the message is left out. Calls have no `id` but their call's: one that OpenAI has not made would
-    be refused.
+    thinking is left out that ends the message, or whose following block is. Calls have no `id` but their call's: one
+    that OpenAI has not made would be refused.
     """
 
     def __init__(
@@ -65,35 +66,35 @@ class AnswerItems:
         for block in message.content:
             match block:
                 case TextBlock(text=text):
-                    self._say(text)
+                    self._say(text, phase_of(block) if own else None)
                 case ThinkingBlock() | RedactedThinkingBlock():
                     self._think(block, own=own)
                 case ToolCallBlock():
                     self._items.append(self._call(block, next(remaining)))
                 case _:
                     self._losses.append(f"{name_of(block)} left out: assistants cannot send it")
-        while self._items and self._items[-1]["type"] == "reasoning":
-            del self._items[-1]
-            self._losses.append("thinking left out: it ends the message")
+                    self._drop_reasoning("what followed it is left out")
+        self._drop_reasoning("it ends the message")
         return self._items
 
-    def _say(self, text: str) -> None:
+    def _drop_reasoning(self, reason: str) -> None:
+        """Leave out the reasoning that nothing follows."""
+        while self._items and self._items[-1]["type"] == "reasoning":
+            del self._items[-1]
+            self._losses.append(f"thinking left out: {reason}")
+
+    def _say(self, text: str, phase: str | None = None) -> None:
         if not text:
             return
         part: Json = {"type": "output_text", "text": text, "annotations": []}
         last = self._items[-1] if self._items else {}
-        if last.get("type") == "message" and isinstance(content := last["content"], list):
-            content.append(part)
+        said_before = last.get("content") if last.get("type") == "message" and last.get("phase") == phase else None
+        if isinstance(said_before, list):
+            said_before.append(part)
             return
-        self._items.append(
-            {
-                "type": "message",
-                "id": f"{self._message_id}_{len(self._items)}",
-                "role": "assistant",
-                "status": "completed",
-                "content": [part],
-            }
-        )
+        item_id = f"{self._message_id}_{len(self._items)}"
+        item: Json = {"type": "message", "id": item_id, "role": "assistant", "status": "completed", "content": [part]}
+        self._items.append({**item, "phase": phase} if phase else item)
 
     def _think(self, block: ThinkingBlock | RedactedThinkingBlock, *, own: bool) -> None:
         item = reasoning_item(block) if own else None

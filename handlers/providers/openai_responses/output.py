@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from bus.messages.content import Block, TextBlock, UnknownBlock
 from handlers.providers.answer import read_call
 from handlers.providers.openai.fields import list_at, object_at, refs_of, text_at
+from handlers.providers.openai_responses.phase import phase_signature
 from handlers.providers.openai_responses.reasoning import thinking_block
 from handlers.providers.request import Json
 
@@ -22,8 +23,9 @@ def output_blocks(item: Json, path: str, names: Mapping[str, str]) -> list[Block
     """
     match item.get("type"):
         case "message":
-            parts = enumerate(list_at(item, "content", path))
-            return [_said(object_at(part, f"{path}.content.{at}"), f"{path}.content.{at}") for at, part in parts]
+            signature = phase_signature(item, path)
+            places = ((f"{path}.content.{at}", part) for at, part in enumerate(list_at(item, "content", path)))
+            return [_said(object_at(part, place), place, signature) for place, part in places]
         case "reasoning":
             return [thinking_block(item, path)]
         case "function_call":
@@ -41,13 +43,14 @@ def refuses(item: Json) -> bool:
     return any(isinstance(part, dict) and part.get("type") == "refusal" for part in parts)
 
 
-def _said(part: Json, path: str) -> Block:
+def _said(part: Json, path: str, signature: str | None) -> Block:
     match part.get("type"):
         case "output_text":
             refs = refs_of(list_at(part, "annotations", path))
-            return TextBlock(text=text_at(part, "text", path, required=True), annotations=refs or None)
+            text = text_at(part, "text", path, required=True)
+            return TextBlock(text=text, annotations=refs or None, signature=signature)
         case "refusal":
-            return TextBlock(text=text_at(part, "refusal", path, required=True))
+            return TextBlock(text=text_at(part, "refusal", path, required=True), signature=signature)
         case _:
             text_at(part, "type", path, required=True)
             return UnknownBlock(raw=part)

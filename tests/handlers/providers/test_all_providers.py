@@ -22,7 +22,7 @@ from bus.messages.extension import ExtensionMessage
 from bus.messages.media import MediaRef
 from bus.messages.message import AssistantMessage, ToolResultMessage, UserMessage
 from handlers.context import Context, build_context, evolve
-from handlers.providers import ContentRefused, RequestOptions, ToolSpec
+from handlers.providers import ContentRefused, RequestOptions, ToolChoice, ToolNotOffered, ToolSpec
 from tests.support.log.entries import ListedSession, asks, calls, context_of, folded, results
 from tests.support.messages.lane_logs import CANARY, lane_logs
 from tests.support.providers.forms import FORMS
@@ -89,6 +89,14 @@ def test_thinking_that_cannot_go_back_is_told_once(name: str) -> None:
     as_text = FORMS[name].to(context_of(asks("a"), thought), model="m", foreign_thinking="text")
     assert "[Reasoning] hm" in json.dumps(as_text.body)
     assert as_text.warnings == ()
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_choice_of_a_tool_that_is_not_offered_is_refused_by_its_name_and_those_offered(name: str) -> None:
+    context, choice = context_of(asks("a")), ToolChoice("named", "fs_read")
+    with pytest.raises(ToolNotOffered, match=r"'fs_read', which is not offered: choose one of 'read', 'fs.read'") as no:
+        FORMS[name].to(context, model="m", tools=_TOOLS, tool_choice=choice)
+    assert (no.value.name, no.value.offered) == ("fs_read", ("read", "fs.read"))
 
 
 @pytest.mark.parametrize("name", FORMS)

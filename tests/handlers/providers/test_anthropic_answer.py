@@ -257,5 +257,25 @@ def test_a_citation_whose_numbers_are_none_names_no_place() -> None:
     assert block == TextBlock(text="a", annotations=(AnnotationRef(url="u"),))
 
 
+def test_an_error_in_the_stream_is_the_failed_message_with_what_was_said() -> None:
+    answer = AnthropicAnswer()
+    for event in streamed()[:4]:
+        answer.take(event)
+    said = answer.message("cut").content
+    answer.take({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}})
+    message = answer.message()
+    assert (message.stop_reason, message.error_message, message.content) == ("error", "Overloaded", said)
+    assert (answer.error_code, answer.is_complete) == ("overloaded_error", True)
+
+
+def test_input_that_is_told_as_a_call_begins_is_kept_if_its_deltas_are_empty() -> None:
+    answer = AnthropicAnswer()
+    block: Json = {"type": "tool_use", "id": "t", "name": "f", "input": {"a": 1}}
+    answer.take({"type": "content_block_start", "index": 0, "content_block": block})
+    answer.take({"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": ""}})
+    answer.take({"type": "content_block_stop", "index": 0})
+    assert answer.message().content == (ToolCallBlock(id="t", name="f", arguments={"a": 1}),)
+
+
 def test_an_event_of_a_kind_we_do_not_know_says_nothing() -> None:
     assert AnthropicAnswer(MODEL).take({"type": "something_new", "x": 1}) == []

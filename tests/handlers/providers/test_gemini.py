@@ -39,12 +39,12 @@ from bus.messages.reading import Publishable
 from handlers.context import Context
 from handlers.providers import ContentRefused, NoModel, ProviderRequest, ToolChoice, ToolSpec, to_gemini
 from handlers.providers.answer import minted_id
-from handlers.providers.gemini.signing import UNSIGNED
 from tests.support.log.entries import asks, calls, context_of, results
 from tests.support.providers.gemini_rules import require_legal
 
 MODEL = "gemini-3-pro"
 SIGNATURE = "c2ln"
+UNSIGNED = "skip_thought_signature_validator"  # the one that Google documents
 PNG = MediaRef.from_bytes(b"\x89PNG\r\n\x1a\n1234")
 PDF = MediaRef.from_bytes(b"%PDF-1.7 x")
 MP3 = MediaRef.from_bytes(b"ID3\x03")

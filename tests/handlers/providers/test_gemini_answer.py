@@ -202,6 +202,16 @@ def test_a_question_that_a_filter_refused_is_answered_by_the_reason() -> None:
     assert message.error_message == "no"
 
 
+def test_a_prompt_that_was_blocked_for_any_reason_is_refused() -> None:
+    from google.genai import types
+
+    for word in (*(each.value for each in types.BlockedReason), "SOMETHING_NEW"):
+        message = from_gemini({"promptFeedback": {"blockReason": word}})
+        assert (message.stop_reason, message.raw_stop_reason) == ("guardRail", word)
+    # The same words of an answer mean something else.
+    assert read({"text": "a"}, finish="OTHER").stop_reason == "stop"
+
+
 # --- usage --------------------------------------------------------------------------------------------------------
 
 USAGE: Json = {

@@ -296,11 +296,21 @@ def test_arguments_are_the_text_of_an_object(call: ToolCallBlock, sent: Wire, wa
     assert any("arguments" in warning for warning in request.warnings) is warned
 
 
-def test_arguments_that_did_not_parse_go_back_as_they_came() -> None:
-    request = to_openai_chat(context_of(asks("a"), says(ToolCallBlock(id="x", name="t", arguments_raw='{"a":'))))
+@pytest.mark.parametrize("raw", ['{"a":', "[1]"])
+def test_arguments_that_are_no_json_object_go_back_as_they_came_with_a_warning(raw: str) -> None:
+    context = context_of(asks("a"), says(ToolCallBlock(id="x", name="t", arguments_raw=raw)))
+    request = to_openai_chat(context)
     (call,) = cast("list[Wire]", messages_of(request)[1]["tool_calls"])
-    assert cast("Wire", call["function"])["arguments"] == '{"a":'
-    assert not request.warnings
+    assert cast("Wire", call["function"])["arguments"] == raw
+    assert request.warnings == ("messages.1: arguments of tool call 'x' are no JSON object, sent as they came",)
+    with pytest.raises(ContentRefused):
+        to_openai_chat(context, strict=True)
+
+
+def test_what_a_model_spoke_goes_back_as_its_transcript_with_a_warning() -> None:
+    request = to_openai_chat(context_of(asks("a"), says(AudioBlock(media=MP3, transcript="hello"))))
+    assert messages_of(request)[1] == {"role": "assistant", "content": "hello"}
+    assert request.warnings == ("messages.1: audio sent as its transcript: assistants cannot send it",)
 
 
 def test_an_illegal_tool_name_is_made_legal_with_a_warning() -> None:

@@ -1,6 +1,7 @@
 """What Chat Completions answers is the same message, whole or piece by piece."""
 
 import json
+from base64 import b64encode
 from decimal import Decimal
 from typing import cast
 
@@ -8,10 +9,12 @@ import pytest
 from pydantic import JsonValue
 
 from bus.errors import DecodeError
-from bus.messages.content import AnnotationRef, TextBlock, ThinkingBlock, ToolCallBlock, UnknownBlock
+from bus.messages.content import AnnotationRef, AudioBlock, TextBlock, ThinkingBlock, ToolCallBlock, UnknownBlock
+from bus.messages.media import MediaRef
 from bus.messages.message import AssistantMessage, StopReason
 from bus.messages.usage import Rates, Usage
 from handlers.providers import OpenAIChatAnswer, Piece, from_openai_chat, to_openai_chat
+from handlers.providers.answer import is_minted
 from handlers.providers.request import Json
 from tests.support.log.entries import asks, context_of
 from tests.support.providers.openai_chat_rules import require_legal
@@ -186,6 +189,78 @@ def test_a_call_of_a_tool_that_is_no_function_is_kept_whole() -> None:
     custom: Json = {"id": "c", "type": "custom", "custom": {"name": "grep", "input": "x"}}
     message = from_openai_chat(response({"content": None, "tool_calls": [custom]}))
     assert (message.content, message.stop_reason) == ((UnknownBlock(raw=custom),), "stop")
+
+
+async def test_calls_of_one_index_and_different_ids_are_kept_apart() -> None:
+    answer = OpenAIChatAnswer()
+    whole = [{"index": 0, **call(name, name, '{"x": 1}')} for name in "ab"]
+    chunks = [chunk({"tool_calls": [whole[0]]}), chunk({"tool_calls": [whole[1]]}), begins(0, "c", "c"), grows(0, "{}")]
+    told = folded(answer, await chat_chunks([*chunks, chunk(finish="tool_calls")]))
+    assert answer.message().content == (
+        ToolCallBlock(id="a", name="a", arguments={"x": 1}),
+        ToolCallBlock(id="b", name="b", arguments={"x": 1}),
+        ToolCallBlock(id="c", name="c", arguments={}),
+    )
+    assert spoken(told) == {0: '{"x": 1}', 1: '{"x": 1}', 2: "{}"}
+
+
+def test_pieces_of_a_call_that_name_its_id_again_or_one_of_their_own_are_one_call() -> None:
+    for piece_id in ("a", "made-up"):
+        answer = OpenAIChatAnswer()
+        piece = chunk({"tool_calls": [{"index": 0, "id": piece_id, "function": {"arguments": "{}"}}]})
+        folded(answer, [begins(0, "a", "f"), piece, chunk(finish="tool_calls")])
+        assert answer.message().content == (ToolCallBlock(id="a", name="f"),)
+
+
+SOUND = b"RIFF\x24\x00\x00\x00WAVEfmt "
+
+
+async def test_what_a_model_speaks_is_sound_with_its_transcript() -> None:
+    audio: Json = {"id": "audio_1", "expires_at": 1, "data": b64encode(SOUND).decode(), "transcript": "hello"}
+    message = from_openai_chat(response({"content": None, "audio": audio}))
+    assert message.content == (AudioBlock(media=MediaRef.from_bytes(SOUND), transcript="hello"),)
+    assert message.content[0].media.mime_type == "audio/wav"
+    # Of a stream each piece is base64 by itself.
+    pieces: list[Json] = [
+        {"id": "audio_1", "transcript": "hel"},
+        {"data": b64encode(SOUND[:5]).decode()},
+        {"data": b64encode(SOUND[5:]).decode()},
+        {"transcript": "lo"},
+        {"expires_at": 1},
+    ]
+    answer = OpenAIChatAnswer()
+    told = folded(answer, await chat_chunks([*(chunk({"audio": piece}) for piece in pieces), chunk({}, "stop")]))
+    assert untimed(answer.message()) == untimed(message)
+    assert spoken(told) == {0: "hello"}
+
+
+def test_a_transcript_without_its_sound_is_text_and_sound_that_is_not_base64_is_refused() -> None:
+    answer = OpenAIChatAnswer()
+    folded(answer, [chunk({"audio": {"id": "audio_1", "transcript": "hel"}})])
+    assert answer.message("cut").content == (TextBlock(text="hel"),)
+    with pytest.raises(DecodeError, match=r"choices\.0\.message\.audio\.data"):
+        from_openai_chat(response({"audio": {"data": "@@"}}))
+
+
+async def test_a_call_in_the_old_form_is_a_call_with_an_id_of_ours() -> None:
+    message = from_openai_chat(
+        response({"content": None, "function_call": {"name": "fs_read", "arguments": '{"a": 1}'}}, "function_call"),
+        names=NAMES,
+    )
+    (called,) = message.tool_calls()
+    assert (called.name, called.arguments, message.stop_reason) == ("fs.read", {"a": 1}, "toolUse")
+    assert is_minted(called.id)
+    answer = OpenAIChatAnswer(None, None, NAMES)
+    pieces: list[Json] = [{"name": "fs_read", "arguments": ""}, {"arguments": '{"a"'}, {"arguments": ": 1}"}]
+    chunks = [*(chunk({"function_call": piece}) for piece in pieces), chunk(finish="function_call")]
+    told = folded(answer, await chat_chunks(chunks))
+    assert [(each.name, each.arguments) for each in answer.message().tool_calls()] == [("fs.read", {"a": 1})]
+    assert spoken(told) == {0: '{"a": 1}'}
+
+
+def test_a_call_that_is_told_in_both_forms_is_one_call() -> None:
+    both: Json = {"tool_calls": [call("c", "f", "{}")], "function_call": {"name": "f", "arguments": "{}"}}
+    assert from_openai_chat(response(both)).content == (ToolCallBlock(id="c", name="f"),)
 
 
 def test_other_choices_and_other_objects_say_nothing() -> None:

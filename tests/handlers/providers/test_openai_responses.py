@@ -234,7 +234,9 @@ def test_illegal_ids_are_made_legal_and_stay_apart_at_calls_and_results() -> Non
 
 def test_arguments_that_did_not_parse_go_back_as_they_came() -> None:
     context = context_of(asks("a"), says(ToolCallBlock(id="x", name="t", arguments_raw='{"a":')))
-    assert items_of(to_openai_responses(context))[1]["arguments"] == '{"a":'
+    request = to_openai_responses(context)
+    assert items_of(request)[1]["arguments"] == '{"a":'
+    assert request.warnings == ("messages.1: arguments of tool call 'x' are no JSON object, sent as they came",)
 
 
 def test_arguments_that_are_no_object_and_illegal_names_are_changed_with_a_warning() -> None:
@@ -303,6 +305,31 @@ def test_thinking_that_ends_a_message_is_left_out_with_a_warning() -> None:
     request = request_for(asks("a"), answer("b", reasoning("rs_1")), answer(redacted("rs_2")), asks("c"))
     assert [spoken(item)[1] for item in items_of(request)] == [["a"], ["b"], ["c"]]
     assert [warning.split(":")[0] for warning in request.warnings] == ["messages.1", "messages.2"]
+
+
+def test_thinking_is_left_out_with_what_followed_it() -> None:
+    searched = UnknownBlock(raw={"type": "web_search_call", "id": "ws_1", "status": "completed"})
+    request = request_for(asks("a"), answer(reasoning("rs_1"), redacted("rs_2"), searched, reasoning("rs_3"), "b"))
+    assert [spoken(item)[1] for item in items_of(request)] == [["a"], ["rs_3"], ["b"]]
+    left_out = "thinking left out: what followed it is left out"
+    assert request.warnings == (
+        "messages.1: unknown left out: assistants cannot send it",
+        *[f"messages.1: {left_out}"] * 2,
+    )
+
+
+def test_the_phase_of_a_text_goes_back_to_the_model_that_said_it_and_to_no_other() -> None:
+    def said(text: str, phase: str) -> TextBlock:
+        return TextBlock(text=text, signature=json.dumps({"phase": phase}))
+
+    blocks = (said("a", "commentary"), said("b", "commentary"), said("c", "final_answer"), said("d", "new"), "e")
+    found = items(asks("a"), answer(*blocks))
+    assert [(item.get("phase"), spoken(item)[1]) for item in found[1:]] == [
+        ("commentary", ["a", "b"]),
+        ("final_answer", ["c"]),
+        (None, ["d", "e"]),
+    ]
+    assert "phase" not in json.dumps(items(asks("a"), answer(*blocks, model="gpt-5")))
 
 
 def test_thinking_goes_back_once_though_the_context_has_it_twice() -> None:

@@ -312,6 +312,21 @@ def test_what_was_read_can_be_sent_again() -> None:
     assert called == {name: value for name, value in CALLED.items() if name not in {"id", "status"}}
 
 
+async def test_the_phase_of_a_message_goes_back_with_it() -> None:
+    commentary = {**message("msg_1", text("Let me see.")), "phase": "commentary"}
+    final = {**message("msg_2", text("Done.")), "phase": "final_answer"}
+    read = from_openai_responses(response(commentary, final), model="gpt-5.2")
+    events = [event("output_item.done", at, item=item) for at, item in enumerate((commentary, final))]
+    answer = OpenAIResponsesAnswer("gpt-5.2")
+    folded(answer, await responses_events([*events, ended(response())]))
+    assert answer.message().content == read.content
+    body = to_openai_responses(context_of(asks("a"), read)).body
+    require_legal(body)
+    sent = cast("list[Json]", body["input"])[1:]
+    assert [item.get("phase") for item in sent] == ["commentary", "final_answer"]
+    assert "signature" not in json.dumps(sent)
+
+
 def test_items_and_parts_we_do_not_know_are_kept_whole() -> None:
     search: Json = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search"}}
     part: Json = {"type": "output_hologram", "data": "x"}
