@@ -40,9 +40,9 @@ class DirectoryMedia:
         size_bytes = await self._folder.size_bytes(_name(sha256))
         return None if size_bytes is None else MediaHead(size_bytes)
 
-    async def delete(self, sha256: str) -> None:
+    async def delete(self, sha256: str) -> bool:
         """See `MediaStore`."""
-        await self._folder.delete(_name(sha256))
+        return await self._folder.delete(_name(sha256))
 
 
 def _name(sha256: str) -> str:

@@ -58,9 +58,11 @@ class ObjectMedia:
         head = await self._objects.head(_path(sha256))
         return None if head is None else MediaHead(head.size_bytes, head.content_type)
 
-    async def delete(self, sha256: str) -> None:
-        """See `MediaStore`."""
+    async def delete(self, sha256: str) -> bool:
+        """See `MediaStore`. It asks first: these services do not tell whether there was an object."""
+        is_there = await self._objects.head(_path(sha256)) is not None
         await self._objects.delete(_path(sha256))
+        return is_there
 
     async def sign(self, sha256: str, *, seconds: float) -> str | None:
         """See `SigningStore`."""

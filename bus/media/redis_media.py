@@ -60,6 +60,6 @@ class RedisMedia:
         # A key that does not exist has no length either.
         return MediaHead(size_bytes) if size_bytes or await self._pool.call("EXISTS", key) else None
 
-    async def delete(self, sha256: str) -> None:
+    async def delete(self, sha256: str) -> bool:
         """See `MediaStore`."""
-        await self._pool.call("UNLINK", self._keys.media(check_sha256(sha256)))
+        return bool(await self._pool.call("UNLINK", self._keys.media(check_sha256(sha256))))

@@ -61,8 +61,11 @@ class MediaStore(Protocol):
         """
         ...
 
-    async def delete(self, sha256: str) -> None:
+    async def delete(self, sha256: str) -> bool:
         """Remove media, whoever still names them; nothing happens where there are none.
+
+        Returns:
+            Whether there were any. Of several calls at the same time more than one may be told so.
 
         Raises:
             InvalidMediaKey, Unavailable, SetupError: as for `get`.

@@ -82,14 +82,20 @@ class Folder:
             return []
         return sorted(str(PurePosixPath(folder, name)) for name in found if not name.endswith(_PART))
 
-    async def delete(self, name: str) -> None:
+    async def delete(self, name: str) -> bool:
         """Have no file of this name, also after a crash.
+
+        Returns:
+            Whether there was one.
 
         Raises:
             Unavailable: it cannot be removed.
         """
-        with suppress(FileNotFoundError):
+        try:
             await self._run(lambda: _delete(self._path / name))
+        except FileNotFoundError:
+            return False
+        return True
 
     async def clear(self, folder: str) -> None:
         """Have no file directly in a folder, also none that was left by who was killed while it wrote.

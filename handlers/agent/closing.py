@@ -13,10 +13,10 @@ __all__ = ("closing_message",)
 
 
 def closing_message(answer: Answer, results: Sequence[ToolResultMessage]) -> AssistantMessage | None:
-    """The last word of a loop whose tools all said that no model call has to follow; None where no tool left one.
+    """The last word of a loop whose tools all said that no model call has to follow; None where none of them says one.
 
-    Each tool's word, else what its result says, a line each. No model spoke it, so it names none and cost nothing, and
-    read no further than the answer that called the tools.
+    Each tool's word, else the text of its result, a line each; what is blank is left out. No model spoke it, so it
+    names none and cost nothing, and read no further than the answer that called the tools.
 
     Args:
         answer: the one that called the tools.
@@ -24,9 +24,10 @@ def closing_message(answer: Answer, results: Sequence[ToolResultMessage]) -> Ass
 
     Source: seed 000, `terminate_message`.
     """
-    if not any(result.terminate_message for result in results):
+    told = (result.terminate_message or result.text_content() for result in results)
+    words = [word for word in told if word.strip()]
+    if not words:
         return None
-    words = (result.terminate_message or result.text_content() for result in results)
     return AssistantMessage(
         content=(TextBlock(text="\n".join(words)),),
         turn_id=answer.turn_id,

@@ -70,7 +70,11 @@ def summary_request(
         key: names the call for the model's provider.
     """
     told = _before(context.path, before)
-    earlier = [stood.message.summary for stood in told if isinstance(stood.message, Compaction)]
+    earlier = [
+        stood.message.summary
+        for stood in told
+        if isinstance(stood.message, Compaction) and stood.message.summary.strip()
+    ]
     text = "\n\n".join(part for stood in told for part in _said(stood))
     parts = [f"<conversation>\n{_cut(text, _room(window, max_tokens))}\n</conversation>", _TASK]
     if earlier:

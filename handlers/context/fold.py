@@ -221,7 +221,8 @@ def _said(envelope: Envelope) -> tuple[LlmMessage, ...] | None:
     """What an entry gives the model to read; None if it does not even stand in the path."""
     match envelope.message:
         case Compaction() as compaction:
-            return (compaction_message(compaction),)
+            said = compaction_message(compaction)
+            return (said,) if said else ()
         case BranchSummary() as summary:
             said = branch_message(summary)
             return (said,) if said else ()

@@ -13,22 +13,27 @@ EXPLORED = "The user explored a different conversation branch before returning h
 """how the text of a branch summary begins that a model was asked to write. Source: pi"""
 
 
-def compaction_message(compaction: Compaction) -> UserMessage:
-    """What the model reads in place of what was compacted. Source: pi, whose text it is."""
+def compaction_message(compaction: Compaction) -> UserMessage | None:
+    """What the model reads in place of what was compacted; None for a blank summary: then it reads nothing there.
+
+    Source: pi, whose text it is.
+    """
+    if not compaction.summary.strip():
+        return None
     return _user(f"{_COMPACTION}{compaction.summary}\n</summary>", compaction.timestamp)
 
 
 def branch_message(summary: BranchSummary) -> UserMessage | None:
-    """What the model reads of a branch that the session left; None for an empty summary.
+    """What the model reads of a branch that the session left; None for a blank summary.
 
     Source: pi, whose text it is: unlike a compaction's, it has no newline before the closing tag.
     """
-    return _user(f"{_BRANCH}{summary.summary}</summary>", summary.timestamp) if summary.summary else None
+    return _user(f"{_BRANCH}{summary.summary}</summary>", summary.timestamp) if summary.summary.strip() else None
 
 
 def prune_message(prune: Prune) -> UserMessage | None:
     """What the model reads in place of pruned entries; None where nothing is to tell of them. Source: seed 001."""
-    if prune.memo is None:
+    if prune.memo is None or not prune.memo.strip():
         return None
     return _user(f"[Pruned context summary: {prune.memo}]", prune.timestamp)
 

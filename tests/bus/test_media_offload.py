@@ -65,8 +65,8 @@ class Kept:
     async def head(self, sha256: str) -> MediaHead | None:
         return MediaHead(len(self.held[sha256])) if check_sha256(sha256) in self.held else None
 
-    async def delete(self, sha256: str) -> None:
-        self.held.pop(check_sha256(sha256), None)
+    async def delete(self, sha256: str) -> bool:
+        return self.held.pop(check_sha256(sha256), None) is not None
 
 
 class Gate(Kept):

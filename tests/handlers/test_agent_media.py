@@ -105,5 +105,5 @@ class Gone:
     async def head(self, sha256: str) -> None:
         raise Unavailable(sha256)
 
-    async def delete(self, sha256: str) -> None:
+    async def delete(self, sha256: str) -> bool:
         raise Unavailable(sha256)

@@ -9,7 +9,15 @@ from bus import Bus
 from bus.envelope import Unreadable
 from bus.errors import ForgedEntry
 from bus.messages.content import TextBlock, ToolResultBlock
-from bus.messages.context_entry import BranchSummary, Compaction, Label, LeafMove, ModelChange, ThinkingLevelChange
+from bus.messages.context_entry import (
+    BranchSummary,
+    Compaction,
+    Label,
+    LeafMove,
+    ModelChange,
+    Prune,
+    ThinkingLevelChange,
+)
 from bus.messages.delta import Delta
 from bus.messages.extension import ExtensionMessage
 from bus.messages.lanes import Lane
@@ -180,6 +188,14 @@ def test_a_branch_summary_stands_in_its_place_and_an_empty_one_is_skipped() -> N
     context = context_of(asks("a"), BranchSummary(summary="B"), BranchSummary(summary=""), asks("b"))
     text = "The following is a summary of a branch that this conversation came back from:\n\n<summary>\nB</summary>"
     assert texts(context) == ["u:a", f"u:{text}", "u:b"]
+
+
+@pytest.mark.parametrize("blank", ["", " \n"])
+def test_a_blank_summary_or_memo_says_nothing_and_what_it_covers_is_left_out_all_the_same(blank: str) -> None:
+    compacted = context_of(asks("a"), asks("b"), Compaction(summary=blank, first_kept=2), BranchSummary(summary=blank))
+    assert texts(compacted) == ["u:b"]
+    assert texts(context_of(asks("a"), Compaction(summary=blank), asks("b"))) == ["u:b"]
+    assert texts(context_of(asks("a"), asks("b"), Prune(pruned=(1,), memo=blank))) == ["u:b"]
 
 
 # --- calls and results --------------------------------------------------------------------------------------------

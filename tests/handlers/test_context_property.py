@@ -147,9 +147,9 @@ def _paired(said: list[object]) -> list[LlmMessage]:
     messages: list[LlmMessage] = []
     for index, message in enumerate(said):
         match message:
-            case Compaction():
-                messages.append(compaction_message(message))
-            case BranchSummary(summary=str(summary)) if summary:
+            case Compaction(summary=str(summary)) if summary.strip():
+                messages.append(compaction_message(message) or UserMessage())
+            case BranchSummary(summary=str(summary)) if summary.strip():
                 messages.append(branch_message(message) or UserMessage())
             case AssistantMessage() if message.is_failed:
                 pass

@@ -129,8 +129,9 @@ def naive(lines: list[Object], leaf: str) -> list[str]:
     last = compactions[-1]
     starts = [index for index in range(last) if path[index]["id"] == path[last].get("firstKeptEntryId")]
     kept = [line for line in path[starts[0] : last] if line["type"] != "compaction"] if starts else []
-    summary = compaction_message(Compaction(summary=str(path[last]["summary"]))).text_content()
-    return [summary, *(told for line in (*kept, *path[last + 1 :]) for told in texts_of(line))]
+    summary = compaction_message(Compaction(summary=str(path[last]["summary"])))
+    assert summary is not None
+    return [summary.text_content(), *(told for line in (*kept, *path[last + 1 :]) for told in texts_of(line))]
 
 
 def texts_of(line: Object) -> list[str]:

@@ -213,6 +213,28 @@ async def test_a_loop_ends_without_another_model_call_if_every_result_says_so(
         assert await said(session) == before
 
 
+@pytest.mark.parametrize(
+    ("contents", "closing"), [(("left", "seen"), "left\nseen"), (("", "seen"), "seen"), (("", " "), None)]
+)
+async def test_results_that_end_the_loop_are_its_last_word_if_their_tools_leave_none(
+    contents: tuple[str, str], closing: str | None
+) -> None:
+    def make(content: str) -> Callable[[], ToolReply]:
+        def run() -> ToolReply:
+            return ToolReply(content, terminate=True)
+
+        return run
+
+    tools = [tool(name=name)(make(content)) for name, content in zip(("first", "second"), contents, strict=True)]
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        await AgentLoop(ScriptedModel(calls(FIRST, SECOND)), tools)(await take_run(session))
+        last = (await messages(session))[-1]
+        assert (last.text_content() if isinstance(last, AssistantMessage) else None) == closing
+        assert (await said(session))[-1] == "agent.ended"
+
+
 async def test_a_tool_that_ends_the_loop_may_leave_the_last_word_and_a_question_meanwhile_is_still_answered() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")

@@ -79,7 +79,8 @@ def _kinds(context: Context) -> list[list[str]]:
         match stood.message:
             case Compaction() as compaction:
                 kinds.append(["compaction_summary", compaction.summary])
-                read.append(compaction_message(compaction).text_content())
+                told = compaction_message(compaction)
+                read += [told.text_content()] if told else []
             case BranchSummary() as summary:
                 if (told := branch_message(summary)) is not None:
                     kinds.append(["branch_summary", summary.summary])
