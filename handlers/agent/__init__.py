@@ -17,11 +17,13 @@ from handlers.agent.compaction import Compactor
 from handlers.agent.compaction_policy import CompactionPolicy
 from handlers.agent.errors import (
     AgentNotFound,
+    CostUnknown,
     DuplicateAgent,
     DuplicateTool,
     MissingExtra,
     ModelNotFound,
     NoProgress,
+    ParameterRefused,
     TryAgain,
 )
 from handlers.agent.failure import ModelFailure, failure_of
@@ -47,6 +49,7 @@ __all__ = (
     "Begun",
     "CompactionPolicy",
     "Compactor",
+    "CostUnknown",
     "DuplicateAgent",
     "DuplicateTool",
     "FunctionTool",
@@ -61,6 +64,7 @@ __all__ = (
     "ModelRetry",
     "NoProgress",
     "OfflineModel",
+    "ParameterRefused",
     "Piece",
     "PreviewBounds",
     "Reject",

@@ -5,11 +5,13 @@ from bus.messages.turn import TurnId
 
 __all__ = (
     "AgentNotFound",
+    "CostUnknown",
     "DuplicateAgent",
     "DuplicateTool",
     "MissingExtra",
     "ModelNotFound",
     "NoProgress",
+    "ParameterRefused",
     "RequestUnknown",
     "TryAgain",
 )
@@ -30,8 +32,33 @@ class DuplicateTool(SetupError):
     """Two tools of one agent have the same name, so a call would not say which is meant."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"two tools are called {name!r}")
+        super().__init__(f"two tools are called {name!r}: rename one, as by @tool(name=…)")
         self.name = name
+
+
+class ParameterRefused(SetupError):
+    """A tool's function has a parameter that no model can give: `*args` or `**kwargs`.
+
+    Fields: `tool`, the function's name; `parameter`, as it is written.
+    """
+
+    def __init__(self, tool: str, parameter: str) -> None:
+        super().__init__(
+            f"tool {tool!r} has the parameter {parameter}, and a model gives arguments by name only: name each "
+            "parameter; a decorator between needs functools.wraps"
+        )
+        self.tool, self.parameter = tool, parameter
+
+
+class CostUnknown(SetupError):
+    """A cost limit could never be reached, as nobody knows what the model costs. Fields: `model`, its name."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__(
+            f"the cost limit needs the price of model {model!r}, which is not known: give the model `rates`, or "
+            "install the price lists if they have it (pip install 'lanebus[cost]')"
+        )
+        self.model = model
 
 
 class ModelNotFound(SetupError):
@@ -49,7 +76,7 @@ class DuplicateAgent(SetupError):
     """Two agents of one tree have the same name, so a session that was begun for it would not say which is meant."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"two agents are called {name!r}")
+        super().__init__(f"two agents are called {name!r}: give one another name")
         self.name = name
 
 
@@ -71,7 +98,9 @@ class NoProgress(BusError):
     """
 
     def __init__(self, session: str, step: str) -> None:
-        super().__init__(f"session {session!r}: the step {step} changes nothing")
+        super().__init__(
+            f"session {session!r}: the step {step} changes nothing: look at the agent's compaction, guards and tools"
+        )
         self.session, self.step = session, step
 
 
@@ -82,5 +111,5 @@ class RequestUnknown(MessageError):
     """
 
     def __init__(self, session: str, turn_id: TurnId, reason: str) -> None:
-        super().__init__(f"session {session!r}: the request of turn {turn_id} is not to be had: {reason}")
+        super().__init__(f"session {session!r}: the request of turn {turn_id} cannot be rebuilt: {reason}")
         self.session, self.turn_id, self.reason = session, turn_id, reason

@@ -32,7 +32,8 @@ class LoopLimits:
     tokens: int | None = None
     """input, output and cached ones together"""
     cost: Decimal | None = None
-    """US dollars, as far as they are known: a call of unknown cost counts as nothing"""
+    """US dollars, as far as they are known: a call of unknown cost counts as nothing. A model that says what its tokens
+    cost (`Pricing`) has to know it: else the agent is refused with `CostUnknown`"""
     seconds: float | None = None
     """From the loop's start by the server's clock. The time that it waits for a person counts too.
 

@@ -15,16 +15,17 @@ from bus.errors import Fenced
 from bus.media.resolve import resolve_media
 from bus.messages.control import Abort, Steer
 from bus.messages.message import SystemMessage, UserMessage
+from bus.messages.usage import Usage
 from handlers.agent.answering import Outcome, give_answer
 from handlers.agent.clock import SYSTEM_CLOCK, Clock
 from handlers.agent.deadline import Deadline
 from handlers.agent.ending import reject_input, stop_loop
-from handlers.agent.errors import DuplicateTool, NoProgress
+from handlers.agent.errors import CostUnknown, DuplicateTool, NoProgress
 from handlers.agent.guards import Guard, Verdict, ask_guards
 from handlers.agent.interrupt import until_interrupted
 from handlers.agent.limits import DEFAULT_LIMITS, LoopLimits
 from handlers.agent.lost import record_lost
-from handlers.agent.model import DEFAULT_MAX_TOKENS, SILENCE_SECONDS, Model
+from handlers.agent.model import DEFAULT_MAX_TOKENS, SILENCE_SECONDS, Model, Pricing
 from handlers.agent.obeying import obey
 from handlers.agent.orphans import abort_orphans
 from handlers.agent.retry import DEFAULT_RETRY, Retrying
@@ -96,7 +97,14 @@ class AgentLoop:
         Raises:
             DuplicateTool: two tools have the same name.
             DuplicateAgent: two sub-agents have, here or below.
+            CostUnknown: `limits` bound the cost, and the model's price is not known.
         """
+        if (
+            limits.cost is not None
+            and isinstance(model, Pricing)
+            and model.price(Usage(input=1, output=1)).cost is None
+        ):
+            raise CostUnknown(model.name)
         by_name = {tool.name: tool for tool in tools}
         if len(by_name) != len(tools):
             names = [tool.name for tool in tools]

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import cast, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, create_model
@@ -9,10 +10,13 @@ from pydantic.fields import FieldInfo
 
 from bus.messages.content import ToolCallBlock
 from handlers.agent.docstring import read_docstring
+from handlers.agent.errors import ParameterRefused
 
 __all__ = ("Function", "Parameters")
 
 Function = Callable[..., object]
+
+_ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 class _Arguments(BaseModel):
@@ -35,14 +39,22 @@ class Parameters:
 
         Raises:
             NameError: an annotation names what does not exist.
+            ParameterRefused: a parameter takes any number of arguments.
         """
         hints = get_type_hints(function, include_extras=True)
         parameters = dict(inspect.signature(function).parameters)
         self.description, described = read_docstring(inspect.getdoc(function) or "", parameters)
         first = next(iter(parameters), None)
         self.wants_context = first is not None and hints.get(first) is context
+        self._context_name: str | None = None
+        """of the first parameter, where the context is given by name"""
         if first is not None and self.wants_context:
-            del parameters[first]
+            is_named = parameters.pop(first).kind is inspect.Parameter.KEYWORD_ONLY
+            self._context_name = first if is_named else None
+        for parameter in parameters.values():
+            if parameter.kind in _ANY_NUMBER:
+                raise ParameterRefused(str(getattr(function, "__name__", function)), str(parameter).partition(":")[0])
+        self._positional = tuple(name for name, each in parameters.items() if each.kind is each.POSITIONAL_ONLY)
         # The fields have names of their own: a parameter called `copy` or `json` would hide a method of the model.
         self._names = {f"argument_{place}": name for place, name in enumerate(parameters)}
         fields = {field: (hints.get(name, JsonValue), _field(parameters[name])) for field, name in self._names.items()}
@@ -59,6 +71,14 @@ class Parameters:
         except ValidationError as error:
             return _faults(error)
         return {name: getattr(values, field) for field, name in self._names.items()}
+
+    def bound(self, function: Function, context: object, arguments: Mapping[str, object]) -> Callable[[], object]:
+        """The function with a context, if it wants one, and with all its arguments as `read` gave them."""
+        named = {name: value for name, value in arguments.items() if name not in self._positional}
+        if self._context_name is not None:
+            named[self._context_name] = context
+        leading = (context,) if self.wants_context and self._context_name is None else ()
+        return partial(function, *leading, *(arguments[name] for name in self._positional), **named)
 
 
 def _field(parameter: inspect.Parameter) -> FieldInfo:

@@ -128,6 +128,7 @@ class FunctionTool:
 
         Raises:
             NameError: an annotation names what does not exist.
+            ParameterRefused: a parameter takes any number of arguments.
         """
         self._function = function
         self._parameters = Parameters(function, ToolContext)
@@ -165,12 +166,12 @@ class FunctionTool:
         arguments = self._parameters.read(call)
         if isinstance(arguments, str):
             return failed(call, f"Invalid arguments: {arguments}")
-        function = partial(self._function, context) if self._parameters.wants_context else self._function
+        function = self._parameters.bound(self._function, context, arguments)
         try:
-            if inspect.iscoroutinefunction(self._function):
-                output = await cast("Awaitable[object]", function(**arguments))
-            else:
-                output = await run_sync(partial(function, **arguments), abandon_on_cancel=True)
+            is_async = inspect.iscoroutinefunction(self._function)
+            output = function() if is_async else await run_sync(function, abandon_on_cancel=True)
+            if inspect.isawaitable(output):  # of a sync function that wraps an async one, too
+                output = await cast("Awaitable[object]", output)
             return result_of(call, output)
         except Exception as error:  # noqa: BLE001  # whatever a tool raises, the model is told and the loop goes on
             return failed(call, f"{type(error).__name__}: {error}")
@@ -199,6 +200,9 @@ def tool(
         timeout: seconds a call may take, 600 by default. None is as long as it likes: the loop's time limit does not
             stop it either. A sync function is not waited for then, but nobody can stop its thread.
         sequential: each call runs alone, after the others of its turn.
+
+    Raises:
+        ParameterRefused: the function takes `*args` or `**kwargs`, which a model cannot give.
     """
     if function is not None:
         return FunctionTool(function, **options)

@@ -1,5 +1,6 @@
 """What else ends or holds up a loop: limits, guards, models that fail for a while; and the order of its events."""
 
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from decimal import Decimal
 from itertools import count
@@ -10,9 +11,10 @@ from bus import Session, ToolCallBlock, TurnId, Usage, UserMessage
 from bus.messages.content import TextBlock
 from bus.messages.events import AgentEnded, AgentStarted, InputRejected, TurnEnded, TurnStarted
 from bus.messages.message import AssistantMessage
-from bus.messages.usage import Cost
+from bus.messages.usage import Cost, Rates
 from handlers.agent import (
     AgentLoop,
+    CostUnknown,
     LoopLimits,
     ModelRetry,
     Reject,
@@ -21,6 +23,7 @@ from handlers.agent import (
     abort,
     approve,
     follow_up,
+    load_model,
     pause,
     resume,
     steer,
@@ -86,6 +89,24 @@ async def test_a_loop_that_has_spent_its_money_is_stopped_before_the_next_call()
         assert end.usage.cost is not None
         assert end.usage.cost.total == Decimal("0.6")
         assert len(model.requests) == 2
+
+
+@pytest.mark.parametrize("lists", [True, False], ids=["price lists", "no price lists"])
+def test_a_limit_of_money_is_refused_for_a_model_of_unknown_price(lists: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "none")
+    if not lists:
+        monkeypatch.setitem(sys.modules, "genai_prices", None)
+    limits = LoopLimits(cost=Decimal("0.5"))
+    with pytest.raises(
+        CostUnknown, match=r"'claude-house'.* give the model `rates`, or install .*lanebus\[cost\]"
+    ) as no:
+        AgentLoop(load_model("anthropic/claude-house"), limits=limits)
+    assert no.value.model == "claude-house"
+    priced = load_model("anthropic/claude-house", rates=Rates(input=Decimal(1), output=Decimal(5)))
+    assert AgentLoop(priced, limits=limits).settings.limits == limits
+    assert AgentLoop(load_model("anthropic/claude-house")).settings.limits.cost is None
+    if lists:
+        assert AgentLoop(load_model("anthropic/claude-sonnet-4-5"), limits=limits).settings.limits == limits
 
 
 async def test_a_model_that_always_fails_for_a_while_is_stopped_with_its_prompts() -> None:

@@ -1,15 +1,19 @@
 """Tools: a schema from annotations, and a result whatever happens."""
 
+import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import wraps
 from typing import Annotated, Literal
 
 import anyio
+import anyio.lowlevel
 import pytest
 from pydantic import BaseModel, Field, JsonValue
 
 from bus import ImageBlock, MediaRef, TextBlock, ToolCallBlock, ToolResultMessage, TurnId
+from handlers.agent.errors import ParameterRefused
 from handlers.agent.marks import CHILD_LOOP, HANDOFF
 from handlers.agent.tool import Tool, ToolContext, ToolReply, tool
 from handlers.providers.tools import ToolSpec
@@ -106,6 +110,51 @@ async def test_parameters_may_have_the_names_of_a_model_s_methods() -> None:
         return f"{copy} {json} {schema}"
 
     assert (await run(function, {"copy": "a", "json": 1})).text_content() == "a 1 True"
+
+
+async def test_an_async_function_behind_a_sync_wrapper_is_awaited() -> None:
+    def logged(function: Callable[[int], Awaitable[str]]) -> Callable[[int], Awaitable[str]]:
+        @wraps(function)
+        def call(number: int) -> Awaitable[str]:
+            return function(number)
+
+        return call
+
+    @tool
+    @logged
+    async def double(number: int) -> str:
+        await anyio.lowlevel.checkpoint()
+        return str(2 * number)
+
+    result = await run(double, {"number": 2})
+    assert (result.text_content(), result.is_error) == ("4", False)
+
+
+async def test_parameters_are_passed_in_the_way_that_the_function_takes_them() -> None:
+    @tool
+    def positional(context: ToolContext, first: int, second: int = 2, /, third: int = 3) -> list[object]:
+        return [context.call_id, first, second, third]
+
+    @tool
+    def named(*, context: ToolContext, first: int) -> list[object]:
+        return [context.call_id, first]
+
+    assert (await run(positional, {"first": 1, "third": 4})).structured == ["c1", 1, 2, 4]
+    assert (await run(named, {"first": 1})).structured == ["c1", 1]
+    assert named.spec.schema["required"] == ["first"]
+
+
+def test_a_parameter_of_any_number_of_arguments_is_refused_by_its_name_with_the_remedy() -> None:
+    def many(*paths: str) -> str:
+        return "".join(paths)
+
+    def any_name(path: str, **options: int) -> str:
+        return path + str(options)
+
+    for function, parameter in ((many, "*paths"), (any_name, "**options")):
+        with pytest.raises(ParameterRefused, match=rf"{re.escape(parameter)}, .* name each parameter") as refused:
+            tool(function)
+        assert (refused.value.tool, refused.value.parameter) == (function.__name__, parameter)
 
 
 async def test_what_a_tool_raises_is_its_result() -> None:
