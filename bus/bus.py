@@ -24,7 +24,7 @@ from bus.groups import GroupStatus, read_group, remove_group
 from bus.head import SessionHead
 from bus.hub import Hub
 from bus.inspection import Inspector
-from bus.keys import BUCKETS, Keys, check_consumer, check_group, check_session_id
+from bus.keys import BUCKETS, Keys, check_consumer, check_group, check_namespace, check_session_id
 from bus.lease_status import LeaseStatus, read_leases
 from bus.leases import Leases
 from bus.limits import Limits, Quota
@@ -122,7 +122,8 @@ class Bus:
                 the primary that Sentinels name; `redis+cluster://host,host` for a cluster, of which any servers are
                 enough. None starts or joins the embedded one.
             data_dir: where the embedded server keeps its log; None is the user's own place.
-            namespace: the beginning of every key; buses of different namespaces do not see each other.
+            namespace: the beginning of every key, 1 to 64 letters, digits and characters of `_ . : -`; buses of
+                different namespaces do not see each other.
             media: where large media go; None is the server of the bus itself. All buses of a namespace need the same.
             archive: where sessions are archived, and read from what was trimmed away; all buses of a namespace need the
                 same. None is nowhere.
@@ -140,6 +141,7 @@ class Bus:
         from bus.connection import OneServer, Server, topology_at  # noqa: PLC0415
 
         bounds = bounds or Bounds()
+        check_namespace(namespace)
         async with AsyncExitStack() as stack:
             if url is None:
                 embedded = await stack.enter_async_context(open_server(data_dir))

@@ -32,6 +32,7 @@ __all__ = (
     "InvalidLetterId",
     "InvalidMediaKey",
     "InvalidName",
+    "InvalidNamespace",
     "InvalidSessionId",
     "KeyTooLong",
     "LogRolledBack",
@@ -46,6 +47,7 @@ __all__ = (
     "MissingUpcaster",
     "NoArchive",
     "NoEmbeddedServer",
+    "NoLanes",
     "NoMediaStore",
     "NoSuchPosition",
     "OutcomeUnknown",
@@ -115,7 +117,7 @@ class UnknownVersion(MessageError):
     """An entry was written in a newer form than this version of the package can read."""
 
     def __init__(self, version: int, newest: int) -> None:
-        super().__init__(f"entry has version {version}, this package reads up to {newest}")
+        super().__init__(f"entry has version {version}, this package reads up to {newest}: install a newer lanebus")
         self.version, self.newest = version, newest
 
 
@@ -123,7 +125,10 @@ class MessageTooLarge(MessageError):
     """One message is over the limit; nothing of its batch was written."""
 
     def __init__(self, size_bytes: int, limit_bytes: int) -> None:
-        super().__init__(f"message of {size_bytes} bytes is over the limit of {limit_bytes} bytes")
+        super().__init__(
+            f"message of {size_bytes} bytes is over the limit of {limit_bytes} bytes: shorten it, or move what is "
+            "large in it into media"
+        )
         self.size_bytes, self.limit_bytes = size_bytes, limit_bytes
 
 
@@ -131,7 +136,7 @@ class KeyTooLong(MessageError):
     """The `key` of a publish is over the limit; nothing was written. Use a digest of what it was made from."""
 
     def __init__(self, size_bytes: int, limit_bytes: int) -> None:
-        super().__init__(f"key of {size_bytes} bytes is over the limit of {limit_bytes} bytes")
+        super().__init__(f"key of {size_bytes} bytes is over the limit of {limit_bytes} bytes: use its SHA-256 instead")
         self.size_bytes, self.limit_bytes = size_bytes, limit_bytes
 
 
@@ -144,7 +149,8 @@ class MediaTooLarge(MessageTooLarge):
 
     def __init__(self, size_bytes: int, limit_bytes: int) -> None:
         super().__init__(size_bytes, limit_bytes)
-        self.args = (f"media of {size_bytes} bytes are over the limit of {limit_bytes} bytes",)
+        text = f"media of {size_bytes} bytes are over the limit of {limit_bytes} bytes: use smaller ones, or a URL"
+        self.args = (text,)
 
 
 class MediaRefused(MessageError):
@@ -162,7 +168,7 @@ class MediaMissing(MessageError):
     """The media store holds nothing at this address."""
 
     def __init__(self, key: str) -> None:
-        super().__init__(f"media not found: {key}")
+        super().__init__(f"media not found: {key}; they were deleted, or the bus was opened with another media store")
         self.key = key
 
 
@@ -173,7 +179,7 @@ class MediaDamaged(MessageError):
     """
 
     def __init__(self, sha256: str, found: str) -> None:
-        super().__init__(f"media {sha256} are damaged: their SHA-256 is {found}")
+        super().__init__(f"media {sha256} are damaged, their SHA-256 is {found}: delete them and put them again")
         self.sha256, self.found = sha256, found
 
 
@@ -181,7 +187,7 @@ class InvalidMediaKey(MessageError):
     """A text that is no address in a media store. It was not looked up, and no path was made of it."""
 
     def __init__(self, key: str) -> None:
-        super().__init__(f"invalid storage key {key[:80]!r}")
+        super().__init__(f"invalid storage key {key[:80]!r}: want a SHA-256, 64 lower-case hex digits")
         self.key = key
 
 
@@ -207,6 +213,13 @@ class InvalidName(MessageError):
     def __init__(self, name: str, pattern: str = "[A-Za-z0-9_.-]{1,64}") -> None:
         super().__init__(f"name {name[:80]!r} does not match {pattern}")
         self.name, self.pattern = name, pattern
+
+
+class NoLanes(MessageError):
+    """A reader asked for no lane at all, of which nothing would ever come."""
+
+    def __init__(self) -> None:
+        super().__init__("no lanes to read: give at least one, such as lanes={Lane.LLM}, or leave `lanes` out for both")
 
 
 class InvalidCursor(MessageError):
@@ -240,6 +253,16 @@ class SetupError(BusError):
     """The bus cannot start as it was asked to. Change the setting that the text names."""
 
 
+class InvalidNamespace(SetupError):
+    """A namespace that cannot stand at the beginning of every key. Fields: `namespace`."""
+
+    def __init__(self, namespace: str) -> None:
+        super().__init__(
+            f"namespace {namespace[:80]!r} is not allowed: use 1 to 64 letters, digits and characters of _ . : -"
+        )
+        self.namespace = namespace
+
+
 class MissingExtra(SetupError):
     """A package is needed that is not installed by itself."""
 
@@ -252,7 +275,10 @@ class MissingUpcaster(SetupError):
     """Entries of an old version could not be read: no step leads from it to the next. The package itself is wrong."""
 
     def __init__(self, version: int, newest: int) -> None:
-        super().__init__(f"entries are written in version {newest}, and none lifts those of version {version}")
+        super().__init__(
+            f"entries of version {version} cannot be read as version {newest}, as a step between is missing: "
+            "install a complete lanebus"
+        )
         self.version, self.newest = version, newest
 
 
@@ -260,7 +286,7 @@ class NoMediaStore(SetupError):
     """Media are to be looked up, and there is no store to look into."""
 
     def __init__(self, key: str) -> None:
-        super().__init__(f"no MediaStore configured, which {key!r} needs")
+        super().__init__(f"no MediaStore configured, which {key!r} needs: give the one that holds it")
         self.key = key
 
 
@@ -268,7 +294,7 @@ class NoArchive(SetupError):
     """A session is to be archived, or its archive to be erased, and the bus was opened without an archive."""
 
     def __init__(self, session: str) -> None:
-        super().__init__(f"session {session!r}: the bus was opened without an archive store")
+        super().__init__(f"session {session!r}: the bus was opened without an archive: give Bus.open(archive=…)")
         self.session = session
 
 
@@ -334,7 +360,7 @@ class Conflict(StreamError):
     """`expected=` named another position than the session's last one."""
 
     def __init__(self, session: str, expected: int, found: int) -> None:
-        super().__init__(f"session {session!r} is at position {found}, expected {expected}")
+        super().__init__(f"session {session!r} is at position {found}, expected {expected}: read on and decide anew")
         self.session, self.expected, self.found = session, expected, found
 
 
@@ -342,7 +368,10 @@ class Fenced(StreamError):
     """The lease this append belongs to was lost: another worker holds a later epoch."""
 
     def __init__(self, session: str, epoch: int, found: int) -> None:
-        super().__init__(f"session {session!r}: lease epoch {epoch} is over, the session is at epoch {found}")
+        super().__init__(
+            f"session {session!r}: lease epoch {epoch} is over, the session is at epoch {found}: stop, as another "
+            "worker goes on"
+        )
         self.session, self.epoch, self.found = session, epoch, found
 
 
@@ -350,7 +379,7 @@ class SessionClosed(StreamError):
     """The session was closed; it takes no further messages."""
 
     def __init__(self, session: str) -> None:
-        super().__init__(f"session {session!r} is closed")
+        super().__init__(f"session {session!r} is closed: reopen it to publish more")
         self.session = session
 
 
@@ -358,7 +387,7 @@ class SessionErased(StreamError):
     """The session was erased; its id is never used again, so that a late writer cannot bring it back."""
 
     def __init__(self, session: str) -> None:
-        super().__init__(f"session {session!r} was erased")
+        super().__init__(f"session {session!r} was erased: use another session id")
         self.session = session
 
 
@@ -370,7 +399,7 @@ class SessionExists(StreamError):
 
     def __init__(self, session: str, parent: str | None, at: int) -> None:
         what = f"as a fork of {parent!r} at position {at}" if parent else "and is no fork"
-        super().__init__(f"session {session!r} exists {what}")
+        super().__init__(f"session {session!r} exists {what}: choose another id")
         self.session, self.parent, self.at = session, parent, at
 
 
@@ -378,7 +407,7 @@ class NoSuchPosition(StreamError):
     """A session was to be forked at a position that it does not have (yet). Fields: `last`, the last one it has."""
 
     def __init__(self, session: str, position: int, last: int) -> None:
-        super().__init__(f"session {session!r} has no position {position}, its last one is {last}")
+        super().__init__(f"session {session!r} has no position {position}: name one from 1 to its last, {last}")
         self.session, self.position, self.last = session, position, last
 
 
@@ -391,7 +420,8 @@ class OverLimit(StreamError):
     def __init__(self, session: str, scope: str, size_bytes: int, limit_bytes: int) -> None:
         whose = f"session {session!r}" if scope == "session" else "the namespace"
         super().__init__(
-            f"publish to session {session!r}: {whose} holds {size_bytes} bytes, its limit is {limit_bytes}"
+            f"publish to session {session!r}: {whose} holds {size_bytes} bytes, its limit is {limit_bytes}: trim or "
+            "erase what is no longer needed, or raise the limit"
         )
         self.session, self.scope, self.size_bytes, self.limit_bytes = session, scope, size_bytes, limit_bytes
 
@@ -400,7 +430,10 @@ class PreviewFull(StreamError):
     """The live deltas of messages that are still open fill all the room they have; the messages will follow whole."""
 
     def __init__(self, session: str, used_bytes: int, limit_bytes: int) -> None:
-        super().__init__(f"session {session!r}: live deltas take {used_bytes} bytes, the limit is {limit_bytes} bytes")
+        super().__init__(
+            f"session {session!r}: live deltas take {used_bytes} bytes, the limit is {limit_bytes} bytes: publish the "
+            "whole messages, which ends them"
+        )
         self.session, self.used_bytes, self.limit_bytes = session, used_bytes, limit_bytes
 
 
@@ -408,7 +441,9 @@ class SequenceGap(StreamError):
     """A producer's number is not the next one: an earlier append never landed."""
 
     def __init__(self, producer: str, expected: int, found: int) -> None:
-        super().__init__(f"producer {producer!r}: expected number {expected}, found {found}")
+        super().__init__(
+            f"producer {producer!r}: expected number {expected}, found {found}: publish again what is missing"
+        )
         self.producer, self.expected, self.found = producer, expected, found
 
 
@@ -420,7 +455,10 @@ class LogRolledBack(StreamError):
     """
 
     def __init__(self, session: str, seen: int, found: int) -> None:
-        super().__init__(f"session {session!r} was seen at position {seen}, is the same up to {found}: it lost its end")
+        super().__init__(
+            f"session {session!r} was seen at position {seen} and lost its end, it is the same up to {found}: read "
+            "again from there, or publish again what was lost"
+        )
         self.session, self.seen, self.found = session, seen, found
 
 
@@ -431,7 +469,10 @@ class GroupInUse(StreamError):
     """
 
     def __init__(self, group: str, consumers: tuple[str, ...]) -> None:
-        super().__init__(f"consumer group {group!r} is worked in by {', '.join(consumers)}: stop them first")
+        super().__init__(
+            f"consumer group {group!r} has running consumers ({', '.join(consumers)}): stop them, or remove the group "
+            "by force"
+        )
         self.group, self.consumers = group, consumers
 
 
@@ -439,7 +480,10 @@ class CursorTrimmed(StreamError):
     """The entries after this cursor were trimmed; reading would skip them unseen."""
 
     def __init__(self, session: str, cursor: str, first_kept: int) -> None:
-        super().__init__(f"session {session!r}: entries after {cursor} were trimmed, first kept: {first_kept}")
+        super().__init__(
+            f"session {session!r}: entries after {cursor} were trimmed, first kept: {first_kept}: begin there, or open "
+            "the bus with the archive that has them"
+        )
         self.session, self.cursor, self.first_kept = session, cursor, first_kept
 
 
@@ -462,7 +506,10 @@ class TrimRefused(StreamError):
 
     def __init__(self, session: str, before: int, holders: Mapping[str, int]) -> None:
         who = ", ".join(f"{name} at {position}" for name, position in sorted(holders.items()))
-        super().__init__(f"session {session!r}: what is before position {before} is still needed by {who}")
+        super().__init__(
+            f"session {session!r}: what is before position {before} is still needed by {who}: trim less, drop a "
+            "checkpoint that is no longer used, or trim by force"
+        )
         self.session, self.before, self.holders = session, before, holders
 
 
@@ -470,7 +517,10 @@ class EraseRefused(StreamError):
     """Forks of a session share its entries, so it was not erased. Fields: `forks`, their ids."""
 
     def __init__(self, session: str, forks: tuple[str, ...]) -> None:
-        super().__init__(f"session {session!r}: its entries are shared by its forks {', '.join(sorted(forks))}")
+        super().__init__(
+            f"session {session!r}: its entries are shared by its forks {', '.join(sorted(forks))}: erase these first, "
+            "or erase it by force"
+        )
         self.session, self.forks = session, forks
 
 
@@ -481,7 +531,7 @@ class ArchiveDamaged(StreamError):
     """
 
     def __init__(self, session: str, segment: str, reason: str) -> None:
-        super().__init__(f"archive of session {session!r}, segment {segment}: {reason}")
+        super().__init__(f"archive of session {session!r}, segment {segment}: {reason}; restore it from a backup")
         self.session, self.segment, self.reason = session, segment, reason
 
 
@@ -492,7 +542,7 @@ class Closed(BusError):
     """The bus, or the part of it that was used, is closed."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"{what} is closed")
+        super().__init__(f"{what} is closed: open another")
         self.what = what
 
 
@@ -516,7 +566,10 @@ class OutcomeUnknown(Unavailable):
     """
 
     def __init__(self, session: str, seconds: float) -> None:
-        super().__init__(f"publish to session {session!r}: no answer within {seconds:g} s, the outcome is unknown")
+        super().__init__(
+            f"publish to session {session!r}: no answer within {seconds:g} s, the outcome is unknown: publish again "
+            "with the same key"
+        )
         self.session, self.seconds = session, seconds
 
 
@@ -527,7 +580,8 @@ class Refused(Unavailable):
     """
 
     def __init__(self, code: str) -> None:
-        super().__init__(f"the server refused: {code}")
+        remedy = _REMEDIES.get(code)
+        super().__init__(f"the server refused: {code}" + (f", {remedy}" if remedy else ""))
         self.code = code
 
     @property
@@ -547,6 +601,12 @@ class Refused(Unavailable):
 
 
 _MISLED = frozenset({"CLUSTERDOWN", "MASTERDOWN", "MOVED", "READONLY", "UNBLOCKED"})
+_REMEDIES = {
+    "MISCONF": "it cannot write to its disk: see its log",
+    "NOPERM": "its user may not do this: allow it with ACL SETUSER",
+    "NOREPLICAS": "it has too few replicas: see min-replicas-to-write",
+    "OOM": "its memory is full: raise maxmemory, or trim sessions",
+}
 _PASSING = _MISLED | {"ASK", "BUSY", "LOADING", "TRYAGAIN"}
 _TRANSIENT = _PASSING | {"MISCONF", "NOAUTH", "NOREPLICAS", "OOM"}
 
@@ -559,7 +619,7 @@ class LoginRefused(Refused):
 
     def __init__(self, code: str = "WRONGPASS", where: str = "the server") -> None:
         super().__init__(code)
-        self.args = (f"{where} refused the user or password: {code}",)
+        self.args = (f"{where} refused the user or password ({code}): correct it there, the bus goes on trying",)
 
 
 class Redirected(Refused):
@@ -589,5 +649,5 @@ class ServerInUse(Unavailable):
 
     def __init__(self, path: Path, openers: tuple[int, ...]) -> None:
         who = f" by process {', '.join(map(str, openers))}" if openers else ""
-        super().__init__(f"data directory {path} is held open{who}: its server runs until they are done")
+        super().__init__(f"data directory {path} is held open{who}: end what uses it, its server runs until then")
         self.path, self.openers = path, openers

@@ -52,10 +52,19 @@ fork that shares the entries. Nothing behind the lowest is trimmed without force
 import re
 from binascii import crc_hqx
 
-from bus.errors import InvalidName, InvalidSessionId
+from bus.errors import InvalidName, InvalidNamespace, InvalidSessionId
 from bus.messages.lanes import Lane
 
-__all__ = ("ALL_BYTES", "BUCKETS", "Keys", "bucket_of", "check_consumer", "check_group", "check_session_id")
+__all__ = (
+    "ALL_BYTES",
+    "BUCKETS",
+    "Keys",
+    "bucket_of",
+    "check_consumer",
+    "check_group",
+    "check_namespace",
+    "check_session_id",
+)
 
 BUCKETS = 64
 """How many buckets a new namespace gets; it never changes afterwards."""
@@ -65,6 +74,7 @@ ALL_BYTES = ":bytes"
 
 _GROUP, _CONSUMER = re.compile(r"[A-Za-z0-9_.-]{1,64}"), re.compile(r"[!-~]{1,128}")
 _SESSION_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NAMESPACE = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 _STREAM = {Lane.LLM: "llm", Lane.EXTENSION: "ext"}
 
 
@@ -77,6 +87,17 @@ def check_session_id(session: str) -> str:
     if _SESSION_ID.fullmatch(session) is None:
         raise InvalidSessionId(session)
     return session
+
+
+def check_namespace(namespace: str) -> str:
+    """The namespace, if it is one. Braces would be the cluster's hash tag, and `*` a pattern.
+
+    Raises:
+        InvalidNamespace: it does not match `[A-Za-z0-9_.:-]{1,64}`.
+    """
+    if _NAMESPACE.fullmatch(namespace) is None:
+        raise InvalidNamespace(namespace)
+    return namespace
 
 
 def check_group(group: str) -> str:
@@ -110,7 +131,11 @@ class Keys:
     """Names the keys of one namespace."""
 
     def __init__(self, namespace: str = "lanebus", buckets: int = BUCKETS) -> None:
-        self.namespace, self.buckets = namespace, buckets
+        """
+        Raises:
+            InvalidNamespace: it does not match `[A-Za-z0-9_.:-]{1,64}`.
+        """
+        self.namespace, self.buckets = check_namespace(namespace), buckets
         self.config = f"{namespace}:config"
         self._appending: dict[str, tuple[str, ...]] = {}
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self, cast
 
 from bus.codec import VERSION
 from bus.envelope import Envelope, Unreadable
-from bus.errors import ForgedEntry, UnknownVersion
+from bus.errors import ForgedEntry, NoLanes, UnknownVersion
 from bus.messages.context_entry import ContextEntry
 from bus.messages.extension import ExtensionMessage
 from bus.messages.lanes import Lane
@@ -46,7 +46,13 @@ class Selection(NamedTuple):
     @classmethod
     def of(cls, lanes: Collection[Lane], kinds: Collection[str] | Mapping[Lane, Collection[str]] | None = None) -> Self:
         """Of kinds as a caller writes them: exact, or `agent.*` for all that begin so; None is every kind. Where they
-        are given for lanes, of each other lane every kind is wanted."""
+        are given for lanes, of each other lane every kind is wanted.
+
+        Raises:
+            NoLanes: there are no lanes.
+        """
+        if not lanes:
+            raise NoLanes
         if kinds is None:
             return cls(frozenset(lanes))
         if isinstance(kinds, Mapping):

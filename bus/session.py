@@ -191,6 +191,7 @@ class Session:
             kinds: only messages of these, as for `subscribe`; or for some lanes, and every kind of the others.
 
         Raises:
+            NoLanes: `lanes` is empty.
             CursorTrimmed: what comes next after the cursor was trimmed away, and is not in the archive.
             ArchiveDamaged: it is in the archive, and not what it was.
             LogRolledBack: the log has lost what the cursor's reader saw.
@@ -219,7 +220,7 @@ class Session:
             rider: goes out with the first page, such as `Leases.rider`.
 
         Raises:
-            CursorTrimmed, ArchiveDamaged, LogRolledBack, SessionErased, Unavailable: as for `read`.
+            NoLanes, CursorTrimmed, ArchiveDamaged, LogRolledBack, SessionErased, Unavailable: as for `read`.
         """
         selection = Selection.of(lanes, kinds)
         async with aclosing(
@@ -245,7 +246,8 @@ class Session:
             Others: as for `subscribe`.
 
         Raises:
-            CursorTrimmed, ArchiveDamaged, LogRolledBack, SessionErased, Unavailable, Closed: as for `subscribe`.
+            NoLanes, CursorTrimmed, ArchiveDamaged, LogRolledBack, SessionErased, Unavailable, Closed: as for
+                `subscribe`.
         """
         interest = Interest(Selection.of(lanes, kinds), live, state=until_closed)
         async with aclosing(self._follower(interest, after, buffer_bytes).run()) as items:
@@ -282,6 +284,7 @@ class Session:
                 comes all the same.
 
         Raises:
+            NoLanes: `lanes` is empty.
             CursorTrimmed: what comes next was trimmed away, now or later, and is not in the archive.
             ArchiveDamaged: it is in the archive, and not what it was.
             SessionErased: there is nothing to follow any more.

@@ -28,5 +28,7 @@ class UnknownLeaf(MessageError):
     """
 
     def __init__(self, session: str, leaf: int) -> None:
-        super().__init__(f"session {session!r} has no entry {leaf} in its LLM lane")
+        super().__init__(
+            f"session {session!r} has no entry {leaf} in its LLM lane: name the position of one that it has"
+        )
         self.session, self.leaf = session, leaf

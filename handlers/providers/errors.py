@@ -21,7 +21,7 @@ class NoModel(MessageError):
     """A request needs a model, none was given and the session never named one."""
 
     def __init__(self, session: str) -> None:
-        super().__init__(f"session {session!r} names no model yet: give one")
+        super().__init__(f"session {session!r} names no model yet: give one as `model`")
         self.session = session
 
 
@@ -32,5 +32,5 @@ class ContentRefused(MessageError):
     """
 
     def __init__(self, provider: str, losses: tuple[str, ...]) -> None:
-        super().__init__(f"{provider} cannot carry: {'; '.join(losses)}")
+        super().__init__(f"{provider} cannot carry: {'; '.join(losses)}: change it, or turn strict mode off")
         self.provider, self.losses = provider, losses

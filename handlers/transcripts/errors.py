@@ -9,7 +9,7 @@ class CyclicTree(MessageError):
     """An entry is among those that come before it: its parents lead back to it. Fields: `entry`, its id."""
 
     def __init__(self, entry: str) -> None:
-        super().__init__(f"the parents of entry {entry[:80]!r} lead back to it")
+        super().__init__(f"the parents of entry {entry[:80]!r} lead back to it: mend the transcript")
         self.entry = entry
 
 

@@ -17,7 +17,7 @@ class AddressRefused(SetupError):
     """The system does not let us listen on this address."""
 
     def __init__(self, host: str, port: int, reason: str) -> None:
-        super().__init__(f"cannot listen on {host}:{port}: {reason}")
+        super().__init__(f"cannot listen on {host}:{port}: {reason}; choose another host or port")
         self.host, self.port, self.reason = host, port, reason
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bus import InvalidSessionId, Lane
+from bus import Bus, InvalidNamespace, InvalidSessionId, Lane
 from bus.keys import Keys, bucket_of, check_session_id
 
 ids = st.from_regex(r"[A-Za-z0-9_-]{1,64}", fullmatch=True)
@@ -18,6 +18,21 @@ def test_all_keys_of_a_session_are_in_the_slot_of_its_bucket(session: str) -> No
     names += [keys.rebuilt(session, lane) for lane in Lane]
     assert all(name.startswith(tag) for name in names)
     assert 0 <= keys.bucket(session) < keys.buckets
+
+
+@pytest.mark.parametrize("namespace", ["", "*", "{x}", "a\nb", "a b", "ü", "a" * 65])
+async def test_a_namespace_that_cannot_begin_a_key_is_refused_with_what_it_may_hold(namespace: str) -> None:
+    with pytest.raises(InvalidNamespace, match=r"use 1 to 64 letters, digits and characters of _ \. : -") as refused:
+        Keys(namespace)
+    assert refused.value.namespace == namespace
+    with pytest.raises(InvalidNamespace):  # before anything is connected to
+        async with Bus.open("redis://127.0.0.1:1", namespace=namespace):
+            pass
+
+
+@pytest.mark.parametrize("namespace", ["lanebus", "team-a:prod.v2", "A_1", "a" * 64])
+def test_a_namespace_of_letters_digits_and_marks_is_taken(namespace: str) -> None:
+    assert Keys(namespace).config == f"{namespace}:config"
 
 
 @given(ids, ids)

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Collection
+from contextlib import aclosing
 
 import anyio
 import pytest
@@ -17,6 +18,7 @@ from bus import (
     Envelope,
     ExtensionMessage,
     Lane,
+    NoLanes,
     Notice,
     Publishable,
     Session,
@@ -51,6 +53,16 @@ def some_message(chance: random.Random) -> Publishable:
     if roll < 0.995:
         return ExtensionMessage.of(chance.choice(("agent.ended", "agent.progress")), None)
     return ExtensionMessage.of("rare", None)
+
+
+async def test_reading_no_lane_at_all_is_refused(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await session.publish(said("x"))
+        for reading in (session.read, session.pages, session.follow, session.subscribe):
+            with anyio.fail_after(30), pytest.raises(NoLanes, match="give at least one"):
+                async with aclosing(reading(lanes=())) as found:
+                    await anext(aiter(found))
 
 
 async def fill(session: Session, count: int, chance: random.Random) -> None:

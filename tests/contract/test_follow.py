@@ -8,7 +8,7 @@ import anyio
 import pytest
 from anyio.abc import TaskGroup
 
-from bus import ALL_LANES, START, Bounds, Bus, Closed, Cursor, Delta, Envelope, Lane, LogRolledBack, Session
+from bus import ALL_LANES, START, Bounds, Bus, Closed, Cursor, Delta, Envelope, Lane, LogRolledBack, NoLanes, Session
 from bus.connection_bounds import ConnectionBounds
 from bus.keys import Keys
 from bus.subscription import HubBounds
@@ -295,7 +295,7 @@ async def test_a_way_that_went_dead_without_a_sign_is_left(one: RealServer) -> N
         tasks.cancel_scope.cancel()
 
 
-async def test_following_nothing_waits_and_harms_nobody(shared_valkey: RealServer) -> None:
+async def test_following_no_lane_is_refused_and_harms_nobody(shared_valkey: RealServer) -> None:
     async with shared_valkey.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
         nothing = Follower(bus.session("t"), lanes=frozenset()).start(tasks)
@@ -303,6 +303,8 @@ async def test_following_nothing_waits_and_harms_nobody(shared_valkey: RealServe
         await session.publish(said("0"))
         await bus.session("t").publish(said("0"))
         await eventually(follower.has(1))
+        await eventually(lambda: nothing.error is not None)
+        assert isinstance(nothing.error, NoLanes)
         assert nothing.seen == []
         tasks.cancel_scope.cancel()
 

@@ -20,7 +20,11 @@ def test_a_session_is_closed_with_its_last_words_and_opened_again(lanebus: Comma
     assert message == {"role": "extension", "kind": "session.closed", "data": {"reason": "solved"}}
     for words in (["publish", "s", "more"], ["close", "s"]):
         refused = lanebus(*words)
-        assert (refused.code, refused.out, refused.err) == (1, "", "error: session 's' is closed\n")
+        assert (refused.code, refused.out, refused.err) == (
+            1,
+            "",
+            "error: session 's' is closed: reopen it to publish more\n",
+        )
     assert lanebus("sessions").object["is_closed"] is True
     answer = lanebus("reopen", "s", "once more")
     assert answer.object == {"session": "s", "is_closed": False, "positions": [5, 6], "is_duplicate": False}

@@ -173,7 +173,12 @@ def test_an_erased_session_is_gone_and_never_comes_back(lanebus: CommandLine) ->
     assert answer.err.startswith("s: erasing entries 1 to 10, ")
     for words in (["tail", "s"], ["publish", "s", "again"], ["usage", "s"], ["close", "s"], ["fork", "s"]):
         refused = lanebus(*words)
-        assert (words, refused.code, refused.out, refused.err) == (words, 1, "", "error: session 's' was erased\n")
+        assert (words, refused.code, refused.out, refused.err) == (
+            words,
+            1,
+            "",
+            "error: session 's' was erased: use another session id\n",
+        )
     assert lanebus("verify", "s").object["notes"] == ["it was erased"]
     assert lanebus("verify", "--all").code == 0
     again = lanebus("erase", "s", "--yes")

@@ -49,7 +49,10 @@ def test_what_was_published_under_a_key_is_not_published_again(lanebus: CommandL
 def test_a_session_that_has_moved_on_refuses(lanebus: CommandLine) -> None:
     assert lanebus("publish", "s", "a", "--expected", "0").code == 0
     answer = lanebus("publish", "s", "b", "--expected", "0")
-    assert (answer.code, answer.err) == (1, "error: session 's' is at position 1, expected 0\n")
+    assert (answer.code, answer.err) == (
+        1,
+        "error: session 's' is at position 1, expected 0: read on and decide anew\n",
+    )
 
 
 @pytest.mark.parametrize(
