@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from bus import Bus, Cursor, Envelope, ExtensionMessage
+from bus import Bounds, Bus, Cursor, Envelope, ExtensionMessage
 from bus.retention import TRIMMED
 from bus.server import server_status
 from bus.session import CLOSED, REOPENED
@@ -16,6 +16,7 @@ from tests.support.laws.calls import BUSES, CALLS, Call, Point, open_bus
 from tests.support.laws.cancelling import Moment, Trial, cut
 from tests.support.laws.mutants import KEPT, MUTANTS
 from tests.support.laws.rest import Watch, watching
+from tests.support.laws.tiny import LAW_TINY, is_tiny, shrink
 from tests.support.log.said import assert_gap_free, read, said, told, word
 from tests.support.servers.real import RealServer, eventually, shortly
 from tests.support.suite.scale import SCALE, SEED
@@ -135,13 +136,18 @@ async def _cut_warm(server: RealServer, call: Call) -> None:
         assert bench.points >= len(Moment)
 
 
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
-async def test_a_call_that_is_cut_on_a_warm_bus_leaves_nothing_behind(valkey: RealServer, call: Call) -> None:
-    await _cut_warm(valkey, call)
+@pytest.mark.parametrize("name", CALLS)
+async def test_a_call_that_is_cut_on_a_warm_bus_leaves_nothing_behind(valkey: RealServer, name: str) -> None:
+    if is_tiny(list(CALLS).index(name)):
+        shrink(valkey)
+    await _cut_warm(valkey, CALLS[name])
 
 
-@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
-async def test_the_first_call_of_a_bus_that_is_cut_leaves_nothing_behind(valkey: RealServer, call: Call) -> None:
+@pytest.mark.parametrize("name", CALLS)
+async def test_the_first_call_of_a_bus_that_is_cut_leaves_nothing_behind(valkey: RealServer, name: str) -> None:
+    if not is_tiny(list(CALLS).index(name)):
+        shrink(valkey)
+    call = CALLS[name]
     async with _bench(valkey) as bench:
         for moment in Moment:
             await _cut_everywhere(bench, call, moment, None)
@@ -153,7 +159,8 @@ async def test_a_bus_that_is_cut_while_it_opens_works_or_closes_leaves_nothing_b
     valkey: RealServer, call: Call
 ) -> None:
     async with _bench(valkey) as bench:
-        for moment in Moment:
+        for number, moment in enumerate(Moment):
+            valkey.bounds = LAW_TINY if is_tiny(number) else None
             await _cut_everywhere(bench, call, moment, bench.author)
         assert bench.points >= 10 * len(Moment)
 
@@ -171,15 +178,17 @@ async def test_a_call_with_a_fault_is_found(valkey: RealServer, call: Call, monk
 
 async def test_an_embedded_server_that_is_cut_while_it_starts_or_ends_leaves_nothing_behind(short_dir: Path) -> None:
     said_words: list[str] = []
+    bounds: Bounds | None = None
 
     async def call() -> bool:
-        async with Bus.open(data_dir=short_dir) as bus:
+        async with Bus.open(data_dir=short_dir, bounds=bounds) as bus:
             said_words.append(str(len(said_words)))
             receipt = await bus.session("s").publish(told(said_words[-1]))
             return (await bus.session("s").head()).position == receipt.position
 
     points = 0
-    for moment in Moment:
+    for number, moment in enumerate(Moment):
+        bounds = LAW_TINY if is_tiny(number) else None
         for at in _places(moment):
             trial = await cut(call, at=at, moment=moment)
             assert trial.is_honest, trial

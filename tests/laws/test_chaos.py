@@ -10,6 +10,7 @@ import pytest
 
 from bus import ALL_LANES, START, Bus, Cursor, Envelope, Lane, Session
 from tests.support.laws.tally import Tally
+from tests.support.laws.tiny import is_tiny, shrink
 from tests.support.log.said import assert_gap_free, read, said, told
 from tests.support.servers.real import RealServer
 from tests.support.suite.scale import randomness
@@ -72,6 +73,8 @@ async def test_whoever_comes_and_goes_reads_all_once_and_in_order(valkey: RealSe
             await session.publish(*batch)
             tally.add(len(batch))
 
+    if is_tiny(number):
+        shrink(valkey)
     async with valkey.bus() as bus, valkey.bus() as other:
         visitors = [Visitor(LANES[number % len(LANES)]) for number in range(READERS)]
         async with anyio.create_task_group() as tasks:

@@ -1,9 +1,13 @@
 """Users, commands, failures and kills in any order, at any place: the session comes to rest, and its log is whole."""
 
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+
 import anyio
 import pytest
 
 from bus import Bus, Session, UserMessage
+from bus.server import open_server
 from handlers.agent import commands
 from handlers.agent.bounds import WorkerBounds
 from handlers.agent.run import View
@@ -12,10 +16,13 @@ from handlers.agent.status import STATUS
 from handlers.agent.warm import WarmSessions
 from handlers.context import build_context
 from handlers.projections.projection import project
-from tests.support.agent.agents import fresh_bus
-from tests.support.laws.disturbed import CANARY, Life
+from tests.support.agent.agents import short_folder
+from tests.support.laws.disturbed import BOUNDS, CANARY, Life
 from tests.support.laws.disturbed_agent import RUN_ONCE, Wild
 from tests.support.laws.disturbed_faults import find_faults, rules
+from tests.support.laws.tiny import LAW_TINY, RUN_TINY, WORKER_TINY, is_tiny
+from tests.support.servers.bounded import OUTPUT_LIMIT
+from tests.support.servers.resp import Resp
 from tests.support.suite.scale import count, randomness
 
 __all__ = ()
@@ -32,30 +39,54 @@ SECONDS = 120.0
 @pytest.mark.parametrize("kills", [False, True], ids=["alive", "killed"])
 async def test_a_session_comes_to_rest_however_it_is_disturbed(*, kills: bool) -> None:
     rules()  # imported before a life is timed
-    async with fresh_bus() as bus:
+    async with _two_buses() as buses:
         for number in range(count(LIVES)):
             with anyio.fail_after(SECONDS):
-                assert await _live(bus, number, kills=kills) == [], f"life {number}"
+                assert await _live(buses, number, kills=kills) == [], f"life {number}"
 
 
 async def test_sessions_come_to_rest_side_by_side_with_room_for_three_in_memory() -> None:
     rules()
-    async with fresh_bus() as bus:
-        warm = WarmSessions(bus.session, WorkerBounds(warm_sessions=3))
+    async with _two_buses() as buses:
+        bounds = WorkerBounds(warm_sessions=3), WORKER_TINY
+        warm = [WarmSessions(bus.session, each) for bus, each in zip(buses, bounds, strict=True)]
         numbers = iter(range(count(LIVES)))
 
         async def live_one_after_another() -> None:
             for number in numbers:
                 with anyio.fail_after(SECONDS):
-                    assert await _live(bus, number, kills=number % 2 == 0, warm=warm) == [], f"life {number}"
+                    assert await _live(buses, number, kills=number % 2 == 0, warm=warm) == [], f"life {number}"
 
         async with anyio.create_task_group() as tasks:
             for _ in range(SIDE_BY_SIDE):
                 tasks.start_soon(live_one_after_another)
 
 
-async def _live(bus: Bus, number: int, *, kills: bool, warm: WarmSessions | None = None) -> list[str]:
-    life = Life(bus.session(f"s{number}"), randomness("life", number, kills), kills=kills, warm=warm)
+@asynccontextmanager
+async def _two_buses() -> AsyncGenerator[tuple[Bus, Bus], None]:
+    """One with the default bounds and one with tiny ones, on one embedded server that sends little at once."""
+    async with (
+        short_folder() as folder,
+        open_server(folder / "d") as server,
+        Bus.open(data_dir=folder / "d") as bus,
+        Bus.open(data_dir=folder / "d", bounds=LAW_TINY) as tiny,
+    ):
+        with Resp(server.socket) as say:
+            say("CONFIG", "SET", "client-output-buffer-limit", OUTPUT_LIMIT)
+        yield bus, tiny
+
+
+async def _live(
+    buses: Sequence[Bus], number: int, *, kills: bool, warm: Sequence[WarmSessions | None] = (None, None)
+) -> list[str]:
+    small = is_tiny(number // 2)  # of those that are killed, too, every second one
+    life = Life(
+        buses[small].session(f"s{number}"),
+        randomness("life", number, kills),
+        kills=kills,
+        warm=warm[small],
+        bounds=RUN_TINY if small else BOUNDS,
+    )
     wild = Wild(life)
     for _ in range(life.random.randint(2, 6)):
         await (life.say() if life.random.random() < 0.6 else life.deed())

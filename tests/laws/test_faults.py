@@ -6,26 +6,27 @@ Every call of the table runs through a proxy whose connections are at fault, alo
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import anyio
 import pytest
 
 from bus import Bus, BusError, Cursor, DirectoryArchive
 from bus.bounds import Bounds
-from bus.connection_bounds import ConnectionBounds
-from bus.publish import PublishBounds
 from bus.retention import TRIMMED
 from bus.session import CLOSED, REOPENED
 from tests.support.laws.calls import CALLS, Call, Point
+from tests.support.laws.tiny import is_tiny, shrink
 from tests.support.log.said import said, told, word
 from tests.support.servers.proxy import Proxy, proxy
 from tests.support.servers.real import RealServer
 
-BOUNDS = Bounds(
-    connection=ConnectionBounds(answer_seconds=0.3, patience_seconds=0.3),
-    publish=PublishBounds(retry_most_seconds=0.02),
-)
+
+def _impatient(bounds: Bounds) -> Bounds:
+    """Return bounds with which a call at a fault ends soon."""
+    connection = replace(bounds.connection, answer_seconds=0.3, patience_seconds=0.3)
+    return replace(bounds, connection=connection, publish=replace(bounds.publish, retry_most_seconds=0.02))
+
 
 FAULTS: dict[str, Callable[[Proxy], object]] = {
     "none": lambda _: None,
@@ -53,6 +54,11 @@ AT_WORK = frozenset(
     | {"read dead letters", "show a dead letter", "redrive"}
 )
 """calls of a consumer group: each in a namespace of its own, as they take each other's work"""
+
+TROUBLES = [
+    *((fault, "none") for fault in FAULTS if fault != "none"),
+    *((fault, refusal) for refusal in REFUSALS if refusal != "none" for fault in ("none", "loses answers", "late")),
+]
 
 TROUBLE_SECONDS = 1.0
 """how long a server refuses and requests are delayed, if calls wait for that long"""
@@ -127,18 +133,20 @@ async def _assert_whole(each: Ended) -> None:
 
 @pytest.mark.parametrize(
     ("fault", "refusal"),
-    [(fault, "none") for fault in FAULTS if fault != "none"]
-    + [(fault, refusal) for refusal in REFUSALS if refusal != "none" for fault in ("none", "loses answers", "late")],
+    TROUBLES,
 )
 async def test_every_call_ends_rightly_or_with_an_error(valkey: RealServer, fault: str, refusal: str) -> None:
     refuse, allow = REFUSALS[refusal]
+    if is_tiny(TROUBLES.index((fault, refusal))):
+        shrink(valkey)
+    bounds = {False: valkey.bounds, True: _impatient(valkey.bounds or Bounds())}
     archive = DirectoryArchive(valkey.directory / "archive")
     async with proxy(valkey.socket) as way, AsyncExitStack() as stack:
 
         async def open_buses(namespace: str) -> tuple[Bus, Bus]:
             opened = [
                 await stack.enter_async_context(
-                    Bus.open(url, namespace=namespace, archive=archive, bounds=BOUNDS if url == way.url else None)
+                    Bus.open(url, namespace=namespace, archive=archive, bounds=bounds[url == way.url])
                 )
                 for url in (way.url, valkey.url)
             ]

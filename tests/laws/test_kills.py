@@ -8,10 +8,10 @@ import anyio
 import pytest
 from anyio.to_thread import run_sync
 
-from bus import ALL_LANES, START, Bus, Cursor, Envelope, Lane, Session, Unavailable
-from bus.log import LogBounds
+from bus import ALL_LANES, START, Bounds, Bus, Cursor, Envelope, Lane, Session, Unavailable
 from tests.support.laws.follower import Follower
 from tests.support.laws.tally import Tally
+from tests.support.laws.tiny import LAW_TINY, is_tiny, shrink
 from tests.support.log.said import assert_gap_free, read, said, told, word
 from tests.support.servers.real import RealServer
 from tests.support.suite.scale import count
@@ -78,6 +78,9 @@ async def _dying(server: RealServer, buses: Sequence[Bus]) -> AsyncGenerator[lis
 async def test_a_follower_sees_all_of_a_server_that_is_killed_again_and_again(
     valkey: RealServer, lanes: frozenset[Lane]
 ) -> None:
+    if is_tiny(len(lanes)):
+        shrink(valkey)
+    bounds = valkey.bounds or Bounds()
     async with valkey.bus() as bus, valkey.bus() as other:
         followers = [Follower(each.session("s"), lanes, START) for each in (bus, other)]
         async with _dying(valkey, (bus, other)) as speakers:
@@ -92,19 +95,20 @@ async def test_a_follower_sees_all_of_a_server_that_is_killed_again_and_again(
                 _check(follower.found, speakers, lanes)
                 await follower.leave()
             head = await bus.session("s").head()
-        assert len(head.incarnations) == min(KILLS + 1, LogBounds().incarnations)
+        assert len(head.incarnations) == min(KILLS + 1, bounds.log.incarnations)
         assert len({entry.cursor.incarnation for entry in entries}) >= KILLS
 
 
 async def test_a_reader_that_comes_back_after_each_death_goes_on_where_it_was(valkey: RealServer) -> None:
     """By the text of its last cursor, on a bus of its own each time: as a page that connects again does."""
-    found, tally, text = list[Envelope](), Tally(), str(START)
+    found, tally, text, visits = list[Envelope](), Tally(), str(START), 0
 
     async def read_on() -> None:
-        nonlocal text
+        nonlocal text, visits
         while True:
+            visits += 1
             try:
-                async with valkey.bus() as bus:
+                async with valkey.bus(bounds=LAW_TINY if is_tiny(visits) else None) as bus:
                     async for envelope in bus.session("s").follow(after=Cursor.parse(text)):
                         found.append(envelope)
                         text = str(envelope.cursor)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from bus import Bus, Envelope, ExtensionMessage, Publishable
+from bus import Bounds, Bus, Envelope, ExtensionMessage, Publishable
 from bus.messages.context_entry import BranchSummary, Compaction, Label, LeafMove, Prune
 from bus.messages.control import Abort, Approve, Compact, Control, Deny, Handoff, Pause, Resume, Steer
 from bus.messages.events import AgentEvent, ControlAnswered
@@ -23,6 +23,7 @@ from bus.messages.turn import TurnId
 from handlers.context import Context, build_context
 from handlers.providers.registry import PROVIDERS
 from tests.support.laws.held import held_loop
+from tests.support.laws.tiny import is_tiny, shrink
 from tests.support.messages.lane_logs import lane_logs
 from tests.support.paths import ROOT
 from tests.support.servers.real import RealServer
@@ -158,7 +159,8 @@ async def _sent(bus: Bus, name: str, history: _History, written_for: Sequence[in
 def test_extension_messages_change_no_byte_of_what_a_model_is_sent(valkey: RealServer) -> None:
     drawn_count = spoke = 0
     with held_loop() as held:
-        bus = held.open(valkey.bus)
+        shrink(valkey)
+        buses = [held.open(lambda: valkey.bus(bounds=Bounds())), held.open(valkey.bus)]
 
         @examples(HISTORIES)
         @given(_histories())
@@ -167,7 +169,7 @@ def test_extension_messages_change_no_byte_of_what_a_model_is_sent(valkey: RealS
             drawn_count += 1
             written_for, histories = drawn
             sent = [
-                held.run(_sent(bus, f"h{drawn_count}-{variant}", history, written_for))
+                held.run(_sent(buses[is_tiny(drawn_count)], f"h{drawn_count}-{variant}", history, written_for))
                 for variant, history in enumerate(histories)
             ]
             assert sent[0] == sent[1] == sent[2]

@@ -38,7 +38,7 @@ from tests.support.laws.follower import Follower
 from tests.support.laws.held import Held, held_loop
 from tests.support.laws.model import ModelSession, Outcomes, Said, Shown, Terms, Writer, outcome_of, shown
 from tests.support.laws.steps import Counted, Rules, Unmet, walk
-from tests.support.servers.bounded import TINY
+from tests.support.laws.tiny import LAW_TINY, shrink
 from tests.support.servers.real import RealServer
 from tests.support.suite.scale import SCALE, count, randomness
 
@@ -137,7 +137,7 @@ class Machine:
     def _open(self, index: int) -> Bus:
         limits = Limits(session_bytes=LIMIT, reserve_bytes=RESERVE) if index else None
         archive = DirectoryArchive(self._server.directory / "archive")
-        bounds = TINY if index else None  # one bus of each: what only holds at large bounds is a fault
+        bounds = LAW_TINY if index else None  # one bus of each: what only holds at large bounds is a fault
         return self._held.open(
             lambda: Bus.open(self._server.url, namespace=self._namespace, limits=limits, archive=archive, bounds=bounds)
         )
@@ -575,6 +575,7 @@ async def _first(entries: AsyncGenerator[Envelope, None]) -> Envelope:
 def _run(server: RealServer, machine: type[Machine]) -> Counted:
     """Take walks until there were enough steps, and each rule and outcome was met."""
     counted = Counted()
+    shrink(server)
     with held_loop() as held:
         while counted.steps < count(STEPS) or counted.missing(rules, OFTEN, LEAST):
             missing = counted.missing(rules, OFTEN, LEAST)

@@ -12,6 +12,7 @@ import pytest
 
 from bus import Bus, DurabilityWarning, ExtensionMessage, UserMessage
 from handlers.verify import Report, verify_all
+from tests.support.laws.tiny import is_tiny, shrink
 from tests.support.servers.real import KINDS, RealServer, one_server, real_server
 from tests.support.suite.needs import find
 from tests.support.suite.scale import count, randomness
@@ -81,6 +82,8 @@ async def reports(bus: Bus) -> list[Report]:
 async def test_what_was_acknowledged_is_there_once_after_torn_power_cuts(kind: str) -> None:
     for seed in range(count(15)):
         with one_server(kind) as server:
+            if is_tiny(seed):
+                shrink(server)
             cuts = Cuts(server, randomness("torn", seed))
             for _ in range(4):
                 await cuts.round()
@@ -107,6 +110,8 @@ async def test_a_log_that_a_server_went_on_with_that_may_lose_entries_is_not_cal
     lost = 0
     for seed in range(count(15)):
         with real_server(binary, "--aof-load-truncated", "yes") as server:
+            if is_tiny(seed):
+                shrink(server)
             cuts = Cuts(server, randomness("torn", seed))
             async with server.bus() as bus:
                 await bus.session(SESSIONS[0]).publish(UserMessage.text("word 0"))

@@ -12,6 +12,7 @@ import pytest
 from bus import AssistantMessage, Bus, Envelope, ExtensionMessage, ToolResultMessage, TurnId
 from bus.messages.control import Abort
 from bus.messages.events import AgentEnded, ControlAnswered, parse_event
+from handlers.agent.bounds import DEFAULT_RUN_BOUNDS, RunBounds
 from handlers.agent.marks import CUT
 from handlers.agent.open_answer import Answer, open_answer
 from handlers.agent.run import Run
@@ -22,6 +23,7 @@ from tests.support.laws.cancelling import Moment, cut, watched
 from tests.support.laws.clerk import Book, Line
 from tests.support.laws.crew import Crew, Forks, crew_at
 from tests.support.laws.normal import normal
+from tests.support.laws.tiny import RUN_TINY, is_tiny, shrink
 from tests.support.laws.working_off import work_off
 from tests.support.servers.real import RealServer
 from tests.support.suite.scale import count, randomness
@@ -94,10 +96,14 @@ class Undisturbed(NamedTuple):
         raise AssertionError(f"more than {MOST} awaits")
 
 
-async def _undisturbed(bus: Bus, scenario: Scenario, book: Book) -> Undisturbed:
+def _run_bounds(server: RealServer) -> RunBounds:
+    return DEFAULT_RUN_BOUNDS if server.bounds is None else RUN_TINY
+
+
+async def _undisturbed(bus: Bus, scenario: Scenario, book: Book, run_bounds: RunBounds) -> Undisturbed:
     await work_off(bus.session("first"), scenario, book)  # connects, which later ones need not
     session = bus.session("undisturbed")
-    sizes = await watched(work_off(session, scenario, book), lambda: book.size)
+    sizes = await watched(work_off(session, scenario, book, bounds=run_bounds), lambda: book.size)
     entries = await log(session)
     assert Recorded.of(entries) == _calls(book.lines(), session.id) == (scenario.turns, scenario.tools)
     return Undisturbed(entries, sizes)
@@ -164,6 +170,8 @@ def _unnamed(entries: Sequence[object], session: str) -> list[str]:
 async def test_a_worker_that_is_killed_at_any_await_leaves_what_another_makes_whole(
     valkey: RealServer, forks: Forks, book: Book, name: str
 ) -> None:
+    if is_tiny(list(SCENARIOS).index(name)):
+        shrink(valkey)
     killed, cuts = await _killed(valkey, forks, book, name)
     print(f"{name}: killed at {killed} awaits, of which {cuts} left something to be closed")
     assert killed >= count(20)
@@ -174,7 +182,7 @@ async def _killed(server: RealServer, forks: Forks, book: Book, name: str) -> tu
     """How many processes were killed, and how many of them left something that is no part of an undisturbed log."""
     scenario = SCENARIOS[name]
     async with server.bus() as bus:
-        wanted = await _undisturbed(bus, scenario, book)
+        wanted = await _undisturbed(bus, scenario, book, _run_bounds(server))
         with crew_at(forks, server, book.path) as crew:
             killed = _kill_at(crew, name, wanted.awaits("killed", name))
         return len(killed), sum([await _go_on(bus, session, scenario, book, wanted.entries) for session in killed])
@@ -253,6 +261,8 @@ def _kill_at(crew: Crew, name: str, awaits: Iterator[int]) -> list[str]:
 async def test_a_worker_that_is_cancelled_at_any_await_leaves_what_another_makes_whole(
     valkey: RealServer, book: Book, name: str, moment: Moment
 ) -> None:
+    if not is_tiny(list(SCENARIOS).index(name)):  # each scenario meets tiny bounds here or where it is killed
+        shrink(valkey)
     cancelled, cuts = await _cancelled(valkey, book, name, moment)
     print(f"{name}: cancelled at {cancelled} awaits, of which {cuts} left something to be closed")
     assert cancelled >= count(20)
@@ -263,10 +273,10 @@ async def _cancelled(server: RealServer, book: Book, name: str, moment: Moment) 
     """How often the work was cancelled, and how often something was left that is no part of an undisturbed log."""
     scenario, cuts = SCENARIOS[name], 0
     async with server.bus() as bus:
-        wanted = await _undisturbed(bus, scenario, book)
+        wanted = await _undisturbed(bus, scenario, book, _run_bounds(server))
         for cancelled, at in enumerate(wanted.awaits(moment, name)):
             session = bus.session(f"cancelled-{at}")
-            working = partial(work_off, session, scenario, book)
+            working = partial(work_off, session, scenario, book, bounds=_run_bounds(server))
             trial = await cut(working, at=at, moment=moment, is_deep=True)
             assert trial.is_honest, trial
             if trial.suspensions < at:

@@ -12,11 +12,12 @@ from random import Random
 import anyio
 import pytest
 
-from bus import Bus, Envelope, Session, UserMessage
+from bus import Bounds, Bus, Envelope, Session, UserMessage
 from tests.support.agent.agents import until, wait_for
 from tests.support.laws.aftermath import Fault, Leases, extra_calls, find_faults, repeated
 from tests.support.laws.clerk import Book
 from tests.support.laws.crew import Crew, Forks, Hand, crew_at
+from tests.support.laws.tiny import is_tiny, shrink
 from tests.support.laws.worker_process import HEARTBEAT
 from tests.support.servers.real import RealServer, eventually
 from tests.support.suite.scale import SEED, count, randomness
@@ -209,8 +210,9 @@ async def test_workers_that_are_killed_and_paused_miss_nothing_and_do_nothing_tw
 ) -> None:
     random = randomness("strikes")
     began = anyio.current_time()
-    async with valkey.bus() as bus:
-        sessions = [bus.session(f"s{number}") for number in range(SESSIONS)]
+    shrink(valkey)
+    async with valkey.bus(bounds=Bounds()) as bus, valkey.bus() as tiny:
+        sessions = [(tiny if is_tiny(number) else bus).session(f"s{number}") for number in range(SESSIONS)]
         with crew_at(forks, valkey, book.path) as crew, anyio.fail_after(SECONDS):
             for number in range(WORKERS):
                 crew.start(f"w{number}")

@@ -86,7 +86,7 @@ class Point:
 
 def open_bus(server: RealServer) -> AbstractAsyncContextManager[Bus]:
     """A bus with an archive beside the server's own file."""
-    return Bus.open(server.url, archive=DirectoryArchive(server.directory / "archive"))
+    return Bus.open(server.url, archive=DirectoryArchive(server.directory / "archive"), bounds=server.bounds)
 
 
 Run = Callable[[Point], Coroutine[object, None, bool]]

@@ -7,11 +7,12 @@ import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from tests.support.laws.tiny import is_tiny
 from tests.support.laws.worker_process import Order
 from tests.support.paths import ROOT
 from tests.support.servers.real import RealServer
@@ -86,26 +87,36 @@ class Crew:
     """The workers of a server."""
 
     def __init__(self, forks: Forks, server: RealServer, book: Path) -> None:
-        self._forks, self._url, self._book = forks, server.url, str(book)
+        self._forks, self._server, self._book = forks, server, str(book)
         self._pids: set[int] = set()
         """of those that were not waited for"""
         self.hands: list[Hand] = []
 
     def start(self, name: str, *, mutant: str = "", gated: str = "") -> Hand:
-        """A worker more. Its name may be that of one that was killed.
+        """A worker more, every second one with tiny bounds if the server is tiny. Its name may be of a killed one.
 
         Args:
             mutant: a fault to plant in it, one of `worker_mutants`.
             gated: the kind of its outside calls that last until `Hand.open_gate`.
         """
         gate = Path(f"{self._book}.gate.{len(self.hands)}")
-        order = Order("work", self._url, self._book, name=name, mutant=mutant, gate=str(gate), gated=gated)
+        order = Order(
+            "work",
+            self._server.url,
+            self._book,
+            name=name,
+            mutant=mutant,
+            gate=str(gate),
+            gated=gated,
+            is_tiny=self._server.bounds is not None and is_tiny(len(self.hands)),
+        )
         self.hands.append(Hand(name, self._fork(order), gate))
         return self.hands[-1]
 
     def start_turns(self, scenario: str, session: str, at: int) -> int:
         """A process that works a session of a scenario off and dies at its await number `at`; gives its pid."""
-        return self._fork(Order("turns", self._url, self._book, scenario=scenario, session=session, at=at))
+        order = Order("turns", self._server.url, self._book, scenario=scenario, session=session, at=at)
+        return self._fork(replace(order, is_tiny=self._server.bounds is not None))
 
     def wait(self, pid: int) -> int:
         """Wait until a process is gone, and give its wait status."""

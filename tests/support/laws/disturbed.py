@@ -19,7 +19,7 @@ from handlers.agent.status import STATUS
 from handlers.agent.warm import WarmSession, WarmSessions
 from handlers.projections.projection import project
 
-__all__ = ("CANARY", "Killed", "Life", "Stuck")
+__all__ = ("BOUNDS", "CANARY", "Killed", "Life", "Stuck")
 
 CANARY = "canary-e51b"
 """what commands say to those who read the log"""
@@ -46,12 +46,22 @@ class Stuck(BaseException):
 class Life:
     """One session's life."""
 
-    def __init__(self, session: Session, random: Random, *, kills: bool, warm: WarmSessions | None = None) -> None:
+    def __init__(
+        self,
+        session: Session,
+        random: Random,
+        *,
+        kills: bool,
+        warm: WarmSessions | None = None,
+        bounds: RunBounds = BOUNDS,
+    ) -> None:
         """
         Args:
             warm: keeps the session in memory between the runs of its workers; None keeps nothing.
         """
         self.session, self.random, self.kills, self._warm = session, random, kills, warm
+        self.bounds = bounds
+        """of its workers' runs"""
         self.is_quiet = self.is_dead = False
         self.fuse = -1
         """appends until the worker dies; below 0 it does not"""
@@ -160,7 +170,7 @@ class MortalRun(Run):
     """A run whose worker dies when its life has it so: what it does from then on has no effect."""
 
     def __init__(self, life: Life, lease: Lease, warm: WarmSession | None = None) -> None:
-        super().__init__(cast("Session", _Mortal(life)), lease, warm, bounds=BOUNDS)
+        super().__init__(cast("Session", _Mortal(life)), lease, warm, bounds=life.bounds)
 
 
 class _Mortal:

@@ -20,15 +20,18 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from bus import Bus
+from handlers.agent.bounds import DEFAULT_RUN_BOUNDS, DEFAULT_WORKER_BOUNDS
 from handlers.agent.worker import Worker
 from tests.support.laws.await_scenarios import SCENARIOS
 from tests.support.laws.cancelling import counted
 from tests.support.laws.clerk import Book, Gate, clerk
+from tests.support.laws.tiny import LAW_TINY, RUN_TINY, WORKER_TINY
 from tests.support.laws.worker_mutants import MUTANTS
 from tests.support.laws.working_off import work_off
 
@@ -53,13 +56,20 @@ class Order:
     session: str = ""
     at: int = 0
     pid: int = 0
+    is_tiny: bool = False
+    """the bounds of its bus and its runs"""
+
+
+def _open(order: Order) -> AbstractAsyncContextManager[Bus]:
+    return Bus.open(order.url, bounds=LAW_TINY if order.is_tiny else None)
 
 
 async def _work(order: Order) -> None:
-    async with Bus.open(order.url) as bus:
+    async with _open(order) as bus:
         gate = Gate(order.gated, Path(order.gate)) if order.gated else None
         agent = clerk(Book(Path(order.book)), gate=gate)
-        await Worker(bus, agent, name=order.name, concurrency=1, heartbeat=HEARTBEAT).run()
+        bounds = WORKER_TINY if order.is_tiny else DEFAULT_WORKER_BOUNDS
+        await Worker(bus, agent, name=order.name, concurrency=1, heartbeat=HEARTBEAT, bounds=bounds).run()
 
 
 async def _turns(order: Order) -> None:
@@ -68,10 +78,11 @@ async def _turns(order: Order) -> None:
     def die() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    async with Bus.open(order.url) as bus:
+    bounds = RUN_TINY if order.is_tiny else DEFAULT_RUN_BOUNDS
+    async with _open(order) as bus:
         session = bus.session(order.session)
         await session.head()  # its links are there
-        await counted(work_off(session, scenario, Book(Path(order.book))), at=order.at, strike=die)
+        await counted(work_off(session, scenario, Book(Path(order.book)), bounds=bounds), at=order.at, strike=die)
         os._exit(0)
 
 

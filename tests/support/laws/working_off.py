@@ -3,6 +3,7 @@
 from contextlib import suppress
 
 from bus import Session
+from handlers.agent.bounds import DEFAULT_RUN_BOUNDS, RunBounds
 from handlers.agent.errors import TryAgain
 from handlers.agent.run import Run
 from handlers.agent.standing import read_standing
@@ -15,12 +16,12 @@ OWNER = "worker"
 """Who takes a lease again under the same name need not wait for its end, and fences who had it before."""
 
 
-async def work_off(session: Session, scenario: Scenario, book: Book) -> None:
+async def work_off(session: Session, scenario: Scenario, book: Book, *, bounds: RunBounds = DEFAULT_RUN_BOUNDS) -> None:
     """Do what the scenario's people do, and let the agent work after each act."""
     agent = scenario.agent(book, session)
     lease = await session.acquire_lease(OWNER, 60)
     assert lease is not None
-    run = Run(session, lease)
+    run = Run(session, lease, bounds=bounds)
     for act in scenario.acts:
         await act(session)
         while read_standing(*await run.refresh()).has_work:

@@ -14,7 +14,10 @@ from bus.publish import PublishBounds
 from bus.subscription import HubBounds
 from bus.work_bounds import WorkBounds
 
-__all__ = ("TINY", "Bounded", "bound_archive", "bound_hub", "bound_live", "bound_log", "bound_servers")
+__all__ = ("OUTPUT_LIMIT", "TINY", "Bounded", "bound_archive", "bound_hub", "bound_live", "bound_log", "bound_servers")
+
+OUTPUT_LIMIT = "normal 1mb 1mb 0"
+"""For a server of buses with tiny bounds: it sends 1 MiB to a client at once."""
 
 TINY = Bounds(
     connection=ConnectionBounds(
@@ -24,12 +27,14 @@ TINY = Bounds(
         queue_bytes=20_000, batch_count=4, batch_bytes=2_000, small_batch_count=2, recovery_sessions=2
     ),
     work=WorkBounds(wake_ups=4, notices=4, sweep=0.2),
-    log=LogBounds(page_bytes=65_536, page_entries=50, heads=3, buckets=3, incarnations=3, live_step=2),
+    log=LogBounds(
+        page_bytes=65_536, page_entries=50, heads=3, buckets=3, incarnations=3, live_bytes=4_096, live_step=2
+    ),
     hub=HubBounds(direct_sessions=2, bell_page=4, sessions_at_once=4, unsized_sessions=1, page_entries=5, looks=3),
     live=LiveBounds(trim_bytes=4_096, endings=4, spoken=2),
     archive=ArchiveBounds(text_bytes=65_536, entries=40),
 )
-"""For messages of 32 KiB at most, on a server that sends 1 MiB to a client at once."""
+"""For messages of 32 KiB at most, on a server with `OUTPUT_LIMIT`."""
 
 
 class Bounded(Protocol):

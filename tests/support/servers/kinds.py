@@ -25,7 +25,7 @@ from contextlib import ExitStack
 import pytest
 from _pytest.nodes import Node
 
-from tests.support.servers.bounded import TINY
+from tests.support.servers.bounded import OUTPUT_LIMIT, TINY
 from tests.support.servers.clusters import RealCluster, RealSentinel, real_cluster, real_sentinel
 from tests.support.servers.real import KINDS, AnyServer, RealServer, one_server
 from tests.support.servers.resp import Resp
@@ -71,7 +71,7 @@ class Shared:
             case "cluster":
                 return self._stack.enter_context(real_cluster(options=NO_FSYNC))
             case "tiny":
-                limit = ("--client-output-buffer-limit", "normal 1mb 1mb 0")
+                limit = ("--client-output-buffer-limit", *OUTPUT_LIMIT.split())
                 return self._stack.enter_context(one_server("valkey", *NO_FSYNC, *limit))
             case "sentinel":
                 return self._stack.enter_context(real_sentinel(options=NO_FSYNC))
