@@ -33,7 +33,7 @@ from bus.head import SessionHead, answered, head_command, read_head
 from bus.heads import Heads
 from bus.incarnations import agreed
 from bus.keys import Keys
-from bus.log import Log, batched
+from bus.log import Log, batched, whole
 from bus.messages.lanes import Lane
 from bus.reader import cursor_at, cut, find_hole, has_all, merge
 from bus.subscription import BUFFER_BYTES, HubBounds, Interest, Sized, Subscription
@@ -258,7 +258,8 @@ class Hub:
                 await self._log.set_aside(feed.session, lane)
                 page = [entry for entry in page if position_of(entry) <= head.position]
             elif len(page) == count:
-                bounds.append(position_of(page[-1]))
+                page = await self._log.with_rest(feed.session, lane, page, count)
+                bounds.append(whole(page))
             pages.append(page)
         live = found.get(feed.live_name, []) if feed.live is not None else []
         if bounds:  # a delta behind the end of a full page would come before the entries that stand before it
@@ -275,7 +276,7 @@ class Hub:
         is_dense = len(lanes) < len(Lane) or has_all(pages, feed.position, bound)
         sized = _sized(feed, lanes, pages, is_dense=is_dense)
         deltas = [decode_delta(feed.session, entry) for entry in live]
-        hole = None if is_dense else find_hole([envelope for envelope, _ in sized], feed.position)
+        hole = None if is_dense else find_hole([envelope for envelope, *_ in sized], feed.position)
         if hole is not None and not is_whole:
             self._feeds.mark(feed)
             return
@@ -285,7 +286,7 @@ class Hub:
             feed.fail(CursorTrimmed(feed.session, str(Cursor(hole.after)), hole.first_kept))
             return
         if deltas:
-            sized += zip(deltas, map(_size, live), strict=True)
+            sized += [(delta, _size(entry), True) for delta, entry in zip(deltas, live, strict=True)]
             sized.sort(key=lambda each: each[0].cursor)
         place = await cursor_at(self._log, head, bound, pages) if bound > feed.position else feed.cursor
         feed.advance(sized, head, place, deltas[-1].cursor if deltas else None)
@@ -426,7 +427,7 @@ class Hub:
 
 
 def _sized(feed: Feed, lanes: Sequence[Lane], pages: Sequence[Sequence[Entry]], *, is_dense: bool) -> list[Sized]:
-    """The envelopes that somebody may want, in position order; all of them where a hole is to be looked for."""
+    """The envelopes that somebody may want, in the order of their ids; all of them where a hole is to be looked for."""
     sized: list[Sized] = []
     filled = 0
     for lane, page in zip(lanes, pages, strict=True):
@@ -435,9 +436,9 @@ def _sized(feed: Feed, lanes: Sequence[Lane], pages: Sequence[Sequence[Entry]], 
         if page:
             filled += 1
             envelopes = merge(feed.session, ((lane, page),), position_of(page[-1]))
-            sized += zip(envelopes, map(_size, page), strict=True)
+            sized += [(envelope, _size(entry), False) for envelope, entry in zip(envelopes, page, strict=True)]
     if filled > 1:
-        sized.sort(key=lambda each: each[0].position)
+        sized.sort(key=lambda each: (each[0].position, each[0].delta))
     return sized
 
 

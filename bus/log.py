@@ -62,6 +62,7 @@ __all__ = (
     "batched",
     "publish_command",
     "size_of",
+    "whole",
 )
 
 
@@ -87,6 +88,19 @@ class LogBounds:
     """How long live deltas are kept after the last one: so long a message whose worker died waits for another one."""
     live_step: int = 500
     """Live deltas that one command takes out, so that none holds the server for long."""
+    trim_entries: int = 1_000
+    trim_bytes: int = 8 * 1_048_576
+    """Positions that one step of a trim takes at most, and about how much JSON, so that none holds the server for
+    long."""
+    trim_chunk: int = 25
+    """Positions of which a step of a trim has the entries in the server's memory: each may have a megabyte in each
+    lane."""
+    set_aside_attempts: int = 3
+    """How often a step of a trim tries again after what others wrote was set aside."""
+    forget_page: int = 1_000
+    """Entries of a bucket's stream that one step looks through for those of a session that is erased."""
+    size_seconds: float = 1.0
+    """How old the count of what all sessions hold may be, where that has a limit."""
     live_bell: int = 1_000
     """How many pointers the bell of live deltas keeps at least."""
 
@@ -186,11 +200,11 @@ class Fetched:
         A foreign client may have written below a position, such as 7-5 behind 7-0. So a full page is not known to hold
         all of its last position, unless that is its only one, whose rest `Log.page` reads.
         """
-        return min([until, *(_whole(page) for page in self.pages if len(page) >= self.count)])
+        return min([until, *(whole(page) for page in self.pages if len(page) >= self.count)])
 
 
-def _whole(page: Sequence[Entry]) -> int:
-    """The position up to which a full page holds all of its lane."""
+def whole(page: Sequence[Entry]) -> int:
+    """Return the position up to which a full page, as `Log.with_rest` returns it, holds all of its lane."""
     first, last = position_of(page[0]), position_of(page[-1])
     return last if first == last else last - 1
 
@@ -408,17 +422,28 @@ class Log:
                     is_erased=later.is_erased,
                 )
             found = [cast("list[Entry]", answered(page)) for page in pages]
-            found = [await self._with_rest(session, lane, page, count) for lane, page in zip(lanes, found, strict=True)]
+            found = [await self.with_rest(session, lane, page, count) for lane, page in zip(lanes, found, strict=True)]
             pager.took(sum(map(len, found)), sum(size_of(e) for page in found for e in page), head.size_bytes)
             return Fetched(head, found, count)
 
-    async def _with_rest(self, session: str, lane: Lane, page: list[Entry], count: int) -> list[Entry]:
-        """The page; of a full one that holds a single position, with what a foreign client wrote below that."""
+    async def with_rest(self, session: str, lane: Lane, page: list[Entry], count: int) -> list[Entry]:
+        """Add to a full page that holds a single position what a foreign client wrote below that, as far as a reply
+        can hold it.
+
+        Raises:
+            Refused, Unavailable: the server cannot answer.
+        """
         if len(page) < count or position_of(page[0]) != (only := position_of(page[-1])):
             return page
         behind, most = f"({page[-1][0].decode()}", self.bounds.page_entries
-        rest = await self._pool.call("XRANGE", self._keys.lane(session, lane), behind, only, "COUNT", most)
-        return page + cast("list[Entry]", rest)
+        while most:
+            try:
+                rest = await self._pool.call("XRANGE", self._keys.lane(session, lane), behind, only, "COUNT", most)
+            except AnswerLost:
+                most //= 2
+            else:
+                return page + cast("list[Entry]", rest)
+        return page
 
     async def written_by(self, session: str, position: int) -> str | None:
         """Which incarnation wrote the entry at a position of the session's own streams; None if it is in neither."""

@@ -217,7 +217,7 @@ def has_all(pages: Iterable[Sequence[Entry]], after: int, bound: int) -> bool:
 
 
 def merge(session: str, pages: Iterable[tuple[Lane, Sequence[Entry]]], bound: int) -> list[Envelope]:
-    """The envelopes of several lanes up to `bound`, in position order."""
+    """The envelopes of several lanes up to `bound`, in the order of their ids."""
     merged, filled = list[Envelope](), 0
     for lane, page in pages:
         filled += bool(page)
@@ -225,7 +225,7 @@ def merge(session: str, pages: Iterable[tuple[Lane, Sequence[Entry]]], bound: in
             page = [entry for entry in page if position_of(entry) <= bound]  # noqa: PLW2901  # the same page, shorter
         merged += [decode(session, lane, entry) for entry in page]
     if filled > 1:
-        merged.sort(key=_POSITION)
+        merged.sort(key=_PLACE)
     return merged
 
 
@@ -251,4 +251,5 @@ def find_hole(envelopes: Sequence[Envelope], after: int) -> Hole | None:
     return None
 
 
-_POSITION = itemgetter(Envelope._fields.index("position"))
+_PLACE = itemgetter(Envelope._fields.index("position"), Envelope._fields.index("delta"))
+"""Of an envelope. What a foreign client wrote as 7-5 comes behind 7-0, which may stand in the other lane."""

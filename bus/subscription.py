@@ -22,8 +22,9 @@ __all__ = ("BUFFER_BYTES", "HubBounds", "Interest", "Sized", "Subscription")
 BUFFER_BYTES = 1_048_576
 """JSON that waits for a slow follower, unless it asks for another bound; what is more it reads from the log again."""
 
-Sized = tuple["Envelope", int]
-"""An envelope, and the bytes of its JSON."""
+Sized = tuple["Envelope", int, bool]
+"""An envelope, the bytes of its JSON, and whether it is a live delta. The id does not tell that: a foreign client may
+have written 7-5 into a lane."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,8 +127,8 @@ class Subscription:
         if self.fell_behind:
             return
         selection, live, is_any = self.interest.selection, self.interest.live, False
-        for envelope, size in sized:
-            if live if envelope.delta else selection.takes(envelope):
+        for envelope, size, is_delta in sized:
+            if live if is_delta else selection.takes(envelope):
                 if size > self._room < self._buffer_bytes:
                     self.drop()
                     return

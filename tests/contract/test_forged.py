@@ -21,6 +21,8 @@ from bus.bounds import Bounds
 from bus.errors import DecodeError
 from bus.keys import Keys
 from bus.log import LogBounds
+from bus.subscription import HubBounds
+from tests.support.log.following import Subscriber, stalled
 from tests.support.log.groups import works
 from tests.support.log.said import read, said, told, word, words
 from tests.support.servers.bounded import bound_hub
@@ -243,3 +245,62 @@ async def test_reading_shows_a_foreign_entry_below_the_position_where_a_page_end
             await session.publish(said("x"))
             shared_valkey.do("XADD", Keys().lane("s", Lane.LLM), f"{position}-5", "x", "forged")
         assert [envelope.position async for envelope in session.read()] == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6]
+
+
+@pytest.mark.parametrize("direct_sessions", [32, 0], ids=["direct", "by notices"])
+@pytest.mark.parametrize("page_entries", [1, 2, 3, 60])
+async def test_following_shows_a_foreign_entry_below_the_position_where_a_page_ends(
+    shared_valkey: RealServer, page_entries: int, direct_sessions: int
+) -> None:
+    bounds = Bounds(hub=HubBounds(page_entries=page_entries, direct_sessions=direct_sessions))
+    lane = Keys().lane("s", Lane.LLM)
+
+    async def publish() -> None:
+        async with shared_valkey.bus() as bus:
+            for position in range(2, 8):
+                await bus.session("s").publish(said("x"))
+                shared_valkey.do("XADD", lane, f"{position}-5", "x", "forged")
+            await bus.session("s").publish(told("last"))
+
+    async with shared_valkey.bus(bounds=bounds) as bus, anyio.create_task_group() as tasks:
+        await bus.session("s").publish(said("x"))
+        subscriber = Subscriber(bus.session("s")).start(tasks)
+        await eventually(subscriber.has("x", "[caughtUp]"))
+        await eventually(lambda: blocked(shared_valkey) > 0)
+        stalled(publish)
+        await eventually(lambda: bool(subscriber.envelopes) and subscriber.envelopes[-1].position == 8)
+        # The hub reads 2-0 as soon as it is there, perhaps before 2-5 is.
+        seen = [envelope.position for envelope in subscriber.envelopes if envelope.position > 2]
+        assert seen == [3, 3, 4, 4, 5, 5, 6, 6, 7, 7, 8]
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("live", [False, True])
+@pytest.mark.parametrize("lane", Lane)
+async def test_a_foreign_entry_comes_behind_the_entry_of_its_position_in_the_other_lane(
+    shared_valkey: RealServer, lane: Lane, live: bool
+) -> None:
+    async def publish() -> None:
+        async with shared_valkey.bus() as bus:
+            for position in range(2, 6):
+                await bus.session("s").publish(told("x") if lane is Lane.LLM else said("x"))
+                shared_valkey.do("XADD", Keys().lane("s", lane), f"{position}-5", "x", "forged")
+            await bus.session("s").publish(said("last"))
+
+    followed: list[Envelope] = []
+
+    async def follow(session: Session) -> None:
+        async for envelope in session.follow(live=live):
+            followed.append(envelope)  # noqa: PERF401  it has no end
+
+    async with shared_valkey.bus() as bus, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        await session.publish(said("x"))
+        tasks.start_soon(follow, session)
+        await eventually(lambda: bool(followed) and blocked(shared_valkey) > 0)
+        stalled(publish)
+        entries = await read(session)
+        assert [entry.cursor.id for entry in entries][2:-1] == ["2-5", "3-0", "3-5", "4-0", "4-5", "5-0", "5-5"]
+        await eventually(lambda: followed[-1].position == 6)
+        assert [entry.position for entry in followed if not entry.delta] == [1, 2, 3, 4, 5, 6]
+        tasks.cancel_scope.cancel()

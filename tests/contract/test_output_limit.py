@@ -1,9 +1,7 @@
 """A server closes the connection of a client whose replies outgrow its limit: readers ask for less, and go on."""
 
-from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
-from threading import Thread
 
 import anyio
 import pytest
@@ -16,13 +14,15 @@ from bus import (
     Delta,
     DirectoryArchive,
     Envelope,
+    Lane,
     ReplyTooLarge,
     Session,
+    Unreadable,
 )
 from bus.keys import Keys
 from bus.subscription import HubBounds
 from handlers.verify import verify_session
-from tests.support.log.following import Subscriber
+from tests.support.log.following import Subscriber, stalled
 from tests.support.log.said import assert_gap_free, read, said, told
 from tests.support.servers.bounded import TINY
 from tests.support.servers.real import RealServer, eventually, shortly
@@ -47,13 +47,6 @@ async def fill(session: Session, entries: int, text: str = LARGE) -> None:
     """As many entries in each lane."""
     for _ in range(entries):
         await session.publish(said(text), told(text))
-
-
-def stalled(work: Callable[[], Awaitable[None]]) -> None:
-    """Let other work be done while nothing of this event loop runs."""
-    thread = Thread(target=anyio.run, args=(work,))
-    thread.start()
-    thread.join()
 
 
 @pytest.mark.parametrize("sessions", [1, 12, 40])
@@ -194,3 +187,21 @@ async def failure(session: Session) -> BusError | None:
     except BusError as error:
         return error
     return None
+
+
+async def test_large_foreign_entries_below_a_position_stop_neither_readers_nor_followers(narrow: RealServer) -> None:
+    async with narrow.bus() as bus, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        subscriber = Subscriber(session).start(tasks)
+        for _ in range(3):
+            await session.publish(said(LARGE))
+            with narrow.talk() as say:
+                position = (await session.head()).position
+                for index in range(1, 61):
+                    say("XADD", Keys().lane("s", Lane.LLM), f"{position}-{index}", "x", LARGE)
+        await session.publish(told("last"))
+        await eventually(lambda: bool(subscriber.envelopes) and subscriber.envelopes[-1].position == 4)
+        for envelopes in (await read(session), subscriber.envelopes):
+            genuine = [each.position for each in envelopes if not isinstance(each.message, Unreadable)]
+            assert genuine == [1, 2, 3, 4]
+        tasks.cancel_scope.cancel()

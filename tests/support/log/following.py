@@ -1,13 +1,22 @@
 """Subscribers of a test: what each was handed over, and what it was told."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
+from threading import Thread
 
+import anyio
 from anyio.abc import TaskGroup
 
 from bus import ALL_LANES, START, BusError, Cursor, Envelope, ExtensionMessage, Lane, Notice, Session
 from tests.support.log.said import word
 
-__all__ = ("Subscriber",)
+__all__ = ("Subscriber", "stalled")
+
+
+def stalled(work: Callable[[], Awaitable[None]]) -> None:
+    """Let other work be done while nothing of this event loop runs."""
+    thread = Thread(target=anyio.run, args=(work,))
+    thread.start()
+    thread.join()
 
 
 class Subscriber:
