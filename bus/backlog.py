@@ -21,13 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ("Backlog",)
 
-SOON_SECONDS = 0.02
-"""Buckets whose time comes so soon are swept together."""
-
-
-NAMED = 100
-"""Sessions of a bucket that are remembered from wake-ups: the leases of those are taken as they are fetched."""
-
 
 class Backlog:
     """Work of some buckets that waits for somebody with room."""
@@ -60,7 +53,7 @@ class Backlog:
         """A wake-up came."""
         self._left[bucket] = self._left.get(bucket, 0) + 1
         named = self._named.setdefault(bucket, {})
-        if len(named) < NAMED:
+        if len(named) < self._log.bounds.named:
             named[session] = None
 
     def look_by(self, moment: float, buckets: Collection[int] | None = None) -> None:
@@ -80,7 +73,7 @@ class Backlog:
         now = anyio.current_time()
         if now < self.next_look:
             return
-        due = [bucket for bucket, at in self._look_at.items() if at <= now + SOON_SECONDS]
+        due = [bucket for bucket, at in self._look_at.items() if at <= now + self._log.bounds.together]
         # Before the answer: who puts work off meanwhile may set an earlier time.
         self._look_at.update(dict.fromkeys(due, now + self._every))
         silent = sorted(self._liveness.silent(now))

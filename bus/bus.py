@@ -98,7 +98,7 @@ class Bus:
             keys,
             publisher,
             lambda route: Hub(route, keys, self._log, bounds.hub),
-            lambda route, buckets: Ringing(route, keys, buckets, sweep_seconds=bounds.work.sweep),
+            lambda route, buckets: Ringing(route, keys, buckets, bounds.work),
         )
 
     @classmethod

@@ -28,5 +28,8 @@ class ConnectionBounds:
     """the same, for media in the bus's own server"""
     scan_count: int = 1_000
     """keys that one step of a scan looks at"""
+    groups_in_flight: int = 2
+    """writes of grouped calls that are not answered yet: while the server works on one, the answers to the other are
+    taken in"""
     group_commands: int = 128
     """most commands of grouped calls in one write; a call's own stay together"""

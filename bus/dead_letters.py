@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 from bus.errors import InvalidLetterId, InvalidSessionId
 from bus.head import answered
 from bus.keys import check_session_id
-from bus.log import Script
+from bus.log import Script, batched
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable, Sequence
@@ -20,11 +20,6 @@ if TYPE_CHECKING:
     from bus.log import Log
 
 __all__ = ("DeadLetter", "DeadLetters")
-
-PAGE = 50
-"""Letters in one reply: each may have some kilobytes."""
-
-REDRIVE_PAGE = 500
 
 _REDRIVE = Script("group_redrive", shares=("work",))
 _ID = re.compile(r"([0-9]{1,5}):([0-9]{1,18}-[0-9]{1,18})")
@@ -82,13 +77,14 @@ class DeadLetters:
         for bucket in buckets:
             place = "-"
             while place:
-                reply = await self._log.call("XRANGE", self._keys.dead(bucket, self.group), place, "+", "COUNT", PAGE)
+                name, count = self._keys.dead(bucket, self.group), self._log.work.dead_page
+                reply = await self._log.call("XRANGE", name, place, "+", "COUNT", count)
                 page = cast("list[Entry]", reply)
                 for entry in page:
                     letter = self._read(bucket, entry)
                     if letter is not None and session in {None, letter.session}:
                         yield letter
-                place = f"({page[-1][0].decode()}" if len(page) == PAGE else ""
+                place = f"({page[-1][0].decode()}" if len(page) == count else ""
 
     async def get(self, letter_id: str) -> DeadLetter | None:
         """One letter; None if there is none of that id (any more).
@@ -122,8 +118,8 @@ class DeadLetters:
             shares[bucket].append(letter)
         count = 0
         for bucket, share in shares.items():
-            for first in range(0, len(share), REDRIVE_PAGE):
-                count += await self._redrive(bucket, share[first : first + REDRIVE_PAGE])
+            for some in batched(share, self._log.work.redrive_page):
+                count += await self._redrive(bucket, some)
         return count
 
     async def redrive_all(self, session: str | None = None) -> int:
@@ -132,7 +128,7 @@ class DeadLetters:
         async with aclosing(self.read(session)) as letters:
             async for letter in letters:
                 page.append(letter)
-                if len(page) == REDRIVE_PAGE:
+                if len(page) == self._log.work.redrive_page:
                     count += await self.redrive(page)
                     page.clear()
         return count + await self.redrive(page)

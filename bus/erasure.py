@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ("Erased", "SessionArchive", "erase", "require_unarchived")
 
-FORGET_PAGE = 1_000
-
 _ERASE, _FORGET = Script("erase"), Script("forget")
 
 _MEDIA = re.compile(rb'"sha256"\s*:\s*"([0-9a-f]{64})"')
@@ -133,7 +131,7 @@ async def _forget(log: Log, session: str, stream: str) -> None:
     """Take what names the session out of a stream that others share."""
     place = "-"
     while place:
-        place = cast("bytes", await log.run(_FORGET, (stream,), (session, place, FORGET_PAGE))).decode()
+        place = cast("bytes", await log.run(_FORGET, (stream,), (session, place, log.bounds.forget_page))).decode()
 
 
 async def _leave_parent(log: Log, session: str) -> None:

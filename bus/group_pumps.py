@@ -14,19 +14,16 @@ if TYPE_CHECKING:
 
     from bus.group_reader import GroupReader
     from bus.work import Work
+    from bus.work_bounds import WorkBounds
 
 __all__ = ("Pumps",)
-
-RING_SECONDS = 1.0
-"""How long a reader waits for a wake-up at most before it looks for what is due."""
-
-LONGEST_PAUSE_SECONDS = 0.5
 
 
 class Pumps:
     """One task a reader. They listen at all times, and take something only while somebody has room for it."""
 
-    def __init__(self, readers: Sequence[GroupReader]) -> None:
+    def __init__(self, readers: Sequence[GroupReader], bounds: WorkBounds) -> None:
+        self._bounds = bounds
         self._behind = set(readers)
         self._room = self._in_flight = 0
         self._is_taking = False
@@ -70,17 +67,17 @@ class Pumps:
             self._has_room.clear()
 
     async def _run(self, reader: GroupReader) -> None:
-        pause = 0.01
+        pause = self._bounds.shortest
         try:
             while True:
                 try:
                     await self._pump(reader)
-                    pause = 0.01
+                    pause = self._bounds.shortest
                 except Unavailable:
                     self._caught_up(reader)  # the others need not wait for it
                     await reader.close()
                     await anyio.sleep(pause)
-                    pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+                    pause = min(pause * 2, self._bounds.longest_pause)
         except Exception as error:  # noqa: BLE001  # raised again by `take`, as nobody waits for this task
             self._failure = error
             self._has_found.set()
@@ -92,7 +89,7 @@ class Pumps:
         if not reader.left.is_behind:  # what was pending with us comes before what is new, of all buckets
             self._caught_up(reader)
             await self._all_caught_up.wait()
-            await reader.wait_rung(min(RING_SECONDS, reader.left.next_look - anyio.current_time()))
+            await reader.wait_rung(min(self._bounds.look_bucket, reader.left.next_look - anyio.current_time()))
         if not reader.has_some:
             return
         while self._room < 1:  # others were woken too, and may have been first

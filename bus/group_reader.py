@@ -18,22 +18,17 @@ if TYPE_CHECKING:
     from bus.connection import Argument, Link, Reply, Route
     from bus.keys import Keys
     from bus.work import Work
+    from bus.work_bounds import WorkBounds
 
 __all__ = ("GroupReader",)
-
-SILENCE_SECONDS = 3.0
-"""How much longer than it should block a read may take before its link counts as dead."""
-
-WAKE_UPS = 100
-"""Of one stream in one read. A wake-up only says where to look, so it does not matter what is left out."""
 
 
 class GroupReader:
     """Gives a consumer's own unfinished work first, then what the silent left, what is due and what is new."""
 
-    def __init__(self, route: Route, keys: Keys, left: Backlog, buckets: Sequence[int]) -> None:
+    def __init__(self, route: Route, keys: Keys, left: Backlog, buckets: Sequence[int], bounds: WorkBounds) -> None:
         """`left`: of these buckets."""
-        self._route, self.left = route, left
+        self._route, self.left, self._bounds = route, left, bounds
         self._streams = {keys.wake_ups(bucket): bucket for bucket in buckets}
         self._link: Link | None = None
         self._heard: dict[str, str] = {}
@@ -72,9 +67,9 @@ class GroupReader:
             return  # a sweep is to come first
         block = max(int(max(seconds, 0.0) * 1000), 1)
         streams: tuple[Argument, ...] = (*self._heard, *self._heard.values())
-        command: tuple[Argument, ...] = ("XREAD", "COUNT", WAKE_UPS, "BLOCK", block, "STREAMS", *streams)
+        command: tuple[Argument, ...] = ("XREAD", "COUNT", self._bounds.read, "BLOCK", block, "STREAMS", *streams)
         try:
-            with anyio.fail_after(block / 1000 + SILENCE_SECONDS):
+            with anyio.fail_after(block / 1000 + self._bounds.silence):
                 reply: Reply = await link.call(*command)
         except TimeoutError:
             raise Unavailable("server: no answer to a blocked read") from None

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ("GroupedPool",)
 
-FLIGHTS = 2
-"""Groups that are on their way at a time: while the server works on one, the answers to the other are taken in."""
-
 
 class _Call(NamedTuple):
     commands: Sequence[Sequence[Argument]]
@@ -80,7 +77,7 @@ class GroupedPool:
             raise Closed("bus")
         call = _Call(commands, asyncio.get_running_loop().create_future())
         self._waiting.append(call)
-        if self._at_work < FLIGHTS:
+        if self._at_work < self._bounds.groups_in_flight:
             self._at_work += 1
             # It begins in the next turn of the event loop: whoever calls in this one shares it.
             flight = asyncio.create_task(self._fly())

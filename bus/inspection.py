@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ("Inspector",)
 
-SCAN_PAGE = 1_000
-
 
 class Inspector:
     """Raw looks at the keys of a namespace, and into its archive. It writes nothing."""
@@ -68,7 +66,8 @@ class Inspector:
         """The fields of a hash, some at a time; one that is written meanwhile may come twice. Raises as `fields`."""
         cursor = b"0"
         while True:
-            reply = await self._pool.call("HSCAN", key, cursor, "MATCH", match, "COUNT", SCAN_PAGE)
+            count = self._log.bounds.page_entries
+            reply = await self._pool.call("HSCAN", key, cursor, "MATCH", match, "COUNT", count)
             cursor, found = cast("tuple[bytes, Sequence[bytes]]", reply)
             yield dict(zip(found[::2], found[1::2], strict=True))
             if cursor == b"0":

@@ -20,9 +20,6 @@ __all__ = ("MESSAGE_LIMIT_BYTES", "Limits", "Quota")
 
 RESERVE_BYTES = 65_536
 
-FRESH_SECONDS = 1.0
-"""How long a count of a whole namespace is believed."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -61,6 +58,7 @@ class Quota:
 
     def __init__(self, log: Log, limits: Limits) -> None:
         self._log, self._limit, self._reserve = log, limits.namespace_bytes, limits.reserve_bytes
+        self._age = log.bounds.size_seconds
         self.size_bytes = 0
         """of all sessions, as far as it is known"""
         self._counted_at = -math.inf
@@ -75,21 +73,21 @@ class Quota:
     @property
     def is_fresh(self) -> bool:
         """The last count is young enough, or there is no limit."""
-        return self._limit is None or self._clock() - self._counted_at < FRESH_SECONDS
+        return self._limit is None or self._clock() - self._counted_at < self._age
 
     async def refresh(self) -> None:
         """Count again if the last count is old; once for all who ask meanwhile, who go on with the old one.
 
-        Servers that do not answer within `FRESH_SECONDS` leave the old one: in a cluster the others may take more.
+        Servers that do not answer in that time leave the old one: in a cluster the others may take more.
         """
-        if self._limit is None or self._clock() - self._counted_at < FRESH_SECONDS:
+        if self._limit is None or self._clock() - self._counted_at < self._age:
             return
         if self._counting.locked() and self._counted_at > -math.inf:
             return
         async with self._counting:
-            if self._clock() - self._counted_at < FRESH_SECONDS:
+            if self._clock() - self._counted_at < self._age:
                 return  # another one has, meanwhile
-            with anyio.move_on_after(FRESH_SECONDS), suppress(Unavailable):
+            with anyio.move_on_after(self._age), suppress(Unavailable):
                 self.size_bytes = await self._log.size_bytes()
             self._counted_at = self._clock()
 

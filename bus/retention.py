@@ -26,9 +26,6 @@ __all__ = ("TRIMMED", "Trimmed", "trim")
 TRIMMED = "session.trimmed"
 """the kind of the note that a forced trim leaves in the extension lane"""
 
-SET_ASIDE_ATTEMPTS = 3
-"""How often a step tries again after what others wrote was set aside."""
-
 _TRIM = Script("trim")
 
 _FARTHEST = 10**15
@@ -70,7 +67,7 @@ async def trim(log: Log, session: str, before: int, *, force: bool = False, dry_
         if answer.outcome == "forged":
             ids = await log.set_aside(session, Lane.EXTENSION)
             attempts += 1
-            if attempts > SET_ASIDE_ATTEMPTS:
+            if attempts > log.bounds.set_aside_attempts:
                 raise ForgedEntry(f"{session}:{Lane.EXTENSION}", f"{ids}", "in the way of the note of a trim")
             continue
         holders |= answer.holders
@@ -91,7 +88,9 @@ async def _step(log: Log, session: str, *, mode: str, keep: int, start: int, tol
         *(keys.checkpoints(session), keys.index(bucket), keys.sessions(bucket)),
         *(keys.order(bucket), keys.woken(bucket), keys.groups(bucket)),
     )
-    fresh, kept = (token_urlsafe(6), token_urlsafe(6)), log.bounds.incarnations
-    words: Sequence[Argument] = (session, keep, mode, start, fresh[0], VERSION, fresh[1], *log.work.notice_trim, kept)
+    bounds = log.bounds
+    words: Sequence[Argument] = (session, keep, mode, start, token_urlsafe(6), VERSION, token_urlsafe(6))
+    words = (*words, *log.work.notice_trim, bounds.incarnations)
+    words = (*words, bounds.trim_entries, bounds.trim_bytes, bounds.trim_chunk)
     reply = await log.run(_TRIM, names, (*words, *told))
     return _Answer(**json.loads(cast("bytes", reply)))

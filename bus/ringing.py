@@ -23,22 +23,9 @@ if TYPE_CHECKING:
     from bus.codec import Entry
     from bus.keys import Keys
     from bus.links import Argument, Link, Reply, Route
+    from bus.work_bounds import WorkBounds
 
 __all__ = ("Ringing", "Watch")
-
-BLOCK_MS = 5_000
-SILENCE_SECONDS = 3.0
-"""How much longer than it should block a read may take before its link counts as dead."""
-
-COUNT = 1_000
-"""Wake-ups of one stream in one read."""
-
-PAUSE_SECONDS = 0.008
-"""Between two reads that gave something: what comes meanwhile is read at once. A word is so much late at most, and a
-busy index costs a worker a hundred reads a second and not a thousand."""
-
-LINGER_SECONDS = 5.0
-"""How long it is listened on after the last one left: who takes turns need not begin anew each time."""
 
 
 class Watch:
@@ -79,11 +66,10 @@ class Watch:
 class Ringing:
     """Listens to the wake-ups of one shard. `run` must be running while anybody waits."""
 
-    def __init__(self, route: Route, keys: Keys, buckets: Sequence[int], *, sweep_seconds: float) -> None:
-        """`sweep_seconds`: how often it is looked for what no wake-up told of."""
+    def __init__(self, route: Route, keys: Keys, buckets: Sequence[int], bounds: WorkBounds) -> None:
         self._route, self._streams = route, tuple(keys.wake_ups(bucket) for bucket in buckets)
-        self._keys, self._every = keys, sweep_seconds
-        self._block_ms = max(min(BLOCK_MS, int(sweep_seconds * 1000)), 1)
+        self._keys, self._bounds = keys, bounds
+        self._block_ms = max(int(min(bounds.block, bounds.sweep) * 1000), 1)
         self._look_at = 0.0
         self._watches: dict[str, list[Watch]] = defaultdict(list)
         self._wanted, self._listening = asyncio.Event(), asyncio.Event()
@@ -118,7 +104,7 @@ class Ringing:
 
     async def run(self) -> None:
         """Listen while anybody waits, for as long as the bus is open; a lost server is waited for."""
-        pause = 0.01
+        pause = self._bounds.shortest
         try:
             while True:
                 await self._wanted.wait()
@@ -126,13 +112,13 @@ class Ringing:
                     link = await self._route.connect()
                     try:
                         await self._listen(link)
-                        pause = 0.01
+                        pause = self._bounds.shortest
                     finally:
                         self._listening.clear()
                         await link.close()
                 except Unavailable:
                     await anyio.sleep(pause)
-                    pause = min(pause * 2, 0.5)
+                    pause = min(pause * 2, self._bounds.longest_pause)
         finally:
             self._is_closed = True
             self._listening.set()
@@ -144,7 +130,7 @@ class Ringing:
         places = await self._ends(link)
         self._miss()  # who waited while there was no link may have missed some
         self._listening.set()
-        while self._watches or anyio.current_time() - self._left_at < LINGER_SECONDS:
+        while self._watches or anyio.current_time() - self._left_at < self._bounds.linger:
             await self._sweep(link)
             pages = await self._read(link, places)
             for name, page in pages:
@@ -154,10 +140,10 @@ class Ringing:
                 stream = name.decode()
                 places[stream] = page[-1][0].decode()
                 self._hear(page)
-                if len(page) == COUNT:  # so far behind that some may have been trimmed
+                if len(page) == self._bounds.heard:  # so far behind that some may have been trimmed
                     self._miss()
             if pages:
-                await asyncio.sleep(PAUSE_SECONDS)
+                await asyncio.sleep(self._bounds.heard_pause)
             elif places != (ends := await self._ends(link)) and any(
                 _number(ends[stream]) < _number(place) for stream, place in places.items()
             ):
@@ -169,8 +155,9 @@ class Ringing:
     async def _read(self, link: Link, places: dict[str, str]) -> list[tuple[bytes, list[Entry]]]:
         streams: tuple[Argument, ...] = (*places, *places.values())
         try:
-            with anyio.fail_after(self._block_ms / 1000 + SILENCE_SECONDS):
-                reply: Reply = await link.call("XREAD", "COUNT", COUNT, "BLOCK", self._block_ms, "STREAMS", *streams)
+            with anyio.fail_after(self._block_ms / 1000 + self._bounds.silence):
+                count, block = self._bounds.heard, self._block_ms
+                reply: Reply = await link.call("XREAD", "COUNT", count, "BLOCK", block, "STREAMS", *streams)
         except TimeoutError:
             raise Unavailable("server: no answer to a blocked read") from None
         return cast("list[tuple[bytes, list[Entry]]]", reply or [])
@@ -188,7 +175,7 @@ class Ringing:
         now = anyio.current_time()
         if now < self._look_at:
             return
-        self._look_at = now + self._every
+        self._look_at = now + self._bounds.sweep
         buckets = defaultdict[str, list[str]](list)
         for session in self._watches:
             buckets[self._keys.woken(self._keys.bucket(session))].append(session)

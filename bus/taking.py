@@ -22,14 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ("Taking",)
 
-LOOK_SECONDS = 0.5
-"""How often a consumer that waits looks up, at least."""
-
-SHORTEST_SECONDS = 0.01
-
-LONGEST_PAUSE_SECONDS = 0.5
-"""Between two tries to reach a lost server."""
-
 
 class Taking:
     """One reader where one server holds all, one for each bucket of a cluster. Opened when it is first needed."""
@@ -38,6 +30,7 @@ class Taking:
         self, topology: Topology, keys: Keys, log: GroupLog, hand: Hand, *, name: str, heartbeat: float
     ) -> None:
         self._topology, self._keys, self._log, self._hand = topology, keys, log, hand
+        self._bounds = log.bounds
         self._liveness = Liveness(name, heartbeat)
         self._quarter = heartbeat / 4
         self._sweep_seconds = min(log.bounds.sweep, heartbeat)
@@ -46,7 +39,7 @@ class Taking:
         self._beat_at = 0.0
         self._silent = frozenset[str]()
         self._was_away = False
-        self._pause = SHORTEST_SECONDS
+        self._pause = self._bounds.shortest
 
     async def turn(self, free: int) -> list[Work]:
         """What there is, or what comes within a short while; `free` at most."""
@@ -57,9 +50,9 @@ class Taking:
             for reader in self._readers:
                 await reader.close()
             await anyio.sleep(self._pause)
-            self._pause = min(self._pause * 2, LONGEST_PAUSE_SECONDS)
+            self._pause = min(self._pause * 2, self._bounds.longest_pause)
             return []
-        self._pause = SHORTEST_SECONDS
+        self._pause = self._bounds.shortest
         return found
 
     async def beat(self) -> None:
@@ -71,7 +64,9 @@ class Taking:
         now = anyio.current_time()
         if now < self._beat_at:
             return
-        self._beat_at = now + max(self._quarter, SHORTEST_SECONDS)  # before the answer, for who else beats meanwhile
+        self._beat_at = now + max(
+            self._quarter, self._bounds.shortest
+        )  # before the answer, for who else beats meanwhile
         try:
             signs = await self._log.beat(len(self._hand))
         except BaseException:
@@ -87,7 +82,7 @@ class Taking:
             self.look_by(now)
         self._silent = silent
         if (nearest := self._liveness.next_silence(now)) is not None:
-            self._beat_at = min(self._beat_at, now + max(nearest + SHORTEST_SECONDS, SHORTEST_SECONDS))
+            self._beat_at = min(self._beat_at, now + max(nearest + self._bounds.shortest, self._bounds.shortest))
 
     def look_by(self, moment: float, buckets: Collection[int] | None = None) -> None:
         """Sweep at that moment, some buckets or all."""
@@ -113,9 +108,9 @@ class Taking:
         except Unavailable:
             if self._pumps is None:
                 raise
-        seconds = min(self._beat_at - anyio.current_time(), LOOK_SECONDS)
+        seconds = min(self._beat_at - anyio.current_time(), self._bounds.look)
         if self._pumps is not None:
-            return await self._pumps.take(free, max(seconds, SHORTEST_SECONDS))
+            return await self._pumps.take(free, max(seconds, self._bounds.shortest))
         (reader,) = self._readers
         found = await reader.fetch(free)
         if found:
@@ -131,9 +126,9 @@ class Taking:
             self._readers = [self._reader(buckets)]
         else:
             self._readers = [self._reader((bucket,)) for bucket in buckets]
-            self._pumps = Pumps(self._readers)
+            self._pumps = Pumps(self._readers, self._bounds)
 
     def _reader(self, buckets: Sequence[int]) -> GroupReader:
         route = self._topology.route(self._keys.wake_ups(buckets[0]))
         left = Backlog(self._log, self._hand, self._liveness, buckets, sweep_seconds=self._sweep_seconds)
-        return GroupReader(route, self._keys, left, buckets)
+        return GroupReader(route, self._keys, left, buckets, self._bounds)

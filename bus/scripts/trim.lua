@@ -4,8 +4,9 @@
 --       7 order · 8 woken hash · 9 groups hash
 -- ARGV  1 session id · 2 the first position to keep · 3 "trim", "force" or "look", which changes nothing · 4 position to
 --       look from, for "look" · 5 a token of this step, never used before · 6 entry version · 7 a token for an incarnation,
---       never used before · 8 how the index is trimmed · 9 to which length · 10 incarnations that a head lists · then the
---       names of holders that a note of this trim told of already
+--       never used before · 8 how the index is trimmed · 9 to which length · 10 incarnations that a head lists ·
+--       11 most positions and 12 about the most bytes that one step takes · 13 positions that are read at once · then the names
+--       of holders that a note of this trim told of already
 --
 -- Gives JSON: {outcome "erased" | "forged" | "held" | "done", keep (the first position to keep, not beyond the next one),
 -- trimmed (the highest position that is gone), entries, bytes, holders {name: position}}. With "held", and with
@@ -16,7 +17,7 @@
 -- and "g:<group>" for each consumer group that has not handled work of this session, also where it was put off. By force
 -- they are passed, and in the same step a note in the extension lane names them.
 
-local STEP, STEP_BYTES, CHUNK = 1000, 8388608, 25
+local STEP, STEP_BYTES, CHUNK = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
 local LANES, FIELDS = { 2, 3 }, { [2] = 'trimmed_llm', [3] = 'trimmed_ext' }
 local call, match, min, max = redis.call, string.match, math.min, math.max
 local session, keep, mode = ARGV[1], tonumber(ARGV[2]), ARGV[3]
@@ -131,7 +132,7 @@ end
 local untold, must_note = {}, false
 for name, place in pairs(holders) do untold[name], must_note = place, true end
 if must_note then
-  for i = 11, #ARGV do untold[ARGV[i]] = nil end
+  for i = 14, #ARGV do untold[ARGV[i]] = nil end
   must_note = next(untold) ~= nil
 end
 if must_note and call('EXISTS', KEYS[3]) == 1 then

@@ -19,6 +19,7 @@ from bus.messages.reading import Publishable
 from bus.messages.turn import TurnId
 from bus.receipt import Receipt
 from bus.session import Session
+from handlers.agent.bounds import DEFAULT_RUN_BOUNDS
 from handlers.agent.marks import FOLLOW_UP
 
 __all__ = (
@@ -33,8 +34,6 @@ __all__ = (
     "resume",
     "steer",
 )
-
-_TRIES = 1_000
 
 
 async def abort(
@@ -205,11 +204,11 @@ async def _send(session: Session, control: Control, key: str | None) -> Receipt:
 async def _send_at(session: Session, build: Callable[[int], Sequence[Publishable]], key: str | None) -> Receipt:
     """Publish messages that name their own positions."""
     last = (await session.head()).position
-    for attempt in range(_TRIES):
+    for attempt in range(DEFAULT_RUN_BOUNDS.tries):
         try:
             return await session.publish(*build(last + 1), key=key, expected=last)
         except Conflict as conflict:
-            if attempt == _TRIES - 1:
+            if attempt == DEFAULT_RUN_BOUNDS.tries - 1:
                 raise
             last = conflict.found
     raise AssertionError

@@ -49,15 +49,15 @@ class Values(NamedTuple):
         return f"{_UNIT[self.form]} {number}" if self.form in _UNIT else ""
 
 
-def read_values(data: bytes) -> Values:
+def read_values(data: bytes, *, limit_bytes: int = INPUT_LIMIT_BYTES) -> Values:
     """What the input holds.
 
     Raises:
         BadInput: it is no JSON, or one of its lines is none.
         InputTooLarge: it is over the limit.
     """
-    if len(data) > INPUT_LIMIT_BYTES:
-        raise InputTooLarge(INPUT_LIMIT_BYTES)
+    if len(data) > limit_bytes:
+        raise InputTooLarge(limit_bytes)
     text = data.removeprefix(b"\xef\xbb\xbf")
     try:
         value = parse_json(text)

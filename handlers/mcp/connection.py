@@ -13,25 +13,11 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from mcp import Client, types
 
+from handlers.mcp.bounds import DEFAULT_MCP_BOUNDS, McpBounds
 from handlers.mcp.errors import McpUnavailable
 from handlers.mcp.listing import ListFollower, Take, list_tools, reason_of
 
 __all__ = ("Connection",)
-
-ATTEMPTS = 3
-"""to connect, before a call is told that there is no server"""
-
-PAUSE_SECONDS = 0.25
-"""before the second attempt; four times as long before each further one"""
-
-QUIET_SECONDS = 5.0
-"""After all attempts failed, calls are told so without trying again for so long."""
-
-IDLE_SECONDS = 60.0
-"""A connection that was not used for so long is tried before a call is risked on it: nothing tells that it was lost."""
-
-CLOSE_SECONDS = 5.0
-"""how long a server may take to be told goodbye"""
 
 _log = logging.getLogger(__name__)
 
@@ -62,6 +48,7 @@ class Connection:
         *,
         label: str,
         seconds: float,
+        bounds: McpBounds = DEFAULT_MCP_BOUNDS,
     ) -> None:
         """
         Args:
@@ -70,7 +57,7 @@ class Connection:
             seconds: that an attempt to connect may take, and a list.
         """
         self._make, self._tasks, self._take = make, tasks, take
-        self._label, self._seconds = label, seconds
+        self._label, self._seconds, self._bounds = label, seconds, bounds
         self._held: _Held | None = None
         self._renewal: _Renewal | None = None
         self._is_doubted = False
@@ -79,7 +66,7 @@ class Connection:
         self._calls = 0
         self._quiet: tuple[float, str] = (0.0, "")
         """until when nothing is tried, and why"""
-        self._list = ListFollower(take, label=label, seconds=seconds)
+        self._list = ListFollower(take, label=label, seconds=seconds, bounds=bounds)
         self._is_closed = False
 
     @property
@@ -108,7 +95,7 @@ class Connection:
             DuplicateTool: the server's first list has two tools of one name.
             McpUnavailable: there is none to be had.
         """
-        is_idle = anyio.current_time() - self._answered > IDLE_SECONDS and not self._calls
+        is_idle = anyio.current_time() - self._answered > self._bounds.idle and not self._calls
         if self._held is not None and not self._is_doubted and not is_idle and self._renewal is None:
             return self._held.client
         renewal = self._renewal
@@ -140,14 +127,14 @@ class Connection:
     async def close(self) -> None:
         """Let go of the server, for good. One that was started for this is ended."""
         self._is_closed = True
-        with anyio.move_on_after(CLOSE_SECONDS, shield=True):
+        with anyio.move_on_after(self._bounds.close, shield=True):
             await self._drop()
 
     async def _still_answers(self, client: Client) -> bool:
         """Whether a connection on which a call failed is good. Every version of the protocol knows this question."""
         try:
             with anyio.fail_after(self._seconds):
-                listed = await list_tools(client.session)
+                listed = await list_tools(client.session, self._bounds.pages)
         except TimeoutError:
             return self._calls > 0
         except Exception:  # noqa: BLE001  # of the SDK and its HTTP client
@@ -161,8 +148,8 @@ class Connection:
         if anyio.current_time() < until:
             raise McpUnavailable(self._label, reason)
         cause: Exception | None = None
-        pause = PAUSE_SECONDS
-        for attempt in range(ATTEMPTS):
+        pause = self._bounds.pause
+        for attempt in range(self._bounds.attempts):
             if attempt:
                 await anyio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311  # jitter keeps no secret
                 pause *= 4
@@ -179,7 +166,7 @@ class Connection:
             self._take(listed)
             return held
         reason = reason_of(cause) if cause else ""
-        self._quiet = anyio.current_time() + QUIET_SECONDS, reason
+        self._quiet = anyio.current_time() + self._bounds.quiet, reason
         raise McpUnavailable(self._label, reason) from cause
 
     async def _hold(self, *, task_status: TaskStatus[tuple[_Held, Sequence[types.Tool]]]) -> None:
@@ -189,7 +176,7 @@ class Connection:
         client.message_handler = self._list.heard(client.message_handler)
         try:
             async with client:
-                listed = await list_tools(client.session)
+                listed = await list_tools(client.session, self._bounds.pages)
                 held = self._held = _Held(client, anyio.Event(), anyio.Event())
                 task_status.started((held, listed))
                 async with anyio.create_task_group() as tasks:

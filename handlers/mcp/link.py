@@ -15,6 +15,7 @@ from mcp import Client, ClientSession, MCPError, StdioServerParameters, types
 from pydantic import JsonValue
 
 from handlers.agent.errors import DuplicateTool
+from handlers.mcp.bounds import DEFAULT_MCP_BOUNDS, McpBounds
 from handlers.mcp.connection import Connection
 from handlers.mcp.definition import Catalog
 from handlers.mcp.errors import McpUnavailable
@@ -41,7 +42,15 @@ class CallFailed(NamedTuple):
 class Link:
     """A server whose tools can be listed and called, side by side."""
 
-    def __init__(self, server: "McpServer", tasks: TaskGroup, catalog: Catalog, *, connect_seconds: float) -> None:
+    def __init__(
+        self,
+        server: "McpServer",
+        tasks: TaskGroup,
+        catalog: Catalog,
+        *,
+        connect_seconds: float,
+        bounds: McpBounds = DEFAULT_MCP_BOUNDS,
+    ) -> None:
         """
         Args:
             tasks: where connections live; before its end `close` must have been awaited.
@@ -49,11 +58,14 @@ class Link:
         """
         self.label = _label(server)
         self._catalog, self._seconds, self._is_listed = catalog, connect_seconds, False
+        self.bounds = bounds
         self._session = server if isinstance(server, ClientSession) else None
         self._connection: Connection | None = None
         if not isinstance(server, ClientSession):
             make = (lambda: _client(server)) if isinstance(server, str | StdioServerParameters) else server
-            self._connection = Connection(make, tasks, self._take, label=self.label, seconds=connect_seconds)
+            self._connection = Connection(
+                make, tasks, self._take, label=self.label, seconds=connect_seconds, bounds=bounds
+            )
 
     @property
     def instructions(self) -> str | None:
@@ -74,7 +86,7 @@ class Link:
         elif self._session is not None:
             try:
                 with anyio.fail_after(self._seconds):
-                    listed = await list_tools(self._session)
+                    listed = await list_tools(self._session, self.bounds.pages)
             except Exception as error:
                 raise McpUnavailable(self.label, reason_of(error)) from error
             self._take(listed)

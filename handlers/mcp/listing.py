@@ -10,16 +10,12 @@ from mcp import Client, ClientSession, MCPError, types
 from mcp.client.subscriptions import SubscriptionLost
 from pydantic import ValidationError
 
+from handlers.mcp.bounds import DEFAULT_MCP_BOUNDS, McpBounds
+
 if TYPE_CHECKING:
     from mcp.client.session import MessageHandlerFnT
 
 __all__ = ("ListFollower", "Take", "list_tools", "reason_of")
-
-LISTEN_PAUSE_SECONDS = 5.0
-"""before a lost stream of changes is asked for again; twice as long each time, up to twelve times that"""
-
-PAGES = 1_000
-"""of a list of tools; a server that has more never comes to an end"""
 
 Take = Callable[[Sequence[types.Tool]], None]
 """Told the server's tools whenever they were listed. It raises nothing once they were listed before."""
@@ -30,12 +26,12 @@ _log = logging.getLogger(__name__)
 class ListFollower:
     """Asks a server for its tools whenever it says that they changed."""
 
-    def __init__(self, take: Take, *, label: str, seconds: float) -> None:
+    def __init__(self, take: Take, *, label: str, seconds: float, bounds: McpBounds = DEFAULT_MCP_BOUNDS) -> None:
         """
         Args:
             seconds: that a list may take.
         """
-        self._take, self._label, self._seconds = take, label, seconds
+        self._take, self._label, self._seconds, self._bounds = take, label, seconds, bounds
         self._changed = anyio.Event()
 
     def heard(self, then: "MessageHandlerFnT | None") -> "MessageHandlerFnT":
@@ -62,7 +58,7 @@ class ListFollower:
                 self._changed = anyio.Event()
                 try:
                     with anyio.fail_after(self._seconds):
-                        listed = await list_tools(client.session)
+                        listed = await list_tools(client.session, self._bounds.pages)
                 except Exception:  # noqa: BLE001  # the next call finds out whether the server is there
                     _log.warning("the MCP server %s did not say which tools it has now", self._label, exc_info=True)
                     doubt()
@@ -71,7 +67,7 @@ class ListFollower:
 
     async def _listen(self, client: Client) -> None:
         """Ask a server of the newer protocol to tell of changes, and again where the stream of them ends."""
-        pause = LISTEN_PAUSE_SECONDS
+        pause = self._bounds.listen_pause
         tools = client.server_capabilities.tools
         while tools is not None and tools.list_changed:
             try:
@@ -83,12 +79,12 @@ class ListFollower:
                 _log.debug("the MCP server %s tells of no changes: %s", self._label, error)
                 return
             await anyio.sleep(pause)
-            pause = min(pause * 2, LISTEN_PAUSE_SECONDS * 12)
+            pause = min(pause * 2, self._bounds.listen_most)
             self._changed.set()  # what changed meanwhile was told to nobody
 
 
-async def list_tools(session: ClientSession) -> list[types.Tool]:
-    """All pages of a server's list.
+async def list_tools(session: ClientSession, pages: int) -> list[types.Tool]:
+    """All pages of a server's list, if there are no more than `pages`.
 
     Raises:
         MCPError: the server refuses, or the connection is lost.
@@ -97,12 +93,12 @@ async def list_tools(session: ClientSession) -> list[types.Tool]:
     """
     tools: list[types.Tool] = []
     cursor: str | None = None
-    for _ in range(PAGES):
+    for _ in range(pages):
         page = await session.list_tools(params=types.PaginatedRequestParams(cursor=cursor) if cursor else None)
         tools += page.tools
         if not (cursor := page.next_cursor):
             return tools
-    raise ValueError(f"the list of its tools has over {PAGES} pages")
+    raise ValueError(f"the list of its tools has over {pages} pages")
 
 
 def reason_of(error: BaseException) -> str:

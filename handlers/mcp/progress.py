@@ -5,10 +5,9 @@ from contextlib import asynccontextmanager
 
 import anyio
 
-__all__ = ("PAUSE_SECONDS", "Teller", "progress_text", "telling")
+from handlers.mcp.bounds import DEFAULT_MCP_BOUNDS
 
-PAUSE_SECONDS = 0.2
-"""Between two entries: each is one in the log, and a server may report a thousand times a second."""
+__all__ = ("Teller", "progress_text", "telling")
 
 Say = Callable[[str], Awaitable[None]]
 
@@ -16,7 +15,9 @@ Say = Callable[[str], Awaitable[None]]
 class Teller:
     """Takes in progress without waiting. Of what comes faster than it can be told, the newest is."""
 
-    def __init__(self) -> None:
+    def __init__(self, pause: float = DEFAULT_MCP_BOUNDS.progress_pause) -> None:
+        """`pause`: see `McpBounds.progress_pause`."""
+        self._pause = pause
         self._text: str | None = None
         self._some = anyio.Event()
 
@@ -33,16 +34,16 @@ class Teller:
             text, self._text = self._text, None
             if text is not None:
                 await say(text)
-            await anyio.sleep(PAUSE_SECONDS)
+            await anyio.sleep(self._pause)
 
 
 @asynccontextmanager
-async def telling(say: Say) -> AsyncGenerator[Teller, None]:
+async def telling(say: Say, *, pause: float = DEFAULT_MCP_BOUNDS.progress_pause) -> AsyncGenerator[Teller, None]:
     """Tell progress for the length of the block; what was not told by then is made obsolete by the result.
 
     The block must not raise: errors would come out in a group.
     """
-    teller = Teller()
+    teller = Teller(pause)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(teller.run, say)
         yield teller

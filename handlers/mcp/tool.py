@@ -23,9 +23,6 @@ __all__ = ("KEY", "McpTool", "Trust")
 KEY = "lanebus/key"
 """In a call's `_meta`: the same for every attempt of it. The protocol has no key of its own for that."""
 
-GRACE_SECONDS = 6.0
-"""The SDK takes up to five to tell a server that does not read that its call is cancelled."""
-
 
 class Trust(NamedTuple):
     """What is made of what a server says, see `mcp_tools`."""
@@ -92,7 +89,7 @@ class McpTool:
     @property
     def timeout(self) -> float | None:
         """Seconds after which a call may be given up by who runs it. It ends before that by itself, and says more."""
-        return None if self._seconds is None else self._seconds + GRACE_SECONDS
+        return None if self._seconds is None else self._seconds + self._link.bounds.grace
 
     def approval(self, call: ToolCallBlock) -> bool:
         """Whether a person has to agree first. That a tool is harmless is believed only of a trusted server."""
@@ -115,7 +112,7 @@ class McpTool:
             outcome = await self._link.wait_ready()
             if outcome is None:
                 is_sent = True
-                async with telling(context.progress) as teller:
+                async with telling(context.progress, pause=self._link.bounds.progress_pause) as teller:
                     outcome = await self._link.call(self._server_name, arguments, {KEY: _key(context)}, teller)
         if outcome is None:
             effect = "It is unknown whether the tool took effect" if is_sent else "The tool did not run"

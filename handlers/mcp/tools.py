@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, Union, overload
 import anyio
 
 from handlers.agent.errors import MissingExtra
+from handlers.mcp.bounds import DEFAULT_MCP_BOUNDS, McpBounds
 from handlers.mcp.definition import Catalog
 from handlers.mcp.errors import McpToolMissing
 from handlers.mcp.tool import McpTool, Trust
@@ -78,6 +79,7 @@ async def mcp_tools(
     on_unknown: Literal["tell", "ask"] = "tell",
     call_seconds: float | None = 60.0,
     connect_seconds: float = 30.0,
+    bounds: McpBounds = DEFAULT_MCP_BOUNDS,
 ) -> AsyncGenerator[McpTools, None]:
     """The tools of an MCP server. It is connected to for the length of the block, and again where it was lost.
 
@@ -95,6 +97,7 @@ async def mcp_tools(
         on_unknown: who is told of a call that may or may not have run, the model or a person.
         call_seconds: that a call may take, with a new connection where one is needed; None for no end.
         connect_seconds: that one attempt to connect may take, with the list of the tools.
+        bounds: limits and periods that seldom need another value.
 
     Raises:
         DuplicateTool: two tools of the server have the same name.
@@ -111,7 +114,7 @@ async def mcp_tools(
     catalog = Catalog(prefix, only)
     failure: BaseException | None = None
     async with anyio.create_task_group() as tasks:
-        link = Link(server, tasks, catalog, connect_seconds=connect_seconds)
+        link = Link(server, tasks, catalog, connect_seconds=connect_seconds, bounds=bounds)
         try:
             await link.refresh()
             if catalog.missing:

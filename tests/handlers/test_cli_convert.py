@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from handlers.cli import values
 from handlers.cli.conversion import SOURCES, TARGETS
 from handlers.cli.values import BadInput, InputTooLarge, read_values, written_values
 from tests.support.cli.command_line import CommandLine
@@ -166,12 +165,11 @@ def test_a_wrong_usage_is_told(lanebus: CommandLine) -> None:
     assert convert(lanebus, "anthropic", "001", json.dumps(SAID))[0] == 2
 
 
-def test_an_input_over_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(values, "INPUT_LIMIT_BYTES", 10)
+def test_an_input_over_the_limit_is_refused() -> None:
     with pytest.raises(InputTooLarge, match="10 bytes"):
-        read_values(b'{"a":"bbbbbbbbbbb"}')
+        read_values(b'{"a":"bbbbbbbbbbb"}', limit_bytes=10)
     with pytest.raises(BadInput):
-        read_values(b"{")
+        read_values(b"{", limit_bytes=10)
 
 
 # --- pi -----------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from bus.messages.events import Progress
 from handlers.agent.errors import DuplicateTool, MissingExtra
 from handlers.agent.loop import AgentLoop
 from handlers.mcp import Hints, McpToolMissing, McpUnavailable, mcp_tools
+from handlers.mcp.bounds import McpBounds
 from tests.support.agent.agents import (
     SECONDS,
     ScriptedModel,
@@ -126,10 +127,9 @@ async def test_all_pages_of_the_list_are_read() -> None:
         assert [tool.name for tool in tools[1:]] == ["t1", "t2"]
 
 
-async def test_a_list_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("handlers.mcp.listing.PAGES", 20)
+async def test_a_list_without_end_is_given_up() -> None:
     with pytest.raises(McpUnavailable, match="pages"):
-        async with mcp_tools(raw("endless")):
+        async with mcp_tools(raw("endless"), bounds=McpBounds(pages=20)):
             raise AssertionError
 
 
@@ -311,13 +311,12 @@ async def test_a_server_that_dies_in_a_call_is_started_anew_for_the_next_one(kin
 
 
 @pytest.mark.parametrize("is_legacy", [False, True])
-async def test_a_server_behind_an_address_is_found_again(is_legacy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_behind_an_address_is_found_again(is_legacy: bool) -> None:
     from mcp import Client
 
-    monkeypatch.setattr("handlers.mcp.connection.QUIET_SECONDS", 0)
     async with notes_in() as notes, http_server(notes) as url:
         server = (lambda: Client(url, mode="legacy")) if is_legacy else url
-        async with mcp_tools(server) as tools:
+        async with mcp_tools(server, bounds=McpBounds(quiet=0)) as tools:
             assert (await call(tools, "die")).is_error
             gone = await call(tools, "add", {"a": 4})
             assert gone.is_error
@@ -326,17 +325,24 @@ async def test_a_server_behind_an_address_is_found_again(is_legacy: bool, monkey
                 assert (await call(tools, "add", {"a": 4})).text_content() == "4"
 
 
-async def test_while_a_server_is_down_calls_are_told_so_without_another_attempt(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("handlers.mcp.connection.QUIET_SECONDS", 3600)
-    async with served("http") as (server, _), mcp_tools(server) as tools:
+async def test_while_a_server_is_down_calls_are_told_so_without_another_attempt() -> None:
+    from mcp import Client
+
+    attempts = 0
+
+    def make() -> Client:
+        nonlocal attempts
+        attempts += 1
+        return Client(url)
+
+    async with notes_in() as notes, http_server(notes) as url, mcp_tools(make, bounds=McpBounds(quiet=3600)) as tools:
         await call(tools, "die")
         await call(tools, "add", {"a": 4})
-        monkeypatch.setattr("handlers.mcp.connection.ATTEMPTS", 0)  # one more would end without a reason
+        assert attempts == 1 + McpBounds().attempts
         assert (await call(tools, "add", {"a": 4})).text_content().startswith("The MCP server is not available")
         with pytest.raises(McpUnavailable, match="ConnectError"):
             await tools.refresh()
+        assert attempts == 1 + McpBounds().attempts
 
 
 async def test_a_server_that_hangs_is_started_anew_after_a_call_without_answer() -> None:
@@ -354,9 +360,8 @@ async def test_a_server_that_hangs_is_started_anew_after_a_call_without_answer()
         await notes.pid(2)
 
 
-async def test_a_connection_that_was_not_used_for_long_is_tried_before_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("handlers.mcp.connection.IDLE_SECONDS", 0)
-    async with served("stdio") as (server, notes), mcp_tools(server) as tools:
+async def test_a_connection_that_was_not_used_for_long_is_tried_before_a_call() -> None:
+    async with served("stdio") as (server, notes), mcp_tools(server, bounds=McpBounds(idle=0)) as tools:
         os.kill(await notes.pid(), signal.SIGKILL)
         assert (await call(tools, "add", {"a": 4})).text_content() == "4"
 
@@ -377,10 +382,9 @@ async def test_a_server_that_is_not_there_is_an_error_at_once() -> None:
     assert "secret" not in str(caught.value)
 
 
-async def test_a_server_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("handlers.mcp.connection.ATTEMPTS", 1)
+async def test_a_server_that_says_nothing_is_given_up() -> None:
     with pytest.raises(McpUnavailable, match="TimeoutError"):
-        async with mcp_tools(raw("deaf"), connect_seconds=0.2):
+        async with mcp_tools(raw("deaf"), connect_seconds=0.2, bounds=McpBounds(attempts=1)):
             raise AssertionError
 
 

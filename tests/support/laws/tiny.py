@@ -12,9 +12,13 @@ from tests.support.suite.scale import SEED
 
 __all__ = ("LAW_TINY", "RUN_TINY", "WORKER_TINY", "is_tiny", "shrink")
 
-LAW_TINY = replace(TINY, connection=replace(TINY.connection, answer_seconds=0.3, patience_seconds=60.0))
-"""A slow machine makes answers late: a call that was given up is settled all the same, and none is lost or doubled. The
-patience is what a law may take, not a claim about speed."""
+LAW_TINY = replace(
+    TINY,
+    connection=replace(TINY.connection, answer_seconds=0.3, patience_seconds=60.0),
+    log=replace(TINY.log, live_bytes=4_096),
+)
+"""`TINY`, and what only a law can bear: a preview that ends early, as a preview may, and answers that a slow machine
+gives too late. A call that was given up is settled all the same, and none is lost or doubled."""
 
 RUN_TINY = RunBounds(
     listen=0.002,

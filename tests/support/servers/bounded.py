@@ -26,9 +26,17 @@ TINY = Bounds(
     publish=PublishBounds(
         queue_bytes=20_000, batch_count=4, batch_bytes=2_000, small_batch_count=2, recovery_sessions=2
     ),
-    work=WorkBounds(wake_ups=4, notices=4, sweep=0.2),
+    work=WorkBounds(wake_ups=4, notices=4, sweep=0.2, read=2, heard=2, linger=0.01, named=1),
     log=LogBounds(
-        page_bytes=65_536, page_entries=50, heads=3, buckets=3, incarnations=3, live_bytes=4_096, live_step=2
+        page_bytes=65_536,
+        page_entries=50,
+        heads=3,
+        buckets=3,
+        incarnations=3,
+        live_step=2,
+        trim_entries=3,
+        trim_bytes=2_000,
+        trim_chunk=2,
     ),
     hub=HubBounds(direct_sessions=2, bell_page=4, sessions_at_once=4, unsized_sessions=1, page_entries=5, looks=3),
     live=LiveBounds(trim_bytes=4_096, endings=4, spoken=2),

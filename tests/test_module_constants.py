@@ -1,0 +1,278 @@
+"""Bounds are fields of dataclasses: tests make those tiny, and a fault at a bound shows at 3 instead of at 400,000.
+
+A number at the top of a module is listed here with the reason for which it is none of those bounds.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.support.paths import ROOT
+
+CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
+
+NUMBERS: dict[str, frozenset[str]] = {
+    "of the stored form, of the wire, or of a protocol: all who read and write it have to agree": frozenset(
+        {
+            "bus/archive/segment.py:LINE_LIMIT_BYTES",
+            "bus/archive/segment.py:TEXT_LIMIT_BYTES",
+            "bus/archive/store.py:FILE_LIMIT_BYTES",
+            "bus/bus.py:SCHEMA",
+            "bus/codec.py:MESSAGE_LIMIT_BYTES",
+            "bus/codec.py:VERSION",
+            "bus/feed.py:_LAST",
+            "bus/keys.py:BUCKETS",
+            "bus/log.py:SMALL_BYTES",
+            "bus/media/agentflow.py:_KEY_LENGTH",
+            "bus/media/redis_media.py:REDIS_MEDIA_LIMIT_BYTES",
+            "bus/messages/node.py:_LARGEST",
+            "bus/messages/parsing.py:DEPTH_LIMIT",
+            "bus/messages/parsing.py:DIGITS_LIMIT",
+            "bus/messages/parsing.py:_TOO_LONG",
+            "bus/messages/safety.py:NAME_LIMIT_BYTES",
+            "bus/publish.py:KEY_LIMIT_BYTES",
+            "bus/publisher.py:AIR_LIMIT",
+            "bus/retention.py:_FARTHEST",
+            "bus/slots.py:SLOTS",
+            "handlers/agent/child.py:_DIGEST_BYTES",
+            "handlers/agent/child.py:_PARENT_CHARACTERS",
+            "handlers/agent/definition.py:_HASH_LENGTH",
+            "handlers/agent/provider_model.py:_KEY_LENGTH",
+            "handlers/agent/turn_numbers.py:_MOST_DIGITS",
+            "handlers/cli/exits.py:FAILED",
+            "handlers/cli/exits.py:INTERRUPTED",
+            "handlers/cli/exits.py:READER_GONE",
+            "handlers/cli/exits.py:SETTINGS",
+            "handlers/cli/exits.py:TERMINATED",
+            "handlers/codecs/c000/write.py:_FAR",
+            "handlers/codecs/given.py:_FAR",
+            "handlers/codecs/given.py:_MOST",
+            "handlers/codecs/given.py:_ROOM",
+            "handlers/codecs/graph/message_in.py:_ROOM",
+            "handlers/codecs/graph/moment.py:_LIMIT",
+            "handlers/codecs/graph/moment.py:_MILLISECONDS_FROM",
+            "handlers/transcripts/carrying.py:CARRIED_LIMIT_BYTES",
+            "handlers/transcripts/lines.py:LINE_LIMIT_BYTES",
+            "handlers/transcripts/own.py:VERSION",
+            "handlers/transcripts/own.py:_DEEP",
+            "handlers/transcripts/places.py:ROOT",
+            "handlers/transcripts/seed000.py:_LAST_SECOND",
+            "handlers/transcripts/source.py:DOCUMENT_LIMIT_BYTES",
+            "handlers/ui/commanding.py:KEY_LIMIT",
+            "handlers/ui/commanding.py:_NOWHERE",
+            "handlers/verify/entries.py:HIGHEST",
+        }
+    ),
+    "of the operating system or of another program": frozenset(
+        {"bus/bus.py:_OLDEST", "bus/connection.py:SENTINEL_PORT", "bus/data_dir.py:SOCKET_PATH_BYTES"}
+    ),
+    "the default of an argument, an option or a field: a test passes its own": frozenset(
+        {
+            "bus/bus.py:HEARTBEAT_SECONDS",
+            "bus/limits.py:RESERVE_BYTES",
+            "bus/media/resolve.py:RESOLVE_LIMIT_BYTES",
+            "bus/messages/media.py:INLINE_LIMIT_BYTES",
+            "bus/messages/safety.py:FILE_LIMIT_BYTES",
+            "bus/session.py:PUBLISH_SECONDS",
+            "bus/subscription.py:BUFFER_BYTES",
+            "handlers/agent/draining.py:DRAIN_SECONDS",
+            "handlers/agent/model.py:DEFAULT_MAX_TOKENS",
+            "handlers/agent/model.py:SILENCE_SECONDS",
+            "handlers/agent/subagent.py:MAX_CHILDREN",
+            "handlers/agent/subagent.py:MAX_DEPTH",
+            "handlers/agent/tool.py:TOOL_SECONDS",
+            "handlers/agent/worker.py:DRAIN_SECONDS",
+            "handlers/agent/worker.py:HEARTBEAT_SECONDS",
+            "handlers/cli/serve.py:PORT",
+            "handlers/cli/values.py:INPUT_LIMIT_BYTES",
+            "handlers/providers/anthropic/form.py:MAX_TOKENS",
+        }
+    ),
+    "an estimate, or the shape of one in memory: any other number gives the same answers": frozenset(
+        {
+            "bus/media/store.py:_LARGE_BYTES",
+            "bus/pager.py:GROWTH",
+            "bus/pager.py:LARGE_SHARE",
+            "bus/work_bounds.py:_EXACT",
+            "handlers/agent/offline.py:_CHARACTERS_PER_TOKEN",
+            "handlers/agent/tally.py:_BYTES_A_TOKEN",
+            "handlers/codecs/edits.py:_LONG",
+            "handlers/context/chunked.py:_SIZE",
+            "handlers/context/tokens.py:_IMAGE_BYTES_A_TOKEN",
+            "handlers/context/tokens.py:_IMAGE_CHARACTERS",
+            "handlers/projections/vector.py:CHUNK",
+        }
+    ),
+    "how much is shown to people": frozenset(
+        {
+            "handlers/agent/judging.py:_REASON_CHARACTERS",
+            "handlers/cli/naming.py:_LINES_WITH_HEADER",
+            "handlers/cli/once.py:_WIDTH",
+            "handlers/cli/pace.py:WINDOW_SECONDS",
+            "handlers/cli/picture.py:FEWEST",
+            "handlers/cli/progress.py:_CELLS",
+            "handlers/cli/progress.py:_PAUSE",
+            "handlers/cli/summary.py:_HINT",
+            "handlers/cli/table.py:_NARROWEST",
+            "handlers/cli/text.py:_LONGEST",
+            "handlers/projections/sessions.py:TITLE_LENGTH",
+            "handlers/ui/replies.py:RAW_SHOWN",
+            "handlers/verify/pointers.py:SHOWN",
+            "handlers/verify/problem.py:_LOOK",
+        }
+    ),
+    "of the demo's model and of its arithmetic, which nobody else uses": frozenset(
+        {
+            "handlers/agent/arithmetic.py:LARGEST",
+            "handlers/agent/arithmetic.py:LONGEST",
+            "handlers/agent/arithmetic.py:_SHORT",
+            "handlers/agent/intents.py:MOST",
+        }
+    ),
+    "a part of a projection's version: another number is another fold": frozenset(
+        {
+            "handlers/projections/estimates.py:_KEPT",
+            "handlers/projections/usage.py:_MISMATCHES_KEPT",
+            "handlers/projections/usage.py:_OPEN_KEPT",
+        }
+    ),
+    "of the text that a model is asked with: another number is another request": frozenset(
+        {
+            "handlers/agent/redriven.py:SHORTEST_CUT",
+            "handlers/agent/summary_request.py:LEAST_CHARACTERS",
+            "handlers/agent/summary_request.py:MOST_CHARACTERS",
+            "handlers/agent/summary_request.py:RESULT_CHARACTERS",
+            "handlers/context/shortened.py:_SHORT_BYTES",
+        }
+    ),
+    "of the embedded server's keeper, a program of its own that takes no arguments for it": frozenset(
+        {
+            "bus/keeper.py:LOG_BYTES",
+            "bus/keeper.py:TAIL_BYTES",
+            "bus/launch.py:ATTEMPTS",
+            "bus/server.py:LONGEST_PAUSE",
+            "bus/server.py:PATIENCE",
+            "bus/server.py:STEADY",
+        }
+    ),
+    "how long a command of the command line waits": frozenset(
+        {
+            "handlers/cli/once.py:PATIENCE",
+            "handlers/cli/opening.py:HINT_SECONDS",
+            "handlers/cli/opening.py:OPEN_SECONDS",
+            "handlers/cli/top.py:PATIENCE_SECONDS",
+        }
+    ),
+    "a bound that no test makes tiny yet": frozenset(
+        {
+            "bus/activity.py:POINTERS",
+            "bus/media/redis_media.py:SLOWEST_BYTES_A_SECOND",
+            "bus/media/resolve.py:TOGETHER",
+            "handlers/cli/dead.py:_LOOK",
+            "handlers/transcripts/claude_gather.py:_CLUSTERS",
+            "handlers/transcripts/claude_gather.py:_HELD",
+            "handlers/transcripts/claude_gather.py:_HELD_BYTES",
+            "handlers/transcripts/importer.py:_UNDER_WAY",
+            "handlers/transcripts/importer.py:_UNDER_WAY_BYTES",
+            "handlers/transcripts/lines.py:_BATCH_BYTES",
+            "handlers/transcripts/lines.py:_BATCH_LINES",
+            "handlers/transcripts/source.py:_LINES_TO_DETECT",
+            "handlers/ui/sse.py:RETRY_MS",
+            "handlers/verify/claims.py:_TRIES",
+            "handlers/verify/everything.py:_TRIES",
+            "handlers/verify/problem.py:KEPT",
+            "handlers/verify/session.py:_TRIES",
+        }
+    ),
+}
+"""reason → the numbers that it holds for"""
+
+PATCHED: dict[str, str] = {
+    "tests/bus/test_upcasters.py:VERSION": "a version that is still to come",
+    "tests/contract/test_archive_reading.py:VERSION": "a version that is still to come",
+    "tests/contract/test_archive_store.py:FILE_LIMIT_BYTES": "of the stored form, and too large to be reached here",
+    "tests/handlers/test_cli.py:OPEN_SECONDS": "a command line has no argument for it, and it would take ten seconds",
+    "tests/handlers/test_openai_transcript.py:DOCUMENT_LIMIT_BYTES": "too large to be reached here",
+}
+"""where a test patches a constant of the product, and why"""
+
+
+def _is_number(node: ast.expr) -> bool:
+    match node:
+        case ast.Constant(value=value):
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case ast.UnaryOp(operand=operand):
+            return _is_number(operand)
+        case ast.BinOp(left=left, right=right):
+            return _is_number(left) and _is_number(right)
+        case ast.IfExp(body=body, orelse=orelse):
+            return _is_number(body) and _is_number(orelse)
+        case ast.Tuple(elts=[*elements]):
+            return bool(elements) and all(map(_is_number, elements))
+        case ast.Name(id=name):
+            return CONSTANT.fullmatch(name) is not None and name.endswith(("BYTES", "SECONDS", "LIMIT"))
+        case _:
+            return False
+
+
+def _numbers(text: str) -> Iterator[str]:
+    """The upper-case names that a module gives to numbers at its top."""
+    for statement in ast.parse(text).body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value) if CONSTANT.fullmatch(name):
+                if _is_number(value):
+                    yield name
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value) if CONSTANT.fullmatch(name):
+                if _is_number(value):
+                    yield name
+            case _:
+                pass
+
+
+def _patched(text: str) -> Iterator[str]:
+    """The upper-case names that are patched with `setattr`, but for those of the tests' own support."""
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Call(func=ast.Attribute(attr="setattr"), args=[first, *rest]):
+                for place in (first, *rest[:1]):
+                    dotted = _text(place)
+                    name = dotted.rpartition(".")[2]
+                    if CONSTANT.fullmatch(name) and not dotted.startswith("tests."):
+                        yield name
+            case _:
+                pass
+
+
+def _text(node: ast.expr) -> str:
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=[*_, ast.Constant(value=str(text))]):
+            return text
+        case _:
+            return ""
+
+
+def _files(*folders: str) -> Iterator[tuple[str, str]]:
+    for folder in folders:
+        for path in sorted(Path(ROOT, folder).rglob("*.py")):
+            yield path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")
+
+
+def test_a_number_at_the_top_of_a_module_has_a_reason_to_be_no_bound() -> None:
+    found = [f"{path}:{name}" for path, text in _files("bus", "handlers") for name in _numbers(text)]
+    listed = [name for names in NUMBERS.values() for name in names]
+    assert sorted(found) == sorted(listed)
+
+
+def test_no_test_patches_a_constant_without_a_reason() -> None:
+    found = {f"{path}:{name}" for path, text in _files("tests") for name in _patched(text)}
+    assert found == PATCHED.keys()
+
+
+def test_numbers_and_patches_are_found_however_they_are_written() -> None:
+    text = "A = 1\nB: int = 2 * 1_024\n_C = -1.5\nD = A_BYTES // 2\nE, F = 1, 2\ng = 3\nH = 'x'\nI = True\nJ = (1, 2)\n"
+    assert [*_numbers(text)] == ["A", "B", "_C", "D", "J"]
+    patches = "p.setattr('a.B', 1)\np.setattr(a, 'C_D', 1)\np.setattr(f'{a}.E', 1)\np.setattr('a.b', 1)\n"
+    assert [*_patched(patches)] == ["B", "C_D", "E"]
