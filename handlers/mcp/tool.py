@@ -8,6 +8,7 @@ from pydantic import JsonValue, ValidationError
 from bus.messages.content import ToolCallBlock
 from bus.messages.message import ToolResultMessage
 from handlers.agent.tool import ToolContext, failed
+from handlers.mcp.bounds import McpBounds
 from handlers.mcp.definition import Catalog, Definition, Hints
 from handlers.mcp.progress import Teller, telling
 from handlers.mcp.results import result_message
@@ -33,6 +34,9 @@ class Trust(NamedTuple):
 
 
 class _Link(Protocol):
+    @property
+    def bounds(self) -> McpBounds: ...
+
     async def wait_ready(self) -> "CallFailed | None": ...
 
     async def call(

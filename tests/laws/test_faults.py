@@ -19,7 +19,7 @@ from tests.support.laws.calls import CALLS, Call, Point
 from tests.support.laws.tiny import is_tiny, shrink
 from tests.support.log.said import said, told, word
 from tests.support.servers.proxy import Proxy, proxy
-from tests.support.servers.real import RealServer
+from tests.support.servers.real import RealServer, one_server
 
 
 def _impatient(bounds: Bounds) -> Bounds:
@@ -56,9 +56,18 @@ AT_WORK = frozenset(
 """calls of a consumer group: each in a namespace of its own, as they take each other's work"""
 
 TROUBLES = [
-    *((fault, "none") for fault in FAULTS if fault != "none"),
-    *((fault, refusal) for refusal in REFUSALS if refusal != "none" for fault in ("none", "loses answers", "late")),
+    *(("valkey", fault, "none") for fault in FAULTS if fault != "none"),
+    *(
+        (kind, fault, refusal)
+        for refusal in REFUSALS
+        if refusal != "none"
+        for kind, fault in (
+            *(("valkey", "none"), ("valkey", "loses answers")),
+            *(("redis", "none"), ("redis", "late")),
+        )
+    ),
 ]
+"""Servers, faults and refusals. What they refuse with differs in its words, and in what a script is told."""
 
 TROUBLE_SECONDS = 1.0
 """how long a server refuses and requests are delayed, if calls wait for that long"""
@@ -132,23 +141,31 @@ async def _assert_whole(each: Ended) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "refusal"),
-    TROUBLES,
+    ("kind", "fault", "refusal"),
+    [
+        pytest.param(*trouble, marks=pytest.mark.needs("redis-server") if trouble[0] == "redis" else ())
+        for trouble in TROUBLES
+    ],
 )
-async def test_every_call_ends_rightly_or_with_an_error(valkey: RealServer, fault: str, refusal: str) -> None:
+async def test_every_call_ends_rightly_or_with_an_error(kind: str, fault: str, refusal: str) -> None:
+    with one_server(kind) as server:
+        if is_tiny(TROUBLES.index((kind, fault, refusal))):
+            shrink(server)
+        await _run_through(server, fault, refusal)
+
+
+async def _run_through(server: RealServer, fault: str, refusal: str) -> None:
     refuse, allow = REFUSALS[refusal]
-    if is_tiny(TROUBLES.index((fault, refusal))):
-        shrink(valkey)
-    bounds = {False: valkey.bounds, True: _impatient(valkey.bounds or Bounds())}
-    archive = DirectoryArchive(valkey.directory / "archive")
-    async with proxy(valkey.socket) as way, AsyncExitStack() as stack:
+    bounds = {False: server.bounds, True: _impatient(server.bounds or Bounds())}
+    archive = DirectoryArchive(server.directory / "archive")
+    async with proxy(server.socket) as way, AsyncExitStack() as stack:
 
         async def open_buses(namespace: str) -> tuple[Bus, Bus]:
             opened = [
                 await stack.enter_async_context(
                     Bus.open(url, namespace=namespace, archive=archive, bounds=bounds[url == way.url])
                 )
-                for url in (way.url, valkey.url)
+                for url in (way.url, server.url)
             ]
             await opened[0].session("warm").publish(said("x"))
             return opened[0], opened[1]
@@ -157,18 +174,18 @@ async def test_every_call_ends_rightly_or_with_an_error(valkey: RealServer, faul
         calls: dict[str, Ended] = {}
         for number, (name, call) in enumerate(CALLS.items()):
             bus, author = await open_buses(f"n{number}") if name in AT_WORK else shared
-            point = Point(valkey, bus, author, number)
+            point = Point(server, bus, author, number)
             await point.written.publish(said("a"), told("b"), said("c"), wake=False)
             if call.before is not None:
                 await call.before(point)
             calls[name] = Ended(point, call)
         await asyncio.gather(*(each.point.session.head() for each in calls.values()))  # connections, for the fault
         FAULTS[fault](way)
-        valkey.do(*refuse)
+        server.do(*refuse)
         async with _fed(calls), anyio.create_task_group() as tasks:
             tasks.start_soon(_run_all, calls)
             await anyio.sleep(TROUBLE_SECONDS)
-            valkey.do(*allow)
+            server.do(*allow)
             way.lose = 0
             await way.deliver()
         for name, each in calls.items():
