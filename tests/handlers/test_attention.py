@@ -15,7 +15,7 @@ from bus.messages.reading import LlmLaneMessage, Publishable
 from bus.messages.turn import TurnId
 from handlers.agent.shown import as_shown
 from handlers.context import Context, evolve
-from handlers.context.attention import HELD, SEEN
+from handlers.context.attention import HELD, SEEN, seen_of
 from handlers.context.pairing import Pairing
 from handlers.providers.registry import PROVIDERS
 from tests.support.log.entries import asks, calls, context_of, entry, folded, results, says, texts
@@ -104,6 +104,14 @@ def test_what_is_held_is_not_shown_and_nothing_else_is_lost() -> None:
     assert texts(context)[-1] == "u:two"
     late = evolve(shown, entry(7, results("b", "B")))
     assert texts(late)[4] == "t:B", "its place is known"
+
+
+def test_an_answer_without_a_mark_reads_up_to_itself_and_a_user_s_own_mark_is_none() -> None:
+    assert seen_of(entry(3, says("well"))) == 3
+    assert seen_of(entry(3, seen(says("well"), 1))) == 1
+    marked = asks("one").model_copy(update={"metadata": {SEEN: 1}})
+    assert seen_of(entry(3, marked)) is None
+    assert seen_of(entry(3, marked.model_copy(update={"turn_id": TURN}))) == 1
 
 
 # --- whatever stands in the log -----------------------------------------------------------------------------------
