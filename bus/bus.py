@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from secrets import token_urlsafe
@@ -29,7 +29,7 @@ from bus.lease_status import LeaseStatus, read_leases
 from bus.leases import Leases
 from bus.limits import Limits, Quota
 from bus.live import Live
-from bus.log import Log
+from bus.log import FirstPage, Log
 from bus.media.offload import Offload
 from bus.media.redis_media import RedisMedia
 from bus.media.store import MediaStore
@@ -223,6 +223,7 @@ class Bus:
         heartbeat: float = HEARTBEAT_SECONDS,
         start: Start = "beginning",
         owner: str = "",
+        first_page: Callable[[str], FirstPage | None] | None = None,
     ) -> Consumer:
         """A worker's place in a consumer group; no I/O.
 
@@ -236,6 +237,8 @@ class Bus:
             owner: take the leases of sessions for this owner with what wake-ups tell of, for a heartbeat, where they
                 are
                 free: `Work.lease`. One step less than by itself; "" takes none.
+            first_page: gives `Session.first_page` of a session that a wake-up names, to be read in the same step if its
+                lease is taken: `Work.page`.
 
         Raises:
             InvalidName: a name is none.
@@ -250,6 +253,7 @@ class Bus:
             bounds=self._bounds.work,
             start=start,
             owner=owner,
+            first_page=first_page,
         )
 
     def dead_letters(self, group: str) -> DeadLetters:

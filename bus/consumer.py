@@ -24,11 +24,12 @@ from bus.taking import Taking
 from bus.work import Hand, Work
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
     from types import TracebackType
 
     from bus.connection import Pool, Topology
     from bus.keys import Keys
+    from bus.log import FirstPage
     from bus.work_bounds import WorkBounds
 
 __all__ = ("Consumer", "Start", "Work")
@@ -54,12 +55,20 @@ class Consumer:
         bounds: WorkBounds,
         start: Start = "beginning",
         owner: str = "",
+        first_page: Callable[[str], FirstPage | None] | None = None,
     ) -> None:
         """See `Bus.consumer`."""
         if not isfinite(heartbeat) or heartbeat <= 0:
             raise SetupError(f"consumer: heartbeat is {heartbeat}, want more than 0 seconds")
         self.group, self.name, self.heartbeat = group, name, heartbeat
-        self._log = GroupLog(pool, keys, group, name, heartbeat=heartbeat, bounds=bounds, start=start, owner=owner)
+        self._log = GroupLog(
+            *(pool, keys, group, name),
+            heartbeat=heartbeat,
+            bounds=bounds,
+            start=start,
+            owner=owner,
+            first_page=first_page,
+        )
         self._hand = Hand()
         self._taking = Taking(topology, keys, self._log, self._hand, name=name, heartbeat=heartbeat)
 

@@ -17,10 +17,11 @@ from bus.log import Lease, Script
 from bus.work import Work, by_bucket
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from bus.connection import Argument, Pool, Reply
     from bus.keys import Keys
+    from bus.log import FirstPage
     from bus.work_bounds import WorkBounds
 
 __all__ = ("Calling", "Fetched", "GroupLog", "Mode", "Start", "run_scripts")
@@ -73,14 +74,17 @@ class GroupLog:
         bounds: WorkBounds,
         start: Start = "beginning",
         owner: str = "",
+        first_page: Callable[[str], FirstPage | None] | None = None,
     ) -> None:
         """
         Args:
             heartbeat: seconds after which a silent consumer's work is given to others.
             owner: of the leases that are taken with work, for a heartbeat; "" takes none.
+            first_page: of a session, to be read with its lease; None reads none.
         """
         self._pool, self._keys, self._group, self._name = pool, keys, group, name
         self._start, self._owner, self.bounds = start, owner, bounds
+        self._first_page = first_page
         self._heartbeat_ms = max(int(heartbeat * 1000), 1)
 
     async def fetch(
@@ -99,7 +103,8 @@ class GroupLog:
             asked: how much to give of each bucket; 0 only counts.
             in_hand: the sessions of each bucket that this consumer has in hand, for the mode "own".
             silent: of each bucket, the consumers whose work is given to others.
-            named: of each bucket, the sessions that wake-ups named: their leases are taken with them.
+            named: of each bucket, the sessions that wake-ups named: their leases are taken with them. Of a single one
+                the first page is read too: of several, what they are worked on with is read at the same time anyway.
         """
         calls: list[tuple[Sequence[str], Sequence[Argument]]] = []
         start = "now" if self._start == "now" else ""
@@ -110,9 +115,9 @@ class GroupLog:
             leases: Sequence[Argument] = (self._owner, self._heartbeat_ms, len(sessions), *sessions)
             names = (*self._names(bucket), *heads)
             calls.append((names, (*self._who(), *words, *leases, *in_hand.get(bucket, ()))))
-        now = anyio.current_time()
-        replies = await run_scripts(link, _FETCH, calls)
-        return {bucket: self._fetched(bucket, reply, now) for bucket, reply in zip(asked, replies, strict=True)}
+        page, now = self._page(named), anyio.current_time()
+        replies = await run_scripts(link, _FETCH, calls, page)
+        return {bucket: self._fetched(bucket, reply, page, now) for bucket, reply in zip(asked, replies, strict=True)}
 
     async def ack(self, works: Sequence[Work], seen: Mapping[str, int]) -> None:
         """Done with them.
@@ -194,7 +199,12 @@ class GroupLog:
         (reply,) = await run_scripts(self._pool, _BEAT, [((self._keys.consumers(self._group),), arguments)])
         return cast("list[bytes]", reply)
 
-    def _fetched(self, bucket: int, reply: Reply, asked: float) -> Fetched:
+    def _page(self, named: Mapping[int, Sequence[str]]) -> FirstPage | None:
+        if self._first_page is None or sum(map(len, named.values())) != 1:
+            return None
+        return next(self._first_page(session) for sessions in named.values() for session in sessions)
+
+    def _fetched(self, bucket: int, reply: Reply, page: FirstPage | None, asked: float) -> Fetched:
         left, due, holders = cast("tuple[int, int, bytes]", tuple(cast("list[Reply]", reply)[:3]))
         works: list[Work] = []
         given = cast("list[_Given]", cast("list[Reply]", reply)[3:])
@@ -204,7 +214,8 @@ class GroupLog:
             except (UnicodeDecodeError, InvalidSessionId):
                 continue  # somebody else's
             text, lease = error.decode(errors="replace"), Lease(name, self._owner, epoch) if epoch else None
-            works.append(Work(name, int(position), bucket, int(order), attempt, text, b"r" in flags, lease, asked))
+            own = page if lease and page and page.session == name else None
+            works.append(Work(name, int(position), bucket, int(order), attempt, text, b"r" in flags, lease, own, asked))
         names = tuple(holders.decode(errors="replace").split())
         return Fetched(works, left, None if due < 0 else due / 1000, names)
 
@@ -219,20 +230,29 @@ class GroupLog:
 
 
 async def run_scripts(
-    link: Calling, script: Script, calls: Sequence[tuple[Sequence[str], Sequence[Argument]]]
+    link: Calling,
+    script: Script,
+    calls: Sequence[tuple[Sequence[str], Sequence[Argument]]],
+    page: FirstPage | None = None,
 ) -> list[Reply]:
     """Run a script several times, each with its keys and arguments, in one round trip. All of them may run twice.
+
+    Args:
+        page: to be read behind them, in the same round trip.
 
     Raises:
         Refused, Unavailable: as for `Link.call`; some of them may have been carried out.
     """
     commands = [script.command(keys, arguments) for keys, arguments in calls]
-    replies = await link.call_many(commands)
+    answers = await link.call_many(commands if page is None else [*commands, *page.commands])
+    replies, others = answers[: len(calls)], answers[len(calls) :]
     again = [at for at, reply in enumerate(replies) if isinstance(reply, Refused) and reply.code == "NOSCRIPT"]
     if again:
         others = await link.call_many([("EVAL", script.text, *commands[at][2:]) for at in again])
         for at, reply in zip(again, others, strict=True):
             replies[at] = reply
+    elif page is not None and not any(isinstance(reply, Refused) for reply in others):
+        page.replies = others
     return [answered(reply) for reply in replies]
 
 

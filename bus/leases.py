@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from bus.errors import SessionErased
 from bus.group_log import run_scripts
-from bus.log import Lease, Rider, Script
+from bus.log import Lease, Script
 
 if TYPE_CHECKING:
     from bus.connection import Argument
-    from bus.log import Log
+    from bus.log import FirstPage, Log
 
 __all__ = ("Leases", "Taking")
 
@@ -36,32 +36,22 @@ class Leases:
     def __init__(self, log: Log) -> None:
         self._log = log
 
-    async def take(self, session: str, owner: str, seconds: float, *, also_resting: bool = True) -> Taking:
+    async def take(
+        self, session: str, owner: str, seconds: float, *, also_resting: bool = True, page: FirstPage | None = None
+    ) -> Taking:
         """Take a lease, if no other owner has it or its time is over.
 
         Args:
             also_resting: also where the session was released to rest, and its rest is not over.
+            page: of the session, read in the same step and behind it: who gets the lease has also read what is there.
 
         Raises:
             SessionErased: there is nothing to work on.
             Unavailable: the server cannot be reached.
         """
-        (numbers,) = await self._run("take", [Lease(session, owner, 0)], seconds, flag=also_resting)
-        return _taking(session, owner, *numbers)
-
-    def rider(self, session: str, owner: str, seconds: float, *, also_resting: bool = True) -> Rider:
-        """`take` as a rider on the session's reading: who gets the lease by it has also read all that is there."""
-        return Rider(_LEASE.command(*self._call("take", [Lease(session, owner, 0)], seconds, flag=also_resting)))
-
-    def ridden(self, session: str, owner: str, rider: Rider) -> Taking | None:
-        """What a rider gave; None if it did not go out, or the server did not know the script: `take` then.
-
-        Raises:
-            SessionErased: there is nothing to work on.
-        """
-        if not isinstance(rider.reply, Sequence) or isinstance(rider.reply, bytes):
-            return None
-        epoch, left = cast("Sequence[int]", rider.reply)
+        call = self._call("take", [Lease(session, owner, 0)], seconds, flag=also_resting)
+        (reply,) = await run_scripts(self._log, _LEASE, [call], page)
+        epoch, left = cast("Sequence[int]", reply)
         return _taking(session, owner, epoch, left)
 
     async def renew(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:

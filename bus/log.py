@@ -50,12 +50,12 @@ __all__ = (
     "Append",
     "Checkpoint",
     "Fetched",
+    "FirstPage",
     "Lease",
     "Log",
     "LogBounds",
     "Plan",
     "Previewed",
-    "Rider",
     "Script",
     "Shared",
     "Terms",
@@ -209,14 +209,19 @@ def whole(page: Sequence[Entry]) -> int:
     return last if first == last else last - 1
 
 
-class Rider:
-    """A command that goes out with the first page of a reading, in one write and before it: whatever it did, the page
-    has seen."""
+class FirstPage:
+    """The first page of a reading, asked for with another command, in one write and behind it: whatever that did, the
+    page has seen."""
 
-    def __init__(self, command: Sequence[Argument]) -> None:
-        self.command = command
-        self.reply: Reply | Refused = None
-        """None until it is there"""
+    def __init__(self, session: str, after: int, commands: Sequence[Sequence[Argument]]) -> None:
+        self.session, self.after, self.commands = session, after, commands
+        self.replies: list[Reply | Refused] = []
+        """empty until they are there, and where the server refused one of the commands"""
+
+    def take(self, after: int) -> list[Reply | Refused]:
+        """Return the replies, once; empty if there are none, or if they do not begin behind that position."""
+        replies, self.replies = self.replies, []
+        return replies if after == self.after else []
 
 
 class Plan(NamedTuple):
@@ -375,7 +380,7 @@ class Log:
         until: int | None,
         pager: Pager,
         *,
-        rider: Rider | None = None,
+        first: FirstPage | None = None,
     ) -> Fetched:
         """The head, then some entries of each lane above `after` and up to `until`, oldest first.
 
@@ -384,23 +389,18 @@ class Log:
 
         Args:
             pager: how many to ask for; it hears what came, and asks for less where the answer is lost.
+            first: this page, if it was asked for already; for a pager that has not heard anything.
 
         Raises:
             ReplyTooLarge: one entry is larger than what the server sends in a reply.
             Refused, Unavailable: the server cannot answer.
         """
-        end = "+" if until is None else str(until)  # with what others wrote below that position; feeds go on behind it
+        replies = [] if first is None else first.take(after)
         while True:
             count = pager.count
-            commands: list[Sequence[Argument]] = [head_command(self._keys, session)]
-            commands += [
-                ("XRANGE", self._keys.lane(session, lane), f"{after + 1}-0", end, "COUNT", count) for lane in lanes
-            ]
-            commands.append(commands[0])
-            if rider is not None:
-                commands.insert(0, rider.command)
+            commands = self._page_commands(session, lanes, after, until, count)
             try:
-                replies = [
+                replies = replies or [
                     reply
                     for group in ([[each] for each in commands] if pager.is_apart else [commands])
                     for reply in await self._pool.call_many(group)
@@ -409,10 +409,7 @@ class Log:
                 if not pager.shrink():
                     raise await self._too_large(session, lanes, after, lost) from None
                 continue
-            if rider is not None:
-                rider.reply = replies.pop(0)
-            first, *pages, last = replies
-            head, later = read_head(session, first), read_head(session, last)
+            head, later = read_head(session, replies[0]), read_head(session, replies[-1])
             if later.trimmed > head.trimmed or later.is_erased:
                 head = head._replace(
                     trimmed=later.trimmed,
@@ -421,10 +418,26 @@ class Log:
                     trimmed_extension=later.trimmed_extension,
                     is_erased=later.is_erased,
                 )
-            found = [cast("list[Entry]", answered(page)) for page in pages]
+            found = [cast("list[Entry]", answered(page)) for page in replies[1:-1]]
             found = [await self.with_rest(session, lane, page, count) for lane, page in zip(lanes, found, strict=True)]
             pager.took(sum(map(len, found)), sum(size_of(e) for page in found for e in page), head.size_bytes)
             return Fetched(head, found, count)
+
+    def first_page(self, session: str, lanes: Sequence[Lane], after: int) -> FirstPage:
+        """The commands that read the first page of a session's lanes above `after`, for who sends them."""
+        pager = Pager(self.bounds.page_bytes, self.bounds.page_entries, len(lanes))
+        return FirstPage(session, after, self._page_commands(session, lanes, after, None, pager.count))
+
+    def _page_commands(
+        self, session: str, lanes: Sequence[Lane], after: int, until: int | None, count: int
+    ) -> list[Sequence[Argument]]:
+        end = "+" if until is None else str(until)  # with what others wrote below that position; feeds go on behind it
+        head = head_command(self._keys, session)
+        return [
+            head,
+            *(("XRANGE", self._keys.lane(session, lane), f"{after + 1}-0", end, "COUNT", count) for lane in lanes),
+            head,
+        ]
 
     async def with_rest(self, session: str, lane: Lane, page: list[Entry], count: int) -> list[Entry]:
         """Add to a full page that holds a single position what a foreign client wrote below that, as far as a reply

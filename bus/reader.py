@@ -14,7 +14,7 @@ from bus.errors import CursorTrimmed, LogRolledBack, SessionErased
 from bus.fork import Part, lineage, written_by
 from bus.head import SessionHead
 from bus.incarnations import agreed
-from bus.log import Fetched, Log, Rider
+from bus.log import Fetched, FirstPage, Log
 from bus.messages.lanes import Lane
 from bus.pager import Pager
 from bus.past import Past
@@ -49,7 +49,7 @@ async def read_pages(
     *,
     past: Past | None = None,
     part: Part | None = None,
-    rider: Rider | None = None,
+    first: FirstPage | None = None,
 ) -> AsyncGenerator[Page, None]:
     """What stands after a cursor and up to `until`, page by page in position order; None is up to the present end.
 
@@ -58,7 +58,7 @@ async def read_pages(
     Args:
         past: where to look for what was trimmed away, also while this reads.
         part: read in the name of a fork that shares these entries.
-        rider: goes out with the first page.
+        first: the first page, if it was asked for already.
 
     Raises:
         CursorTrimmed: what comes next after the cursor was trimmed away, or what would prove the cursor.
@@ -76,9 +76,9 @@ async def read_pages(
     ahead: asyncio.Task[Fetched] | None = None
     try:
         while until is None or position < until:
-            fetched = await (ahead or log.page(session, lanes, position, until, pager, rider=rider))
+            fetched = await (ahead or log.page(session, lanes, position, until, pager, first=first))
             head, pages = fetched.head, fetched.pages
-            ahead = rider = None
+            ahead = None
             if part is not None:
                 part.require(head, position)
             elif head.is_erased:

@@ -16,7 +16,7 @@ from bus.hub import Hub
 from bus.keys import check_session_id
 from bus.leases import Leases
 from bus.live import Live, OpenMessage
-from bus.log import Checkpoint, Lease, Log, Rider
+from bus.log import Checkpoint, FirstPage, Lease, Log
 from bus.media.store import MediaStore
 from bus.messages.delta import Delta
 from bus.messages.extension import ExtensionMessage
@@ -211,23 +211,27 @@ class Session:
         kinds: Collection[str] | Mapping[Lane, Collection[str]] | None = None,
         after: Cursor = START,
         until: int | None = None,
-        rider: Rider | None = None,
+        first: FirstPage | None = None,
     ) -> AsyncGenerator[Page, None]:
         """The same as `read`, a stretch at a time, each with the cursor of its end, whatever was wanted of it.
         There is one at least, also where nothing is new.
 
         Args:
-            rider: goes out with the first page, such as `Leases.rider`.
+            first: the first page, from `first_page` with the same lanes and cursor, if it was asked for already.
 
         Raises:
             NoLanes, CursorTrimmed, ArchiveDamaged, LogRolledBack, SessionErased, Unavailable: as for `read`.
         """
         selection = Selection.of(lanes, kinds)
         async with aclosing(
-            read_pages(self._log, self.id, selection, after, until, past=self._archive, rider=rider)
+            read_pages(self._log, self.id, selection, after, until, past=self._archive, first=first)
         ) as pages:
             async for page in pages:
                 yield page
+
+    def first_page(self, *, lanes: Collection[Lane] = ALL_LANES, after: Cursor = START) -> FirstPage:
+        """The first page of `pages`, for who asks for it together with something else; no I/O."""
+        return self._log.first_page(self.id, Selection.of(lanes).in_order, after.position)
 
     async def follow(
         self,

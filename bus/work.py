@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from bus.log import Lease
+    from bus.log import FirstPage, Lease
 
 __all__ = ("Hand", "Work", "by_bucket")
 
@@ -30,6 +30,8 @@ class Work(NamedTuple):
     """it was put off, or sent on its way again, and is due"""
     lease: Lease | None = None
     """of the session, taken with it; None where it was not free, or not asked for"""
+    page: FirstPage | None = None
+    """of the session, read behind its lease; None where it was not asked for"""
     asked: float = 0.0
     """when it was asked for, on the event loop's clock"""
 

@@ -33,7 +33,7 @@ from bus.errors import (
     Unavailable,
 )
 from bus.leases import Leases, Taking
-from bus.log import Lease
+from bus.log import FirstPage, Lease
 from bus.messages.delta import Delta
 from bus.messages.message import AssistantMessage, now_ms
 from bus.retry_policy import Retry, RetryPolicy
@@ -237,28 +237,31 @@ class Job:
 
     async def _begin(self, lease: Lease, work: Work, warm: WarmSession) -> _Step:
         """Work with the lease that was taken with the work."""
-        self._attempt, self._is_read = work.attempt, False
-        with suppress(CursorTrimmed, ArchiveDamaged):  # who works with the lease tells the user
-            await warm.refresh()
-            self._is_read = True
+        self._attempt = work.attempt
+        await self._read(warm, work.page)
         self._granted = None  # good for one try: the next takes one anew
         return await self._hold(lease, work.asked, warm)
 
     async def _take(self, warm: WarmSession, *, also_resting: bool) -> Taking:
         """Take the lease, and read what is new in the same step: the first look is then free."""
-        shared = self._shared
-        leases, owner, seconds = shared.leases, shared.owner, shared.heartbeat_seconds
-        rider = leases.rider(self.session, owner, seconds, also_resting=also_resting)
+        shared, page = self._shared, warm.first_page()
+        if page is None:  # all of it is read before: a lease could run out meanwhile
+            with suppress(CursorTrimmed, ArchiveDamaged):
+                await warm.refresh()
+            page = warm.first_page()
+        taking = await shared.leases.take(
+            self.session, shared.owner, shared.heartbeat_seconds, also_resting=also_resting, page=page
+        )
+        if taking.lease is not None:
+            await self._read(warm, page)
+        return taking
+
+    async def _read(self, warm: WarmSession, page: FirstPage | None) -> None:
+        """Read what is new under the lease."""
         self._is_read = False
-        try:
-            await warm.refresh(rider)
-        except (CursorTrimmed, ArchiveDamaged):
-            pass  # whoever has the lease tells the user
-        else:
-            if (taking := leases.ridden(self.session, owner, rider)) is not None:
-                self._is_read = True
-                return taking
-        return await leases.take(self.session, owner, seconds, also_resting=also_resting)
+        with suppress(CursorTrimmed, ArchiveDamaged):  # who works with the lease tells the user
+            await warm.refresh(page)
+            self._is_read = True
 
     async def _cannot(self, error: Exception) -> _Step:
         """Something is wrong with the session, or with us, before or after its agent runs."""

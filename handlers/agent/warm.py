@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from bus.envelope import START, Cursor
 from bus.errors import ArchiveDamaged, BusError, CursorTrimmed, LogRolledBack, Unavailable
-from bus.log import Rider
+from bus.log import FirstPage
 from bus.messages.lanes import Lane
 from bus.session import Session
 from handlers.agent.bounds import DEFAULT_WORKER_BOUNDS, WorkerBounds
@@ -63,11 +63,15 @@ class WarmSession:
         """Up to where it was read."""
         return self._cursor
 
-    async def refresh(self, rider: Rider | None = None) -> View:
+    def first_page(self) -> FirstPage | None:
+        """The page that the next refresh begins with, for who asks for it before; None if nothing was read yet."""
+        return self.session.first_page(after=self._cursor) if self._is_loaded else None
+
+    async def refresh(self, first: FirstPage | None = None) -> View:
         """The session as of now. May be cancelled at any point: what was folded stays, the next call goes on there.
 
         Args:
-            rider: goes out with the last step of it: what it did is seen.
+            first: what `first_page` gave, if it was asked for.
 
         Raises:
             LogRolledBack: the log has lost what this holds. It is of no use any more: make another.
@@ -75,9 +79,10 @@ class WarmSession:
         """
         async with self._one_at_a_time:
             try:
-                if not self._is_loaded:
+                if self._is_loaded:
+                    await self._read_on(first)
+                else:
                     await self._load()
-                await self._read_on(rider)
             except (LogRolledBack, CursorTrimmed, ArchiveDamaged):
                 self.is_stale = True
                 raise
@@ -98,8 +103,8 @@ class WarmSession:
         except BusError:
             self._stored = expected
 
-    async def _read_on(self, rider: Rider | None = None) -> None:
-        pages = self.session.pages(kinds=_WANTED, after=self._cursor, rider=rider)
+    async def _read_on(self, first: FirstPage | None = None) -> None:
+        pages = self.session.pages(kinds=_WANTED, after=self._cursor, first=first)
         async with aclosing(pages):
             async for page in pages:
                 for envelope in page.envelopes:
@@ -110,7 +115,7 @@ class WarmSession:
                 self._cursor = page.cursor
 
     async def _load(self) -> None:
-        """Begin where a stored state, or what was trimmed away, lets us."""
+        """Read all there is, from where a stored state, or what was trimmed away, lets us begin."""
         head = await self.session.head()
         self._forked = head.own_start.position
         stored = await self.session.load_projection(STATUS.name, STATUS.version)
@@ -191,6 +196,11 @@ class WarmSessions:
         finally:  # also if cancelled: what was folded stays
             if is_good and not warm.is_stale:
                 self._keep(session, warm)
+
+    def first_page(self, session: str) -> FirstPage | None:
+        """Of a session that is kept and not held; None of any other."""
+        idle = self._idle.get(session)
+        return None if idle is None else idle.warm.first_page()
 
     def _keep(self, session: str, warm: WarmSession) -> None:
         self._remove(session)

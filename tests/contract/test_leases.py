@@ -4,9 +4,10 @@ import anyio
 import pytest
 
 from bus import Bus, Cursor, ExtensionMessage, SessionErased, UserMessage
+from bus.log import FirstPage
 from bus.messages.control import Abort
 from tests.support.log.said import said, told
-from tests.support.servers.real import AnyServer, shortly
+from tests.support.servers.real import AnyServer, RealServer, shortly
 
 __all__ = ()
 
@@ -149,3 +150,64 @@ async def test_many_grouped_sessions_read_what_they_hold(server: AnyServer) -> N
             for name in names:
                 tasks.start_soon(read, name)
         assert found == {name: [name] for name in names}
+
+
+@pytest.mark.cluster("each bucket has a connection of its own")
+async def test_a_page_that_is_taken_with_a_lease_holds_what_was_said_before_the_lease(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+
+        def first_page(name: str) -> FirstPage:
+            return bus.session(name).first_page()
+
+        async with bus.consumer("g", "c", owner="me", first_page=first_page) as consumer:
+            await session.publish(said("one"), said("two"))  # before it listens: no wake-up names it
+            (work,) = await consumer.take(8)
+            await consumer.ack(work)
+            assert work.page is None
+
+            await session.publish(said("three"))
+            (work,) = await consumer.take(8)
+            assert work.lease is not None
+            assert work.page is not None
+            await session.publish(said("four"))
+            read = [page async for page in session.pages(first=work.page)]
+            assert [envelope.position for page in read for envelope in page.envelopes] == [1, 2, 3]
+            again = [page async for page in session.pages(first=work.page)]
+            assert [envelope.position for page in again for envelope in page.envelopes] == [1, 2, 3, 4]
+
+
+async def test_a_page_is_read_behind_the_lease_or_not_at_all(one: RealServer) -> None:
+    """A server that has forgotten the script takes the lease only at the second try: the page came before."""
+    async with one.bus() as bus:
+        session = bus.session("s")
+        await session.publish(said("one"))
+        page = session.first_page()
+        one.do("SCRIPT", "FLUSH")
+        assert (await bus.leases.take("s", "me", 60, page=page)).lease is not None
+        assert page.take(0) == []
+        assert (await bus.leases.take("s", "me", 60, page=page)).lease is not None
+        assert page.take(1) == [], "it begins behind another position"
+        assert (await bus.leases.take("s", "me", 60, page=page)).lease is not None
+        assert len(page.take(0)) == 4
+
+
+async def test_of_several_sessions_no_page_is_read_with_their_leases(one: RealServer) -> None:
+    async with one.bus() as bus:
+        asked: list[str] = []
+
+        def first_page(name: str) -> None:
+            asked.append(name)
+
+        async with bus.consumer("g", "c", owner="me", first_page=first_page) as consumer:
+            await bus.session("s1").publish(said("x"))
+            await consumer.take(8)
+            asked.clear()
+            async with anyio.create_task_group() as tasks:
+                for name in ("s2", "s3", "s4"):
+                    tasks.start_soon(bus.session(name).publish, said("x"))
+            given: list[str] = []
+            while len(given) < 3:
+                works = await consumer.take(8)
+                given += [work.session for work in works]
+                assert len(works) == 1 or not {work.session for work in works} & {*asked}
