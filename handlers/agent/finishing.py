@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import anyio
 
@@ -21,8 +21,11 @@ class Finishing:
     again and finds nothing to do.
     """
 
-    def __init__(self, leases: Leases, consumer: Consumer) -> None:
-        self._leases, self._consumer = leases, consumer
+    def __init__(
+        self, leases: Leases, consumer: Consumer, acknowledged: Callable[[Sequence[Work]], None] | None = None
+    ) -> None:
+        """`acknowledged` is called by `run` with what it has acknowledged."""
+        self._leases, self._consumer, self._acknowledged = leases, consumer, acknowledged
         self._released: list[Lease] = []
         self._done: list[Work] = []
         self._seen: dict[str, int] = {}
@@ -44,10 +47,16 @@ class Finishing:
         """Do so until cancelled."""
         while True:
             await self._some.wait()
-            await self.flush()
+            works = await self.flush()
+            if self._acknowledged is not None:
+                self._acknowledged(works)
 
-    async def flush(self) -> None:
-        """Do all of it now. Cancelled, it is still to be done."""
+    async def flush(self) -> Sequence[Work]:
+        """Do all of it now. Cancelled, it is still to be done.
+
+        Returns:
+            What was acknowledged, or was to be.
+        """
         async with self._one_at_a_time:
             leases, works, seen = self._released, self._done, self._seen
             self._released, self._done, self._seen = [], [], {}
@@ -65,6 +74,7 @@ class Finishing:
                 self._seen = seen | self._seen
                 self._some.set()
                 raise
+            return works
 
     async def _release(self, leases: Sequence[Lease]) -> None:
         try:

@@ -202,6 +202,22 @@ class WarmSessions:
         idle = self._idle.get(session)
         return None if idle is None else idle.warm.first_page()
 
+    async def catch_up(self, session: str) -> None:
+        """Read on in a session that is kept and not held. A failure goes no further: the next holder meets it."""
+        idle = self._idle.get(session)
+        if idle is None:
+            return
+        try:
+            await idle.warm.refresh()
+        except Exception as error:  # noqa: BLE001  # other sessions go on
+            is_good = isinstance(error, Unavailable)
+        else:
+            is_good = True
+        if self._idle.get(session) is idle:  # nobody holds it meanwhile
+            self._remove(session)
+            if is_good:
+                self._keep(session, idle.warm)
+
     def _keep(self, session: str, warm: WarmSession) -> None:
         self._remove(session)
         idle = self._idle[session] = _Idle(warm, len(warm.view.context.entries))

@@ -81,7 +81,7 @@ class Worker:
             group, self.name, heartbeat=heartbeat, start=start, owner=owner, first_page=warm.first_page
         )
         self._heartbeat = Heartbeat(bus.leases, self._consumer, heartbeat, self._drop, beats=bounds.beats)
-        self._finishing = Finishing(bus.leases, self._consumer)
+        self._finishing = Finishing(bus.leases, self._consumer, self._note_done)
         self._shared = Shared(
             owner=owner,
             heartbeat_seconds=heartbeat,
@@ -97,6 +97,9 @@ class Worker:
         )
         self._slots = Slots(concurrency)
         self._jobs: dict[str, Job] = {}
+        self._done: Sequence[Work] = ()
+        """acknowledged last, with no other job at work"""
+        self._is_idle = anyio.Event()
         self._taking: anyio.CancelScope | None = None
         self._stopping, self._handing_back = anyio.Event(), anyio.Event()
 
@@ -110,6 +113,7 @@ class Worker:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._heartbeat.run)
                 tasks.start_soon(self._finishing.run)
+                tasks.start_soon(self._keep_warm)
                 tasks.start_soon(self._drain)
                 async with anyio.create_task_group() as jobs:
                     await self._take_forever(jobs)
@@ -153,6 +157,21 @@ class Worker:
         for work in works:
             if (job := self._jobs.get(work.session)) is not None:
                 job.drop(work)
+
+    def _note_done(self, works: Sequence[Work]) -> None:
+        if not self._jobs:
+            self._done = works
+            self._is_idle.set()
+
+    async def _keep_warm(self) -> None:
+        """While nothing else is to be done, read what was said in sessions as they were worked on: their next turn has
+        only what is new to read, and starts sooner."""
+        while True:
+            await self._is_idle.wait()
+            self._is_idle = anyio.Event()
+            for work in self._done:
+                if not self._jobs:
+                    await self._shared.warm.catch_up(work.session)
 
     async def _drain(self) -> None:
         """Once it is to stop: end what only waits, and after a while what is still being worked on."""

@@ -148,6 +148,33 @@ async def test_a_session_is_kept_after_unavailable_and_discarded_after_other_err
         assert hold(sessions, "a") is not first
 
 
+async def test_an_idle_session_that_caught_up_has_nothing_left_to_read() -> None:
+    async with fresh_bus() as bus:
+        sessions, session = WarmSessions(bus.session), bus.session("a")
+        await speak(session, 1)
+        await sessions.catch_up("a")
+        assert len(sessions) == 0, "one that is not kept is not read either"
+        with sessions.held("a") as warm:
+            await warm.refresh()
+            await speak(session, 2)
+            await sessions.catch_up("a")
+            assert warm.cursor.position == 9, "it is its holder's"
+        await sessions.catch_up("a")
+        assert warm.cursor.position == 18
+        await assert_same(warm.view, session)
+        assert hold(sessions, "a") is warm
+
+
+async def test_an_idle_session_that_cannot_catch_up_is_discarded() -> None:
+    async with fresh_bus() as bus:
+        sessions = WarmSessions(bus.session)
+        await speak(bus.session("a"), 1)
+        first = hold(sessions, "a")
+        await bus.session("a").erase()
+        await sessions.catch_up("a")
+        assert hold(sessions, "a") is not first
+
+
 # --- runs ---------------------------------------------------------------------------------------------------------
 
 
