@@ -4,6 +4,7 @@ import anyio
 import pytest
 
 from bus import Bus, Cursor, ExtensionMessage, SessionErased, UserMessage
+from bus.head import read_head
 from bus.log import FirstPage
 from bus.messages.control import Abort
 from tests.support.log.said import said, told
@@ -170,6 +171,7 @@ async def test_a_page_that_is_taken_with_a_lease_holds_what_was_said_before_the_
             (work,) = await consumer.take(8)
             assert work.lease is not None
             assert work.page is not None
+            assert read_head("s", work.page.replies[0]).epoch == work.lease.epoch, "it was read before the lease"
             await session.publish(said("four"))
             read = [page async for page in session.pages(first=work.page)]
             assert [envelope.position for page in read for envelope in page.envelopes] == [1, 2, 3]
