@@ -17,7 +17,7 @@ from bus.connection_bounds import ConnectionBounds
 from bus.consumer import Consumer, Start
 from bus.dead_letters import DeadLetters
 from bus.durability import DurabilityWarning, check_durability, server_infos
-from bus.errors import LoginRefused, Refused, SetupError, Unavailable, UnsafeServer
+from bus.errors import LoginRefused, OldNamespace, Refused, SetupError, Unavailable, UnsafeServer
 from bus.group_names import all_group_names
 from bus.grouped_pool import GroupedPool
 from bus.groups import GroupStatus, read_group, remove_group
@@ -48,7 +48,7 @@ __all__ = ("Bus", "DurabilityWarning")
 HEARTBEAT_SECONDS = 15.0
 """How long a silent consumer counts as alive."""
 
-SCHEMA = 1
+SCHEMA = 2
 
 _OLDEST = (7, 0)
 
@@ -361,6 +361,8 @@ async def _try_prepare(topology: Topology, pool: Pool, namespace: str, loading_p
     await pool.call("HSETNX", config, "buckets", BUCKETS)
     await pool.call("HSETNX", config, "schema", SCHEMA)
     buckets, schema = cast("list[bytes]", await pool.call("HMGET", config, "buckets", "schema"))
+    if int(schema) < SCHEMA:
+        raise OldNamespace(namespace, int(schema), SCHEMA)
     if int(schema) > SCHEMA:
         raise UnsafeServer("schema", schema.decode(), f"{SCHEMA}: a newer package wrote this namespace")
     return int(buckets)

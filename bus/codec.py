@@ -1,20 +1,22 @@
 """Envelope ⇄ the fields of a stream entry.
 
 An entry has two fields, always in this order, so that the server stores their names once a block: `h` the header, which
-is version, milliseconds by the server's clock, producer and the token of its incarnation with a space between; `m` the
-message's JSON. A live delta that was shown before the first entry has no token. The scripts write them; this module
-reads them, and has an older version lifted to the present one (upcasters.py).
+is version, milliseconds by the server's clock, producer, the token of its incarnation and a checksum (checksum.py) with
+a space between; `m` the message's JSON. A live delta has no checksum, and no token if it was shown before the first
+entry. The scripts write them; this module reads them, and lifts an older version to the present one (upcasters.py).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import cast
+from zlib import crc32
 
 from pydantic import JsonValue
 from pydantic_core import PydanticSerializationError
 
+from bus.checksum import seed_of
 from bus.envelope import Envelope, Unreadable
-from bus.errors import DecodeError, ForgedEntry, MessageError, UnknownRole, UnknownVersion
+from bus.errors import DecodeError, EntryDamaged, ForgedEntry, MessageError, UnknownRole, UnknownVersion
 from bus.messages.content import Block, ErrorBlock, ToolCallBlock, ToolResultBlock, UnknownBlock
 from bus.messages.delta import Delta
 from bus.messages.extension import ExtensionMessage
@@ -38,6 +40,7 @@ __all__ = (
     "decode",
     "decode_delta",
     "encode",
+    "is_whole",
     "position_of",
     "token_in",
     "token_of",
@@ -201,23 +204,42 @@ def decode(session: str, lane: Lane, entry: Entry) -> Envelope:
     """The envelope of an entry read from a lane's stream; one that cannot be read holds an `Unreadable` with its error:
 
     - `ForgedEntry`: the entry is not one that the bus writes, or its message does not belong into this lane;
+    - `EntryDamaged`: the entry is not what was written, its checksum says;
     - `UnknownVersion`: a newer package wrote it;
     - `DecodeError`, `UnknownKind`: its message has no shape we know.
     """
     entry_id, fields = entry
     try:
         _, header, name, body = fields
-        version, time, producer, token = _header(header)
-        position, _, rest = entry_id.partition(b"-")
-        if rest == b"0" and name == b"m":
+        rest, _, checksum = header.rpartition(b" ")
+        version, time, producer, token, seeds = _entry_header(rest)
+        position, _, delta = entry_id.partition(b"-")
+        if delta == b"0" and name == b"m":
+            place = int(position)
+            if (
+                crc32(body, seeds[lane]) != int(checksum) and version <= VERSION
+            ):  # a newer form may have another checksum
+                return _unreadable(session, lane, entry, EntryDamaged(session, lane, place))
             if version == VERSION:  # as good as always
-                return Envelope(session, int(position), lane, _READ[lane](body), time, producer, 0, token)
+                return Envelope(session, place, lane, _READ[lane](body), time, producer, 0, token)
             if 0 < version < VERSION:
                 message = _READ[lane](lift(version, VERSION, lane, body))
-                return Envelope(session, int(position), lane, message, time, producer, 0, token)
+                return Envelope(session, place, lane, message, time, producer, 0, token)
     except (MessageError, ValueError, TypeError, OverflowError) as error:
         return _unreadable(session, lane, entry, error)
     return _unreadable(session, lane, entry, None)
+
+
+def is_whole(lane: Lane, entry: Entry) -> bool:
+    """Whether an entry is one that the bus writes, and what was written, without a look at its message."""
+    try:
+        _, header, name, body = entry[1]
+        rest, _, checksum = header.rpartition(b" ")
+        position, _, delta = entry[0].partition(b"-")
+        found = crc32(body, _entry_header(rest)[4][lane])
+        return position.isdigit() and delta == b"0" and name == b"m" and found == int(checksum)
+    except (ValueError, OverflowError):
+        return False
 
 
 def decode_delta(session: str, entry: Entry) -> Envelope:
@@ -225,7 +247,7 @@ def decode_delta(session: str, entry: Entry) -> Envelope:
     entry_id, fields = entry
     try:
         _, header, _, body = fields
-        version, time, producer, token = _header(header)
+        version, time, producer, token = _delta_header(header)
         position, _, delta = entry_id.partition(b"-")
         if 0 < version <= VERSION:
             message = read_delta(body if version == VERSION else lift(version, VERSION, None, body))
@@ -236,7 +258,28 @@ def decode_delta(session: str, entry: Entry) -> Envelope:
 
 
 @lru_cache(maxsize=64)  # entries that went in together have the same one
-def _header(header: bytes) -> tuple[int, float, str, str]:
+def _entry_header(header: bytes) -> tuple[int, float, str, str, Mapping[Lane, int]]:
+    """Return version, seconds, producer, token and what the checksum goes on from, in each lane.
+
+    Args:
+        header: all of it but the checksum.
+
+    Raises:
+        ValueError: the bus did not write it.
+    """
+    version, milliseconds, name, token = header.split(b" ")
+    number, producer = int(version), name.decode()
+    return (
+        number,
+        int(milliseconds) / 1000,
+        producer,
+        token.decode(),
+        {lane: seed_of(number, producer, lane) for lane in Lane},
+    )
+
+
+@lru_cache(maxsize=64)
+def _delta_header(header: bytes) -> tuple[int, float, str, str]:
     """Return version, seconds, producer and token.
 
     Raises:
@@ -254,9 +297,9 @@ def token_of(entry: Entry) -> str:
 
 
 def token_in(header: bytes) -> str:
-    """Return the token of an incarnation in a header; "" if it names none."""
+    """Return the token of an incarnation in an entry's header; "" if it names none."""
     words = header.split(b" ")
-    return words[3].decode(errors="replace") if len(words) == 4 else ""
+    return words[3].decode(errors="replace") if len(words) == 5 else ""
 
 
 def _unreadable(session: str, lane: Lane, entry: Entry, cause: Exception | None) -> Envelope:

@@ -22,6 +22,7 @@ __all__ = (
     "CursorTrimmed",
     "DecodeError",
     "DirectoryNotOwned",
+    "EntryDamaged",
     "EraseRefused",
     "Fenced",
     "ForgedEntry",
@@ -50,6 +51,7 @@ __all__ = (
     "NoLanes",
     "NoMediaStore",
     "NoSuchPosition",
+    "OldNamespace",
     "OutcomeUnknown",
     "OverLimit",
     "ParentErased",
@@ -246,6 +248,20 @@ class ForgedEntry(MessageError):
         self.stream, self.entry_id, self.reason = stream, entry_id, reason
 
 
+class EntryDamaged(MessageError):
+    """An entry is not what was written: its checksum does not fit. Its bytes changed on a disk or in memory.
+
+    Restore the log from a copy, or read the entry from the archive if it has it.
+    """
+
+    def __init__(self, session: str, lane: str, position: int) -> None:
+        super().__init__(
+            f"entry {position} of the {lane} lane of session {session!r} is damaged: its checksum does not fit; "
+            "restore the server's data from a copy"
+        )
+        self.session, self.lane, self.position = session, lane, position
+
+
 # --- the settings are wrong ---------------------------------------------------------------------------------------
 
 
@@ -339,6 +355,17 @@ class ReplyTooLarge(SetupError):
             "send in one reply: raise its client-output-buffer-limit for normal clients"
         )
         self.session, self.position, self.size_bytes = session, position, size_bytes
+
+
+class OldNamespace(SetupError):
+    """A namespace was written in an earlier form that this version of the package does not read."""
+
+    def __init__(self, namespace: str, schema: int, needed: int) -> None:
+        super().__init__(
+            f"namespace {namespace!r} has schema {schema} and this version of lanebus needs {needed}: export its "
+            "sessions with the version that wrote it (lanebus export), import them into a new data directory or namespace"
+        )
+        self.namespace, self.schema, self.needed = namespace, schema, needed
 
 
 class UnsafeServer(SetupError):

@@ -13,6 +13,7 @@ from hashlib import sha1
 from importlib.resources import files
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
+from bus.checksum import seed_of
 from bus.codec import VERSION, Entry, position_of, token_in
 from bus.envelope import Cursor
 from bus.errors import (
@@ -61,6 +62,7 @@ __all__ = (
     "Terms",
     "batched",
     "publish_command",
+    "seeds_of",
     "size_of",
     "whole",
 )
@@ -225,12 +227,18 @@ class FirstPage:
 
 
 class Plan(NamedTuple):
-    """One publish as the script takes it: the plan's text, then the JSON of each message."""
+    """One publish as the script takes it: the plan's text, then the checksum and the JSON of each message."""
 
     text: str
-    bodies: Sequence[bytes]
+    parts: Sequence[bytes]
+    """checksum and JSON in turn"""
     wakes: bool = False
     """it wakes a worker"""
+
+    @property
+    def count(self) -> int:
+        """How many messages it has."""
+        return len(self.parts) // 2
 
 
 class Append(NamedTuple):
@@ -254,6 +262,11 @@ class Terms(NamedTuple):
     """how many a head lists"""
 
 
+def seeds_of(producer: str) -> dict[Lane, int]:
+    """Return what the checksums of a producer's messages go on from, in each lane."""
+    return {lane: seed_of(VERSION, producer, lane) for lane in Lane}
+
+
 def publish_command(
     keys: Keys, producer: str, terms: Terms, fresh: str, appends: Sequence[Append]
 ) -> tuple[Argument, ...]:
@@ -271,9 +284,9 @@ def publish_command(
         names += keys.appending(session)
         arguments += (session, number, len(plans))
         place, wakes = len(arguments) - 1, False
-        for text, bodies, is_waking in plans:
+        for text, parts, is_waking in plans:
             arguments.append(text)
-            arguments += bodies
+            arguments += parts
             wakes = wakes or is_waking
         if wakes:
             names += keys.work(keys.bucket(session))

@@ -6,6 +6,7 @@ import json
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
+from zlib import crc32
 
 from bus.codec import encode
 from bus.errors import (
@@ -28,7 +29,7 @@ from bus.receipt import Receipt
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from bus.errors import Unavailable
     from bus.messages.reading import Publishable
@@ -172,7 +173,7 @@ class SessionAppend:
         words = outcomes.split(b" ") if outcomes else ()
         for index, publish in enumerate(self.publishes):
             if not words or words[index] == b"a":
-                count = len(publish.plan.bodies)
+                count = publish.plan.count
                 publish.succeed(before + 1, count, incarnation)
                 before += count
             else:
@@ -183,11 +184,15 @@ class SessionAppend:
 def plan(
     messages: Sequence[Publishable],
     conditions: Conditions,
+    seeds: Mapping[Lane, int],
     heavy_bytes: int = sys.maxsize,
     limit_bytes: int = MESSAGE_LIMIT_BYTES,
 ) -> tuple[Plan, int] | None:
     """The publish as the script takes it, and its size in bytes; None if the JSON of a message has `heavy_bytes` or
     more, as then media may have to leave it first.
+
+    Args:
+        seeds: what the checksum of a message in a lane goes on from, see `seeds_of`.
 
     Raises:
         MessageTooLarge: one message is over the limit.
@@ -195,7 +200,7 @@ def plan(
         KeyTooLong: the key is over the limit.
     """
     size_bytes, lanes, rings, is_control = 0, "", conditions.wake, True
-    bodies: list[bytes] = []
+    parts: list[bytes] = []
     for message in messages:
         body = encode(message)
         if len(body) >= heavy_bytes:
@@ -203,8 +208,9 @@ def plan(
         if len(body) > limit_bytes:
             raise MessageTooLarge(len(body), limit_bytes)
         size_bytes += len(body)
-        lanes += _LETTER[message.lane]
-        bodies.append(body)
+        lane = message.lane
+        lanes += _LETTER[lane]
+        parts += (b"%d" % crc32(body, seeds[lane]), body)
         is_command = type(message) is ExtensionMessage and message.is_control
         if rings is None and (is_command or isinstance(message, UserMessage)):
             rings = True
@@ -215,7 +221,7 @@ def plan(
     if is_control or conditions.state == "closed":
         lanes = "c" + lanes
     if conditions[:3] == UNCONDITIONAL[:3] and conditions.state is None:
-        return Plan(lanes, bodies, bool(rings)), size_bytes
+        return Plan(lanes, parts, bool(rings)), size_bytes
     if conditions.key is not None:
         try:
             key = conditions.key.encode()
@@ -231,5 +237,5 @@ def plan(
         "state": conditions.state,
     }
     return Plan(
-        json.dumps({name: value for name, value in terms.items() if value is not None}), bodies, bool(rings)
+        json.dumps({name: value for name, value in terms.items() if value is not None}), parts, bool(rings)
     ), size_bytes

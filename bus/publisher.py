@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 import anyio
 
 from bus.errors import Closed, LogRolledBack, OutcomeUnknown, OverLimit, Refused, Unavailable
-from bus.log import PUBLISH, Append, Log, Terms, publish_command
+from bus.log import PUBLISH, Append, Log, Terms, publish_command, seeds_of
 from bus.outbox import Outbox
 from bus.publish import Conditions, Publish, PublishBounds, SessionAppend, plan
 from bus.queue import Deadlines, PublishQueue
@@ -66,6 +66,7 @@ class Publisher:
         bounds: PublishBounds | None = None,
     ) -> None:
         self.producer = producer
+        self._seeds = seeds_of(producer)
         self._limits, self._quota, self._bounds = limits, quota, bounds or PublishBounds()
         self._terms = Terms(limits.session_bytes, limits.reserve_bytes, log.work, log.bounds.incarnations)
         self._route, self._keys, self._offload = route, keys, offload
@@ -110,7 +111,9 @@ class Publisher:
         offload, loop = self._offload, self._loop
         deadline = loop.time() + seconds
         limit = self._limits.message_bytes
-        planned = None if session in offload.turns else plan(messages, conditions, offload.body_bytes, limit)
+        planned = (
+            None if session in offload.turns else plan(messages, conditions, self._seeds, offload.body_bytes, limit)
+        )
         if planned is None:
             publish = await self._put_in_turn(session, messages, conditions, seconds, deadline)
         else:
@@ -138,7 +141,9 @@ class Publisher:
         with anyio.move_on_after(seconds):
             async with self._offload.turn(session):
                 light, limit = await self._offload.lightened(messages), self._limits.message_bytes
-                planned = cast("tuple[Plan, int]", plan(light, conditions, limit_bytes=limit))  # None only if heavy
+                planned = cast(
+                    "tuple[Plan, int]", plan(light, conditions, self._seeds, limit_bytes=limit)
+                )  # None only if heavy
                 if self._queue.is_full or self._queue.is_closed:
                     await self._queue.wait_room(session, seconds)
                 future = self._loop.create_future()

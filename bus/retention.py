@@ -10,6 +10,7 @@ import json
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from bus.checksum import seed_of
 from bus.codec import VERSION
 from bus.errors import ForgedEntry, SessionErased, TrimRefused
 from bus.log import Script
@@ -92,5 +93,6 @@ async def _step(log: Log, session: str, *, mode: str, keep: int, start: int, tol
     words: Sequence[Argument] = (session, keep, mode, start, token_urlsafe(6), VERSION, token_urlsafe(6))
     words = (*words, *log.work.notice_trim, bounds.incarnations)
     words = (*words, bounds.trim_entries, bounds.trim_bytes, bounds.trim_chunk)
+    words = (*words, seed_of(VERSION, "log", Lane.EXTENSION))
     reply = await log.run(_TRIM, names, (*words, *told))
     return _Answer(**json.loads(cast("bytes", reply)))

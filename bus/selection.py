@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, Self, cast
 
-from bus.codec import VERSION
+from bus.codec import is_whole
 from bus.envelope import Envelope, Unreadable
-from bus.errors import ForgedEntry, NoLanes, UnknownVersion
+from bus.errors import EntryDamaged, ForgedEntry, NoLanes, UnknownVersion
 from bus.messages.context_entry import ContextEntry
 from bus.messages.extension import ExtensionMessage
 from bus.messages.lanes import Lane
@@ -29,7 +29,6 @@ _KIND = {
     Lane.LLM: re.compile(rb'\{"role":"(?:context","kind":"(\w+)|(system|developer|user|assistant|toolResult))"'),
     Lane.EXTENSION: re.compile(rb'\{"role":"extension","kind":"([ !#-\[\]-~]*)"'),
 }
-_HEADER = re.compile(rb"%d [0-9]{1,18} [^ ]*" % VERSION)
 
 
 class Selection(NamedTuple):
@@ -92,7 +91,7 @@ class Selection(NamedTuple):
         message = envelope.message
         if not isinstance(message, Unreadable):
             return self.takes_kind(kind_of(message))
-        if isinstance(message.error, ForgedEntry | UnknownVersion):
+        if isinstance(message.error, ForgedEntry | EntryDamaged | UnknownVersion):
             return True
         kind = _kind_in(envelope.lane, message.raw)
         return kind is None or self.takes_kind(kind)
@@ -108,13 +107,11 @@ class Selection(NamedTuple):
         """
         if lane in self.whole:
             return True
-        entry_id, fields = entry
-        kind = _kind_in(lane, fields[-1])
+        kind = _kind_in(lane, entry[1][-1])
         if kind is None or self.takes_kind(kind):
             return True
-        # It is passed over only if it is an entry as the bus writes them, as others are shown for what they are.
-        is_ours = len(fields) == 4 and fields[2] == b"m" and entry_id.endswith(b"-0") and _HEADER.fullmatch(fields[1])
-        return not is_ours
+        # It is passed over only if it is an entry as the bus wrote it, as others are shown for what they are.
+        return not is_whole(lane, entry)
 
 
 def kind_of(message: Publishable | Delta) -> str:

@@ -13,7 +13,7 @@ __all__ = ()
 
 # The modules of `bus`, from the ground up. A new one gets its place here.
 ORDER = [
-    *("errors", "storage", "messages", "envelope", "upcasters", "codec", "keys"),
+    *("errors", "storage", "messages", "envelope", "checksum", "upcasters", "codec", "keys"),
     *("data_dir", "keeper", "launch", "server"),
     *(
         "connection_bounds",

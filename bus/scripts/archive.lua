@@ -23,7 +23,7 @@ if ARGV[1] ~= ARGV[2] then
   local place = last .. '-0'
   local entry = redis.call('XRANGE', KEYS[3], place, place)[1] or redis.call('XRANGE', KEYS[4], place, place)[1]
   if not entry then return 'behind' end
-  if (string.match(entry[2][2] or '', '^%S+ %S+ %S+ (%S+)$') or '') ~= ARGV[3] then return 'lost' end
+  if (string.match(entry[2][2] or '', '^%S+ %S+ %S+ (%S+) %S+$') or '') ~= ARGV[3] then return 'lost' end
 end
 
 for at = 4, #ARGV, 2 do redis.call('ZADD', KEYS[2], ARGV[at], ARGV[at + 1]) end

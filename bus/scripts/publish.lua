@@ -7,7 +7,7 @@
 --       6 bytes a session may hold, or "" · 7 bytes more that control may use · 8 how wake-ups are trimmed · 9 to which
 --       length · 10 incarnations that a head lists · then for each session
 --       session id · number of this append · count of publishes, below zero where one of them wakes · then for each publish
---         its plan · then one JSON text for each message
+--         its plan · then for each message its checksum · its JSON text
 --       A plan is the lanes of its messages, "l" or "e" each, with a "w" before them if it wakes a worker, and a "c"
 --       before that if it is control; or, with conditions, a JSON object {lanes, key, expected, epoch, state}, where
 --       state is what the session becomes with it, "closed" or "open".
@@ -58,7 +58,7 @@ end
 
 local function over_limit(bytes, first, count, is_control)
   local size = bytes
-  for at = first, first + count - 1 do size = size + #ARGV[at] end
+  for at = first + 1, first + 2 * count - 1, 2 do size = size + #ARGV[at] end
   if size > limit + (is_control and reserve or 0) then return 'o' .. bytes end
   return nil
 end
@@ -112,7 +112,7 @@ while arg <= words do
   local touched, new_keys, woken, new_state = {}, {}, nil, nil
   local begins = head[6] ~= run
   local token = begins and base_text .. '_' .. fresh or incarnation
-  local entry_header = header .. ' ' .. token
+  local entry_header = header .. ' ' .. token .. ' '
   for p = 1, count do
     local lanes, plan = ARGV[arg], nil
     arg = arg + 1
@@ -140,10 +140,11 @@ while arg <= words do
       else
         if outcomes then outcomes[p] = 'a' end
         for m = 1, length do
-          local stream, json = KEYS[key + LANE[byte(lanes, m)]], ARGV[arg + m - 1]
+          local stream, json = KEYS[key + LANE[byte(lanes, m)]], ARGV[arg + 2 * m - 1]
           position = position + 1
           position_text = position .. ''
-          local added = pcall_('XADD', stream, position_text .. '-0', 'h', entry_header, 'm', json)
+          local header_text = entry_header .. ARGV[arg + 2 * m - 2]
+          local added = pcall_('XADD', stream, position_text .. '-0', 'h', header_text, 'm', json)
           if type(added) == 'table' then
             fault = added.err
             if string.find(fault, 'equal or smaller', 1, true) or string.find(fault, 'exhausted', 1, true) then
@@ -168,7 +169,7 @@ while arg <= words do
         if wakes then woken = position_text end
       end
     end
-    arg = arg + length
+    arg = arg + 2 * length
   end
 
   if not reply and position > base then

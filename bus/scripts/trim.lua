@@ -5,8 +5,8 @@
 -- ARGV  1 session id · 2 the first position to keep · 3 "trim", "force" or "look", which changes nothing · 4 position to
 --       look from, for "look" · 5 a token of this step, never used before · 6 entry version · 7 a token for an incarnation,
 --       never used before · 8 how the index is trimmed · 9 to which length · 10 incarnations that a head lists ·
---       11 most positions and 12 about the most bytes that one step takes · 13 positions that are read at once · then the names
---       of holders that a note of this trim told of already
+--       11 most positions and 12 about the most bytes that one step takes · 13 positions that are read at once · 14 what the
+--       checksum of the note goes on from · then the names of holders that a note of this trim told of already
 --
 -- Gives JSON: {outcome "erased" | "forged" | "held" | "done", keep (the first position to keep, not beyond the next one),
 -- trimmed (the highest position that is gone), entries, bytes, holders {name: position}}. With "held", and with
@@ -72,6 +72,16 @@ local function handled_by(group, place, score, woken)
   if done < woken then return done end
 end
 
+-- As zlib has it, see checksum.py. Notes are short and rare.
+local function crc32(text, from)
+  local crc = bit.bnot(from)
+  for i = 1, #text do
+    crc = bit.bxor(crc, string.byte(text, i))
+    for _ = 1, 8 do crc = bit.bxor(bit.rshift(crc, 1), bit.band(0xEDB88320, -bit.band(crc, 1))) end
+  end
+  return bit.bnot(crc) % 4294967296
+end
+
 local holders, is_held = {}, false
 do
   local function hold(name, at)
@@ -132,7 +142,7 @@ end
 local untold, must_note = {}, false
 for name, place in pairs(holders) do untold[name], must_note = place, true end
 if must_note then
-  for i = 14, #ARGV do untold[ARGV[i]] = nil end
+  for i = 15, #ARGV do untold[ARGV[i]] = nil end
   must_note = next(untold) ~= nil
 end
 if must_note and call('EXISTS', KEYS[3]) == 1 then
@@ -146,7 +156,7 @@ for _, lane in ipairs(LANES) do call('XTRIM', KEYS[lane], 'MINID', '=', at .. '-
 local left = max(bytes - size, 0)
 local change = left - bytes
 -- A cursor that stands just before what is left is proven by the token of the entry that is gone.
-local trimmed_by = last_gone == now_trimmed and match(last_header, '^%S+ %S+ %S+ (%S+)$') or ''
+local trimmed_by = last_gone == now_trimmed and match(last_header, '^%S+ %S+ %S+ (%S+) %S+$') or ''
 call('HSET', KEYS[1], 'trimmed', now_trimmed, 'trimmed_by', trimmed_by, FIELDS[2], lost[2], FIELDS[3], lost[3])
 
 if must_note then
@@ -166,7 +176,8 @@ if must_note then
     call('HSET', KEYS[1], 'run', run, 'incarnation', token, 'incarnations', all)
   end
   position = position + 1
-  call('XADD', KEYS[3], position .. '-0', 'h', ARGV[6] .. ' ' .. now .. ' log ' .. token, 'm', note)
+  local header = ARGV[6] .. ' ' .. now .. ' log ' .. token .. ' ' .. crc32(note, tonumber(ARGV[14]))
+  call('XADD', KEYS[3], position .. '-0', 'h', header, 'm', note)
   call('XADD', KEYS[5], 'MAXLEN', ARGV[8], ARGV[9], '*', 's', session, 'z', position .. '')
   left, change = left + #note, change + #note
   call('HSET', KEYS[1], 'position', position, 'updated', now)

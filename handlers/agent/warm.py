@@ -45,6 +45,8 @@ class WarmSession:
         self._forked = 0
         """up to here the extension lane is a fork's parent's, whose loop it was"""
         self._stored = 0
+        self._trimmed = 0
+        """up to where the log was trimmed when this was loaded"""
         self._is_loaded = False
         self.is_whole = True
         """nothing of the extension lane was trimmed away before it was folded"""
@@ -56,7 +58,11 @@ class WarmSession:
     @property
     def view(self) -> View:
         """As of the last refresh; empty before the first."""
-        return View(self._context, self._status)
+        status = self._status
+        # What the model is offered has to be told anew where nobody finds it any more.
+        if status.request is not None and status.request_position <= self._trimmed:
+            status = status.model_copy(update={"request": None})
+        return View(self._context, status)
 
     @property
     def cursor(self) -> Cursor:
@@ -92,8 +98,8 @@ class WarmSession:
         """Keep the extension lane's fold for a cold start, if there is much behind the one that is kept. A failure goes
         no further: it only saves reading.
         """
-        if self._cursor.position - self._stored < self._store_every:
-            return
+        if self._cursor.position - self._stored < self._store_every or not self.is_whole:
+            return  # a state that lacks its beginning is none of the log's
         expected, self._stored = self._stored, self._cursor.position
         state = STATUS.dump(self._status)
         try:
@@ -117,11 +123,11 @@ class WarmSession:
     async def _load(self) -> None:
         """Read all there is, from where a stored state, or what was trimmed away, lets us begin."""
         head = await self.session.head()
-        self._forked = head.own_start.position
+        self._forked, self._trimmed = head.own_start.position, head.trimmed
         stored = await self.session.load_projection(STATUS.name, STATUS.version)
         self._stored = stored.position if stored is not None else 0
         try:
-            if stored is not None and await self._begin(_known(stored.state, head.trimmed), stored.cursor):
+            if stored is not None and await self._begin(STATUS.state.validate_json(stored.state), stored.cursor):
                 self._is_loaded = True
                 return
         except ValidationError:
@@ -155,12 +161,6 @@ class WarmSession:
             self._context, self._status, self._cursor = Context(self.session.id), Status(), START
             return False
         return True
-
-
-def _known(stored: bytes, trimmed: int) -> Status:
-    status = STATUS.state.validate_json(stored)
-    # What the model is offered has to be told anew where nobody finds it any more.
-    return status if status.request_position > trimmed else status.model_copy(update={"request": None})
 
 
 class WarmSessions:

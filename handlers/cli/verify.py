@@ -32,12 +32,13 @@ _COLUMNS = (
 @click.pass_context
 def command(ctx: click.Context, sessions: tuple[str, ...], *, is_all: bool) -> int:
     """Prove that the stored log of each SESSION is whole, reading what the server holds as it is: positions without
-    holes over both lanes, every entry readable, the head, producers, keys and checkpoints in agreement with the
-    entries, and stored projections byte for byte what the log gives. Nothing is changed. It may go on while others
-    publish.
+    holes over both lanes, every entry readable and what was written (its checksum), the head, producers, keys and
+    checkpoints in agreement with the entries, and stored projections byte for byte what the log gives. Nothing is
+    changed. It may go on while others publish.
 
-    Some versions of servers may lose acknowledged entries at a power cut. A session that such a server has gone on with
-    after a restart is called unproven, even if no fault is found.
+    A stored projection of another version, or of your own, cannot be folded here: its session is called unproven. Some
+    versions of servers may lose acknowledged entries at a power cut. A session that such a server has gone on with
+    after a restart is called unproven too, even if no fault is found.
 
     The exit code is 1 if anything is wrong. As JSON each line is a session with its problems: kind, position, text.
 
@@ -51,14 +52,20 @@ def command(ctx: click.Context, sessions: tuple[str, ...], *, is_all: bool) -> i
 
 
 async def _verify(settings: Settings, sessions: Sequence[str], output: Output) -> int:
-    is_faultless, risk, seen = True, "", 0
+    is_faultless, risk, seen, unproven = True, "", 0, False
     async with open_bus(settings) as bus, aclosing(_reports(bus, sessions)) as reports:
         async for report in reports:
             _show(output, report)
             is_faultless, seen = is_faultless and report.is_faultless, seen + bool(report.session)
-            risk = risk or report.risk
+            risk, unproven = risk or report.risk, unproven or bool(report.unproven)
     if not output.is_json:
-        found = "something is wrong" if not is_faultless else "no fault found, but not proven" if risk else "whole"
+        found = (
+            "something is wrong"
+            if not is_faultless
+            else "no fault found, but not proven"
+            if risk or unproven
+            else "whole"
+        )
         tell(f"{count(seen)} session{'' if seen == 1 else 's'}: {found}{f': {risk}' if risk else ''}")
     return 0 if is_faultless else 1
 
@@ -101,6 +108,7 @@ def _json(report: Report) -> dict[str, object]:
         "unlisted": report.unlisted,
         "notes": report.notes,
         "risk": report.risk or None,
+        "unproven": list(report.unproven),
     }
 
 

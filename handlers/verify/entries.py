@@ -6,7 +6,8 @@ from contextlib import aclosing
 
 from bus.codec import Entry, decode, token_of
 from bus.envelope import Unreadable
-from bus.head import start_of
+from bus.errors import EntryDamaged
+from bus.head import Incarnation, start_of
 from bus.inspection import Inspector
 from bus.messages.lanes import Lane
 from handlers.verify.problem import Findings, look
@@ -16,16 +17,26 @@ __all__ = ("EntryCheck", "merged_entries", "place_of")
 HIGHEST = 2**64 - 1
 """the highest second number of an id"""
 
-_HEADER = re.compile(rb"[0-9]{1,9} [0-9]{1,15} [^ ]+( [^ ]+)?")
+_HEADER = re.compile(rb"[0-9]{1,9} [0-9]{1,15} [^ ]+ [^ ]+ [0-9]{1,10}")
 
 
 class EntryCheck:
     """Takes the entries of both lanes in the order of their ids, and finds what is wrong with them. Pure."""
 
-    def __init__(self, findings: Findings, first: int) -> None:
-        """`first` is the position that has to come first; 0 is any."""
+    def __init__(
+        self, findings: Findings, first: int, incarnations: Sequence[Incarnation] = (), begin: int = 0
+    ) -> None:
+        """
+        Args:
+            first: the position that has to come first; 0 is any.
+            incarnations: those that the head lists.
+            begin: where the first own entry stands behind, which begins an incarnation.
+        """
         self._findings, self._next = findings, first
-        self._token = ""
+        self._token, self._strange, self._begin, self._previous = "", "", begin, begin
+        self._begins = {each.start + 1: each.token for each in incarnations}
+        self._listed = frozenset(each.token for each in incarnations)
+        self._oldest_listed = min((each.start for each in incarnations), default=None)
         self.entries = 0
         """how many have a place"""
         self.size_bytes = 0
@@ -75,17 +86,37 @@ class EntryCheck:
             return
         self._check_token(token_of(entry), position)
         message = decode(self._findings.session, lane, entry).message
-        if isinstance(message, Unreadable):
-            self._findings.add("unreadable", position, f"in the {lane} lane: {message.error}; {look(body)}")
+        if not isinstance(message, Unreadable):
+            return
+        kind = "checksum" if isinstance(message.error, EntryDamaged) else "unreadable"
+        self._findings.add(kind, position, f"in the {lane} lane: {message.error}; {look(body)}")
 
     def _check_token(self, token: str, position: int) -> None:
-        """Each entry names its incarnation, which began behind an earlier position and after the previous one."""
-        if not token:
-            return
-        start = start_of(token)
-        if not 0 <= start < position or (token != self._token and start <= start_of(self._token)):
+        """Each entry names its incarnation. It begins behind the previous entry and is the one that the head lists.
+
+        So a batch that was cut in its middle shows, as what follows begins an incarnation elsewhere.
+        """
+        start, previous = start_of(token), self._previous
+        if position == previous:
+            return  # it is in both lanes, which was told
+        follows = previous == position - 1
+        is_possible = 0 <= start < position
+        is_another = token not in {self._token, self._strange}
+        if is_another and follows and (self._token or previous == self._begin):
+            is_possible = start == previous
+        elif is_another:  # the previous one is gone, so where this began may be too
+            is_possible = is_possible and start > start_of(self._token)
+        if not is_possible:
             self._findings.add("incarnation", position, f"the entry is of {token}, the previous one of {self._token}")
-        self._token = token
+            self._strange, self._previous = token, position  # told of once, whether more of it follow or not
+            return
+        if self._begins.get(position, token) != token:
+            text = f"the entry is of {token}, and the head says that {self._begins[position]} begins with it"
+            self._findings.add("incarnation", position, text)
+            self._strange, token = token, self._begins[position]
+        elif self._oldest_listed is not None and start > self._oldest_listed and token not in self._listed:
+            self._findings.add("incarnation", position, f"the entry is of {token}, which the head does not list")
+        self._token, self._previous = token, position
 
 
 def place_of(entry: Entry) -> tuple[int, int]:

@@ -22,7 +22,10 @@ async def check_entries(bus: Bus, session: str, standing: Standing, findings: Fi
     first = await _first_archived(bus, session, standing, findings)
     if first > standing.fork.position + 1:
         findings.note(f"it begins at {first}: what was before was trimmed away")
-    check = EntryCheck(findings, 0 if findings.has("head") else first)  # where it begins may be what is wrong there
+    if findings.has("head"):  # where it begins may be what is wrong there
+        check = EntryCheck(findings, 0)
+    else:
+        check = EntryCheck(findings, first, standing.incarnations, standing.fork.position)
     if first < kept:
         head = await bus.session(session).head()
         async with aclosing(inspector.archived_pages(head, first - 1, standing.trimmed)) as pages:

@@ -39,6 +39,8 @@ async def find_orphans(inspector: Inspector, findings: Findings) -> None:
                 _add(findings, seen, name, f"session {session!r} is of another bucket")
             elif not known[session] and not await _may_stand_alone(inspector, name, part):
                 _add(findings, seen, name, f"there is no session {session!r}")
+            elif known[session] and part.startswith("p:") and await _is_unlisted(inspector, session, name, part):
+                _add(findings, seen, name, "a stored projection without a checkpoint, which nothing would ever remove")
 
 
 def part_of(namespace: str, name: str) -> tuple[int, str, str] | None:
@@ -61,6 +63,16 @@ def _add(findings: Findings, seen: set[str], name: str, why: str) -> None:
 async def _is_listed(inspector: Inspector, session: str) -> bool:
     key = inspector.keys.sessions(inspector.keys.bucket(session))
     return bool(await inspector.fields(key, (session,)))
+
+
+async def _is_unlisted(inspector: Inspector, session: str, name: str, part: str) -> bool:
+    """Whether a stored state has no checkpoint. Both come and go in one step."""
+    key = inspector.keys.checkpoints(session)
+    return (
+        not await inspector.fields(key, (part,))
+        and bool(await inspector.existing([name]))
+        and not await inspector.fields(key, (part,))
+    )
 
 
 async def _may_stand_alone(inspector: Inspector, name: str, part: str) -> bool:

@@ -12,6 +12,7 @@ ProblemKind = Literal[
     "double",  # a position is in both lanes
     "id",  # an entry whose id is no position
     "header",  # an entry that the bus would not have written so
+    "checksum",  # an entry is not what was written
     "unreadable",  # an entry whose message cannot be read
     "above_head",  # an entry behind the last position that the head knows
     "head",  # the head is missing, or says what cannot be
@@ -62,6 +63,8 @@ class Report(NamedTuple):
     """how many problems there are beyond those that are listed"""
     risk: str = ""
     """what its server may have lost without a trace, at a restart since the log began; "" is nothing"""
+    unproven: tuple[str, ...] = ()
+    """what is stored of it that this version of the package cannot prove"""
 
     @property
     def is_faultless(self) -> bool:
@@ -70,8 +73,8 @@ class Report(NamedTuple):
 
     @property
     def is_whole(self) -> bool:
-        """Nothing is wrong, and nothing can have been lost without a trace."""
-        return not self.problems and not self.risk
+        """Nothing is wrong, nothing can have been lost without a trace, and all that is stored was proven."""
+        return not self.problems and not self.risk and not self.unproven
 
 
 class Findings:
@@ -87,6 +90,8 @@ class Findings:
         """see `Report`"""
         self.problems: list[Problem] = []
         self.notes: list[str] = []
+        self.unproven: list[str] = []
+        """see `Report`"""
         self._suspected: list[Problem] = []
         self._unlisted = 0
 
@@ -129,7 +134,8 @@ class Findings:
     def report(self, entries: int) -> Report:
         """All that was found, in the order of the positions."""
         problems = tuple(sorted(self.problems, key=lambda problem: problem.position))
-        return Report(self.session, entries, problems, tuple(self.notes), self._unlisted, self.risk)
+        notes, unproven = tuple(self.notes), tuple(self.unproven)
+        return Report(self.session, entries, problems, notes, self._unlisted, self.risk, unproven)
 
 
 def look(raw: bytes) -> str:

@@ -8,6 +8,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from bus.envelope import Cursor, Envelope
 from bus.log import Checkpoint
 from bus.session import Session
+from handlers.agent.status import STATUS
 from handlers.projections.projection import Projected, Projection, start_of
 from handlers.projections.sessions import SESSIONS
 from handlers.projections.turns import TURNS
@@ -57,12 +58,13 @@ _FOLDS: Mapping[str, Callable[[Session], Awaitable[Fold]]] = {
     USAGE.name: partial(_begin, USAGE),
     TURNS.name: partial(_begin, TURNS),
     SESSIONS.name: partial(_begin, SESSIONS),
+    STATUS.name: partial(_begin, STATUS),
 }
 
 PROJECTION_NAMES = tuple(_FOLDS)
 """What can be folded."""
 
-PROJECTION_KEYS = frozenset(f"{p.name}@{p.version}" for p in (USAGE, TURNS, SESSIONS))
+PROJECTION_KEYS = frozenset(f"{p.name}@{p.version}" for p in (USAGE, TURNS, SESSIONS, STATUS))
 """The same with their versions."""
 
 
@@ -109,7 +111,9 @@ class _Replay:
 
     def _compare(self) -> None:
         if self.stored is not None and self.cursor.position == self.stored.position:
-            self._agrees = self.fold.dump() == self.stored.state
+            cursor = self.stored.cursor
+            is_here = not self.cursor.incarnation or cursor.incarnation in {"", self.cursor.incarnation}
+            self._agrees = is_here and self.fold.dump() == self.stored.state
 
 
 async def replay(

@@ -11,7 +11,7 @@ from handlers.verify.lanes import check_entries
 from handlers.verify.lineage import check_lineage
 from handlers.verify.pointers import Pointers, read_pointers
 from handlers.verify.problem import Findings, Report, typed
-from handlers.verify.replaying import replay
+from handlers.verify.replaying import PROJECTION_KEYS, replay
 from handlers.verify.standing import Standing, look_at_head
 
 __all__ = ("verify_session",)
@@ -115,7 +115,12 @@ class _Proof:
 
     async def _projections(self, standing: Standing) -> None:
         """What is stored of projections is what the log gives."""
-        if self.findings.has("hole", "double", "head", "fork", "wrong_type"):
+        checkpoints = await self._bus.session(self._session).checkpoints()
+        stored = {name.removeprefix("p:") for name in checkpoints if name.startswith("p:")}
+        for name in sorted(stored - PROJECTION_KEYS):
+            self.findings.unproven.append(name)
+            self.findings.note(f"projection {name} was not proven, as this version of the package has no such fold")
+        if self.findings.has("hole", "double", "head", "fork", "wrong_type", "checksum", "unreadable"):
             self.findings.note("stored projections were not proven, as the log is not whole")
             return
         session = self._bus.session(self._session)
@@ -129,7 +134,10 @@ class _Proof:
             return
         for each in replayed:
             if each.agrees is False:
-                text = f"projection {each.key} is stored with another state than the log gives"
+                text = (
+                    f"projection {each.key} is stored with another state than the log gives; "
+                    f"remove it with: lanebus projections remove {self._session} {each.key}"
+                )
                 self.findings.add("projection", each.stored or 0, text)
 
     async def _head(self, findings: Findings | None = None) -> Standing:

@@ -10,7 +10,7 @@ import pytest
 
 from bus import Bus, Closed, DurabilityWarning, InvalidSessionId, OutcomeUnknown, SetupError, Unavailable
 from bus.bounds import Bounds
-from bus.errors import UnsafeServer
+from bus.errors import OldNamespace, UnsafeServer
 from bus.launch import find_binary
 from bus.publish import PublishBounds
 from tests.support.log.said import said, words
@@ -70,6 +70,15 @@ async def test_a_namespace_of_a_newer_package_is_refused(shared_valkey: RealServ
     with pytest.raises(UnsafeServer):
         async with shared_valkey.bus():
             pass
+
+
+async def test_a_namespace_of_an_older_form_is_refused_and_says_what_to_do(shared_valkey: RealServer) -> None:
+    shared_valkey.do("HSET", "lanebus:config", "schema", "1")
+    with pytest.raises(OldNamespace, match="lanebus export") as caught:
+        async with shared_valkey.bus():
+            pass
+    assert (caught.value.namespace, caught.value.schema) == ("lanebus", 1)
+    assert shared_valkey.do("HGET", "lanebus:config", "schema") == "1"
 
 
 async def test_the_number_of_buckets_stays_what_it_was(shared_valkey: RealServer) -> None:

@@ -17,12 +17,13 @@ from bus import (
     Usage,
     UserMessage,
 )
-from bus.codec import VERSION, decode, decode_delta, encode
-from bus.errors import DecodeError, MessageError, UnknownKind, UnknownVersion
+from bus.codec import VERSION, decode, decode_delta, encode, is_whole
+from bus.errors import DecodeError, EntryDamaged, MessageError, UnknownKind, UnknownVersion
 from bus.messages.content import ErrorBlock, ToolResultBlock, UnknownBlock
 from bus.messages.delta import Delta
 from bus.messages.message import LlmMessage
 from bus.messages.reading import Publishable, parse_json, read_extension, read_llm, read_message
+from tests.support.log.stored import header
 
 HEADER = b"1 1700000000123 somebody"
 USER = b'{"role":"user","content":[{"type":"text","text":"hi"}]}'
@@ -32,20 +33,57 @@ def entry(*fields: bytes, name: bytes = b"7-0") -> tuple[bytes, list[bytes]]:
     return name, list(fields)
 
 
+def fitting(body: bytes, lane: Lane = Lane.LLM) -> bytes:
+    """The header of entry 7, with the checksum that fits."""
+    head = header(lane, body, milliseconds=1_700_000_000_123, producer="somebody", token="3_token")
+    return head.encode()
+
+
 def test_an_entry_is_its_envelope() -> None:
     message = UserMessage.text("hi ✓")
-    found = decode("s", Lane.LLM, entry(b"h", HEADER, b"m", encode(message)))
-    assert found == Envelope("s", 7, Lane.LLM, message, 1_700_000_000.123, "somebody")
-    named = decode("s", Lane.LLM, entry(b"h", HEADER + b" 3_token", b"m", encode(message)))
-    assert named == found._replace(incarnation="3_token")
+    body = encode(message)
+    found = decode("s", Lane.LLM, entry(b"h", fitting(body), b"m", body))
+    assert found == Envelope("s", 7, Lane.LLM, message, 1_700_000_000.123, "somebody", 0, "3_token")
     assert VERSION == 1
+
+
+@pytest.mark.parametrize("at", range(len(USER)))
+def test_an_entry_with_another_byte_is_damaged_and_says_where(at: int) -> None:
+    body = USER[:at] + bytes([USER[at] ^ 1]) + USER[at + 1 :]
+    for header_of, lane in ((fitting(USER), Lane.LLM), (fitting(USER, Lane.EXTENSION), Lane.EXTENSION)):
+        found = decode("s", lane, entry(b"h", header_of, b"m", body))
+        assert isinstance(found.message, Unreadable)
+        assert isinstance(error := found.message.error, EntryDamaged)
+        assert (error.session, error.lane, error.position) == ("s", lane, 7)
+        assert not is_whole(lane, entry(b"h", header_of, b"m", body))
+
+
+def test_an_entry_of_another_lane_or_producer_is_damaged() -> None:
+    head = fitting(USER)
+    assert is_whole(Lane.LLM, entry(b"h", head, b"m", USER))
+    for lane, name, changed in (
+        (Lane.EXTENSION, b"7-0", head),
+        (Lane.LLM, b"7-0", head.replace(b"somebody", b"somebodx")),
+    ):
+        found = decode("s", lane, entry(b"h", changed, b"m", USER, name=name)).message
+        assert isinstance(found, Unreadable)
+        assert isinstance(found.error, EntryDamaged)
 
 
 @pytest.mark.parametrize(
     ("lane", "fields", "error"),
     [
-        (Lane.LLM, (b"h", HEADER, b"m", b'{"role":"extension","kind":"x","data":1}'), ForgedEntry),
-        (Lane.EXTENSION, (b"h", HEADER, b"m", USER), ForgedEntry),
+        (
+            Lane.LLM,
+            (
+                b"h",
+                fitting(b'{"role":"extension","kind":"x","data":1}', Lane.LLM),
+                b"m",
+                b'{"role":"extension","kind":"x","data":1}',
+            ),
+            ForgedEntry,
+        ),
+        (Lane.EXTENSION, (b"h", fitting(USER, Lane.EXTENSION), b"m", USER), ForgedEntry),
         (Lane.LLM, (b"x", b"y"), ForgedEntry),
         (Lane.LLM, (b"h", HEADER, b"x", USER), ForgedEntry),
         (Lane.LLM, (b"h", b"1 now somebody", b"m", USER), ForgedEntry),
@@ -53,11 +91,18 @@ def test_an_entry_is_its_envelope() -> None:
         (Lane.LLM, (b"h", b"1 " + b"9" * 400 + b" a", b"m", USER), ForgedEntry),
         (Lane.LLM, (b"h", b"9" * 5_000 + b" 1 a", b"m", USER), ForgedEntry),
         (Lane.LLM, (b"h", b"1 1 \xff", b"m", USER), ForgedEntry),
-        (Lane.LLM, (b"h", b"2 1 a", b"m", USER), UnknownVersion),
-        (Lane.LLM, (b"h", HEADER, b"m", b'{"role":"user"'), DecodeError),
-        (Lane.LLM, (b"h", HEADER, b"m", b"\xff"), DecodeError),
-        (Lane.LLM, (b"h", HEADER, b"m", b"[" * 100_000), DecodeError),
-        (Lane.LLM, (b"h", HEADER, b"m", b'{"role":"context","kind":"other"}'), UnknownKind),
+        (Lane.LLM, (b"h", b"2 1 a 0_i 1", b"m", USER), UnknownVersion),
+        (Lane.LLM, (b"h", HEADER + b" 3_token", b"m", USER), ForgedEntry),
+        (Lane.LLM, (b"h", fitting(USER) + b" 1", b"m", USER), ForgedEntry),
+        (Lane.LLM, (b"h", fitting(USER) + b"1", b"m", USER), EntryDamaged),
+        (Lane.LLM, (b"h", fitting(b'{"role":"user"', Lane.LLM), b"m", b'{"role":"user"'), DecodeError),
+        (Lane.LLM, (b"h", fitting(b"\xff", Lane.LLM), b"m", b"\xff"), DecodeError),
+        (Lane.LLM, (b"h", fitting(b"[" * 100_000, Lane.LLM), b"m", b"[" * 100_000), DecodeError),
+        (
+            Lane.LLM,
+            (b"h", fitting(b'{"role":"context","kind":"other"}', Lane.LLM), b"m", b'{"role":"context","kind":"other"}'),
+            UnknownKind,
+        ),
     ],
 )
 def test_what_cannot_be_read_says_why_and_keeps_its_bytes(

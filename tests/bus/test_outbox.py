@@ -26,7 +26,7 @@ class Given:
     def publish(self) -> Publish:
         self._turn += 1
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        return Publish("s", Plan("l", [b"{}"]), UNCONDITIONAL, future, 10, 10, 100, self._turn)
+        return Publish("s", Plan("l", [b"0", b"{}"]), UNCONDITIONAL, future, 10, 10, 100, self._turn)
 
     def send(self, *publishes: Publish) -> SessionAppend:
         return self.outbox.send(list(publishes))

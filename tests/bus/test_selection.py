@@ -21,6 +21,7 @@ from bus import (
 )
 from bus.codec import Entry, decode, encode
 from bus.selection import Selection, kind_of
+from tests.support.log.stored import header
 
 HEADER = b"1 1795221259795 abc"
 
@@ -47,7 +48,8 @@ def lane_of(message: Publishable) -> Lane:
 @pytest.mark.parametrize(("message", "kind"), MESSAGES)
 def test_a_message_has_one_word_for_what_it_is(message: Publishable, kind: str) -> None:
     assert kind_of(message) == kind
-    entry = entry_of(encode(message))
+    body = encode(message)
+    entry = entry_of(body, header(lane_of(message), body).encode())
     for kinds, is_wanted in (([kind], True), ([kind[:3] + "*"], True), (["*"], True), (["other"], False), ([], False)):
         selection = Selection.of(ALL_LANES, kinds)
         assert selection.takes(decode("s", lane_of(message), entry)) is is_wanted
@@ -109,8 +111,9 @@ def test_kinds_of_one_lane_leave_the_other_whole() -> None:
     selection = Selection.of(frozenset(Lane), {Lane.EXTENSION: {"control.*"}})
     assert selection.whole == {Lane.LLM}
     assert selection.may_take(Lane.LLM, (b"1-0", [b"h", b"1 1 p", b"m", b'{"role":"user","content":[]}']))
-    assert not selection.may_take(
-        Lane.EXTENSION, (b"1-0", [b"h", b"1 1 p", b"m", b'{"role":"extension","kind":"tick"}'])
-    )
+    tick = b'{"role":"extension","kind":"tick"}'
+    head = header(Lane.EXTENSION, tick).encode()
+    assert not selection.may_take(Lane.EXTENSION, (b"1-0", [b"h", head, b"m", tick]))
+    assert selection.may_take(Lane.EXTENSION, (b"1-0", [b"h", head, b"m", tick.replace(b"tick", b"tock")]))
     both = Selection.union((selection, Selection.of({Lane.EXTENSION}, {"tick"})))
     assert (both.whole, both.lanes) == (frozenset({Lane.LLM}), frozenset(Lane))

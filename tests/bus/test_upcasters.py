@@ -20,6 +20,7 @@ from handlers.projections.sessions import SESSIONS
 from handlers.projections.turns import TURNS
 from handlers.projections.usage import USAGE
 from tests.support.log.said import said, told, word
+from tests.support.log.stored import header
 from tests.support.servers.real import RealServer
 
 __all__ = ()
@@ -67,7 +68,8 @@ def spoken(*texts: str) -> UserMessage:
 
 
 def one(body: bytes, version: int, lane: Lane = Lane.LLM) -> Envelope:
-    return decode("s", lane, (b"7-0", [b"h", b"%d 1700000000123 old 0_i" % version, b"m", body]))
+    head = header(lane, body, version=version, milliseconds=1_700_000_000_123, producer="old")
+    return decode("s", lane, (b"7-0", [b"h", head.encode(), b"m", body]))
 
 
 def fault(envelope: Envelope) -> Exception:
@@ -146,7 +148,8 @@ async def put(server: RealServer, session: str, *entries: tuple[Lane, int, bytes
     """A log as packages of these versions have written it."""
     with server.talk() as say:
         for position, (lane, version, body) in enumerate(entries, 1):
-            say("XADD", KEYS.lane(session, lane), f"{position}-0", "h", f"{version} 1 old", "m", body.decode())
+            head = header(lane, body, version=version, milliseconds=1, producer="old")
+            say("XADD", KEYS.lane(session, lane), f"{position}-0", "h", head, "m", body.decode())
         say("HSET", KEYS.head(session), "position", str(len(entries)), "created", "1", "updated", "1")
 
 
@@ -159,11 +162,11 @@ async def test_a_log_of_three_versions_is_read_followed_folded_and_gone_on_with(
         assert [word(e) async for e in session.read()] == ["hi", "x", "hithere", "now"]
         assert [m.text_content() for m in (await build_context(session)).messages] == ["hi", "hithere", "now"]
         assert (await project(session, SESSIONS)).state.title == "hi"
+        old = header(Lane.LLM, FIRST, milliseconds=1, producer="old")
         assert shared_valkey.do("XRANGE", KEYS.lane("s", Lane.LLM), "1-0", "1-0") == [
-            ["1-0", ["h", "1 1 old", "m", FIRST.decode()]]
+            ["1-0", ["h", old, "m", FIRST.decode()]]
         ]
-        header = str(shared_valkey.do("XRANGE", KEYS.lane("s", Lane.LLM), "4-0", "4-0"))
-        assert "'h', '3 " in header
+        assert "'h', '3 " in str(shared_valkey.do("XRANGE", KEYS.lane("s", Lane.LLM), "4-0", "4-0"))
 
 
 async def test_an_entry_of_a_newer_version_is_told_and_everything_else_goes_on(server: RealServer) -> None:

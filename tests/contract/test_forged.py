@@ -25,6 +25,7 @@ from bus.subscription import HubBounds
 from tests.support.log.following import Subscriber, stalled
 from tests.support.log.groups import works
 from tests.support.log.said import read, said, told, word, words
+from tests.support.log.stored import header
 from tests.support.servers.bounded import bound_hub
 from tests.support.servers.real import AnyServer, RealServer, blocked, eventually, shortly
 from tests.support.servers.resp import ResponseError
@@ -58,9 +59,10 @@ def forged(what: str, lane: Lane) -> tuple[str, ...]:
         case "more fields than a call takes":
             return ("4-0", *["x"] * 20_000)
         case "a message of the other lane":
-            return ("4-0" if "next" in what else "5-0", "h", HEADER, "m", OTHERS[lane])
+            position = 4 if "next" in what else 5
+            return (f"{position}-0", "h", header(lane, OTHERS[lane]), "m", OTHERS[lane])
         case "no message":
-            return ("4-0", "h", HEADER, "m", "BAD")
+            return ("4-0", "h", header(lane, "BAD"), "m", "BAD")
         case "an endless time":
             return ("4-0", "h", "1 " + "9" * 400 + " a", "m", OTHERS[lane])
         case "a message of the lane":

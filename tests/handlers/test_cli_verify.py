@@ -27,6 +27,7 @@ def test_whole_sessions_are_told_as_whole(lanebus: CommandLine) -> None:
         "unlisted": 0,
         "notes": [],
         "risk": None,
+        "unproven": [],
     }
     answer = lanebus("verify", "two", "one")
     assert (answer.code, answer.err) == (0, "")

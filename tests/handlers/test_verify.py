@@ -1,9 +1,10 @@
 """Stored logs that are whole, and what is told of those that somebody else has written to."""
 
 import tracemalloc
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
 import anyio
 import pytest
@@ -21,6 +22,7 @@ from handlers.verify.orphans import part_of
 from handlers.verify.problem import Findings
 from handlers.verify.standing import read_standing
 from tests.support.log.said import said, told
+from tests.support.log.stored import header
 from tests.support.servers.real import AnyServer, RealServer, Talk
 
 __all__ = ()
@@ -30,7 +32,7 @@ BUCKET = KEYS.bucket("s")
 HEAD, LLM, EXT, LIVE = KEYS.head("s"), KEYS.lane("s", Lane.LLM), KEYS.lane("s", Lane.EXTENSION), KEYS.live("s")
 CHECKPOINTS, CALLERS, INDEX = KEYS.checkpoints("s"), KEYS.caller_keys("s"), KEYS.index(BUCKET)
 SESSIONS = KEYS.sessions(BUCKET)
-HEADER = "1 1700000000000 somebody"
+HEADER, NEWER = "a header as the bus writes it", "the same of a newer version"
 USER = '{"role":"user","content":"x"}'
 NOTE = '{"role":"extension","kind":"k","data":"x"}'
 DELTA = Delta(kind="text", message_id="m", delta="x").to_json()
@@ -52,9 +54,25 @@ async def make(server: AnyServer) -> None:
         await bus.session("t").publish(told("another"))
 
 
-def entry(lane: str, entry_id: str, body: str, header: str = HEADER) -> Plant:
+def headed(say: Talk, lane: str, position: int, fields: Sequence[str]) -> list[str]:
+    """Fields of an entry, the header in the place of its name."""
+    token, kind = str(say("HGET", HEAD, "incarnation")), Lane.LLM if lane == LLM else Lane.EXTENSION
+    versions = {HEADER: 1, NEWER: 9}
+    return [
+        header(kind, fields[3], version=versions[field], token=token) if field in versions else field
+        for field in fields
+    ]
+
+
+def entry(lane: str, entry_id: str, body: str) -> Plant:
     """An entry that only stands in the lane."""
-    return lambda say: say("XADD", lane, entry_id, "h", header, "m", body)
+    position = int(entry_id.partition("-")[0])
+    return lambda say: say("XADD", lane, entry_id, *headed(say, lane, position, ("h", HEADER, "m", body)))
+
+
+def delta(entry_id: str, body: str) -> Plant:
+    """A live delta that only stands in its stream."""
+    return lambda say: say("XADD", LIVE, entry_id, "h", "1 1700000000000 somebody", "m", body)
 
 
 def appended(lane: str, *fields: str) -> Plant:
@@ -62,12 +80,44 @@ def appended(lane: str, *fields: str) -> Plant:
 
     def plant(say: Talk) -> None:
         size = len(fields[3]) if len(fields) > 3 else 0
-        say("XADD", lane, "8-0", *fields)
+        say("XADD", lane, "8-0", *headed(say, lane, 8, fields))
         say("HSET", HEAD, "position", "8")
         say("HINCRBY", HEAD, "bytes", str(size))
         say("HINCRBY", SESSIONS, ALL_BYTES, str(size))
 
     return plant
+
+
+def flipped(lane: str, position: int, old: str, new: str) -> Plant:
+    """Other bytes in one entry, as after a fault of a disk."""
+
+    def plant(say: Talk) -> None:
+        entries = say("XRANGE", lane, "-", "+")
+        assert isinstance(entries, list)
+        say("DEL", lane)
+        for each in entries:
+            entry_id, fields = cast("tuple[str, list[str]]", each)
+            if entry_id == f"{position}-0":
+                assert any(old in field for field in fields)
+                fields = [field.replace(old, new, 1) for field in fields]
+            say("XADD", lane, entry_id, *fields)
+
+    return plant
+
+
+def stored(name: str, state: str) -> Plant:
+    """A forged state of a projection, with its checkpoint."""
+
+    def plant(say: Talk) -> None:
+        say("HSET", KEYS.projection("s", *projection_of(name)), "position", "5", "state", state, "incarnation", "")
+        say("HSET", CHECKPOINTS, f"p:{name}", "5")
+
+    return plant
+
+
+def projection_of(name: str) -> tuple[str, int]:
+    plain, _, version = name.partition("@")
+    return plain, int(version)
 
 
 def command(*words: str) -> Plant:
@@ -97,8 +147,14 @@ PLANTED: dict[str, tuple[Plant, str, int]] = {
     "another name for the header": (appended(LLM, "x", HEADER, "m", USER), "header", 8),
     "a header without a time": (appended(LLM, "h", "1 me", "m", USER), "header", 8),
     "no message": (appended(LLM, "h", HEADER, "m", "BAD"), "unreadable", 8),
+    "another byte in a text": (flipped(LLM, 3, '"text":"c"', '"text":"d"'), "checksum", 3),
+    "another byte in a kind": (flipped(EXT, 4, '"kind":', '"kinx":'), "checksum", 4),
+    "another version": (flipped(EXT, 4, "1 1", "9 1"), "unreadable", 4),
+    "another incarnation in the middle": (flipped(LLM, 3, " 0_", " 1_"), "incarnation", 3),
+    "another incarnation at the start": (flipped(LLM, 1, " 0_", " 0_x"), "incarnation", 1),
+    "a state of the agent that is none": (stored("status@1", '{"loops":{}}'), "projection", 5),
     "a message of the other lane": (appended(LLM, "h", HEADER, "m", NOTE), "unreadable", 8),
-    "a newer version": (appended(EXT, "h", "9 1700000000000 me", "m", NOTE), "unreadable", 8),
+    "a newer version": (appended(EXT, "h", NEWER, "m", NOTE), "unreadable", 8),
     "an entry above the head": (entry(LLM, "8-0", USER), "above_head", 8),
     "the head is gone": (command("DEL", HEAD), "head", 0),
     "the head has no number": (command("HSET", HEAD, "position", "x"), "head", 0),
@@ -124,8 +180,8 @@ PLANTED: dict[str, tuple[Plant, str, int]] = {
         6,
     ),
     "a pointer beyond the end": (command("XADD", INDEX, "*", "s", "s", "z", "99", "w", ""), "pointer", 99),
-    "a live delta beyond the end": (entry(LIVE, "99-1", DELTA), "live", 99),
-    "a live delta that is none": (entry(LIVE, "7-9", "BAD"), "live", 7),
+    "a live delta beyond the end": (delta("99-1", DELTA), "live", 99),
+    "a live delta that is none": (delta("7-9", "BAD"), "live", 7),
     "a key of another type": (replaced(LIVE), "wrong_type", 0),
     "a head of another type": (replaced(HEAD), "wrong_type", 0),
     "a lane of another type": (replaced(EXT), "wrong_type", 0),
@@ -148,6 +204,35 @@ async def test_what_is_wrong_with_a_session_is_told_and_nothing_else(server: Any
         other = await verify_session(bus, "t")
         assert other is not None
         assert other.is_whole
+
+
+@pytest.mark.parametrize(("is_listed", "position"), [(True, 6), (False, 7)])
+async def test_a_batch_that_was_cut_in_its_middle_is_told(server: AnyServer, is_listed: bool, position: int) -> None:
+    await make(server)
+    with server.talk() as say:
+        newest = str(say("HGET", HEAD, "incarnation"))
+        token = "5_torn"  # what began behind entry 5 cannot have written entry 7 first
+        if is_listed:
+            say("HSET", HEAD, "incarnations", f"{newest} {token}", "incarnation", token)
+        flipped(LLM, 7, newest, token)(say)
+    async with server.bus() as bus:
+        report = await verify_session(bus, "s")
+    assert report is not None
+    assert [(problem.kind, problem.position) for problem in report.problems] == [("incarnation", position)]
+
+
+@pytest.mark.parametrize("name", ["usage@2", "mine@1"])
+async def test_a_stored_state_that_cannot_be_folded_leaves_its_session_unproven(server: AnyServer, name: str) -> None:
+    await make(server)
+    with server.talk() as say:
+        stored(name, "{}")(say)
+    async with server.bus() as bus:
+        report = await verify_session(bus, "s")
+    assert report is not None
+    assert report.problems == ()
+    assert report.unproven == (name,)
+    assert not report.is_whole
+    assert any(name in note for note in report.notes)
 
 
 def dead_letter(say: Talk) -> None:
@@ -176,6 +261,10 @@ PLANTED_OUTSIDE: dict[str, tuple[Plant, str]] = {
     "a key in another bucket": (command("SET", f"lanebus:{{{(BUCKET + 1) % BUCKETS}}}:s:s:live", "x"), "orphan"),
     "a key of no kind": (command("SET", "lanebus:odd", "x"), "orphan"),
     "a part that no session has": (command("SET", f"{LLM}:rebuilt", "x"), "orphan"),
+    "a stored state that no checkpoint names": (
+        command("HSET", KEYS.projection("s", "usage", 2), "position", "5", "state", "{}"),
+        "orphan",
+    ),
     "a pointer to no session": (command("XADD", INDEX, "*", "s", "elsewhere", "z", "1", "w", ""), "pointer"),
     "a pointer to nowhere": (command("XADD", INDEX, "*", "x", "y"), "pointer"),
     "an index of another type": (replaced(INDEX), "wrong_type"),
@@ -275,7 +364,7 @@ async def test_verify_finds_nothing_wrong_with_a_log_that_grows_meanwhile(valkey
 async def test_entries_that_were_set_aside_are_shown(server: AnyServer) -> None:
     await make(server)
     async with server.bus() as bus:
-        server.do("XADD", LLM, "8-0", "h", HEADER, "m", "FORGED")
+        server.do("XADD", LLM, "8-0", "h", "1 1700000000000 somebody", "m", "FORGED")
         await bus.session("s").publish(said("h"))
         report = await verify_session(bus, "s")
     assert report is not None
@@ -370,7 +459,7 @@ def test_several_holes_are_told_each_by_itself() -> None:
     def check(findings: Findings) -> None:
         walk = EntryCheck(findings, 3)
         for position in (4, 5, 8):
-            fields = (b"h", HEADER.encode(), b"m", USER.encode())
+            fields = (b"h", header(Lane.LLM, USER).encode(), b"m", USER.encode())
             walk.take(Lane.LLM, (f"{position}-0".encode(), fields))
         walk.end(10)
         assert (walk.entries, walk.size_bytes) == (3, 3 * len(USER))

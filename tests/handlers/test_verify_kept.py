@@ -13,6 +13,7 @@ from handlers.projections.projection import project
 from handlers.projections.usage import USAGE
 from handlers.verify import Report, verify_all, verify_session
 from tests.support.log.said import said, told
+from tests.support.log.stored import header
 from tests.support.servers.real import AnyServer, RealServer, Talk
 
 __all__ = ()
@@ -101,8 +102,9 @@ async def test_a_dead_entry_in_the_archive_is_shown(valkey: RealServer, tmp_path
         session = bus.session("s")
         await session.publish(said("a"))
         with valkey.talk() as say:
+            token = str(say("HGET", KEYS.head("s"), "incarnation"))
             say("MULTI")
-            say("XADD", KEYS.lane("s", Lane.LLM), "2-0", "h", "1 1700000000000 me", "m", "BAD")
+            say("XADD", KEYS.lane("s", Lane.LLM), "2-0", "h", header(Lane.LLM, "BAD", token=token), "m", "BAD")
             say("HSET", KEYS.head("s"), "position", "2")
             say("HINCRBY", KEYS.head("s"), "bytes", "3")
             say("EXEC")

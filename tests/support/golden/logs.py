@@ -4,14 +4,13 @@ A log is a file of JSON lines, each an entry as it stands in its stream: where, 
 projections and, for some positions, what each provider would be sent. A log is never changed: another version gets
 another folder.
 
-    python -m tests.support.golden.logs          writes the views anew, after a deliberate change
-    python -m tests.support.golden.logs --log    writes the log of the present version, and the views
+    python -m tests.golden.record            writes the views anew, after a deliberate change
+    python -m tests.golden.record --log      writes the logs of the present version, and the views
 
 Look at the difference before you commit it: it is what users will find in what they have stored.
 """
 
 import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +25,7 @@ from handlers.providers import to_anthropic, to_gemini, to_openai_chat, to_opena
 from tests.support.agent.folding import fold
 from tests.support.golden.control_material import CONTROLLED
 from tests.support.golden.material import DELTAS, SAID, STEERED
+from tests.support.log.stored import header
 from tests.support.paths import GOLDEN
 
 __all__ = (
@@ -38,6 +38,7 @@ __all__ = (
     "places",
     "pretty",
     "read_lines",
+    "record",
     "requests",
     "views",
 )
@@ -69,8 +70,9 @@ def lines_of(messages: Sequence[Publishable], deltas: Sequence[Delta] = ()) -> l
     """The entries as this version of the package writes them."""
     lines: list[Line] = []
     for position, message in enumerate(messages, 1):
-        header = f"{VERSION} {_BEGAN + position * 1000} golden"
-        lines.append(Line(message.lane.value, f"{position}-0", header, encode(message).decode()))
+        body, time = encode(message), _BEGAN + position * 1000
+        head = header(message.lane, body, version=VERSION, milliseconds=time, producer="golden", token="0_g")
+        lines.append(Line(message.lane.value, f"{position}-0", head, body.decode()))
     for number, delta in enumerate(deltas, 1):
         lines.append(Line("live", f"8-{number}", f"{VERSION} {_BEGAN + 8000} golden", encode(delta).decode()))
     return lines
@@ -133,16 +135,12 @@ def pretty(data: bytes | str) -> str:
     return json.dumps(json.loads(data), ensure_ascii=False, indent=1) + "\n"
 
 
-def _write(folder: Path, lines: Sequence[Line]) -> None:
-    for name, text in views(envelopes(lines)):
-        (folder / name).write_text(text, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    if "--log" in sys.argv:
-        for folder, (said, pieces) in MATERIAL.items():
-            folder.mkdir(exist_ok=True)
-            log = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines_of(said, pieces))
-            (folder / "log.jsonl").write_text(log, encoding="utf-8")
-    for each in sorted({*FOLDERS, *MATERIAL}):
-        _write(each, read_lines(each))
+def record(*, with_logs: bool) -> None:
+    """Write the views of all golden logs anew; with `with_logs` also the logs of the present version."""
+    for folder, (said, pieces) in MATERIAL.items() if with_logs else ():
+        folder.mkdir(exist_ok=True)
+        log = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines_of(said, pieces))
+        (folder / "log.jsonl").write_text(log, encoding="utf-8")
+    for folder in sorted({*FOLDERS, *MATERIAL}):
+        for name, text in views(envelopes(read_lines(folder))):
+            (folder / name).write_text(text, encoding="utf-8")

@@ -1,14 +1,13 @@
 """Golden sessions: what agents did in the version that `written.json` names, as `lanebus export` wrote it, with the
 views and requests that follow from it. A session is never changed: another version gets another folder.
 
-    python -m tests.support.golden.sessions          writes the views anew, after a deliberate change
-    python -m tests.support.golden.sessions --log    runs the agents and writes their sessions, and views
+    python -m tests.golden.record            writes the views anew, after a deliberate change
+    python -m tests.golden.record --log      runs the agents and writes their sessions, and views
 
 Look at the difference before you commit it: it is what users will find in what they have stored.
 """
 
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -35,10 +34,11 @@ from tests.support.laws.await_scenarios import SCENARIOS, Scenario
 from tests.support.laws.cancelling import Moment, cut
 from tests.support.laws.clerk import Book
 from tests.support.laws.working_off import work_off
+from tests.support.log.stored import header
 from tests.support.paths import GOLDEN
 from tests.support.servers.real import RealServer, real_server
 
-__all__ = ("FOLDERS", "HERE", "TOLD", "context_of", "envelopes", "is_cut", "places", "read_session", "views")
+__all__ = ("FOLDERS", "HERE", "TOLD", "context_of", "envelopes", "is_cut", "places", "read_session", "record", "views")
 
 HERE = GOLDEN / "sessions"
 FOLDERS = sorted(path.parent for path in HERE.glob("*/*/session.jsonl"))
@@ -69,8 +69,13 @@ def _texts(folder: Path) -> list[str]:
 def _line(entry: dict[str, JsonValue]) -> Line:
     time, message = entry["time"], entry["message"]
     assert isinstance(time, int | float)
-    header = f"{VERSION} {round(time * 1000)} {entry['producer']}"
-    return Line(str(entry["lane"]), f"{entry['position']}-0", header, json.dumps(message, ensure_ascii=False))
+    lane, position, body = (
+        Lane(str(entry["lane"])),
+        int(str(entry["position"])),
+        json.dumps(message, ensure_ascii=False),
+    )
+    head = header(*(lane, body), version=VERSION, milliseconds=round(time * 1000), producer=str(entry["producer"]))
+    return Line(lane.value, f"{position}-0", head, body)
 
 
 def envelopes(lines: Sequence[Line], session: str) -> list[Envelope]:
@@ -149,11 +154,12 @@ def _write_sessions(folder: Path) -> None:
     (folder / "written.json").write_text(pretty(json.dumps({"lanebus": version("lanebus"), "form": VERSION})))
 
 
-if __name__ == "__main__":
-    if "--log" in sys.argv:
+def record(*, with_logs: bool) -> None:
+    """Write the views of all golden sessions anew; with `with_logs` run the agents and write their sessions before."""
+    if with_logs:
         with suppress(FileExistsError):
             HERE.mkdir()
         _write_sessions(HERE / f"v{VERSION}")
-    for each in sorted({path.parent for path in HERE.glob("*/*/session.jsonl")}):
-        for file, view in views(envelopes(read_session(each), f"golden-{each.name}")):
-            (each / file).write_text(view, encoding="utf-8")
+    for folder in sorted({path.parent for path in HERE.glob("*/*/session.jsonl")}):
+        for file, view in views(envelopes(read_session(folder), f"golden-{folder.name}")):
+            (folder / file).write_text(view, encoding="utf-8")

@@ -1,0 +1,21 @@
+"""Entries as they are stored, for tests that write them past the bus."""
+
+from bus.checksum import entry_sum
+from bus.messages.lanes import Lane
+
+__all__ = ("header",)
+
+
+def header(
+    lane: Lane,
+    body: bytes | str,
+    *,
+    version: int = 1,
+    milliseconds: int = 1_700_000_000_000,
+    producer: str = "me",
+    token: str = "0_i",  # noqa: S107  # no secret: it names an incarnation
+) -> str:
+    """The header of an entry as the bus would write it, with the checksum that fits."""
+    data = body.encode() if isinstance(body, str) else body
+    checksum = entry_sum(lane, data, version=version, producer=producer)
+    return f"{version} {milliseconds} {producer} {token} {checksum}"
