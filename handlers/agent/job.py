@@ -351,7 +351,11 @@ class Job:
             # No context can be made of what is left, by nobody: the user is told, as nothing else would come.
             _log.error("session %s cannot be worked on: %s", self.session, error)
             seen = (await run.session.head()).position
-            await self._record(run, error, seen)
+            try:
+                await self._record(run, error, seen)
+            except Fenced:  # another worker has the session, and tells of it
+                self._depose()
+                return self._wait()
             await self._set_aside(error, b"", seen)
             return _Over(lease)
 
@@ -419,11 +423,14 @@ class Job:
         return _Over(run.lease)
 
     async def _record(self, run: Run, error: Exception, seen: int) -> None:
-        """Say in the log that nobody can read the session any more: what cannot be answered counts as answered."""
+        """Say in the log that nobody can read the session any more: what cannot be answered counts as answered.
+
+        It has a key by what woke the session, as its answer may be lost, and the end of the log has then moved on.
+        """
         failed = AssistantMessage(
             stop_reason="error", error_message=_text(error), metadata={SEEN: seen}, timestamp=now_ms()
         )
-        await run.publish(failed)
+        await run.publish(failed, key=f"unreadable.{seen if self._work is None else self._work.position}")
         self._shared.tally.given_up += 1
 
     async def _set_aside(self, error: Exception, raw: bytes, seen: int) -> None:

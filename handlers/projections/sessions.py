@@ -89,7 +89,9 @@ def _evolve(line: SessionLine, envelope: Envelope) -> SessionLine:
         case ExtensionMessage(kind=TurnStarted.KIND | AgentEnded.KIND | UsageSettled.KIND) as message:
             changed |= _event(line, envelope.position, message)
         case message if call := summary_call(message):
-            changed["usage"] = line.usage.combine(call.usage or Usage())
+            usage, changed["early"] = take_early(line.early, envelope.position, call.usage)
+            if usage is not None:
+                changed["usage"], changed["pending"] = added(line.usage, line.pending, envelope.position, usage)
         case _:
             pass
     return line.model_copy(update=changed)
@@ -136,7 +138,7 @@ def _title(text: str) -> str | None:
 
 SESSIONS = Projection(
     name="sessions",
-    version=2,
+    version=3,
     state=TypeAdapter(SessionLine),
     initial=SessionLine(),
     evolve=_evolve,

@@ -4,6 +4,7 @@ from decimal import Decimal
 
 import pytest
 
+from bus.messages.context_entry import Compaction
 from bus.messages.events import AgentEnded, TurnEnded, UsageSettled
 from bus.messages.extension import ExtensionMessage
 from bus.messages.message import AssistantMessage
@@ -139,3 +140,10 @@ def test_a_stored_state_comes_back_and_goes_on() -> None:
 def test_a_turn_that_is_cut_twice_is_settled_message_by_message() -> None:
     for total in sums(answer(GUESS), answer(GUESS), told(2, OTHER), told(1)):
         assert total == PAID.combine(OTHER)
+
+
+def test_a_summary_counts_whether_an_estimate_beside_it_is_settled_or_not() -> None:
+    summary = Compaction(summary="x", provider="acme", model="m1", usage=OTHER)
+    for log in ((answer(GUESS), summary, told(1)), (summary, answer(GUESS), told(2)), (answer(GUESS), told(1), summary)):
+        entries = log_of(*log)
+        assert fold(SESSIONS, entries).usage == fold(USAGE, entries).total.usage == OTHER.combine(PAID)

@@ -9,7 +9,18 @@ from pathlib import Path
 import anyio
 import pytest
 
-from bus import Bus, Cursor, DirectoryArchive, Session, ToolCallBlock, UserMessage
+from bus import (
+    Bus,
+    Cursor,
+    DirectoryArchive,
+    Fenced,
+    OutcomeUnknown,
+    Publishable,
+    Receipt,
+    Session,
+    ToolCallBlock,
+    UserMessage,
+)
 from bus.messages.delta import Delta
 from bus.messages.events import AgentStarted
 from bus.messages.message import AssistantMessage
@@ -413,6 +424,43 @@ async def test_a_question_whose_context_was_trimmed_is_answered_with_the_reason(
             assert isinstance(failed, AssistantMessage)
             assert failed.stop_reason == "error"
             assert "CursorTrimmed" in (failed.error_message or "")
+
+
+@pytest.mark.parametrize("is_fenced", [False, True])
+async def test_a_reason_whose_answer_is_lost_is_recorded_once_and_a_fence_is_no_failure(
+    monkeypatch: pytest.MonkeyPatch, is_fenced: bool
+) -> None:
+    publish, lost = Run.publish, 0
+
+    async def losing(run: Run, *messages: Publishable, key: str | None = None) -> Receipt:
+        nonlocal lost
+        if is_fenced and not lost:
+            lost += 1
+            raise Fenced("s1", 1, 2)
+        receipt = await publish(run, *messages, key=key)
+        if not is_fenced and lost < 3:
+            lost += 1
+            raise OutcomeUnknown("s1", 1)
+        return receipt
+
+    monkeypatch.setattr(Run, "publish", losing)
+    async with fresh_server() as (bus, socket):
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("first"), wake=False)
+        await session.trim(2)
+        await ask(session, "second?")
+        async with working(bus, AgentLoop(Echo())):
+            with anyio.fail_after(SECONDS):
+                await anext(session.follow(after=Cursor(2)))
+            await nothing_pending(socket)
+            letters = [letter async for letter in bus.dead_letters("agents").read()]
+        assert [
+            e.message.stop_reason
+            async for e in session.read(after=Cursor(2))
+            if isinstance(e.message, AssistantMessage)
+        ] == ["error"]
+        assert [letter.reason.partition(":")[0] for letter in letters] == ["CursorTrimmed"]
+    assert lost == (1 if is_fenced else 3)
 
 
 def empty(archive: Path) -> None:
