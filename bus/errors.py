@@ -363,7 +363,7 @@ class OldNamespace(SetupError):
     def __init__(self, namespace: str, schema: int, needed: int) -> None:
         super().__init__(
             f"namespace {namespace!r} has schema {schema} and this version of lanebus needs {needed}: export its "
-            "sessions with the version that wrote it (lanebus export), import them into a new data directory or namespace"
+            "sessions with the version that wrote it (lanebus export), import them into a new directory or namespace"
         )
         self.namespace, self.schema, self.needed = namespace, schema, needed
 
@@ -523,6 +523,10 @@ class ParentErased(CursorTrimmed):
         self.parent = parent
 
 
+_RELEASES = {"p": "projections remove SESSION NAME@VERSION", "g": "groups remove GROUP", "f": "erase FORK"}
+"""what ends a holder of entries, by the letter before its name"""
+
+
 class TrimRefused(StreamError):
     """Somebody still needs what was to be trimmed away; nothing was.
 
@@ -533,9 +537,11 @@ class TrimRefused(StreamError):
 
     def __init__(self, session: str, before: int, holders: Mapping[str, int]) -> None:
         who = ", ".join(f"{name} at {position}" for name, position in sorted(holders.items()))
+        kinds = {name.partition(":")[0] for name in holders}
+        ways = " or ".join(f"`lanebus {_RELEASES[kind]}`" for kind in sorted(kinds & _RELEASES.keys()))
         super().__init__(
-            f"session {session!r}: what is before position {before} is still needed by {who}: trim less, drop a "
-            "checkpoint that is no longer used, or trim by force"
+            f"session {session!r}: what is before position {before} is still needed by {who}: trim less, "
+            f"{f'end that by {ways}, ' if ways else ''}or trim by force"
         )
         self.session, self.before, self.holders = session, before, holders
 

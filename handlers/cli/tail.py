@@ -42,7 +42,7 @@ _COLUMNS = (
 @click.argument("session")
 @click.option("--follow", "-f", is_flag=True, help="Go on with what comes, until Ctrl-C.")
 @click.option("--lane", type=click.Choice([lane.value for lane in Lane]), help="Only this lane.")
-@click.option("--after", metavar="CURSOR", help="Begin behind this position; what a reader has seen up to.")
+@click.option("--after", metavar="CURSOR", help="Begin behind this cursor of a JSON line, or position.")
 @click.option(
     "--kind", "kinds", multiple=True, help="Only this role or kind, such as user, or agent.* for all that begin so."
 )
@@ -64,8 +64,9 @@ def command(
 ) -> None:
     """Show a session's entries in the order of their positions, and with -f what comes.
 
-    As JSON each line is an envelope: session, position, lane, time (seconds UTC), producer, message. An entry that
-    cannot be read has no message and an error; a live piece has its number under "delta". That the session was closed
+    As JSON each line is an envelope: session, position, cursor (for --after), lane, time (seconds UTC), producer,
+    message. An entry that cannot be read has no message and an error; a live piece has its number under "delta".
+    That the session was closed
     is said on stderr.
 
     \b
@@ -115,7 +116,7 @@ async def _tail(
         if last is not None:
             for envelope in await _last(session, asked, end, last):
                 show(envelope)
-            after = max(after, Cursor(end))
+            after = max(after, head.cursor)
         if follow:
             with _until_reader_gone():
                 items = session.subscribe(lanes=lanes, kinds=kinds, after=after, live=live)
@@ -169,7 +170,7 @@ class _Show:
 
 def entry_json(envelope: Envelope) -> str:
     """An envelope as a line of JSON; the message in its native form, as it is in the log."""
-    place = {"session": envelope.session, "position": envelope.position}
+    place = {"session": envelope.session, "position": envelope.position, "cursor": str(envelope.cursor)}
     delta = {"delta": envelope.delta} if envelope.delta else {}
     origin = {"lane": envelope.lane.value, "time": envelope.time, "producer": envelope.producer}
     message = envelope.message

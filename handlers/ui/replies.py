@@ -65,12 +65,13 @@ def status_of(error: BusError) -> int:
 
 
 def envelope_json(envelope: Envelope) -> str:
-    """An envelope as one JSON object: position, delta, lane, time, producer, message."""
+    """An envelope as one JSON object: position, delta, cursor, lane, time, producer, message."""
     # The message writes its own JSON, so it is put in as text: to parse and write it again cost ten times as much.
     place = json.dumps(
         {
             "position": envelope.position,
             "delta": envelope.delta,
+            "cursor": str(envelope.cursor),
             "lane": envelope.lane.value,
             "time": envelope.time,
             "producer": envelope.producer,

@@ -53,15 +53,26 @@ async def session_frames(session: Session, after: Cursor) -> AsyncGenerator[byte
         except CursorTrimmed as gap:
             # Any status but 200 would make a browser give up for good, so the gap is told inside the stream.
             missing: JsonValue = {"session": session.id, "after": str(after), "firstKept": gap.first_kept}
-            after = Cursor(max(gap.first_kept - 1, after.position))
+            after = await _cursor_at(session, max(gap.first_kept - 1, after.position))
             yield _frame("gap", missing, id=str(after))
             continue
         except LogRolledBack as lost:
             told: JsonValue = {"session": session.id, "seen": lost.seen, "found": lost.found}
-            yield _frame("rolledback", told, id=str(Cursor(lost.found)))
+            yield _frame("rolledback", told, id=str(await _cursor_at(session, lost.found)))
         except BusError as error:
             yield _frame("failed", {"session": session.id, "message": str(error)})
         return
+
+
+async def _cursor_at(session: Session, position: int) -> Cursor:
+    """The cursor of a reader that has seen all up to a position of the log as it is now.
+
+    It names no incarnation, and is believed, where the server cannot be asked or the head does not know any more.
+    """
+    try:
+        return (await session.head()).cursor_at(position)
+    except BusError:
+        return Cursor(position)
 
 
 class EventStream(Response):

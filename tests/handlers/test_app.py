@@ -310,7 +310,7 @@ async def test_a_subscriber_gets_both_lanes_and_live_deltas_with_their_cursors()
     assert [(name, place(id)) for name, id, _ in history + live + after] == [
         *(("entry", "1-0"), ("entry", "2-0"), ("delta", "2-1"), ("delta", "2-2"), ("entry", "3-0")),
     ]
-    assert set(history[0][2]) == {"position", "delta", "lane", "time", "producer", "message"}
+    assert set(history[0][2]) == {"position", "delta", "cursor", "lane", "time", "producer", "message"}
     assert [frame["lane"] for _, _, frame in history] == ["llm", "extension"]
     message = history[0][2]["message"]
     assert isinstance(message, dict)
@@ -371,7 +371,9 @@ async def test_a_trimmed_cursor_is_told_in_the_stream_and_the_rest_follows() -> 
         async with client.sse("/api/sessions/s1/events?after=1") as source:
             assert source.response.status_code == 200
             gap, *rest = await Reader(source).take(3)
-        assert gap == ("gap", "3-0", {"session": "s1", "after": "1-0", "firstKept": 4})
+            head = await bus.session("s1").head()
+        assert gap == ("gap", str(head.cursor_at(3)), {"session": "s1", "after": "1-0", "firstKept": 4})
+        assert head.cursor_at(3).incarnation
         assert [(name, place(id)) for name, id, _ in rest] == [("entry", "4-0"), ("entry", "5-0")]
 
 
@@ -380,7 +382,9 @@ async def test_a_cursor_beyond_the_log_is_told_in_the_stream() -> None:
         await bus.session("s1").publish(ExtensionMessage.of("tick"))
         async with client.sse("/api/sessions/s1/events?after=7") as source:
             (frame,) = await Reader(source).take(1)
-        assert frame == ("rolledback", "1-0", {"session": "s1", "seen": 7, "found": 1})
+        cursor = (await bus.session("s1").head()).cursor
+        assert frame == ("rolledback", str(cursor), {"session": "s1", "seen": 7, "found": 1})
+        assert cursor.incarnation
 
 
 async def test_a_log_that_lost_its_end_is_told_and_the_id_of_that_frame_leads_on() -> None:

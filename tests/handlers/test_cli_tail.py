@@ -1,5 +1,8 @@
 """`lanebus tail`: what is shown of a log."""
 
+import shutil
+from pathlib import Path
+
 import pytest
 
 from bus.bus import Bus
@@ -27,10 +30,29 @@ def positions(text: str) -> list[object]:
 def test_an_envelope_is_a_line_with_the_message_as_it_is_in_the_log(lanebus: CommandLine) -> None:
     lanebus("publish", "s", "--json", stdin='{"role":"user","content":"a","timestamp":5}')
     entry = lanebus("tail", "s").object
-    assert list(entry) == ["session", "position", "lane", "time", "producer", "message"]
+    assert list(entry) == ["session", "position", "cursor", "lane", "time", "producer", "message"]
     assert (entry["session"], entry["position"], entry["lane"]) == ("s", 1, "llm")
     assert isinstance(entry["time"], float)
     assert entry["message"] == {"role": "user", "content": [{"type": "text", "text": "a"}], "timestamp": 5}
+
+
+def test_a_cursor_of_a_line_tells_a_log_that_came_back_from_an_older_copy_and_grew_again(
+    lanebus: CommandLine, tmp_path: Path
+) -> None:
+    lanebus("publish", "s", "--json", stdin='{"role":"user","content":"a"}')
+    shutil.copytree(lanebus.data_dir, tmp_path / "copy", ignore=shutil.ignore_patterns("sock"))
+    lanebus("publish", "s", "--json", stdin='{"role":"user","content":"b"}')
+    first, second = (str(entry["cursor"]) for entry in objects(lanebus("tail", "s").out))
+    shutil.rmtree(lanebus.data_dir)
+    shutil.copytree(tmp_path / "copy", lanebus.data_dir)
+    lanebus.data_dir.chmod(0o700)
+    for word in "xyz":
+        lanebus("publish", "s", "--json", stdin=f'{{"role":"user","content":"{word}"}}')
+    assert positions(lanebus("tail", "s", "--after", first).out) == [2, 3, 4]
+    assert positions(lanebus("tail", "s", "--after", "2").out) == [3, 4]  # which names no log, and is believed
+    refused = lanebus("tail", "s", "--after", second)
+    assert (refused.out, refused.code != 0) == ("", True)
+    assert "the same up to 1" in refused.err
 
 
 def test_a_part_of_the_log_may_be_asked_for(lanebus: CommandLine) -> None:

@@ -144,6 +144,10 @@ def test_a_turn_that_is_cut_twice_is_settled_message_by_message() -> None:
 
 def test_a_summary_counts_whether_an_estimate_beside_it_is_settled_or_not() -> None:
     summary = Compaction(summary="x", provider="acme", model="m1", usage=OTHER)
-    for log in ((answer(GUESS), summary, told(1)), (summary, answer(GUESS), told(2)), (answer(GUESS), told(1), summary)):
+    for log in (
+        (answer(GUESS), summary, told(1)),
+        (summary, answer(GUESS), told(2)),
+        (answer(GUESS), told(1), summary),
+    ):
         entries = log_of(*log)
         assert fold(SESSIONS, entries).usage == fold(USAGE, entries).total.usage == OTHER.combine(PAID)

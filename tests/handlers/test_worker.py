@@ -449,10 +449,11 @@ async def test_a_reason_whose_answer_is_lost_is_recorded_once_and_a_fence_is_no_
         await session.publish(UserMessage.text("first"), wake=False)
         await session.trim(2)
         await ask(session, "second?")
-        async with working(bus, AgentLoop(Echo())):
+        async with working(bus, AgentLoop(Echo())) as (worker,):
             with anyio.fail_after(SECONDS):
                 await anext(session.follow(after=Cursor(2)))
             await nothing_pending(socket)
+            assert worker.tally.put_off == 0
             letters = [letter async for letter in bus.dead_letters("agents").read()]
         assert [
             e.message.stop_reason
