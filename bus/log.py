@@ -236,7 +236,7 @@ class Plan(NamedTuple):
     """it wakes a worker"""
 
     @property
-    def count(self) -> int:
+    def message_count(self) -> int:
         """How many messages it has."""
         return len(self.parts) // 2
 

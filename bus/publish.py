@@ -173,7 +173,7 @@ class SessionAppend:
         words = outcomes.split(b" ") if outcomes else ()
         for index, publish in enumerate(self.publishes):
             if not words or words[index] == b"a":
-                count = publish.plan.count
+                count = publish.plan.message_count
                 publish.succeed(before + 1, count, incarnation)
                 before += count
             else:

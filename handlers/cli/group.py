@@ -32,10 +32,11 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Look after": {
         "verify": ("verify", "Prove that stored sessions are whole."),
-        "replay": ("replay", "Fold a session's projections anew, and compare with what is stored."),
+        "replay": ("replay", "Fold a session's projections anew, and compare the stored."),
         "fork": ("fork", "Begin a session that shares the beginning of another one."),
         "archive": ("archive", "Keep what sessions hold in sealed files, out of the server."),
         "dead": ("dead", "Look at work that was set aside, and send it on its way again."),
+        "projections": ("projections", "Look at what is stored of a session's views, and remove it."),
         "groups": ("groups", "Look at groups of workers, and end one that nobody works in."),
         "trim": ("trim", "Take the oldest entries of a session out of its log."),
         "erase": ("erase", "Remove everything of a session, for good."),

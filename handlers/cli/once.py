@@ -24,7 +24,7 @@ from handlers.cli.table import Column
 from handlers.cli.tail import entry_json
 from handlers.cli.text import count, money
 from handlers.cli.turns import TURN_COLUMNS, turn_rows
-from handlers.projections.projection import project
+from handlers.projections.projection import look
 from handlers.projections.turns import TURNS, TurnsState
 from handlers.projections.usage import USAGE, UsageState, summary
 
@@ -61,8 +61,8 @@ async def ask_once(settings: Settings, output: Output, question: str) -> None:
         session = bus.session(f"demo-{token_hex(4)}")
         await _ask(bus, session, question)
         entries = [envelope async for envelope in session.read()]
-        turns = (await project(session, TURNS)).state
-        usage = (await project(session, USAGE)).state
+        turns = (await look(session, TURNS)).state
+        usage = (await look(session, USAGE)).state
     if output.is_json:
         output.json_text(_json(session.id, entries, turns, usage))
     else:

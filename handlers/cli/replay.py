@@ -37,8 +37,8 @@ _COLUMNS = (
 )
 @click.pass_context
 def command(ctx: click.Context, session: str, *, until: int | None, names: tuple[str, ...]) -> int:
-    """Fold a session's projections anew from its first entry, print their states, and store them in the place of those
-    that are stored. The exit code is 1 if a stored one was not what the log gives.
+    """Fold a session's projections anew from its first entry, print their states, and store them in the place of the
+    stored ones. The exit code is 1 if a stored one was not what the log gives.
 
     As JSON each line is a projection: its name and version, the position it was folded up to, where the stored one
     stood, whether that agreed, and the state.
@@ -63,7 +63,7 @@ async def _replay(settings: Settings, session_id: str, names: Sequence[str], unt
             raise BeyondEnd(session_id, until, last)
         replayed = await replay(session, names, until=until or last)
         for each in replayed if until is None else ():
-            if each.stored is not None and not await store_replayed(session, each):
+            if not await store_replayed(session, each):
                 tell(f"{each.key} was stored by another process meanwhile, which is left as it is")
         return replayed
 

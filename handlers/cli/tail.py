@@ -66,8 +66,7 @@ def command(
 
     As JSON each line is an envelope: session, position, cursor (for --after), lane, time (seconds UTC), producer,
     message. An entry that cannot be read has no message and an error; a live piece has its number under "delta".
-    That the session was closed
-    is said on stderr.
+    That the session was closed is said on stderr.
 
     \b
     Example: lanebus tail support-42 -f --lane extension

@@ -10,6 +10,7 @@ from handlers.cli.options import Settings, ViewCommand
 from handlers.cli.output import Output, tell
 from handlers.cli.run import run
 from handlers.cli.text import count, size
+from handlers.projections.trimming import trim_session
 
 __all__ = ("command",)
 
@@ -24,8 +25,8 @@ __all__ = ("command",)
 @click.pass_context
 def command(ctx: click.Context, session: str, *, before: int, force: bool, dry_run: bool) -> None:
     """Take everything before a position out of a session's log. Positions stay as they are. It is refused as long as
-    somebody needs some of it: a projection, a reader with a checkpoint, a fork, a group of workers. What `lanebus
-    archive` has written before is still read from there by all who are given the same --archive.
+    somebody needs some of it: a projection of your own, a reader with a checkpoint, a fork, a group of workers. What
+    `lanebus archive` has written before is still read from there by all who are given the same --archive.
 
     \b
     Example: lanebus trim support-42 --before 5000 --dry-run
@@ -55,7 +56,7 @@ def command(ctx: click.Context, session: str, *, before: int, force: bool, dry_r
 
 async def _trim(settings: Settings, session_id: str, before: int, *, force: bool, dry_run: bool) -> Trimmed:
     async with open_session(settings, session_id) as session:
-        plan = await session.trim(before, dry_run=True)
+        plan = await trim_session(session, before, dry_run=True)
         if dry_run:
             return plan
         passed = ", ".join(f"{name} at {position}" for name, position in sorted(plan.holders.items()))
@@ -63,7 +64,7 @@ async def _trim(settings: Settings, session_id: str, before: int, *, force: bool
             tell(f"{session_id}: trimming {_amount(plan)} that are still needed by {passed}")
         elif not passed:
             tell(f"{session_id}: trimming {_amount(plan)}")
-        return await session.trim(before, force=force)
+        return await trim_session(session, before, force=force)
 
 
 def _amount(trimmed: Trimmed) -> str:

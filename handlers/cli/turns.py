@@ -11,7 +11,7 @@ from handlers.cli.output import Output, tell
 from handlers.cli.run import run
 from handlers.cli.table import Column
 from handlers.cli.text import count, duration, money
-from handlers.projections.projection import project
+from handlers.projections.projection import look
 from handlers.projections.turns import TURNS, Turn, TurnsState
 
 __all__ = ("TURN_COLUMNS", "command", "turn_rows")
@@ -55,7 +55,7 @@ def command(ctx: click.Context, session: str) -> None:
 
 async def _turns(settings: Settings, session_id: str) -> TurnsState:
     async with open_session(settings, session_id) as session:
-        return (await project(session, TURNS)).state
+        return (await look(session, TURNS)).state
 
 
 def turn_rows(state: TurnsState, session: str) -> list[tuple[str, ...]]:

@@ -10,7 +10,7 @@ from handlers.cli.output import Output, tell
 from handlers.cli.run import run
 from handlers.cli.table import Column
 from handlers.cli.text import count, money
-from handlers.projections.projection import project
+from handlers.projections.projection import look
 from handlers.projections.tree_usage import TreeUsage, tree_usage
 from handlers.projections.usage import USAGE, Totals, UsageState, summary
 
@@ -57,7 +57,7 @@ def command(ctx: click.Context, session: str, tree: bool) -> None:  # as click g
 
 async def _usage(settings: Settings, session_id: str) -> UsageState:
     async with open_session(settings, session_id) as session:
-        return (await project(session, USAGE)).state
+        return (await look(session, USAGE)).state
 
 
 async def _tree(settings: Settings, session_id: str) -> TreeUsage:

@@ -4,7 +4,7 @@ Only the log is truth: a stored state shortens the next fold and may be lost at 
 """
 
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -14,7 +14,7 @@ from bus.envelope import START, Cursor, Envelope
 from bus.errors import LogRolledBack
 from bus.session import Session
 
-__all__ = ("Projected", "Projection", "follow", "project", "project_kept", "rebuild", "start_of")
+__all__ = ("Projected", "Projection", "follow", "load_stored", "look", "project", "project_kept", "rebuild", "start_of")
 
 S = TypeVar("S")
 
@@ -62,7 +62,7 @@ async def project(session: Session, projection: Projection[S]) -> Projected[S]:
     Raises:
         BusError: the log could not be read.
     """
-    stored = await _load(session, projection)
+    stored = await load_stored(session, projection)
     if stored is None:
         return await rebuild(session, projection)
     try:
@@ -70,6 +70,19 @@ async def project(session: Session, projection: Projection[S]) -> Projected[S]:
     except LogRolledBack:
         return await rebuild(session, projection)
     return now if now.position == stored.position else await _store(session, projection, now, stored.position)
+
+
+async def look(session: Session, projection: Projection[S]) -> Projected[S]:
+    """The state as of now, as `project` gives it. Nothing is stored, so a look holds no trim back.
+
+    Raises:
+        BusError: the log could not be read.
+    """
+    stored = await load_stored(session, projection)
+    if stored is not None:
+        with suppress(LogRolledBack):
+            return await _fold(session, projection, stored)
+    return await _fold(session, projection, await start_of(session, projection))
 
 
 async def project_kept(session: Session, projection: Projection[S]) -> Projected[S]:
@@ -140,13 +153,13 @@ async def _store(session: Session, projection: Projection[S], now: Projected[S],
         projection.name, projection.version, projection.dump(now.state), cursor=now.cursor, expected=expected
     )
     if not is_stored:
-        other = await _load(session, projection)
+        other = await load_stored(session, projection)
         if other is not None and other.position > now.position:
             return other
     return now
 
 
-async def _load(session: Session, projection: Projection[S]) -> Projected[S] | None:
+async def load_stored(session: Session, projection: Projection[S]) -> Projected[S] | None:
     """The stored state; None if there is none, or none that this version of the package can read."""
     checkpoint = await session.load_projection(projection.name, projection.version)
     if checkpoint is None:

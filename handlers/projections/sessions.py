@@ -17,7 +17,7 @@ from bus.messages.turn import TurnId
 from bus.messages.usage import Usage
 from bus.session import Session
 from handlers.projections.estimates import Pending, added, settled, take_early, with_early
-from handlers.projections.projection import Projected, Projection, project, project_kept
+from handlers.projections.projection import Projected, Projection, look, project_kept
 from handlers.projections.summary_calls import summary_call
 
 __all__ = ("SESSIONS", "SessionLine", "session_lines")
@@ -64,7 +64,7 @@ async def session_lines(bus: Bus) -> dict[str, Projected[SessionLine]]:
 
 async def _line(session: Session) -> Projected[SessionLine]:
     try:
-        return await project(session, SESSIONS)
+        return await look(session, SESSIONS)
     except (CursorTrimmed, ArchiveDamaged):
         return await project_kept(session, SESSIONS)
 

@@ -7,7 +7,7 @@ from bus.errors import ArchiveDamaged, CursorTrimmed, SessionErased
 from bus.messages.usage import Usage
 from bus.session import Session
 from handlers.projections.links import read_links
-from handlers.projections.projection import project, project_kept
+from handlers.projections.projection import look, project_kept
 from handlers.projections.usage import USAGE, Totals
 
 __all__ = ("TreeUsage", "tree_usage")
@@ -69,6 +69,6 @@ async def _tree(session: Session, agent: str | None, known: set[str]) -> TreeUsa
 
 async def _own(session: Session) -> Totals:
     try:
-        return (await project(session, USAGE)).state.total
+        return (await look(session, USAGE)).state.total
     except (CursorTrimmed, ArchiveDamaged):
         return (await project_kept(session, USAGE)).state.total

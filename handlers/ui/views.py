@@ -7,7 +7,7 @@ from bus.messages.events import ToolWaiting
 from bus.session import Session
 from handlers.agent.doing import doing, own_loop, waiting_calls
 from handlers.agent.status import STATUS, LoopStatus
-from handlers.projections.projection import project, project_kept
+from handlers.projections.projection import look, project_kept
 from handlers.projections.turns import TURNS, Turn
 from handlers.projections.usage import USAGE, summary
 from handlers.ui.bounds import DEFAULT_UI_BOUNDS
@@ -24,7 +24,7 @@ async def turns_view(session: Session, limit: int = DEFAULT_UI_BOUNDS.turns) -> 
     Raises:
         BusError: the log could not be read.
     """
-    turns = (await project(session, TURNS)).state.turns
+    turns = (await look(session, TURNS)).state.turns
     first = max(0, len(turns) - limit)
     return {"count": len(turns), "turns": [_turn(turn, first + index) for index, turn in enumerate(turns[first:])]}
 
@@ -35,7 +35,7 @@ async def usage_view(session: Session) -> Mapping[str, object]:
     Raises:
         BusError: the log could not be read.
     """
-    total = (await project(session, USAGE)).state.total
+    total = (await look(session, USAGE)).state.total
     return {**summary(total.usage), "calls": total.calls, "calls_of_unknown_cost": total.calls_of_unknown_cost}
 
 
@@ -46,7 +46,7 @@ async def status_view(session: Session) -> Mapping[str, object]:
         BusError: the log could not be read.
     """
     try:
-        now = await project(session, STATUS)
+        now = await look(session, STATUS)
     except (CursorTrimmed, ArchiveDamaged):
         now = await project_kept(session, STATUS)
     status, loop = now.state, own_loop(session.id, now.state)

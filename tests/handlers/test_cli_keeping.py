@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from bus.bus import Bus
 from tests.support.cli.command_line import CommandLine, objects
 
 __all__ = ()
@@ -109,24 +110,31 @@ def test_a_trim_is_shown_before_it_is_done(lanebus: CommandLine) -> None:
     assert lanebus("verify", "--all").code == 0
 
 
-def test_what_somebody_needs_is_trimmed_only_by_force(lanebus: CommandLine) -> None:
+async def test_what_somebody_needs_is_trimmed_only_by_force(lanebus: CommandLine) -> None:
     make(lanebus)
-    lanebus("usage", "s")
+    async with Bus.open(data_dir=lanebus.data_dir) as bus:
+        session = bus.session("s")
+        cursor = (await session.head()).cursor
+        await session.save_projection("mine", 1, b"{}", cursor=cursor, expected=0)
     lanebus("publish", "s", "later")
     assert lanebus("trim", "s", "--before", "11").code == 0
     refused = lanebus("trim", "s", "--before", "12")
     assert (refused.code, refused.out) == (1, "")
     assert refused.err.count("\n") == 1
-    assert "still needed by p:usage@" in refused.err
+    assert "still needed by p:mine@1" in refused.err
     shown = lanebus.at_terminal("trim", "s", "--before", "12", "--dry-run", columns=200).out
-    assert "needed by p:usage@" in shown
+    assert "needed by p:mine@1" in shown
     forced = lanebus("trim", "s", "--before", "12", "--force")
     assert forced.object["first_kept"] == 12
-    assert "still needed by p:usage@" in forced.err
+    assert "still needed by p:mine@1" in forced.err
     [note] = objects(lanebus("tail", "s", "--after", "11").out)
     message = note["message"]
     assert isinstance(message, dict)
     assert message["kind"] == "session.trimmed"
+    listed = lanebus("projections", "list", "s")
+    assert "mine@1" in {each["projection"] for each in objects(listed.out)}
+    assert lanebus("projections", "remove", "s", "mine@1").code == 0
+    assert lanebus("projections", "remove", "s", "mine@1").code == 1
     assert lanebus("verify", "--all").code == 0
 
 

@@ -9,6 +9,7 @@ from bus.keys import Keys
 from bus.messages.message import AssistantMessage
 from bus.messages.usage import Usage
 from bus.server import open_server
+from handlers.agent.status import STATUS
 from handlers.projections.sessions import SESSIONS
 from handlers.projections.turns import TURNS
 from handlers.projections.usage import USAGE
@@ -40,18 +41,18 @@ async def test_every_projection_is_folded_anew_and_stored(lanebus: CommandLine) 
     answer = lanebus("replay", "s")
     assert (answer.code, answer.err) == (0, "")
     replayed = objects(answer.out)
-    assert [each["projection"] for each in replayed] == ["usage", "turns", "sessions"]
-    assert [(each["position"], each["stored"], each["agrees"]) for each in replayed] == 3 * [(2, None, None)]
+    assert [each["projection"] for each in replayed] == ["usage", "turns", "sessions", "status"]
+    assert [(each["position"], each["stored"], each["agrees"]) for each in replayed] == 4 * [(2, None, None)]
     assert total(replayed[0]) == 11
     again = objects(lanebus("replay", "s").out)
-    assert [(each["position"], each["stored"], each["agrees"]) for each in again] == 3 * [(2, 2, True)]
+    assert [(each["position"], each["stored"], each["agrees"]) for each in again] == 4 * [(2, 2, True)]
     assert [each["state"] for each in again] == [each["state"] for each in replayed]
     assert lanebus("verify", "s").code == 0
 
 
 async def test_a_stored_state_that_the_log_does_not_give_is_told_and_mended(lanebus: CommandLine) -> None:
     await speak(lanebus, 1, 10)
-    lanebus("usage", "s")
+    lanebus("replay", "s", "--projection", "usage")
     await speak(lanebus, 100)
     async with open_server(lanebus.data_dir) as server:
         with Resp(server.socket) as redis:
@@ -71,7 +72,7 @@ async def test_a_stored_state_that_the_log_does_not_give_is_told_and_mended(lane
 
 async def test_a_state_as_of_an_entry_is_printed_and_not_stored(lanebus: CommandLine) -> None:
     await speak(lanebus, 1, 10, 100)
-    lanebus("usage", "s")
+    lanebus("replay", "s", "--projection", "usage")
     answer = lanebus("replay", "s", "--until", "2", "--projection", "usage")
     assert answer.code == 0
     assert (answer.object["position"], answer.object["stored"], answer.object["agrees"]) == (2, 3, None)
@@ -81,11 +82,11 @@ async def test_a_state_as_of_an_entry_is_printed_and_not_stored(lanebus: Command
 
 async def test_a_terminal_shows_a_line_a_projection(lanebus: CommandLine) -> None:
     await speak(lanebus, 1)
-    lanebus("turns", "s")
+    lanebus("replay", "s", "--projection", "turns")
     lines = lanebus.at_terminal("replay", "s", columns=60).out.splitlines()
     assert [line.split()[0] for line in lines] == [
         "projection",
-        *(f"{projection.name}@{projection.version}" for projection in (USAGE, TURNS, SESSIONS)),
+        *(f"{projection.name}@{projection.version}" for projection in (USAGE, TURNS, SESSIONS, STATUS)),
     ]
     assert "agrees at 1" in lines[2]
     assert "none" in lines[1]
