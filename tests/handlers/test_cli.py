@@ -71,7 +71,7 @@ ANEW: dict[str, tuple[list[str], int, str]] = {
     "fork": (["s", "--id", "f"], 0, '"parent":"s"'),
     "archive": (["s", "--archive", "{folder}"], 0, '"position":1'),
     "dead": (["list"], 0, ""),
-    "projections": (["list", "s"], 0, "nothing is stored"),
+    "projections": (["list", "s"], 0, ""),
     "groups": (["status"], 0, ""),
     "trim": (["s", "--before", "1"], 0, '"first_kept":1'),
     "erase": (["s", "--yes"], 0, '"is_erased":true'),
