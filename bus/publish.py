@@ -16,9 +16,11 @@ from bus.errors import (
     Fenced,
     KeyTooLong,
     MessageTooLarge,
+    OutcomeUnknown,
     OverLimit,
     SessionClosed,
     SessionErased,
+    Unavailable,
 )
 from bus.limits import MESSAGE_LIMIT_BYTES
 from bus.log import Plan
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Mapping, Sequence
 
-    from bus.errors import Unavailable
     from bus.messages.reading import Publishable
 
 __all__ = (
@@ -64,6 +65,9 @@ class PublishBounds:
     """how much goes out in one step, so that no step holds the server for long"""
     small_batch_count: int = 16
     """fewer publishes than this go out together; more are parted, so that two batches can take turns"""
+    callers_at_once: int = 64
+    """callers that are let into the queue, or told that their time is over, in one turn of the event loop: ten thousand
+    at once held everything else up for a tenth of a second"""
     recovery_sessions: int = 64
     """sessions in trouble that are looked after in one round trip"""
     set_aside_attempts: int = 3
@@ -93,7 +97,7 @@ class Conditions(NamedTuple):
 UNCONDITIONAL = Conditions()
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Publish:
     """One caller's publish on its way."""
 
@@ -110,6 +114,19 @@ class Publish:
     """it may be in the log"""
     reason: Unavailable | None = None
     """why it could not be appended so far, if the server said so"""
+
+    @property
+    def is_over(self) -> bool:
+        """Its caller waits no longer."""
+        return self.future.done()
+
+    def expire(self) -> None:
+        """Tell the caller that its time is over."""
+        if self.is_sent:
+            self.fail(OutcomeUnknown(self.session, self.seconds))
+        else:
+            unsent = Unavailable(f"publish to session {self.session!r}: not sent in {self.seconds:g} s")
+            self.fail(self.reason or unsent)
 
     @property
     def is_control(self) -> bool:

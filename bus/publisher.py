@@ -70,8 +70,9 @@ class Publisher:
         self._limits, self._quota, self._bounds = limits, quota, bounds or PublishBounds()
         self._terms = Terms(limits.session_bytes, limits.reserve_bytes, log.work, log.bounds.incarnations)
         self._route, self._keys, self._offload = route, keys, offload
-        self._queue = PublishQueue(self._bounds.queue_bytes)
-        self._deadlines = Deadlines(self._pending)
+        at_once = self._bounds.callers_at_once
+        self._deadlines = Deadlines(at_once)
+        self._queue = PublishQueue(self._bounds.queue_bytes, at_once, self._deadlines)
         self._recovery = Recovery(
             *(route, keys, log),
             producer=producer,
@@ -121,7 +122,7 @@ class Publisher:
             if queue.is_closed:
                 raise Closed("bus")
             if queue.is_full:
-                await queue.wait_room(session, seconds)
+                await queue.wait_room(session, planned[1], seconds, deadline)
             publish = Publish(session, planned[0], conditions, loop.create_future(), seconds, deadline, planned[1])
             self._put(publish)
         future = publish.future
@@ -145,7 +146,7 @@ class Publisher:
                     "tuple[Plan, int]", plan(light, conditions, self._seeds, limit_bytes=limit)
                 )  # None only if heavy
                 if self._queue.is_full or self._queue.is_closed:
-                    await self._queue.wait_room(session, seconds)
+                    await self._queue.wait_room(session, planned[1], seconds, deadline)
                 future = self._loop.create_future()
                 publish = Publish(session, planned[0], conditions, future, seconds, deadline, planned[1])
                 self._put(publish)
@@ -158,7 +159,7 @@ class Publisher:
         publish.turn, publish.reason = self._turn, self._fault
         self._queue.put(publish)
         self._idle.clear()
-        self._deadlines.note(publish.deadline)
+        self._deadlines.note(publish.deadline, publish)
         if self._air or self._is_crowded or len(self._queue) > 1:
             self._schedule()  # whoever calls in this turn of the event loop shares the next flight
         else:

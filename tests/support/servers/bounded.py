@@ -24,7 +24,12 @@ TINY = Bounds(
         answer_seconds=2.0, pool_connections=2, media_connections=1, scan_count=3, group_commands=4
     ),
     publish=PublishBounds(
-        queue_bytes=20_000, batch_count=4, batch_bytes=2_000, small_batch_count=2, recovery_sessions=2
+        queue_bytes=20_000,
+        batch_count=4,
+        batch_bytes=2_000,
+        small_batch_count=2,
+        callers_at_once=2,
+        recovery_sessions=2,
     ),
     work=WorkBounds(wake_ups=4, notices=4, sweep=0.2, read=2, heard=2, linger=0.01, named=1),
     log=LogBounds(
