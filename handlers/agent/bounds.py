@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 
 from bus.limits import MESSAGE_LIMIT_BYTES
 
-__all__ = ("DEFAULT_RUN_BOUNDS", "DEFAULT_WORKER_BOUNDS", "PreviewBounds", "RunBounds", "WorkerBounds")
+__all__ = ("DEFAULT_RUN_BOUNDS", "DEFAULT_WORKER_BOUNDS", "ModelBounds", "PreviewBounds", "RunBounds", "WorkerBounds")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelBounds:
+    """The bounds of a model's adapter."""
+
+    read_ahead: int = 64
+    """pieces of an answer that are read before they are taken; then the connection waits"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

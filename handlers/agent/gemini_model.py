@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Unpack, cast
 
+from handlers.agent.bounds import ModelBounds
 from handlers.agent.errors import MissingExtra
 from handlers.agent.provider_model import ModelOptions, ProviderModel
 from handlers.agent.pumping import pumped
@@ -26,12 +27,20 @@ class GeminiModel(ProviderModel):
 
     API, provider = "gemini", "google"
 
-    def __init__(self, name: str, *, client: "Client | None" = None, **options: Unpack[ModelOptions]) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        client: "Client | None" = None,
+        bounds: ModelBounds | None = None,
+        **options: Unpack[ModelOptions],
+    ) -> None:
         """
         Args:
             name: such as "gemini-2.5-pro".
             client: with the key, address, time-outs and retries that you want; None makes one, which reads
                 GEMINI_API_KEY from the environment.
+            bounds: how much of an answer is read ahead; None is the defaults.
             options: see `ModelOptions`.
 
         Raises:
@@ -41,7 +50,7 @@ class GeminiModel(ProviderModel):
             from google.genai import Client  # noqa: PLC0415  # an extra, and slow to import
         except ModuleNotFoundError:
             raise MissingExtra("google-genai", "gemini") from None
-        self._client = client or Client()
+        self._client, self._bounds = client or Client(), bounds or ModelBounds()
         super().__init__(name, options)
 
     async def _send(self, body: Json, key: str | None) -> AsyncGenerator[Json, None]:
@@ -57,6 +66,6 @@ class GeminiModel(ProviderModel):
         )
         chunks = await self._client.aio.models.generate_content_stream(model=self.name, contents="…", config=config)
         # Closed by itself, the SDK's iterator leaves its connection open.
-        async with aclosing(pumped(chunks)) as responses:
+        async with aclosing(pumped(chunks, self._bounds.read_ahead)) as responses:
             async for response in responses:
                 yield cast("Json", response.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=_ADDED))

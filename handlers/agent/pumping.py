@@ -1,7 +1,6 @@
 """An iterator that can be ended at any moment, whatever it is made of."""
 
 import asyncio
-import math
 from collections.abc import AsyncGenerator, AsyncIterable
 from typing import TypeVar
 
@@ -12,19 +11,27 @@ __all__ = ("pumped",)
 T = TypeVar("T")
 
 
-async def pumped(items: AsyncIterable[T]) -> AsyncGenerator[T, None]:
+async def pumped(items: AsyncIterable[T], ahead: int) -> AsyncGenerator[T, None]:
     """The same items, read by a task of its own; closed or cancelled, it ends what reads them before it returns.
 
     A generator that is closed between two items does not close those inside of it: they wait for the garbage collector,
     and with them the connection that they read from. A task that is cancelled while it waits for the next item closes
-    them all. What was read and not taken is in memory: at most all the items.
+    them all.
+
+    Args:
+        ahead: items that are read and not taken yet, at most; one more waits for room.
     """
-    send, receive = anyio.create_memory_object_stream[T](math.inf)
+    send, receive = anyio.create_memory_object_stream[T](ahead)
 
     async def pump() -> None:
         with send:
             async for item in items:
-                send.send_nowait(item)
+                try:
+                    await send.send(item)
+                except (asyncio.CancelledError, anyio.BrokenResourceError):
+                    # It was ended between two items. Cancelled where it waits for the next one, it closes them all.
+                    if (task := asyncio.current_task()) is not None:
+                        task.cancel()
 
     task = asyncio.create_task(pump())
     try:
