@@ -66,7 +66,6 @@ from bus.groups import ConsumerStatus, GroupStatus
 from bus.head import Incarnation, Origin, SessionHead
 from bus.lease_status import LeaseStatus
 from bus.limits import Limits
-from bus.live import OpenMessage
 from bus.log import Checkpoint, Lease
 from bus.media import (
     DirectoryMedia,
@@ -121,6 +120,7 @@ from bus.receipt import Outcome, Receipt
 from bus.retention import Trimmed
 from bus.retry_policy import GiveUp, Jitter, Retry, RetryPolicy
 from bus.session import ALL_LANES, Session, new_session_id
+from bus.spoken import OpenMessage
 
 __all__ = (
     # writing

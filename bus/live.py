@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import defaultdict, deque
+from collections import deque
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,21 +16,23 @@ from weakref import WeakValueDictionary
 
 import anyio
 
-from bus.codec import decode, decode_delta, encode, position_of
-from bus.envelope import Cursor, Envelope
+from bus.codec import decode, encode, position_of
 from bus.errors import DecodeError, MessageTooLarge, PreviewFull, Refused, Unavailable
 from bus.limits import MESSAGE_LIMIT_BYTES
+from bus.live_streams import LiveStreams
 from bus.log import Log, Previewed
 from bus.messages.delta import Delta
 from bus.messages.lanes import Lane
 from bus.pager import Pager
+from bus.spoken import OpenMessage, Said
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from bus.messages.turn import TurnId
+    from bus.envelope import Cursor, Envelope
 
-__all__ = ("Endings", "Live", "LiveBounds", "Missed", "OpenMessage", "woven")
+
+__all__ = ("Endings", "Live", "LiveBounds", "Missed", "woven")
 
 _LLM = (Lane.LLM,)
 
@@ -49,17 +51,10 @@ class LiveBounds:
     """Seconds between two tries to reach the server, at most."""
     spoken: int = 1_000
     """Sessions of which it is remembered what this process showed last."""
-
-
-class OpenMessage(NamedTuple):
-    """A message that is being spoken: neither whole in the log nor cut."""
-
-    message_id: str
-    turn_id: TurnId | None
-    blocks: tuple[Delta, ...]
-    """what was said so far, a snapshot for each block, in their order"""
-    time: float
-    """of the last piece, seconds UTC by the server's clock"""
+    kept_pieces: int = 20_000
+    """Live deltas that are kept decoded for the next follower that joins, of all sessions, or those of one session."""
+    kept_seconds: float = 10.0
+    """How long they are kept after a follower has joined."""
 
 
 class Missed(NamedTuple):
@@ -84,6 +79,7 @@ class Live:
         self._shown: dict[str, int] = {}
         """the number of the last call that was answered, of the sessions that were spoken in last"""
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._streams = LiveStreams(log, pieces=self.bounds.kept_pieces, seconds=self.bounds.kept_seconds)
 
     async def preview(self, session: str, deltas: Sequence[Delta], *, epoch: int | None, seconds: float) -> None:
         """Show pieces, behind those of earlier calls; once, also if an answer is lost and they are sent again.
@@ -142,10 +138,11 @@ class Live:
         Raises:
             Unavailable: the server cannot be reached.
         """
-        previews = _previews(await self._read(session, log=log))
-        spoken = {id: pieces for id, pieces in previews.items() if _cut_of(pieces) is None}
-        whole = await self._whole(session, spoken, None)
-        return [_open_message(id, pieces) for id, pieces in spoken.items() if id not in whole]
+        spoken = await self._streams.read(session, log)
+        silent = spoken.silent(self._log.bounds.live_seconds)
+        found = {id: said for id, said in spoken.messages.items() if said.cut is None and id not in silent}
+        whole = await self._whole(session, found, None)
+        return [said.open_message(id) for id, said in found.items() if id not in whole]
 
     async def missed(self, session: str, after: Cursor, start: Cursor, until: Cursor) -> Missed:
         """What a follower lacks that has seen everything up to `after`, or joins there.
@@ -157,42 +154,32 @@ class Live:
         Raises:
             Unavailable: the server cannot be reached.
         """
-        deltas = await self._read(session)
-        previews = _previews(deltas)
-        concerned: dict[str, list[Envelope]] = {}
-        for id, pieces in previews.items():
-            cut = _cut_of(pieces)
+        spoken = await self._streams.read(session)
+        silent = spoken.silent(self._log.bounds.live_seconds)
+        previews = {id: said for id, said in spoken.messages.items() if id not in silent}
+        concerned: dict[str, Said] = {}
+        for id, said in previews.items():
+            cut = said.cut
             # One that was cut matters only to those who may have seen it begin, and must see it end.
-            if cut is None or (cut.is_after(after) and (cut.is_after(until) or not pieces[0].cursor.is_after(after))):
-                concerned[id] = pieces
+            if cut is None or (
+                cut.is_after(after) and (cut.is_after(until) or not said.pieces[0].cursor.is_after(after))
+            ):
+                concerned[id] = said
         ended = previews.keys() - concerned.keys()
         for id in await self._whole(session, concerned, max(start.position, after.position)):
             ended.add(id)
             del concerned[id]
-        snapshots: list[Envelope] = []
-        since = [each for each in deltas if type(each.message) is not Delta]  # unreadable: shown, not left out
-        for pieces in concerned.values():
-            snapshots += _snapshots([piece for piece in pieces if not piece.cursor.is_after(after)], after)
-            since += pieces
-        since = [each for each in since if each.cursor.is_after(after) and not each.cursor.is_after(until)]
-        since.sort(key=lambda each: each.cursor)
-        return Missed(snapshots, deque(_joined(since)), ended)
+        snapshots = [each for said in concerned.values() for each in said.snapshots(after)]
+        return Missed(snapshots, deque(spoken.since(after, until, concerned)), ended)
 
-    async def _read(self, session: str, log: Log | None = None) -> list[Envelope]:
-        """All deltas that are kept, but for those of messages that fell silent too long ago."""
-        entries = await (log or self._log).deltas(session)
-        deltas = [decode_delta(session, entry) for entry in entries]
-        silent = _silent(deltas, self._log.bounds.live_seconds)
-        return [each for each in deltas if type(each.message) is not Delta or each.message.message_id not in silent]
-
-    async def _whole(self, session: str, spoken: Mapping[str, Sequence[Envelope]], until: int | None) -> set[str]:
+    async def _whole(self, session: str, spoken: Mapping[str, Said], until: int | None) -> set[str]:
         """Which of the messages are whole in the LLM lane, up to a position."""
         whole: set[str] = set()
         if not spoken:
             return whole
         # Looked for in the bytes first: most entries are none of them, and may be long.
         wanted = {id: f'"id":{json.dumps(id, ensure_ascii=False)}'.encode() for id in spoken}
-        after = min(pieces[0].position for pieces in spoken.values())
+        after = min(said.pieces[0].position for said in spoken.values())
         pager = Pager(self._log.bounds.page_bytes, self._log.bounds.page_entries)
         while until is None or after < until:
             fetched = await self._log.page(session, _LLM, after, until, pager)
@@ -220,17 +207,16 @@ class Live:
         Raises:
             Unavailable: the server cannot be reached.
         """
-        everything = [decode_delta(session, entry) for entry in await self._log.deltas(session)]
-        silent = _silent(everything, self._log.bounds.live_seconds)
-        spoken = _previews(everything)
-        candidates = {id: pieces for id, pieces in spoken.items() if id not in silent and _cut_of(pieces) is None}
+        spoken = await self._streams.read(session)
+        silent = spoken.silent(self._log.bounds.live_seconds)
+        candidates = {id: said for id, said in spoken.messages.items() if said.cut is None and id not in silent}
         is_open = candidates.keys() - await self._whole(session, candidates, None)
         ids: list[str] = []
-        for each in everything:
+        for each in spoken.deltas:
             message = each.message
             if type(message) is not Delta or message.message_id in is_open:
                 continue
-            if message.kind != "cut" or each.time < everything[-1].time - self.bounds.cut_seconds:
+            if message.kind != "cut" or each.time < spoken.deltas[-1].time - self.bounds.cut_seconds:
                 ids.append(each.cursor.id)
         await self._log.trim_live(session, ids)
 
@@ -281,79 +267,3 @@ def _body(delta: Delta) -> bytes:
     if len(body) > MESSAGE_LIMIT_BYTES:
         raise MessageTooLarge(len(body), MESSAGE_LIMIT_BYTES)
     return body
-
-
-def _previews(deltas: Iterable[Envelope]) -> dict[str, list[Envelope]]:
-    """The pieces of each message up to its cut, in the order the messages began."""
-    found: defaultdict[str, list[Envelope]] = defaultdict(list)
-    for each in deltas:
-        if type(each.message) is Delta:
-            pieces = found[each.message.message_id]
-            if not (pieces and _is_cut(pieces[-1])):
-                pieces.append(each)
-    return found
-
-
-def _silent(deltas: Sequence[Envelope], seconds: float) -> set[str]:
-    """The messages of which nothing was heard for so long that they would have expired, if no other had been spoken."""
-    last = {each.message.message_id: each.time for each in deltas if type(each.message) is Delta}
-    return {id for id, time in last.items() if time < deltas[-1].time - seconds}
-
-
-def _is_cut(piece: Envelope) -> bool:
-    return type(piece.message) is Delta and piece.message.kind == "cut"
-
-
-def _cut_of(pieces: Sequence[Envelope]) -> Cursor | None:
-    return pieces[-1].cursor if _is_cut(pieces[-1]) else None
-
-
-def _open_message(id: str, pieces: Sequence[Envelope]) -> OpenMessage:
-    blocks = [each.message for each in _snapshots(pieces, pieces[-1].cursor)]
-    deltas = [block for block in blocks if type(block) is Delta]
-    turn_id = next((delta.turn_id for delta in deltas if delta.turn_id is not None), None)
-    return OpenMessage(id, turn_id, tuple(deltas), pieces[-1].time)
-
-
-def _snapshots(pieces: Sequence[Envelope], at: Cursor) -> Iterator[Envelope]:
-    """One envelope a block of a message with all its text, at the place of an entry."""
-    blocks: defaultdict[int, list[Delta]] = defaultdict(list)
-    for each in pieces:
-        if type(each.message) is Delta:
-            blocks[each.message.block].append(each.message)
-    for _, deltas in sorted(blocks.items()):
-        snapshot = _sum(deltas).model_copy(update={"is_snapshot": True})
-        yield pieces[-1]._replace(position=at.position, delta=0, incarnation=at.incarnation, message=snapshot)
-
-
-def _joined(pieces: Iterable[Envelope]) -> Iterator[Envelope]:
-    """Neighbours of one block as one piece, at the place of the last of them: who leaves behind any has all before."""
-    run: list[Envelope] = []
-    for each in pieces:
-        if run and not _continues(run[-1], each):
-            yield _as_one(run)
-            run = []
-        run.append(each)
-    if run:
-        yield _as_one(run)
-
-
-def _continues(one: Envelope, other: Envelope) -> bool:
-    first, second = one.message, other.message
-    return (
-        one.position == other.position
-        and type(first) is Delta
-        and type(second) is Delta
-        and (first.message_id, first.block, first.kind) == (second.message_id, second.block, second.kind)
-        and first.kind != "cut"
-    )
-
-
-def _as_one(run: Sequence[Envelope]) -> Envelope:
-    deltas = [each.message for each in run if type(each.message) is Delta]
-    return run[-1] if len(run) == 1 else run[-1]._replace(message=_sum(deltas))
-
-
-def _sum(deltas: Sequence[Delta]) -> Delta:
-    name = next((delta.tool_name for delta in deltas if delta.tool_name is not None), None)
-    return deltas[0].model_copy(update={"delta": "".join(delta.delta for delta in deltas), "tool_name": name})

@@ -15,7 +15,7 @@ from bus.head import SessionHead
 from bus.hub import Hub
 from bus.keys import check_session_id
 from bus.leases import Leases
-from bus.live import Live, OpenMessage
+from bus.live import Live
 from bus.log import Checkpoint, FirstPage, Lease, Log
 from bus.media.store import MediaStore
 from bus.messages.delta import Delta
@@ -30,6 +30,7 @@ from bus.receipt import REFUSALS, Outcome, Receipt
 from bus.retention import Trimmed
 from bus.ringing import Ringing
 from bus.selection import Selection
+from bus.spoken import OpenMessage
 from bus.subscription import BUFFER_BYTES, Interest
 
 __all__ = ("ALL_LANES", "CLOSED", "REOPENED", "Session", "new_session_id")

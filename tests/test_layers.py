@@ -57,6 +57,8 @@ ORDER = [
         "feeds",
         "heads",
         "hub",
+        "spoken",
+        "live_streams",
         "live",
         "follower",
         "ringing",

@@ -4,9 +4,9 @@ import logging
 from functools import partial
 
 from bus.errors import MessageTooLarge
-from bus.live import OpenMessage
 from bus.messages.message import AssistantMessage, now_ms
 from bus.messages.turn import TurnId
+from bus.spoken import OpenMessage
 from handlers.agent.draft import cut_content
 from handlers.agent.marks import CUT
 from handlers.agent.recording import is_of_earlier_lease, record_answer

@@ -5,12 +5,12 @@ from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 
 from bus.envelope import Cursor
 from bus.errors import Conflict, Fenced
-from bus.live import OpenMessage
 from bus.log import Lease
 from bus.messages.reading import Publishable
 from bus.messages.turn import TurnId
 from bus.receipt import Receipt
 from bus.session import Session
+from bus.spoken import OpenMessage
 from handlers.agent.bounds import DEFAULT_RUN_BOUNDS, RunBounds
 from handlers.agent.preview import Preview
 from handlers.agent.slots import Place

@@ -25,7 +25,9 @@ from bus import (
     SessionClosed,
     TextBlock,
     Unavailable,
+    live_streams,
 )
+from bus.codec import Entry, decode_delta
 from bus.errors import Refused
 from bus.keys import Keys
 from bus.log import Log
@@ -381,6 +383,48 @@ async def test_who_joins_anywhere_has_the_text_of_what_is_spoken_and_nothing_of_
 
                 await eventually(is_there)
         tasks.cancel_scope.cancel()
+
+
+async def test_followers_that_join_late_decode_each_live_piece_once_for_all_of_them(
+    shared_valkey: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded = 0
+
+    def counted_decode(session: str, entry: Entry) -> Envelope:
+        nonlocal decoded
+        decoded += 1
+        return decode_delta(session, entry)
+
+    monkeypatch.setattr(live_streams, "decode_delta", counted_decode)
+    async with shared_valkey.bus() as bus, shared_valkey.bus() as other, anyio.create_task_group() as tasks:
+        speaker, session = bus.session("s"), other.session("s")
+        await speaker.publish(said("q"))
+        pieces = [of("m", f"{number} ") for number in range(300)]
+        await speaker.preview(*pieces)
+        followers = [Follower(session, live=True, after=Cursor(at % 2)).start(tasks) for at in range(10)]
+        for follower in followers:
+            await eventually(lambda each=follower: "299" in "".join(each.words))
+        await speaker.preview(of("m", "300 "))
+        late = [Follower(session, live=True, after=Cursor(at % 2)).start(tasks) for at in range(10)]
+        text = "".join(f"{number} " for number in range(301))
+        for follower in (*followers, *late):
+            await eventually(lambda each=follower: Screen().show(each.seen).texts == {"m": text})
+        assert decoded <= 301
+        tasks.cancel_scope.cancel()
+
+
+async def test_live_pieces_that_were_kept_are_read_anew_from_a_server_that_was_emptied(
+    server: AnyServer,
+) -> None:
+    async with server.bus() as bus, server.bus() as reader:
+        await bus.session("s").publish(said("q"))
+        await bus.session("s").preview(of("m", "before "), of("m", "it "))
+        assert await open_texts(reader.session("s")) == {"m": ["before it "]}
+        server.do("FLUSHALL")
+        async with server.bus() as other:
+            await other.session("s").publish(said("q"))
+            await other.session("s").preview(of("n", "behind "), of("n", "it "), of("n", "all"))
+        assert await open_texts(reader.session("s")) == {"n": ["behind it all"]}
 
 
 @pytest.mark.cluster("the hub reads each node on a connection of its own")

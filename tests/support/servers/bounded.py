@@ -44,7 +44,7 @@ TINY = Bounds(
         trim_chunk=2,
     ),
     hub=HubBounds(direct_sessions=2, bell_page=4, sessions_at_once=4, unsized_sessions=1, page_entries=5, looks=3),
-    live=LiveBounds(trim_bytes=4_096, endings=4, spoken=2),
+    live=LiveBounds(trim_bytes=4_096, endings=4, spoken=2, kept_pieces=3),
     archive=ArchiveBounds(text_bytes=65_536, entries=40),
 )
 """For messages of 32 KiB at most, on a server with `OUTPUT_LIMIT`."""
