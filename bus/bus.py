@@ -34,6 +34,7 @@ from bus.media.offload import Offload
 from bus.media.redis_media import RedisMedia
 from bus.media.store import MediaStore
 from bus.messages.media import INLINE_LIMIT_BYTES
+from bus.outboxes import Outboxes
 from bus.publisher import Publisher
 from bus.ringing import Ringing
 from bus.server import open_server
@@ -82,12 +83,13 @@ class Bus:
         """looks at what is stored as it is; nobody needs it to publish or to read"""
         producer = token_urlsafe(9)
         self._live = Live(self._log, producer, bounds.live)
+        outboxes = Outboxes(producer, bounds.publish.sessions)
 
         def publisher(route: Route) -> Publisher:
             offload = Offload(media, inline_limit_bytes)
             return Publisher(
                 *(route, keys, self._log, offload),
-                producer=producer,
+                outboxes=outboxes,
                 limits=limits,
                 quota=quota,
                 bounds=bounds.publish,

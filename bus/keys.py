@@ -32,8 +32,9 @@ group found nothing left to do; run, incarnation, incarnations: the server's rep
 of its incarnation, `<position it began behind>_<random>`, and those of the newest ones; trimmed_by: the token of the
 entry at `trimmed`; of a fork parent
 and fork: whose beginning it shares, and the cursor of the last entry that it shares; live, live_by: see
-scripts/preview.lua; and `p:<producer>` with each producer's last number and what that append gave. One hash, as every
-append reads and writes all of it.
+scripts/preview.lua; and `p:<producer>` with a producer's term, its last number and what that append gave, of a bounded
+number of `producers`, and the `floor` under those who begin, see scripts/producers.lua. One hash, as every append reads
+and writes all of it.
 
 Of an erased session the head is left, with its state alone.
 

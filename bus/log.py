@@ -83,6 +83,9 @@ class LogBounds:
     """Buckets whose sessions are listed in one round trip."""
     incarnations: int = 8
     """The newest incarnations that a head lists. Cursors of older ones are proven by a look at their entry."""
+    producers: int = 1_000
+    """Processes whose last appends to a session its head keeps, to tell a repeat from a new one. Where more have
+    published to it, those that did so longest ago begin anew with their next; see bus/outboxes.py."""
     live_bytes: int = 8 * 1_048_576
     """The most live deltas a session keeps, as JSON. A message of the greatest size that is spoken in many small
     pieces, 1 MiB in 12,000 of them, needs half of it."""
@@ -122,7 +125,9 @@ class Script:
     def text(self) -> str:
         """In Lua."""
         folder = files("bus").joinpath("scripts")
-        return "".join(folder.joinpath(f"{name}.lua").read_text(encoding="utf-8") for name in self._names)
+        *shared, own = (folder.joinpath(f"{name}.lua").read_text(encoding="utf-8") for name in self._names)
+        flags, mark, rest = own.partition("\n") if own.startswith("#!") else ("", "", own)  # have to be the first line
+        return "".join((flags, mark, *shared, rest))
 
     @cached_property
     def digest(self) -> str:
@@ -134,7 +139,7 @@ class Script:
         return ("EVALSHA", self.digest, len(keys), *keys, *arguments)
 
 
-PUBLISH, SETTLE = Script("publish", shares=("wake",)), Script("settle")
+PUBLISH, SETTLE = Script("publish", shares=("wake", "producers")), Script("settle", shares=("producers",))
 PREVIEW, TRIM_LIVE = Script("preview"), Script("trim_live")
 SET_ASIDE, PROJECT = Script("set_aside"), Script("project")
 FIRST_SIZE, WRITTEN_BY, GLANCE = Script("first_size"), Script("written_by"), Script("glance")
@@ -245,6 +250,8 @@ class Append(NamedTuple):
     """What one producer appends to one session in one step."""
 
     session: str
+    term: int
+    """of the producer: its appends are numbered from 1 in each"""
     number: int
     plans: Sequence[Plan]
 
@@ -260,6 +267,8 @@ class Terms(NamedTuple):
     """how long the streams of notices and of wake-ups are"""
     incarnations: int = LogBounds().incarnations
     """how many a head lists"""
+    producers: int = LogBounds().producers
+    """how many a head keeps"""
 
 
 def seeds_of(producer: str) -> dict[Lane, int]:
@@ -279,10 +288,10 @@ def publish_command(
     limit = "" if terms.session_bytes is None else terms.session_bytes
     work = terms.work
     arguments: list[Argument] = [producer, VERSION, *work.notice_trim, fresh, limit, terms.reserve_bytes]
-    arguments += (*work.wake_up_trim, terms.incarnations)
-    for session, number, plans in appends:
+    arguments += (*work.wake_up_trim, terms.incarnations, terms.producers)
+    for session, term, number, plans in appends:
         names += keys.appending(session)
-        arguments += (session, number, len(plans))
+        arguments += (session, term, number, len(plans))
         place, wakes = len(arguments) - 1, False
         for text, parts, is_waking in plans:
             arguments.append(text)

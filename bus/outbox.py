@@ -1,8 +1,9 @@
 """What one producer has on its way to one session, and what its answers mean. Pure.
 
-Appends are numbered 1, 2, 3 … A number that was sent and not answered is in doubt: a copy of it may still come to the
-server, however late. It is settled first (scripts/settle.lua), and nothing else goes to the session meanwhile. So no
-number ever stands for two different appends, and no publish is sent again while a copy of it may be on its way.
+Appends are numbered 1, 2, 3 … in each term of the producer, see bus/outboxes.py. A number that was sent and not
+answered is in doubt: a copy of it may still come to the server, however late. It is settled first
+(scripts/settle.lua), and nothing else goes to the session meanwhile. So no number ever stands for two different
+appends, and no publish is sent again while a copy of it may be on its way.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from bus.errors import ForgedEntry, LogRolledBack, Refused
+from bus.envelope import Cursor
+from bus.errors import ForgedEntry, LogRolledBack, OutcomeUnknown, Refused
 from bus.publish import LANE_OF, SessionAppend
 
 if TYPE_CHECKING:
@@ -38,6 +40,8 @@ class Trouble:
     """the log lost its end: the next number is taken by force"""
     is_single: bool = False
     """something among what waits is refused for good: to see what, each is sent by itself"""
+    floor: int | None = None
+    """the term is over, and the next one has to be above this"""
     foreign: Lane | None = None
     """a foreign entry is in the way in this lane"""
     moved: int = 0
@@ -56,15 +60,23 @@ class Outbox:
     session: str
     parked: Callable[[int], None]
     """is told how many bytes more, or less, wait here"""
+    term: int
     answered: int = 0
-    """highest number that the server is known to have used"""
+    """highest number of the term that the server is known to have used"""
     position: int = 0
-    """of the session after that append"""
+    """of the session after the last append that was answered"""
+    incarnation: str = ""
+    """of the log then"""
     in_flight: int = 0
     """appends that are sent and whose answers are awaited"""
     lost: LogRolledBack | None = None
     """a rollback that nobody was told of yet"""
     trouble: Trouble | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is on its way or in trouble, and nobody is to be told of anything."""
+        return not self.in_flight and self.trouble is None and self.lost is None
 
     def send(self, publishes: list[Publish]) -> SessionAppend:
         """Number publishes as the next append, which goes out now."""
@@ -95,6 +107,9 @@ class Outbox:
             self._refuse(append, Refused(second.decode()), is_alone=True)
         elif first == b"forged":
             self._return(append).foreign = LANE_OF[second.decode()]
+        elif first == b"stale":
+            self._return(append)
+            self._end_term(int(second))
         elif first == b"gap":
             last, position = int(second), int(third)
             is_known = self.trouble is not None and self.trouble.is_rolled_back
@@ -104,8 +119,8 @@ class Outbox:
                 self._roll_back(append, last, position)
         else:
             incarnation, _, outcomes = third[:-2].partition(b" ")
-            self.answered = append.number
-            self.position = append.settle(int(second), incarnation.decode(), outcomes, session_bytes)
+            self.answered, self.incarnation = append.number, incarnation.decode()
+            self.position = append.settle(int(second), self.incarnation, outcomes, session_bytes)
             self._forget_foreign()
 
     def lose(self, append: SessionAppend) -> None:
@@ -140,6 +155,12 @@ class Outbox:
             if first == b"gap":
                 self._gap(list(doubtful.values()), int(second), int(third), is_known=was_forced)
                 break
+            if first == b"stale":
+                for append in doubtful.values():
+                    for publish in append.publishes:
+                        publish.fail(OutcomeUnknown(self.session, publish.seconds))
+                self._end_term(int(second))
+                break
             incarnation, _, outcomes = third.partition(b" ")
             self.answered = int(first)
             append = doubtful.pop(self.answered, None)
@@ -147,7 +168,8 @@ class Outbox:
                 self._return(append)
             elif append is not None:
                 words = b" ".join([b"z"] * len(append.publishes)) if outcomes == b"z" else outcomes
-                self.position = append.settle(int(second), incarnation.decode(), words, session_bytes)
+                self.incarnation = incarnation.decode()
+                self.position = append.settle(int(second), self.incarnation, words, session_bytes)
         else:
             for append in doubtful.values():  # a forced number is beyond theirs
                 self._return(append)
@@ -162,6 +184,24 @@ class Outbox:
             self._return(append)
         self.answered = max(self.answered, last)
         self._troubled().is_rolled_back = True
+
+    @property
+    def cursor(self) -> Cursor:
+        """The end of the session after the last append that was answered."""
+        return Cursor(self.position, 0, self.incarnation)
+
+    def begin(self, term: int, position: int) -> None:
+        """Go on in a new term, after a look at what the last one has left.
+
+        Args:
+            position: up to which the log has what it had when the last append was answered.
+        """
+        if position < self.position:
+            self.keep(LogRolledBack(self.session, self.position, position))
+        self.term, self.answered, self.position = term, 0, position
+        trouble = self._troubled()
+        trouble.floor = None
+        trouble.is_rolled_back = False
 
     def next_batch(self, count: int, limit_bytes: int) -> list[Publish]:
         """Take some of what waits and is still wanted, at least one if there is any."""
@@ -199,7 +239,7 @@ class Outbox:
         trouble = self.trouble
         if trouble is None:
             return True
-        if self.in_flight or trouble.needs_settling or trouble.foreign is not None:
+        if self.in_flight or trouble.needs_settling or (trouble.foreign, trouble.floor) != (None, None):
             return False
         if any(not publish.future.done() for publish in trouble.waiting):
             return False
@@ -254,13 +294,17 @@ class Outbox:
             if self.in_flight:  # those behind it leave its number out: nothing is sent before they are answered
                 self._troubled()
 
+    def _end_term(self, floor: int) -> None:
+        trouble = self._troubled()
+        trouble.floor = max(trouble.floor or 0, floor)
+
     def _forget_foreign(self) -> None:
         if self.trouble is not None:
             self.trouble.moved = 0
 
     def _roll_back(self, append: SessionAppend, last: int, position: int) -> None:
         error = LogRolledBack(self.session, self.position, position)
-        self.answered, self.position = max(self.answered, last), position
+        self.answered, self.position, self.incarnation = max(self.answered, last), position, ""
         self._troubled().is_rolled_back = True
         waits = [publish for publish in append.publishes if not publish.future.done()]
         for publish in waits:

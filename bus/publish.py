@@ -65,6 +65,9 @@ class PublishBounds:
     """how much goes out in one step, so that no step holds the server for long"""
     small_batch_count: int = 16
     """fewer publishes than this go out together; more are parted, so that two batches can take turns"""
+    sessions: int = 10_000
+    """sessions in which this process goes on with its numbers; in others it begins anew, and is not told there if the
+    log lost what it had published before"""
     callers_at_once: int = 64
     """callers that are let into the queue, or told that their time is over, in one turn of the event loop: ten thousand
     at once held everything else up for a tenth of a second"""

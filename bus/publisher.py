@@ -20,7 +20,6 @@ import anyio
 
 from bus.errors import Closed, LogRolledBack, OutcomeUnknown, OverLimit, Refused, Unavailable
 from bus.log import PUBLISH, Append, Log, Terms, publish_command, seeds_of
-from bus.outbox import Outbox
 from bus.publish import Conditions, Publish, PublishBounds, SessionAppend, plan
 from bus.queue import Deadlines, PublishQueue
 from bus.recovery import Recovery
@@ -34,6 +33,8 @@ if TYPE_CHECKING:
     from bus.log import Plan
     from bus.media.offload import Offload
     from bus.messages.reading import Publishable
+    from bus.outbox import Outbox
+    from bus.outboxes import Outboxes
     from bus.receipt import Receipt
 
 __all__ = ("Publisher",)
@@ -60,27 +61,28 @@ class Publisher:
         log: Log,
         offload: Offload,
         *,
-        producer: str,
+        outboxes: Outboxes,
         limits: Limits,
         quota: Quota,
         bounds: PublishBounds | None = None,
     ) -> None:
-        self.producer = producer
-        self._seeds = seeds_of(producer)
+        self._outboxes = outboxes
+        self._seeds = seeds_of(outboxes.producer)
         self._limits, self._quota, self._bounds = limits, quota, bounds or PublishBounds()
-        self._terms = Terms(limits.session_bytes, limits.reserve_bytes, log.work, log.bounds.incarnations)
+        kept = (log.bounds.incarnations, log.bounds.producers)
+        self._terms = Terms(limits.session_bytes, limits.reserve_bytes, log.work, *kept)
         self._route, self._keys, self._offload = route, keys, offload
         at_once = self._bounds.callers_at_once
         self._deadlines = Deadlines(at_once)
         self._queue = PublishQueue(self._bounds.queue_bytes, at_once, self._deadlines)
+        self._parked = self._queue.park  # one for all outboxes: a bound method takes 64 bytes
         self._recovery = Recovery(
             *(route, keys, log),
-            producer=producer,
+            outboxes=outboxes,
             terms=self._terms,
             bounds=self._bounds,
             rested=self._rest,
         )
-        self._outboxes: dict[str, Outbox] = {}
         self._air: deque[_Flight] = deque()
         self._turn = 0
         self._wanted = asyncio.Event()
@@ -130,7 +132,7 @@ class Publisher:
             return await future
         except asyncio.CancelledError:
             if future.done() and not future.cancelled() and isinstance(error := future.exception(), LogRolledBack):
-                self._outboxes[session].keep(error)  # this caller does not hear of it any more
+                self._outboxes.of(session, self._parked).keep(error)  # this caller does not hear of it any more
             raise
 
     async def _put_in_turn(
@@ -267,9 +269,7 @@ class Publisher:
                 batch[1].append(publish)
                 count += 1
                 continue
-            outbox = self._outboxes.get(session)
-            if outbox is None:
-                outbox = self._outboxes[session] = Outbox(session, self._queue.park)
+            outbox = self._outboxes.of(session, self._parked)
             if outbox.trouble is not None:
                 outbox.park(publish)
                 self._recovery.add(outbox)
@@ -279,8 +279,11 @@ class Publisher:
         return _Flight([(outbox, outbox.send(batch)) for outbox, batch in batches.values()], count)
 
     def _command(self, flight: _Flight) -> tuple[Argument, ...]:
-        appends = [Append(a.session, a.number, [publish.plan for publish in a.publishes]) for _, a in flight.appends]
-        return publish_command(self._keys, self.producer, self._terms, token_urlsafe(6), appends)
+        appends = [
+            Append(append.session, outbox.term, append.number, [publish.plan for publish in append.publishes])
+            for outbox, append in flight.appends
+        ]
+        return publish_command(self._keys, self._outboxes.producer, self._terms, token_urlsafe(6), appends)
 
     # --- and back -------------------------------------------------------------------------------------------------
 
@@ -305,6 +308,7 @@ class Publisher:
         for outbox, _ in flight.appends:
             if outbox.trouble is not None:
                 self._recovery.add(outbox)
+        self._outboxes.forget(len(flight.appends))
         if self._queue:
             self._schedule()
         else:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import anyio
 
-from bus.errors import Refused, Unavailable
+from bus.errors import CursorTrimmed, Refused, Unavailable
+from bus.incarnations import agreed
 from bus.log import PUBLISH, SETTLE, Append, publish_command
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from bus.keys import Keys
     from bus.log import Log, Script, Terms
     from bus.outbox import Outbox, Trouble
+    from bus.outboxes import Outboxes
     from bus.publish import Publish, PublishBounds, SessionAppend
 
 __all__ = ("Recovery",)
@@ -46,14 +48,14 @@ class Recovery:
         keys: Keys,
         log: Log,
         *,
-        producer: str,
+        outboxes: Outboxes,
         terms: Terms,
         bounds: PublishBounds,
         rested: Callable[[], None],
     ) -> None:
         """Takes what hears that a session is out of trouble."""
         self._route, self._keys, self._log = route, keys, log
-        self._producer, self._terms, self._bounds = producer, terms, bounds
+        self._outboxes, self._terms, self._bounds = outboxes, terms, bounds
         self._rested = rested
         self._troubled: dict[str, Outbox] = {}
         self._sent: Sequence[_Step] = ()
@@ -130,6 +132,7 @@ class Recovery:
         """
         link = await self._connected()
         await self._clear_the_way(due)
+        await self._begin_terms(due)
         steps = [step for outbox in due if (step := self._step(outbox)) is not None]
         if not steps:
             return
@@ -165,20 +168,42 @@ class Recovery:
                 else:
                     outbox.give_way(self._bounds.set_aside_attempts, ids)
 
+    async def _begin_terms(self, due: Sequence[Outbox]) -> None:
+        """Go on in a new term where the last one is over."""
+        for outbox in due:
+            trouble = outbox.trouble
+            if trouble is None or trouble.floor is None or trouble.doubtful:
+                continue
+            position = outbox.position
+            if position:
+                try:
+                    head = await self._log.head(outbox.session)
+                    position = position if head.is_erased else await agreed(self._log, head, outbox.cursor)
+                except CursorTrimmed:  # what would prove it is gone: nothing is known to be lost
+                    pass
+                except Refused as refusal:
+                    self._explain(refusal, outbox)
+                    self._put_off(trouble)
+                    continue
+            outbox.begin(self._outboxes.above(trouble.floor), position)
+
     def _step(self, outbox: Outbox) -> _Step | None:
         trouble = outbox.trouble
         if trouble is None or outbox.in_flight or trouble.foreign is not None:
             return None
+        if trouble.floor is not None and not trouble.doubtful:
+            return None
         if trouble.needs_settling:
             first, last, is_forced = outbox.to_settle()
-            arguments = (self._producer, first, last, "1" if is_forced else "")
+            kept = self._terms.producers
+            arguments = (self._outboxes.producer, outbox.term, first, last, "1" if is_forced else "", kept)
             return _Step(outbox, SETTLE, SETTLE.command((self._keys.head(outbox.session),), arguments), None)
         batch = outbox.next_batch(self._bounds.batch_count, self._bounds.batch_bytes)
         if not batch:
             return None
         append = outbox.send(batch)
-        sent = Append(append.session, append.number, [publish.plan for publish in batch])
-        command = publish_command(self._keys, self._producer, self._terms, token_urlsafe(6), (sent,))
+        sent = Append(append.session, outbox.term, append.number, [publish.plan for publish in batch])
+        command = publish_command(self._keys, self._outboxes.producer, self._terms, token_urlsafe(6), (sent,))
         return _Step(outbox, PUBLISH, command, append)
 
     async def _call(self, link: Link, steps: Sequence[_Step]) -> list[Reply | Refused]:

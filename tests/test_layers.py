@@ -45,6 +45,7 @@ ORDER = [
         "publish",
         "queue",
         "outbox",
+        "outboxes",
         "recovery",
         "publisher",
         "notice",

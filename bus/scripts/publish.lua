@@ -5,16 +5,17 @@
 --       publishes wakes a worker, order, woken hash, wake-ups stream
 -- ARGV  1 producer · 2 entry version · 3 how the index is trimmed · 4 to which length · 5 a token never used before ·
 --       6 bytes a session may hold, or "" · 7 bytes more that control may use · 8 how wake-ups are trimmed · 9 to which
---       length · 10 incarnations that a head lists · then for each session
---       session id · number of this append · count of publishes, below zero where one of them wakes · then for each publish
---         its plan · then for each message its checksum · its JSON text
+--       length · 10 incarnations that a head lists · 11 producers that a head keeps · then for each session
+--       session id · term of the producer · number of this append in it · count of publishes, below zero where one of
+--         them wakes · then for each publish its plan · then for each message its checksum · its JSON text
 --       A plan is the lanes of its messages, "l" or "e" each, with a "w" before them if it wakes a worker, and a "c"
 --       before that if it is control; or, with conditions, a JSON object {lanes, key, expected, epoch, state}, where
 --       state is what the session becomes with it, "closed" or "open".
 --
 -- Gives for each session "<number> <position before> <incarnation> <outcomes>", or "gap <last number> <position>", or
 -- "forged <lane> <position>" where somebody else has written into a stream; what comes after that was not looked at;
--- or "refused <code>" where the server would not write, or a key is not of its type.
+-- or "refused <code>" where the server would not write, or a key is not of its type; or "stale <floor> <position>" where
+-- the producer's term is over, see producers.lua: it was not appended, and goes on in a term above the floor.
 -- Outcomes: nothing at all if every publish was appended, else one word for each publish: a appended ·
 -- d<first>+<count>+<incarnation> duplicate of an earlier key · c<position> conflict · f<epoch> fenced · x closed
 -- · o<bytes> over the limit, with what the session holds · z erased.
@@ -33,13 +34,13 @@
 local KEYS, ARGV, type, tonumber = KEYS, ARGV, type, tonumber
 local call, pcall_, concat, byte, sub, match = redis.call, redis.pcall, table.concat, string.byte, string.sub, string.match
 local producer, index_trim, index_length, fresh = ARGV[1], ARGV[3], ARGV[4], ARGV[5]
-local limit, reserve, kept_incarnations = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[10]
+local limit, reserve, kept_incarnations, kept_producers = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[10], tonumber(ARGV[11])
 local run = match(call('INFO', 'replication'), 'master_replid:(%x%x%x%x%x%x%x%x%x%x%x%x)') or ''
 local clock = call('TIME')
 local now = clock[1] .. string.format('%03d', math.floor(clock[2] / 1000))
 local header = ARGV[2] .. ' ' .. now .. ' ' .. producer
 local field = 'p:' .. producer
-local replies, arg, key = {}, 11, 1
+local replies, arg, key = {}, 12, 1
 local LANE = { [108] = 4, [101] = 5 } -- "l", "e": offset of the lane's stream from the session's first key
 
 -- A repeat first: it was appended, whatever has become of the session since.
@@ -87,21 +88,24 @@ end
 
 local words = #ARGV
 while arg <= words do
-  local session, number, count = ARGV[arg], tonumber(ARGV[arg + 1]), tonumber(ARGV[arg + 2])
+  local session, term, number, count = ARGV[arg], ARGV[arg + 1], tonumber(ARGV[arg + 2]), tonumber(ARGV[arg + 3])
   local may_wake = count < 0
   if may_wake then count = -count end
-  arg = arg + 3
-  local head = pcall_('HMGET', KEYS[key + 2], 'position', 'bytes', 'state', 'epoch', field, 'run', 'incarnation')
+  arg = arg + 4
+  local head = pcall_('HMGET', KEYS[key + 2], 'position', 'bytes', 'state', 'epoch', field, 'run', 'incarnation', 'floor')
   -- Numbers are kept as the texts they came as, too: turning one into text costs more than a look-up.
   local base_text, number_text = head[1] or '0', ARGV[arg - 2]
   local base, bytes, state, epoch = tonumber(base_text), tonumber(head[2] or 0), head[3], tonumber(head[4] or 0)
-  local kept, fault, incarnation = head[5], head.err, head[7] or ''
+  local fault, incarnation = head.err, head[7] or ''
+  local kept, floor = answers_of(head[5], head[8], term)
   local last = kept and tonumber(match(kept, '^%d+')) or 0
   local reply
   if fault then
     reply = 'refused ' .. match(fault, '^%S*')
   elseif state == 'erased' then
     reply = number_text .. ' 0  ' .. string.rep('z ', count - 1) .. 'z'
+  elseif floor then
+    reply = 'stale ' .. floor .. ' ' .. base
   elseif number <= last then
     reply = match('|' .. kept .. '|', '|(' .. number_text .. ' [^|]*)|') or 'gap ' .. last .. ' ' .. base
   elseif number > last + 1 then
@@ -186,7 +190,7 @@ while arg <= words do
       begin_incarnation(KEYS[key + 2], token)
     end
     reply = number_text .. ' ' .. base_text .. ' ' .. incarnation .. ' ' .. (outcomes and concat(outcomes, ' ') or '')
-    local answers = kept and reply .. '|' .. match(kept, '^[^|]*') or reply
+    local answers = term .. ' ' .. (kept and reply .. '|' .. match(kept, '^[^|]*') or reply)
     if position == base then
       call('HSET', KEYS[key + 2], field, answers)
     else
@@ -198,6 +202,7 @@ while arg <= words do
         call('HDEL', KEYS[key + 2], 'state')
       end
     end
+    if not head[5] then count_producer(KEYS[key + 2], field, kept_producers) end
   elseif fault then
     take_back(touched, KEYS[key + 3], new_keys, base + 1, position)
   end

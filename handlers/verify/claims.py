@@ -40,7 +40,8 @@ async def _producers(at: Claimant) -> None:
     async for page in inspector.hash_pages(inspector.keys.head(at.session), "p:*"):
         for field, value in page.items():
             name = field.decode(errors="replace").removeprefix("p:")
-            answers = [_ANSWER.fullmatch(answer) for answer in value.decode(errors="replace").split("|")]
+            _, _, kept = value.decode(errors="replace").partition(" ")
+            answers = [_ANSWER.fullmatch(answer) for answer in kept.split("|")]
             numbers = [int(answer[1]) for answer in answers if answer]
             if len(numbers) < len(answers) or [numbers[0] - index for index in range(len(numbers))] != numbers:
                 findings.add("producer", 0, f"{name}: {look(value)}")

@@ -17,7 +17,7 @@ class Given:
 
     def __init__(self) -> None:
         self.parked = 0
-        self.outbox = Outbox("s", self._park)
+        self.outbox = Outbox("s", self._park, 7)
         self._turn = 0
 
     def _park(self, size_bytes: int) -> None:
