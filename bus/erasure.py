@@ -11,13 +11,16 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from bus.errors import EraseRefused, NoArchive
-from bus.group_names import group_names
+from bus.group_names import names_of
+from bus.head import answered
 from bus.log import Script, batched
 from bus.messages.lanes import Lane
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Sequence
 
+    from bus.connection import Argument, Reply
+    from bus.keys import Keys
     from bus.log import Log
     from bus.media.store import MediaStore
 
@@ -62,22 +65,39 @@ async def erase(
         media: the store to delete media from; None deletes none.
         archive: where entries of sessions are archived; None where nowhere.
     """
-    await _bury(log, session, force=force)
+    places = await _bury(log, session, force=force)
     # Before the lanes, which name the media: an erasure that is cut off in between finds them again.
     gone = () if media is None else await _erase_media(log, session, media, archive)
     if archive is not None:
         await archive.erase(session)
     keys, bucket = log.keys, log.keys.bucket(session)
-    groups = await group_names(log, bucket)
-    streams = (keys.index(bucket), keys.wake_ups(bucket), keys.forged(bucket))
-    for stream in (*streams, *(keys.dead(bucket, group) for group in groups)):
-        await _forget(log, session, stream)
-    for group in groups:
-        await log.call("HDEL", keys.open(bucket, group), session)
-        await log.call("ZREM", keys.due(bucket, group), session)
-    await log.call("UNLINK", *await _own_keys(log, session))
-    await log.call("UNLINK", keys.checkpoints(session))  # it names the projections, so it goes behind them
-    await _leave_parent(log, session)
+    groups, checkpoints, parent = await _call_all(
+        log,
+        ("HKEYS", keys.groups(bucket)),
+        ("HKEYS", keys.checkpoints(session)),
+        ("HGET", keys.head(session), "parent"),
+    )
+    names = names_of(groups)
+    everywhere = (keys.forged(bucket), *(keys.dead(bucket, group) for group in names))
+    await _forget(
+        log,
+        session,
+        {
+            keys.index(bucket): (places.first, places.last_notice),
+            keys.wake_ups(bucket): (places.first, places.last_wake_up),
+            **dict.fromkeys(everywhere, ("-", "+")),
+        },
+    )
+    await _call_all(
+        log,
+        *(("HDEL", keys.open(bucket, group), session) for group in names),
+        *(("ZREM", keys.due(bucket, group), session) for group in names),
+        *((("XDEL", keys.index(bucket), places.notice),) if places.notice else ()),
+        ("UNLINK", *_own_keys(keys, session, cast("list[bytes]", checkpoints))),
+        ("UNLINK", keys.checkpoints(session)),  # it names the projections, so it goes behind them
+    )
+    if parent is not None:
+        await _leave_parent(log, session, cast("bytes", parent).decode())
     if rewrite:
         await log.call_each("BGREWRITEAOF")
     return Erased(gone)
@@ -100,7 +120,17 @@ async def require_unarchived(log: Log, session: str, *, media: bool) -> None:
         raise NoArchive(session)
 
 
-async def _bury(log: Log, session: str, *, force: bool) -> None:
+class _Places(NamedTuple):
+    """Where streams that sessions share may name this one."""
+
+    first: str
+    last_notice: str
+    last_wake_up: str
+    notice: str
+    """the notice of the erasure; "" if there is none"""
+
+
+async def _bury(log: Log, session: str, *, force: bool) -> _Places:
     keys, bucket = log.keys, log.keys.bucket(session)
     names = (
         keys.head(session),
@@ -109,16 +139,20 @@ async def _bury(log: Log, session: str, *, force: bool) -> None:
         *(keys.order(bucket), keys.woken(bucket)),
     )
     reply = await log.run(_ERASE, names, (session, "1" if force else "", *log.work.notice_trim))
-    outcome, *forks = (word.decode() for word in cast("list[bytes]", reply))
+    outcome, *words = (word.decode() for word in cast("list[bytes]", reply))
     if outcome == "held":
-        raise EraseRefused(session, tuple(forks))
+        raise EraseRefused(session, tuple(words))
+    return _Places(*words)
 
 
-async def _own_keys(log: Log, session: str) -> list[str]:
+async def _call_all(log: Log, *commands: Sequence[Argument]) -> list[Reply]:
+    """Several commands in one round trip. Raises Refused, Unavailable."""
+    return [answered(reply) for reply in await log.call_many(commands)]
+
+
+def _own_keys(keys: Keys, session: str, checkpoints: Sequence[bytes]) -> list[str]:
     """Every key of the session but its tombstone and its checkpoints."""
-    keys = log.keys
-    fields = cast("list[bytes]", await log.call("HKEYS", keys.checkpoints(session)))
-    stored = [field.decode(errors="replace")[2:].rpartition("@") for field in fields if field.startswith(b"p:")]
+    stored = [field.decode(errors="replace")[2:].rpartition("@") for field in checkpoints if field.startswith(b"p:")]
     return [
         *(keys.lane(session, lane) for lane in Lane),
         *(keys.rebuilt(session, lane) for lane in Lane),
@@ -127,20 +161,23 @@ async def _own_keys(log: Log, session: str) -> list[str]:
     ]
 
 
-async def _forget(log: Log, session: str, stream: str) -> None:
-    """Take what names the session out of a stream that others share."""
-    place = "-"
-    while place:
-        place = cast("bytes", await log.run(_FORGET, (stream,), (session, place, log.bounds.forget_page))).decode()
+async def _forget(log: Log, session: str, streams: dict[str, tuple[str, str]]) -> None:
+    """Take what names the session out of streams that others share.
+
+    Args:
+        streams: the first and the last id to look at in each.
+    """
+    while streams:
+        ids = [id for pair in streams.values() for id in pair]
+        reply = await log.run(_FORGET, tuple(streams), (session, log.bounds.forget_page, *ids))
+        places = zip(streams.items(), cast("list[bytes]", reply), strict=True)
+        streams = {name: (place.decode(), last) for (name, (_, last)), place in places if place}
 
 
-async def _leave_parent(log: Log, session: str) -> None:
+async def _leave_parent(log: Log, session: str, parent: str) -> None:
     """Tell the session that a fork came from that it keeps nothing for it any more."""
-    head = log.keys.head(session)
-    parent = cast("bytes | None", await log.call("HGET", head, "parent"))
-    if parent is not None:
-        await log.call("HDEL", log.keys.checkpoints(parent.decode()), f"f:{session}")
-        await log.call("HDEL", head, "parent")
+    await log.call("HDEL", log.keys.checkpoints(parent), f"f:{session}")
+    await log.call("HDEL", log.keys.head(session), "parent")
 
 
 # --- media --------------------------------------------------------------------------------------------------------

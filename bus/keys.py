@@ -14,8 +14,8 @@
 | ns:{b}:forged | stream | what others wrote into a lane: set aside, never read as a message | capped |
 | ns:{b}:index | stream | change notices for followers, one an append; hints, may be lost | trimmed |
 | ns:{b}:order | sorted set | session -> order number of its newest wake-up, see below | member with its session |
-| ns:{b}:woken | hash | session -> position of its newest waking entry; `:last` and `:run`, see below | with its
-session | | ns:{b}:wakeups | stream | wake-ups for workers; hints, may be lost or deleted | trimmed |
+| ns:{b}:woken | hash | session -> position of its newest waking entry; three more, see below | with its session |
+| ns:{b}:wakeups | stream | wake-ups for workers; hints, may be lost or deleted | trimmed |
 | ns:{b}:groups | hash | group -> how far it is, see below | by `Bus.remove_group` |
 | ns:{b}:open:<group> | hash | session -> its open work, see scripts/work.lua | done with, or with its session |
 | ns:{b}:due:<group> | sorted set | session whose open work nobody has -> when it is due, milliseconds | taken |
@@ -44,7 +44,9 @@ is given twice even if the log lost its end. A group is at "<mark> <start>" in t
 the mark it has done the work, or has it in its open hash; what stands behind the mark it has not looked at. `start` is
 the number it began behind. `<group>:dropped` counts dead letters that made room, `<group>:clock` is the highest clock,
 milliseconds, that work was put off at. A session waits for a group if its number is behind the mark, or if its open
-work is with nobody and due. The position in the woken hash may be followed by a space and the name of a queue.
+work is with nobody and due. `:hinted` of the woken hash, beside `:last` and `:run`, is the time, milliseconds, of the
+newest wake-up that was given without an append. The position in the woken hash may be followed by a space and the name
+of a queue.
 
 The checkpoints: `p:<name>@<v>` of a projection, `r:<name>` of a reader that asked to be waited for, `f:<session>` of a
 fork that shares the entries. Nothing behind the lowest is trimmed without force.

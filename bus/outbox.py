@@ -156,9 +156,8 @@ class Outbox:
                 self._gap(list(doubtful.values()), int(second), int(third), is_known=was_forced)
                 break
             if first == b"stale":
-                for append in doubtful.values():
-                    for publish in append.publishes:
-                        publish.fail(OutcomeUnknown(self.session, publish.seconds))
+                for publish in (each for unknown in doubtful.values() for each in unknown.publishes):
+                    publish.fail(OutcomeUnknown(self.session, publish.seconds))
                 self._end_term(int(second))
                 break
             incarnation, _, outcomes = third.partition(b" ")

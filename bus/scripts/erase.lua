@@ -4,13 +4,14 @@
 --       7 order · 8 woken hash
 -- ARGV  1 session id · 2 "1" to do it although forks share its entries · 3 how the index is trimmed · 4 to which length
 --
--- Gives "held" and the forks that share its entries, and then nothing was done; else "erased". From then on nobody can
--- write to the session, and what is left of it can be taken away step by step. A repeat changes nothing.
+-- Gives "held" and the forks that share its entries, and then nothing was done; else "erased", the first id that the index and the wake-ups
+-- may name it at, the last one of each, and the id of the notice that this gave, or "". From then on nobody can write to
+-- the session, and what is left of it can be taken away step by step. A repeat changes nothing, and knows of no ids.
 --
 -- The head of a fork keeps its `parent` until the last step, in which the parent is told to keep nothing for it.
 
-local head = redis.call('HMGET', KEYS[1], 'state', 'position', 'bytes', 'parent')
-if head[1] == 'erased' then return { 'erased' } end
+local head = redis.call('HMGET', KEYS[1], 'state', 'position', 'bytes', 'parent', 'created', 'updated')
+if head[1] == 'erased' then return { 'erased', '-', '+', '+', '' } end
 local forks = { 'held' }
 for _, name in ipairs(redis.call('HKEYS', KEYS[4])) do
   if string.sub(name, 1, 2) == 'f:' then forks[#forks + 1] = string.sub(name, 3) end
@@ -18,7 +19,7 @@ end
 if #forks > 1 and ARGV[2] ~= '1' then return forks end
 redis.call('HGET', KEYS[6], ARGV[1]) -- this and the next end the step here where a key is not of its type
 redis.call('ZCARD', KEYS[7])
-redis.call('HLEN', KEYS[8])
+local hinted = redis.call('HGET', KEYS[8], ':hinted')
 
 redis.call('UNLINK', KEYS[1]) -- the first write is one that a server without memory takes; it then takes the others too
 redis.call('HSET', KEYS[1], 'state', 'erased')
@@ -29,9 +30,16 @@ redis.call('HDEL', KEYS[8], ARGV[1])
 if tonumber(head[3] or 0) > 0 then redis.call('HINCRBY', KEYS[6], ':bytes', -tonumber(head[3])) end
 
 -- A blocked read of a stream is not told that the stream went: it gets an entry, looks at the head, and finds this.
-local position = tonumber(head[2] or 0)
+local position, notice = tonumber(head[2] or 0), ''
 if position > 0 then
   for lane = 2, 3 do redis.pcall('XADD', KEYS[lane], (position + 1) .. '-0', 'h', '', 'm', '') end
-  redis.pcall('XADD', KEYS[5], 'MAXLEN', ARGV[3], ARGV[4], '*', 's', ARGV[1], 'z', position .. '')
+  notice = redis.pcall('XADD', KEYS[5], 'MAXLEN', ARGV[3], ARGV[4], '*', 's', ARGV[1], 'z', position .. '')
+  if type(notice) ~= 'string' then notice = '' end
 end
-return { 'erased' }
+local first, updated, last = '-', '+', '+'
+if head[5] and head[6] then -- a second more on both sides, as wake.lua says
+  first, updated = math.max(head[5] - 1000, 0), head[6] + 1000
+  last = math.max(updated, tonumber(hinted or 0))
+  first, updated, last = string.format('%.0f', first), string.format('%.0f', updated), string.format('%.0f', last)
+end
+return { 'erased', first, updated, last, notice }

@@ -44,7 +44,7 @@ for i = 4, #KEYS do
     else
       if (head[5] or flag) and head[7] then -- what holds no entry has no work
         local woken = string.match(call('HGET', KEYS[2], session) or '', '^%d+')
-        wake(KEYS[1], KEYS[2], KEYS[3], run, ARGV[5], ARGV[6], session, woken or head[7])
+        wake(KEYS[1], KEYS[2], KEYS[3], run, ARGV[5], ARGV[6], session, woken or head[7], '0')
       end
       if head[5] then call('HDEL', KEYS[i], 'wanted') end
       call('HSET', KEYS[i], 'owner', '', 'lease_until', 0)

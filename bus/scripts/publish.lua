@@ -115,7 +115,7 @@ while arg <= words do
   local position, position_text, outcomes = base, base_text, nil -- outcomes: nil as long as every publish was appended
   local touched, new_keys, woken, new_state = {}, {}, nil, nil
   local begins = head[6] ~= run
-  local token = begins and base_text .. '_' .. fresh or incarnation
+  local token, updated = begins and base_text .. '_' .. fresh or incarnation, now
   local entry_header = header .. ' ' .. token .. ' '
   for p = 1, count do
     local lanes, plan = ARGV[arg], nil
@@ -178,11 +178,13 @@ while arg <= words do
 
   if not reply and position > base then
     -- The keys that many sessions share come before the head, as one that is not of its type ends the append.
-    fault = failed(pcall_('XADD', KEYS[key], 'MAXLEN', index_trim, index_length, '*', 's', session, 'z', position_text))
-      or woken and wake(KEYS[key + 6], KEYS[key + 7], KEYS[key + 8], run, ARGV[8], ARGV[9], session, woken)
+    local notice = pcall_('XADD', KEYS[key], 'MAXLEN', index_trim, index_length, '*', 's', session, 'z', position_text)
+    fault = failed(notice)
+      or woken and wake(KEYS[key + 6], KEYS[key + 7], KEYS[key + 8], run, ARGV[8], ARGV[9], session, woken, now)
       or failed(pcall_('HINCRBY', KEYS[key + 1], ':bytes', bytes - tonumber(head[2] or 0)))
       or base == 0 and failed(pcall_('HSETNX', KEYS[key + 1], session, now))
     if fault then reply = 'refused ' .. match(fault, '^%S*') end
+    if not fault then updated = time_behind(now, notice) or now end
   end
   if not reply then
     if begins and position > base then
@@ -195,7 +197,7 @@ while arg <= words do
       call('HSET', KEYS[key + 2], field, answers)
     else
       if base == 0 then call('HSETNX', KEYS[key + 2], 'created', now) end
-      call('HSET', KEYS[key + 2], 'position', position_text, 'bytes', bytes, 'updated', now, field, answers)
+      call('HSET', KEYS[key + 2], 'position', position_text, 'bytes', bytes, 'updated', updated, field, answers)
       if new_state == 'closed' then
         call('HSET', KEYS[key + 2], 'state', new_state)
       elseif new_state then

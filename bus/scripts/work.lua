@@ -39,7 +39,8 @@ end
 local function mark() return tonumber(match(call('HGET', KEYS[4], group) or '', '^%d+')) or 0 end
 
 local function hint(session, position)
-  call('XADD', KEYS[3], 'MAXLEN', ARGV[3], ARGV[4], '*', 's', session, 'z', position, 'n', '0')
+  local id = call('XADD', KEYS[3], 'MAXLEN', ARGV[3], ARGV[4], '*', 's', session, 'z', position, 'n', '0')
+  call('HSET', KEYS[2], ':hinted', match(id, '^%d+'))
 end
 
 -- Nothing is left to do in a session up to the wake-up with that number, nor up to that position, unless the log has lost

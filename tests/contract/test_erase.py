@@ -30,6 +30,7 @@ from bus import (
 )
 from bus.connection import Argument, LinkPool, Reply, Server
 from bus.erasure import erase
+from bus.errors import Refused
 from bus.keys import Keys
 from bus.log import Log, Script
 from bus.messages.lanes import Lane
@@ -354,11 +355,59 @@ class Ends(Log):
         self._count()
         return await super().run(script, keys, arguments)
 
+    async def call_many(self, commands: Sequence[Sequence[Argument]]) -> list[Reply | Refused]:
+        replies: list[Reply | Refused] = []
+        for command in commands:  # one by one: a connection may be lost between any two of them
+            self._count()
+            replies += await super().call_many((command,))
+        return replies
+
     def _count(self) -> None:
         self.steps -= 1
         if self.steps < 0:
             self.is_over = True
             raise Unavailable("the end of the test")
+
+
+async def test_erase_looks_at_no_notices_from_before_or_after_its_session(shared_valkey: RealServer) -> None:
+    keys, scripts = Keys(), 0
+    index = keys.index(keys.bucket("s"))
+
+    class Counted(Log):
+        async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
+            nonlocal scripts
+            scripts += 1
+            return await super().run(script, keys, arguments)
+
+    async with shared_valkey.bus() as bus:
+        with shared_valkey.talk() as say:
+            for number in range(2_500):
+                say("XADD", index, f"{number + 1}-0", "s", "before", "z", "1")
+            for _ in range(3):
+                await bus.session("s").publish(said("a"))
+            for number in range(2_500):
+                say("XADD", index, f"{2**42 + number}-0", "s", "behind", "z", "1")
+        pool = LinkPool(Server(shared_valkey.url))
+        await erase(Counted(pool, keys), "s")
+        await pool.close()
+        assert scripts == 2  # the tombstone, and one page of what names it
+        assert int(str(shared_valkey.do("XLEN", index))) == 5_000
+        assert "'s', 's'" not in str(shared_valkey.do("XRANGE", index, "-", "+"))
+
+
+async def test_erase_finds_notices_and_wake_ups_that_stand_behind_a_clock_that_was_set_back(
+    shared_valkey: RealServer,
+) -> None:
+    keys = Keys()
+    bucket = keys.bucket("s")
+    async with shared_valkey.bus() as bus:
+        for far, name in enumerate((keys.index(bucket), keys.wake_ups(bucket)), 42):
+            shared_valkey.do("XADD", name, f"{2**far}-0", "s", "other", "z", "1")
+        await bus.session("s").publish(said("a"))  # its notice and its wake-up get ids of those times
+        await bus.session("s").publish(told("b"))
+        await bus.session("s").erase()
+        for name in (keys.index(bucket), keys.wake_ups(bucket)):
+            assert int(str(shared_valkey.do("XLEN", name))) == 1
 
 
 async def test_an_erasure_that_was_cut_off_anywhere_is_finished_by_the_next(one: RealServer) -> None:

@@ -93,6 +93,14 @@ def counted(server: AnyServer, session: str = "s") -> int:
     return int(str(server.do("HGET", Keys().head(session), "live")).split(" ")[1])
 
 
+def has_heard(follower: Follower, text: str) -> bool:
+    return text in "".join(follower.words)
+
+
+def shows(follower: Follower, text: str) -> bool:
+    return Screen().show(follower.seen).texts == {"m": text}
+
+
 async def open_texts(session: Session) -> dict[str, list[str]]:
     return {m.message_id: [block.delta for block in m.blocks] for m in await session.open_messages()}
 
@@ -403,12 +411,12 @@ async def test_followers_that_join_late_decode_each_live_piece_once_for_all_of_t
         await speaker.preview(*pieces)
         followers = [Follower(session, live=True, after=Cursor(at % 2)).start(tasks) for at in range(10)]
         for follower in followers:
-            await eventually(lambda each=follower: "299" in "".join(each.words))
+            await eventually(partial(has_heard, follower, "299"))
         await speaker.preview(of("m", "300 "))
         late = [Follower(session, live=True, after=Cursor(at % 2)).start(tasks) for at in range(10)]
         text = "".join(f"{number} " for number in range(301))
         for follower in (*followers, *late):
-            await eventually(lambda each=follower: Screen().show(each.seen).texts == {"m": text})
+            await eventually(partial(shows, follower, text))
         assert decoded <= 301
         tasks.cancel_scope.cancel()
 
