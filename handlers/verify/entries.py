@@ -10,7 +10,7 @@ from bus.errors import EntryDamaged
 from bus.head import Incarnation, start_of
 from bus.inspection import Inspector
 from bus.messages.lanes import Lane
-from handlers.verify.problem import Findings, look
+from handlers.verify.problem import Findings, ProblemKind, look
 
 __all__ = ("EntryCheck", "merged_entries", "place_of")
 
@@ -88,7 +88,7 @@ class EntryCheck:
         message = decode(self._findings.session, lane, entry).message
         if not isinstance(message, Unreadable):
             return
-        kind = "checksum" if isinstance(message.error, EntryDamaged) else "unreadable"
+        kind: ProblemKind = "checksum" if isinstance(message.error, EntryDamaged) else "unreadable"
         self._findings.add(kind, position, f"in the {lane} lane: {message.error}; {look(body)}")
 
     def _check_token(self, token: str, position: int) -> None:

@@ -7,10 +7,10 @@ from functools import partial
 import anyio
 import pytest
 
-from bus import Bus, Consumer, Delta, Lane, Limits, LogRolledBack, SetupError, Unavailable
+from bus import Bounds, Bus, Consumer, Delta, Lane, Limits, LogRolledBack, SetupError, Unavailable
 from bus.errors import Refused
 from bus.keys import Keys
-from bus.limits import FRESH_SECONDS
+from bus.log import LogBounds
 from tests.support.log.groups import works
 from tests.support.log.said import said, told, words
 from tests.support.log.traffic import Traffic, traffic
@@ -164,11 +164,12 @@ async def test_a_server_that_is_silent_does_not_hold_up_who_counts_the_bytes_of_
     for node in cluster.nodes:
         node.do("CONFIG", "SET", "cluster-require-full-coverage", "no")
     silent = cluster.nodes[(cluster.owner(slots_of(cluster, "a")["a"]) + 1) % len(cluster.nodes)]
-    async with Bus.open(cluster.url, limits=Limits(namespace_bytes=1_000_000)) as bus:
+    bounds = Bounds(log=LogBounds(size_seconds=0.2))
+    async with Bus.open(cluster.url, limits=Limits(namespace_bytes=1_000_000), bounds=bounds) as bus:
         await bus.session("a").publish(said("a"))
         silent.pause()
         try:
-            await anyio.sleep(FRESH_SECONDS)  # the count is old then
+            await anyio.sleep(bounds.log.size_seconds)  # the count is old then
             await bus.session("a").publish(said("b"), seconds=8)  # counting all would take longer than that
         finally:
             silent.resume()
