@@ -25,6 +25,7 @@ from bus import (
 )
 from bus.keys import ALL_BYTES, Keys
 from tests.support.log.said import assert_gap_free, read, said, told, word, words
+from tests.support.log.stored import header
 from tests.support.servers.real import AnyServer, RealServer, shortly
 
 KEYS = Keys()
@@ -75,7 +76,7 @@ async def test_any_part_and_lane_of_a_fork_is_read_exactly(server: AnyServer) ->
         whole = await read(child)
         for after in (START, *(envelope.cursor for envelope in whole)):
             for until in (None, *range(10)):
-                for lanes in (ALL_LANES, {Lane.LLM}, {Lane.EXTENSION}, set[Lane]()):
+                for lanes in (ALL_LANES, {Lane.LLM}, {Lane.EXTENSION}):
                     found = [e async for e in child.read(lanes=lanes, after=after, until=until)]
                     last = 8 if until is None else until
                     assert found == [e for e in whole if e.lane in lanes and after.position < e.position <= last]
@@ -468,9 +469,9 @@ async def test_a_fork_whose_parent_lost_its_end_never_shows_another_history(serv
         with server.talk() as say:
             for lane in Lane:
                 say("DEL", KEYS.lane("p", lane))
-            say("XADD", KEYS.lane("p", Lane.LLM), "1-0", "h", "1 1 a", "m", said("a").to_json())
-            say("XADD", KEYS.lane("p", Lane.EXTENSION), "2-0", "h", "1 1 a", "m", told("b").to_json())
-            say("XADD", KEYS.lane("p", Lane.EXTENSION), "3-0", "h", "1 1 a", "m", told("c").to_json())
+            for position, message in enumerate((said("a"), told("b"), told("c")), 1):
+                lane, body = Lane.LLM if position == 1 else Lane.EXTENSION, message.to_json()
+                say("XADD", KEYS.lane("p", lane), f"{position}-0", "h", header(lane, body), "m", body)
             say("HSET", KEYS.head("p"), "position", "3", "run", "another")
         for ask in (forked.read, forked.follow):
             with pytest.raises(LogRolledBack) as caught:
