@@ -33,11 +33,17 @@ class Backlog:
         self._look_at = dict.fromkeys(buckets, -inf)
         self._holders: dict[int, tuple[str, ...]] = {}
         self._named: dict[int, dict[str, None]] = {}
-        self.is_behind = True
-        """there may be work that this consumer's name had before it began, or whose answer was lost"""
+        self._lost, self._found = 1, 0
+        """how often this consumer may have been given what it does not know of; up to which time that was looked for"""
+        self._begin_at = -inf
 
     def __bool__(self) -> bool:
         return bool(self._left)
+
+    @property
+    def is_behind(self) -> bool:
+        """There may be work that this consumer's name had before it began, or whose answer was lost."""
+        return self._found < self._lost
 
     @property
     def next_look(self) -> float:
@@ -63,8 +69,8 @@ class Backlog:
                 self._look_at[bucket] = moment
 
     def begin_again(self) -> None:
-        """An answer was lost, and this consumer has what it gave."""
-        self.is_behind = True
+        """An answer was lost, and this consumer has what it gave. What is being fetched now was asked for before."""
+        self._lost += 1
         self._left.clear()
         self.look_by(-inf)
 
@@ -74,14 +80,15 @@ class Backlog:
         if now < self.next_look:
             return
         due = [bucket for bucket, at in self._look_at.items() if at <= now + self._log.bounds.together]
-        # Before the answer: who puts work off meanwhile may set an earlier time.
+        # Before the answer: who puts work off meanwhile may set an earlier time, or lose an answer.
+        lost, is_behind = self._lost, self.is_behind
         self._look_at.update(dict.fromkeys(due, now + self._every))
         silent = sorted(self._liveness.silent(now))
         looked = await self._log.fetch(
             link,
             dict.fromkeys(due, 0),
             self._in_hand(due),
-            mode="own" if self.is_behind else "sweep",
+            mode="own" if is_behind else "sweep",
             silent=dict.fromkeys(due, silent),
             named={},
         )
@@ -90,7 +97,10 @@ class Backlog:
             self._liveness.note_holders(each.holders, now)
             self._left.pop(bucket, None)
             self._note_rest(bucket, each, now)
-        self._end_own()
+        self._end_own(lost)
+        if not is_behind and now >= self._begin_at and any(each.is_more_ours for each in looked.values()):
+            self._begin_at = now + self._every  # once in that time, as there may be some that cannot be had
+            self.begin_again()
 
     async def claim(self, link: Calling, most: int) -> list[Work]:
         """Fetch some of what was counted, `most` at most. Raises Unavailable."""
@@ -105,15 +115,17 @@ class Backlog:
         now = anyio.current_time()
         silent = self._liveness.silent(now)
         of_each = {bucket: sorted(silent & {*self._holders.get(bucket, ())}) for bucket in asked}
+        lost = self._lost
         mode: Mode = "own" if self.is_behind else ""
+        in_hand = self._in_hand(asked) if mode else {}
         named = {bucket: tuple(self._named.pop(bucket, ()))[:count] for bucket, count in asked.items()}
-        fetched = await self._log.fetch(link, asked, self._in_hand(asked), mode=mode, silent=of_each, named=named)
+        fetched = await self._log.fetch(link, asked, in_hand, mode=mode, silent=of_each, named=named)
         works: list[Work] = []
         for bucket, each in fetched.items():
             works += each.works
             self._left.pop(bucket, None)  # at the end of the line, if there is more
             self._note_rest(bucket, each, now)
-        self._end_own()
+        self._end_own(lost)
         return self._hand.add(works)
 
     def _note_rest(self, bucket: int, each: Fetched, now: float) -> None:
@@ -122,10 +134,11 @@ class Backlog:
         if each.due:  # what is due now was counted
             self.look_by(now + each.due, (bucket,))
 
-    def _end_own(self) -> None:
-        if self.is_behind and not self._left:
-            self.is_behind = False
+    def _end_own(self, lost: int) -> None:
+        """All was looked for that was lost by then, if there is no more of it."""
+        if self._found < lost and not self._left:
+            self._found = lost
             self.look_by(-inf)
 
     def _in_hand(self, buckets: Iterable[int]) -> dict[int, tuple[str, ...]]:
-        return {bucket: self._hand.sessions(bucket) for bucket in buckets} if self.is_behind else {}
+        return {bucket: self._hand.sessions(bucket) for bucket in buckets}

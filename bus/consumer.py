@@ -90,7 +90,8 @@ class Consumer:
             free: the most to give; 1 or more.
 
         Returns:
-            1 to `free` works, each of another session. A session that is in hand already is not given again.
+            1 to `free` works, each of another session. A session that is in hand is only given again once the server
+            is done with its earlier work: another one had it meanwhile, or the call that lets go of it is about to end.
 
         Raises:
             SetupError: `free` is less than 1.

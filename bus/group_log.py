@@ -58,6 +58,8 @@ class Fetched(NamedTuple):
     """seconds until open work is due that nobody has; None if there is none"""
     holders: tuple[str, ...]
     """consumers that have work, where that was asked for"""
+    is_more_ours: bool = False
+    """a sweep: this consumer has work that is not in hand"""
 
 
 class GroupLog:
@@ -101,7 +103,7 @@ class GroupLog:
 
         Args:
             asked: how much to give of each bucket; 0 only counts.
-            in_hand: the sessions of each bucket that this consumer has in hand, for the mode "own".
+            in_hand: the sessions of each bucket that this consumer has in hand, for the modes "own" and "sweep".
             silent: of each bucket, the consumers whose work is given to others.
             named: of each bucket, the sessions that wake-ups named: their leases are taken with them. Of a single one
                 the first page is read too: of several, what they are worked on with is read at the same time anyway.
@@ -217,7 +219,7 @@ class GroupLog:
             own = page if lease and page and page.session == name else None
             works.append(Work(name, int(position), bucket, int(order), attempt, text, b"r" in flags, lease, own, asked))
         names = tuple(holders.decode(errors="replace").split())
-        return Fetched(works, left, None if due < 0 else due / 1000, names)
+        return Fetched(works, left, None if due < 0 else due / 1000, names, self._name in names)
 
     def _names(self, bucket: int) -> tuple[str, ...]:
         return self._keys.group_work(bucket, self._group)

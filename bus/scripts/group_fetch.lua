@@ -7,7 +7,7 @@
 --       · how many sessions wake-ups named · those sessions · then the sessions that the consumer has in hand
 --
 -- Gives { how much there is that was not given, milliseconds until more is due or -1, with "sweep" the consumers that have
--- work, in one text, then a list for each that was given: session, position, order, attempt, error, "r" if it was due again, epoch }.
+-- work, this one only where it has some that is not in hand, in one text, then a list for each that was given: session, position, order, attempt, error, "r" if it was due again, epoch }.
 -- The lease of a session that a wake-up named is taken with it, if it is free: the epoch is 0 where it was not.
 -- In this order: left by the dead, due, new. Only what gives something writes, and what makes a group or moves its mark.
 
@@ -71,11 +71,11 @@ if mode ~= '' or dead_count > 0 then
   for _, session in ipairs(all) do
     local work = read(session)
     if work and work.holder ~= '' then
-      if not names[work.holder] then
+      local is_ours = work.holder == consumer
+      if not names[work.holder] and not (is_ours and in_hand[session]) then
         names[work.holder] = true
         holders[#holders + 1] = work.holder
       end
-      local is_ours = work.holder == consumer
       if mode == 'own' and is_ours and not in_hand[session] or dead[work.holder] and not is_ours and mode ~= 'own' then
         found[#found + 1] = { work.order, session, work }
       end

@@ -1,0 +1,134 @@
+"""A consumer lets go of work, and is given the session again before it is told that it did. Nothing is forgotten."""
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+
+import anyio
+import pytest
+
+from bus import Bus, Consumer, Unavailable, Work
+from bus.bounds import Bounds
+from bus.group_log import Calling, Fetched, GroupLog, Mode
+from bus.keys import Keys
+from bus.work_bounds import WorkBounds
+from tests.support.log.groups import TINY, pending, ring, take_all, take_one
+from tests.support.log.late import Late
+from tests.support.servers.real import AnyServer, eventually, shortly
+
+BUCKET = Keys().bucket("a")
+OTHER = next(name for number in range(10_000) if Keys().bucket(name := f"o{number}") == BUCKET)
+"""A session of the same bucket."""
+
+RARE = Bounds(work=WorkBounds(sweep=600))
+"""No sweep finds what was forgotten."""
+
+
+def seldom(bus: Bus) -> Consumer:
+    return bus.consumer("g", "c", heartbeat=600)
+
+
+Ending = Callable[[Consumer, Work], Coroutine[object, object, object]]
+
+ENDINGS: Mapping[str, tuple[str, Ending]] = {
+    "acknowledged": ("ack", Consumer.ack),
+    "put off": ("put_off", lambda consumer, work: consumer.retry(work, delay=0)),
+    "handed back": ("put_off", Consumer.hand_back),
+    "set aside": ("set_aside", lambda consumer, work: consumer.set_aside(work, reason="x")),
+}
+
+
+@pytest.mark.parametrize("when", ["before it", "after it"])
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.cluster("each bucket has a connection of its own")
+async def test_a_session_woken_as_its_work_ends_is_given_also_where_the_answer_to_that_comes_later(
+    server: AnyServer, ending: str, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, end = ENDINGS[ending]
+    async with server.bus(bounds=RARE) as bus, seldom(bus) as consumer, anyio.create_task_group() as tasks:
+        await ring(bus, "a")
+        work = await take_one(consumer)
+        if when == "before it":
+            await ring(bus, "a")
+        late = Late(monkeypatch, step)
+        tasks.start_soon(end, consumer, work)
+        await late.done.wait()
+        if when == "after it":
+            await ring(bus, "a")
+        again = await take_one(consumer)
+        assert (again.session, again.position) == ("a", 2)
+        late.told.set()
+        await anyio.wait_all_tasks_blocked()
+        await consumer.close()  # as a lost link is: what this consumer has and does not know of is looked for
+        await ring(bus, OTHER)
+        other = await take_one(consumer)
+        assert other.session == OTHER, "what is in hand is not given again"
+        await consumer.ack(again, other)
+        assert pending(server) == []
+
+
+@pytest.mark.parametrize("mode", ["", "own"])
+@pytest.mark.cluster("each bucket has a connection of its own")
+async def test_work_that_was_not_acknowledged_while_others_were_fetched_comes_again(
+    server: AnyServer, mode: Mode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, answered, fetch = anyio.Event(), anyio.Event(), GroupLog.fetch
+
+    async def held(
+        self: GroupLog,
+        link: Calling,
+        counts: Mapping[int, int],
+        in_hand: Mapping[int, Sequence[str]],
+        **others: object,
+    ) -> dict[int, Fetched]:
+        fetched = await fetch(self, link, counts, in_hand, **others)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        if others["mode"] == mode and fetched.get(BUCKET, Fetched([], 0, None, ())).works:
+            asked.set()
+            await answered.wait()
+        return fetched
+
+    async def refused(*_: object) -> None:
+        raise Unavailable("the test")
+
+    async with server.bus(bounds=RARE) as bus, seldom(bus) as consumer, anyio.create_task_group() as tasks:
+        await ring(bus, "a")
+        work = await take_one(consumer)
+        found: list[Work] = []
+
+        async def take() -> None:
+            found.append(await take_one(consumer))
+
+        if mode == "own":  # by an earlier process of this name
+            async with seldom(bus) as earlier:
+                await ring(bus, OTHER)
+                await take_all(earlier, 2)
+            await consumer.close()
+        monkeypatch.setattr(GroupLog, "fetch", held)
+        tasks.start_soon(take)
+        if mode == "":
+            await ring(bus, OTHER)
+        async with shortly():
+            await asked.wait()
+        with monkeypatch.context() as patch:
+            patch.setattr(GroupLog, "ack", refused)
+            with pytest.raises(Unavailable):
+                await consumer.ack(work)
+        answered.set()
+        await eventually(lambda: bool(found))
+        assert found[0].session == OTHER
+        assert (await take_one(consumer)).session == "a"
+
+
+@pytest.mark.cluster("each bucket has a connection of its own")
+async def test_what_the_server_has_for_a_consumer_that_does_not_know_of_it_is_found_by_a_sweep(
+    server: AnyServer,
+) -> None:
+    async with server.bus(bounds=TINY) as bus, bus.consumer("g", "c") as consumer, bus.consumer("g", "other") as other:
+        await ring(bus, OTHER)
+        kept = await take_one(consumer)
+        await ring(bus, "a")
+        await take_one(other)
+        names = Keys().open(BUCKET, "g")
+        work = str(server.do("HGET", names, "a"))
+        server.do("HSET", names, "a", work.replace("other", "c", 1))
+        found = await take_one(consumer)
+        assert (found.session, found.attempt) == ("a", 2)
+        assert await consumer.keep(kept, found) == []

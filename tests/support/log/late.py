@@ -1,0 +1,38 @@
+"""A step of a consumer group that the server has carried out, and whose answer is late."""
+
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+import anyio
+import pytest
+
+from bus.group_log import Fetched, GroupLog
+
+__all__ = ("Late",)
+
+
+class Late:
+    """Holds back the first answer to a step until it is to be told; for all consumers of the process, in one test."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+        self.done, self.told = anyio.Event(), anyio.Event()
+        """the server has carried the step out; its answer may be told"""
+        self.given = anyio.Event()
+        """work was given after that"""
+        carry_out = cast("Callable[..., Awaitable[object]]", getattr(GroupLog, step))
+        fetch = cast("Callable[..., Awaitable[dict[int, Fetched]]]", GroupLog.fetch)
+
+        async def held(*args: object, **kwargs: object) -> object:
+            answer = await carry_out(*args, **kwargs)
+            self.done.set()
+            await self.told.wait()
+            return answer
+
+        async def watched(*args: object, **kwargs: object) -> dict[int, Fetched]:
+            answer = await fetch(*args, **kwargs)
+            if self.done.is_set() and any(each.works for each in answer.values()):
+                self.given.set()
+            return answer
+
+        monkeypatch.setattr(GroupLog, step, held)
+        monkeypatch.setattr(GroupLog, "fetch", watched)
