@@ -1,10 +1,10 @@
 """The checksum of an entry, which tells a byte that changed on a disk or in memory from one that was written.
 
 It is the last word of an entry's header: the CRC-32 of version, producer, lane and the message's JSON. The publishing
-client computes it, and the script only writes it down: adding the time and the position there cost 2 µs a message.
-Positions follow each other, and where an incarnation's token begins proves it.
+client computes it, and the script only stores it. Time and position are not in it, as only the script knows them and
+hashing there is slow. Positions are proven by their order, and incarnations by the position at which each begins.
 
-It is no signature: who may write to the server can compute it too.
+It is no signature: a client that may write to the server can compute it too.
 """
 
 from functools import lru_cache

@@ -7,7 +7,8 @@
 --       · how many sessions wake-ups named · those sessions · then the sessions that the consumer has in hand
 --
 -- Gives { how much there is that was not given, milliseconds until more is due or -1, with "sweep" the consumers that have
--- work, this one only where it has some that is not in hand, in one text, then a list for each that was given: session, position, order, attempt, error, "r" if it was due again, epoch }.
+-- work, in one text, this one only if it has some that is not in hand; then a list for each that was given: session,
+-- position, order, attempt, error, "r" if it was due again, epoch }.
 -- The lease of a session that a wake-up named is taken with it, if it is free: the epoch is 0 where it was not.
 -- In this order: left by the dead, due, new. Only what gives something writes, and what makes a group or moves its mark.
 
