@@ -168,14 +168,14 @@ def _calling(*names: str) -> Callable[[Book, Session], Agent]:
 
 def _aborted(book: Book, session: Session) -> Agent:
     async def abort() -> None:
-        await session.publish(Abort().as_extension(), key="abort", wake=False)
+        await session.publish(Abort().as_extension(), key="abort")
 
     return AgentLoop(Speaker(book, _answers, abort), drain_seconds=0.02)
 
 
 def _paused(book: Book, session: Session) -> Agent:
     async def pause() -> None:
-        await session.publish(Pause().as_extension(), key="pause", wake=False)
+        await session.publish(Pause().as_extension(), key="pause")
 
     return AgentLoop(Speaker(book, _calls("record")), _tools(book, pause))
 
@@ -184,7 +184,7 @@ def _steered(book: Book, session: Session) -> Agent:
     async def steer() -> None:
         at = (await session.head()).position + 1
         said = UserMessage(content=(TextBlock(text="and quickly"),))
-        await session.publish(said, Steer(position=at).as_extension(), key="steer", wake=False)
+        await session.publish(said, Steer(position=at).as_extension(), key="steer")
 
     return AgentLoop(Speaker(book, _calls("record")), _tools(book, steer))
 
