@@ -44,6 +44,8 @@ class Bench:
         self._number = self._fed_count = 0
 
     async def point(self, bus: Bus, call: Call) -> Point:
+        if call.is_of_all:
+            await self.author.session(f"p{self._number}").erase()
         self._number += 1
         point = Point(self.server, bus, self.author, self._number)
         await point.written.publish(said("a"), told("b"), said("c"), wake=False)

@@ -34,8 +34,8 @@ KILLS, PAUSES = count(55), count(50)
 AHEAD = 60
 """bursts that may be said and not handled yet"""
 
-SECONDS = 170.0
-"""after which the workers count as stuck"""
+SECONDS = count(850)
+"""after which the workers count as stuck: far above what a slow machine needs"""
 
 
 class Struck:

@@ -89,11 +89,6 @@ def open_bus(server: RealServer) -> AbstractAsyncContextManager[Bus]:
     return Bus.open(server.url, archive=DirectoryArchive(server.directory / "archive"), bounds=server.bounds)
 
 
-async def _alone(point: Point) -> None:
-    """Forget the session of the point before: a call that looks at all sessions would grow by each that is left."""
-    await point.author.session(f"p{point.number - 1}").erase()
-
-
 Run = Callable[[Point], Coroutine[object, None, bool]]
 
 
@@ -107,6 +102,8 @@ class Call:
     """what the call needs and must not be cut"""
     is_fed: bool = False
     """somebody goes on publishing while it runs, as it waits for what is new"""
+    is_of_all: bool = False
+    """it looks at all sessions, and has more to do with each that is left from an earlier point"""
 
 
 def _call(
@@ -115,11 +112,12 @@ def _call(
     *,
     before: Callable[[Point], Awaitable[None]] | None = None,
     is_fed: bool = False,
+    is_of_all: bool = False,
 ) -> Call:
     async def run(point: Point) -> bool:
         return is_right(point, await make(point))
 
-    return Call(run, before, is_fed)
+    return Call(run, before, is_fed, is_of_all)
 
 
 # --- what the calls need -----------------------------------------------------------------------------------------
@@ -311,7 +309,7 @@ CALLS: dict[str, Call] = {
     "sessions": _call(
         lambda p: p.bus.sessions(),
         lambda p, heads: p.session.id in {head.session for head in heads},
-        before=_alone,
+        is_of_all=True,
     ),
     "load a projection": _call(lambda p: p.session.load_projection("none", 1)),
     "save a projection": _call(
