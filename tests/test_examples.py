@@ -24,7 +24,7 @@ def test_an_example_prints_what_it_says(example: Path, short_dir: Path) -> None:
     environment = {**os.environ, "LANEBUS_DATA_DIR": str(short_dir), "PYTHONPATH": str(ROOT)}
     environment.pop("LANEBUS_URL", None)
     run = subprocess.run(
-        [sys.executable, str(example)], capture_output=True, text=True, env=environment, timeout=60, check=False
+        [sys.executable, str(example)], capture_output=True, text=True, env=environment, timeout=120, check=False
     )
     assert (run.returncode, run.stderr) == (0, "")
     assert run.stdout.strip() == promised(example)

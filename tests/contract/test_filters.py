@@ -60,7 +60,7 @@ async def test_reading_no_lane_at_all_is_refused(server: AnyServer) -> None:
         session = bus.session("s")
         await session.publish(said("x"))
         for reading in (session.read, session.pages, session.follow, session.subscribe):
-            with anyio.fail_after(30), pytest.raises(NoLanes, match="give at least one"):
+            with anyio.fail_after(120), pytest.raises(NoLanes, match="give at least one"):
                 async with aclosing(reading(lanes=())) as found:
                     await anext(aiter(found))
 

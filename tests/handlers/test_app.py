@@ -208,9 +208,9 @@ async def test_an_endless_body_is_cut_at_the_limit() -> None:
             await stream.send(head.encode())
             for _ in range(DEFAULT_UI_BOUNDS.body_bytes // 0x10000 + 1):
                 await stream.send(chunk)
-            with anyio.fail_after(60):
+            with anyio.fail_after(120):
                 assert (await stream.receive()).startswith(b"HTTP/1.1 413 ")
-            with anyio.fail_after(60), pytest.raises((anyio.BrokenResourceError, anyio.EndOfStream)):
+            with anyio.fail_after(120), pytest.raises((anyio.BrokenResourceError, anyio.EndOfStream)):
                 await _send_for_ever(stream, chunk)
         assert (await bus.session("s1").head()).position == 0
 
@@ -248,7 +248,7 @@ async def test_a_posted_message_wakes_a_worker() -> None:
     async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
         await client.post("/api/sessions/s1/messages", json={"text": "hi"})
         async with aclosing(works(bus.consumer("agents", "w1"))) as given:
-            with anyio.fail_after(60):
+            with anyio.fail_after(120):
                 work = await anext(given)
         assert (work.session, work.position) == ("s1", 1)
 
@@ -281,7 +281,7 @@ class Reader:
 
     async def take(self, count: int) -> list[tuple[str, str, dict[str, object]]]:
         found: list[tuple[str, str, dict[str, object]]] = []
-        with anyio.fail_after(60):
+        with anyio.fail_after(120):
             while len(found) < count:
                 event = await anext(self._events)
                 if event.event not in self._left_out:
@@ -507,7 +507,7 @@ async def test_a_stream_with_nothing_to_say_beats() -> None:
         async with await anyio.connect_tcp("127.0.0.1", served.port) as stream:
             await stream.send(_events_request(served.port))
             received = b""
-            with anyio.fail_after(60):
+            with anyio.fail_after(120):
                 while received.count(b": hb\n\n") < 3:
                     received += await stream.receive()
         assert received.count(b"retry: 2000\n") == 1
@@ -525,7 +525,7 @@ async def test_a_client_that_takes_nothing_is_cut() -> None:
                 pass
             await eventually(lambda: len(anyio.get_running_tasks()) <= before)
             received = 0
-            with anyio.fail_after(60), suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+            with anyio.fail_after(120), suppress(anyio.EndOfStream, anyio.BrokenResourceError):
                 while True:
                     received += len(await stream.receive())
         assert received < 40 * 500_000
@@ -569,10 +569,10 @@ async def test_ctrl_c_ends_a_process_that_serves_with_a_farewell_and_leaves_the_
         command = [sys.executable, "-c", CLI, str(folder)]
         async with await anyio.open_process(command, cwd=ROOT, stderr=None) as process:
             assert process.stdout is not None
-            with anyio.fail_after(60):
+            with anyio.fail_after(120):
                 url = (await process.stdout.receive()).decode().partition("/?")[0]
                 async with (
-                    httpx2.AsyncClient(base_url=url, headers=BEARER, timeout=60) as client,
+                    httpx2.AsyncClient(base_url=url, headers=BEARER, timeout=120) as client,
                     client.sse("/api/sessions/s1/events") as source,
                 ):
                     process.send_signal(signal.SIGINT)

@@ -206,7 +206,7 @@ def test_a_signal_ends_a_command_at_once_and_in_silence(
         assert process.stdout is not None
         assert "one" in process.stdout.readline()
         process.send_signal(number)
-        assert process.communicate(timeout=60) == ("", "")
+        assert process.communicate(timeout=120) == ("", "")
     assert process.returncode == code
     unopened.wait_stopped()
 

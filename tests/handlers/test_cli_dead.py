@@ -15,7 +15,7 @@ def set_aside(lanebus: CommandLine, *sessions: str, group: str = "agents", reaso
         async with Bus.open(data_dir=lanebus.data_dir) as bus, bus.consumer(group, "w1") as consumer:
             for name in sessions:
                 await bus.session(name).publish(UserMessage.text("x"))
-                with anyio.fail_after(60):
+                with anyio.fail_after(120):
                     (found,) = await consumer.take(1)
                     while found.session != name:  # a new group hears of all that was said
                         await consumer.ack(found)
@@ -31,7 +31,7 @@ def given_again(lanebus: CommandLine, count: int, group: str = "agents") -> list
     async def work() -> list[Work]:
         works: list[Work] = []
         async with Bus.open(data_dir=lanebus.data_dir) as bus, bus.consumer(group, "w2") as consumer:
-            with anyio.fail_after(60):
+            with anyio.fail_after(120):
                 while len(works) < count:
                     works += await consumer.take(9)
             await consumer.ack(*works)

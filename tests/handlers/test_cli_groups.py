@@ -16,7 +16,7 @@ def worked(lanebus: CommandLine, *, is_away: bool = False, leaves: bool = True) 
         async with Bus.open(data_dir=lanebus.data_dir) as bus:
             await bus.session("s").publish(UserMessage.text("x"))
             async with bus.consumer("agents", "w1", heartbeat=600) as consumer:
-                with anyio.fail_after(20):
+                with anyio.fail_after(120):
                     await consumer.take(1)
                 if leaves:
                     await consumer.leave()

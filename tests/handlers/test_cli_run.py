@@ -18,7 +18,7 @@ __all__ = ()
 def end(process: Running, number: signal.Signals = signal.SIGINT) -> tuple[int, str]:
     """End a command by a signal: its code, and what it had still to say on stderr."""
     process.send_signal(number)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=120)
     return process.wait(), said
 
 

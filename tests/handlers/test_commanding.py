@@ -171,7 +171,7 @@ async def test_a_session_whose_beginning_was_trimmed_has_a_status_too() -> None:
 
 
 def with_token(served: Served, token: str) -> httpx2.AsyncClient:
-    return httpx2.AsyncClient(base_url=served.base, headers={"Authorization": f"Bearer {token}"}, timeout=60)
+    return httpx2.AsyncClient(base_url=served.base, headers={"Authorization": f"Bearer {token}"}, timeout=120)
 
 
 async def test_a_reader_sees_what_waits_and_can_neither_answer_nor_speak() -> None:

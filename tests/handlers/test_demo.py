@@ -40,7 +40,7 @@ async def demo(data_dir: Path) -> AsyncGenerator[Demo]:
     try:
         assert process.stdout is not None
         printed, found = "", None
-        with anyio.fail_after(60):
+        with anyio.fail_after(120):
             async for text in TextReceiveStream(process.stdout):
                 printed += text
                 if found := ADDRESS.search(printed):
@@ -50,7 +50,7 @@ async def demo(data_dir: Path) -> AsyncGenerator[Demo]:
     finally:
         if process.returncode is None:
             process.send_signal(signal.SIGINT)
-        with anyio.CancelScope(shield=True), anyio.fail_after(60):
+        with anyio.CancelScope(shield=True), anyio.fail_after(120):
             await process.wait()
 
 
@@ -65,7 +65,7 @@ async def test_a_question_typed_into_the_demos_page_is_answered_with_a_tool_and_
         await box.press_sequentially("What is 17 × 23?")
         await box.press("Enter")
 
-        await expect(page.locator(".turn .status").nth(1)).to_have_text("completed", timeout=60_000)
+        await expect(page.locator(".turn .status").nth(1)).to_have_text("completed", timeout=120_000)
         await expect(page.locator(".row.llm .left").filter(has_text="calculate").first).to_be_visible()
         await expect(page.locator(".row.llm .left").last).to_contain_text("17 × 23 is 391")
         await expect(page.locator(".row.extension .kind").last).to_have_text("ended")
@@ -91,7 +91,7 @@ async def test_ctrl_c_ends_the_demo_with_130_and_leaves_what_was_said(browser: S
         await box.press("Enter")
         await expect(page.locator(".row.llm .left").last).to_contain_text("11")
         running.process.send_signal(signal.SIGINT)
-        with anyio.fail_after(60):
+        with anyio.fail_after(120):
             assert await running.process.wait() == 130
     async with demo(short_dir) as again, browsing(browser) as (page, _):
         await page.goto(again.address)

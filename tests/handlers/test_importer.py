@@ -339,7 +339,7 @@ async def kill_after(steps: int, data_dir: Path, file: Path, session: str) -> No
     assert process.stdout is not None
     assert process.stdin is not None
     try:
-        with anyio.fail_after(30):
+        with anyio.fail_after(120):
             for _ in range(steps - 1):
                 assert await process.stdout.readline()
                 process.stdin.write(b"go on\n")

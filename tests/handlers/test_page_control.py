@@ -53,7 +53,7 @@ async def wait_at(session: Session, *tools: str) -> None:
 
 async def next_control(session: Session, after: int) -> tuple[int, Control]:
     """The first command behind a position."""
-    with anyio.fail_after(60):
+    with anyio.fail_after(120):
         async for envelope in session.follow(lanes={Lane.EXTENSION}, kinds={"control.*"}):
             if envelope.position > after and isinstance(envelope.message, ExtensionMessage):
                 control = parse_control(envelope.message)

@@ -89,7 +89,7 @@ async def test_a_follower_sees_all_of_a_server_that_is_killed_again_and_again(
             _check(entries, speakers, ALL_LANES)
             wanted = [entry for entry in entries if entry.lane in lanes]
             for follower in followers:
-                with anyio.fail_after(60):
+                with anyio.fail_after(120):
                     await follower.wait_count(len(wanted))
                 assert follower.found == wanted
                 _check(follower.found, speakers, lanes)

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 _Coroutine = Coroutine[object, None, T] | Generator["asyncio.Future[object] | None", None, T]
 
-PATIENCE = 20.0
+PATIENCE = 120.0
 """Seconds after which a call that was cancelled counts as one that never ends."""
 
 

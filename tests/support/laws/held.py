@@ -16,7 +16,7 @@ __all__ = ("Held", "held_loop")
 
 T = TypeVar("T")
 
-PATIENCE = 30.0
+PATIENCE = 120.0
 """Seconds after which a step counts as one that never ends."""
 
 

@@ -6,7 +6,7 @@ import anyio
 
 __all__ = ("Tally",)
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds after which what is waited for counts as never to come."""
 
 

@@ -30,7 +30,7 @@ __all__ = ("ON_A_BROWSER", "Seen", "SharedBrowser", "Wire", "browser", "browsing
 ON_A_BROWSER = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="session")]
 """For tests that ask for `browser`: it lives in an event loop that they share."""
 
-_MILLISECONDS = 60_000
+_MILLISECONDS = 120_000
 """to wait for what has to come at all; for a machine under load, not a claim about speed"""
 
 _HURRIED = """{

@@ -81,7 +81,7 @@ async def serving(
             )
 
         tasks.start_soon(run)
-        with anyio.fail_after(60):
+        with anyio.fail_after(120):
             await ready.wait()
         base = urls[0].partition("/?")[0]
         try:
@@ -92,4 +92,4 @@ async def serving(
 
 def client_of(served: Served) -> httpx2.AsyncClient:
     """A client with the token."""
-    return httpx2.AsyncClient(base_url=served.base, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60)
+    return httpx2.AsyncClient(base_url=served.base, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=120)

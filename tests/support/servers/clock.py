@@ -56,7 +56,7 @@ time_t time(time_t *to) {
 """
 
 
-DEADLINE = 20.0
+DEADLINE = 120.0
 
 
 class SteppedServer:

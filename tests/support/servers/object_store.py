@@ -41,7 +41,7 @@ def s3_port() -> Iterator[int]:
 def s3(s3_port: int) -> "S3Store":
     """A new bucket."""
     bucket = f"media-{next(_buckets)}"
-    connection = http.client.HTTPConnection("127.0.0.1", s3_port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", s3_port, timeout=120)
     connection.request(
         "PUT",
         f"/{bucket}",

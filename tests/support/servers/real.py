@@ -49,7 +49,7 @@ __all__ = (
 )
 
 
-DEADLINE = 60.0
+DEADLINE = 120.0
 """Seconds to wait for what must come at all. Far above what a slow machine needs: not a claim about speed."""
 
 
@@ -211,9 +211,9 @@ def process(request: pytest.FixtureRequest) -> Iterator[RealServer]:
         yield started
 
 
-async def eventually(condition: Callable[[], bool], seconds: float = DEADLINE) -> None:
+async def eventually(condition: Callable[[], bool], seconds: float | None = None) -> None:
     """Poll a condition in an event loop; `wait_until` is for tests without one."""
-    with anyio.fail_after(seconds):
+    with anyio.fail_after(DEADLINE if seconds is None else seconds):
         while not condition():  # noqa: ASYNC110  other processes do not set our events
             await anyio.sleep(0.01)
 
@@ -233,7 +233,7 @@ def refused(server: AnyServer, code: str) -> int:
 
 
 @asynccontextmanager
-async def shortly(seconds: float = DEADLINE) -> AsyncGenerator[None, None]:
-    """Fail if the block does not end at all."""
-    with anyio.fail_after(seconds):
+async def shortly(seconds: float | None = None) -> AsyncGenerator[None, None]:
+    """Fail if the block does not end at all: within `DEADLINE`, if nothing else is given."""
+    with anyio.fail_after(DEADLINE if seconds is None else seconds):
         yield

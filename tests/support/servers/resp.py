@@ -23,7 +23,7 @@ class Resp:
 
     def __init__(self, place: Path | int) -> None:
         self._socket = socket.socket(socket.AF_UNIX if isinstance(place, Path) else socket.AF_INET)
-        self._socket.settimeout(20)
+        self._socket.settimeout(120)
         try:
             self._socket.connect(str(place) if isinstance(place, Path) else ("127.0.0.1", place))
         except OSError:
