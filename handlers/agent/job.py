@@ -238,7 +238,13 @@ class Job:
     async def _begin(self, lease: Lease, work: Work, warm: WarmSession) -> _Step:
         """Work with the lease that was taken with the work."""
         self._attempt = work.attempt
-        await self._read(warm, work.page)
+        heartbeat = self._shared.heartbeat
+        heartbeat.hold(lease, work.asked, self._depose)  # reading a long session may take longer than a lease lasts
+        try:
+            await self._read(warm, work.page)
+        except BaseException:
+            heartbeat.let_go(lease)
+            raise
         self._granted = None  # good for one try: the next takes one anew
         return await self._hold(lease, work.asked, warm)
 
