@@ -153,10 +153,10 @@ async def test_what_the_dead_left_is_claimed_also_while_new_work_never_ends(serv
 
 @pytest.mark.cluster("each bucket has a connection of its own")
 async def test_work_of_a_consumer_that_gives_signs_of_life_is_not_taken_over(server: AnyServer) -> None:
-    async with server.bus() as bus, bus.consumer("g", "holder", heartbeat=2.0) as holder:
+    async with server.bus() as bus, bus.consumer("g", "holder", heartbeat=2.5) as holder:
         await ring(bus, "a")
         await take_one(holder)
-        with anyio.move_on_after(5) as scope:
+        with anyio.move_on_after(6) as scope:
             async with anyio.create_task_group() as tasks:
 
                 async def keep() -> None:
@@ -165,7 +165,7 @@ async def test_work_of_a_consumer_that_gives_signs_of_life_is_not_taken_over(ser
                         await anyio.sleep(0.05)
 
                 tasks.start_soon(keep)
-                await take(bus.consumer("g", "other", heartbeat=2.0), 1)
+                await take(bus.consumer("g", "other", heartbeat=2.5), 1)
         assert scope.cancelled_caught
 
 

@@ -96,12 +96,12 @@ async def test_work_whose_taker_died_comes_again_and_counts(server: AnyServer) -
 @pytest.mark.cluster("each bucket has a connection of its own")
 async def test_work_that_was_put_off_and_is_kept_is_not_taken_over(server: AnyServer) -> None:
     async with server.bus() as bus:
-        holder, other = bus.consumer("g", "holder", heartbeat=1.0), bus.consumer("g", "other", heartbeat=1.0)
+        holder, other = bus.consumer("g", "holder", heartbeat=2.5), bus.consumer("g", "other", heartbeat=2.5)
         async with holder, other:
             await ring(bus, "a")
             await holder.retry(await take_one(holder), delay=0)
             work = await take_one(holder)
-            with anyio.move_on_after(3) as scope:
+            with anyio.move_on_after(6) as scope:
                 async with anyio.create_task_group() as tasks:
 
                     async def keep() -> None:
