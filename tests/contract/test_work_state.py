@@ -10,7 +10,7 @@ from bus import Bus, Consumer, Cursor
 from bus.bounds import Bounds
 from bus.keys import Keys
 from bus.work_bounds import WorkBounds
-from tests.support.log.groups import TINY, ring, take_all, take_one
+from tests.support.log.groups import TINY, begin, ring, take_all, take_one
 from tests.support.log.said import said, told
 from tests.support.servers.real import AnyServer, RealServer, shortly
 
@@ -152,8 +152,7 @@ async def test_a_new_group_begins_at_the_beginning_or_now(server: AnyServer) -> 
         async with bus.consumer("late", "c") as consumer:
             assert sorted(work.session for work in await take_all(consumer, 2)) == ["asked", "b"]
         async with bus.consumer("now", "c", start="now") as consumer:
-            async with nothing_more(consumer):
-                pass
+            await begin(server, consumer, "now")
             await ring(bus, "b")
             assert (await take_one(consumer)).session == "b"
 

@@ -11,9 +11,9 @@ from bus.bounds import Bounds
 from bus.keys import Keys
 from bus.work_bounds import WorkBounds
 from tests.support.log.said import said
-from tests.support.servers.real import AnyServer, shortly
+from tests.support.servers.real import AnyServer, eventually, shortly
 
-__all__ = ("TINY", "pending", "ring", "take_all", "take_one", "works")
+__all__ = ("TINY", "begin", "pending", "ring", "take_all", "take_one", "works")
 
 TINY = Bounds(work=WorkBounds(wake_ups=4, notices=4, sweep=0.2))
 """Streams of hints that keep nearly nothing."""
@@ -52,6 +52,18 @@ async def taking_nothing(consumer: Consumer) -> AsyncGenerator[None, None]:
         tasks.start_soon(take)
         yield
         tasks.cancel_scope.cancel()
+
+
+async def begin(server: AnyServer, consumer: Consumer, group: str) -> None:
+    """Have a new group that begins now begin in all buckets, where its consumer is given nothing."""
+    keys = Keys()
+
+    def has_begun() -> bool:
+        with server.talk() as say:
+            return all(say("HEXISTS", keys.groups(bucket), group) for bucket in range(keys.buckets))
+
+    async with taking_nothing(consumer):
+        await eventually(has_begun)
 
 
 async def works(consumer: Consumer) -> AsyncGenerator[Work, None]:
