@@ -24,7 +24,7 @@ from bus.errors import DirectoryNotOwned, NoEmbeddedServer, ServerFailed, Server
 from bus.launch import find_binary
 from bus.server import default_data_dir, open_server, server_status, stop_server
 from tests.support.paths import ROOT
-from tests.support.servers.real import eventually, shortly
+from tests.support.servers.real import DEADLINE, eventually, shortly
 from tests.support.servers.resp import Resp, ResponseError, encode
 from tests.support.suite.scale import count
 
@@ -177,7 +177,7 @@ async def test_processes_that_come_and_go_at_random_lose_no_count_and_never_meet
         nonlocal done
         process = await anyio.open_process(opener_command("churn", data_dir, str(seed), str(rounds)), cwd=ROOT)
         async with process:
-            async with shortly():
+            async with shortly(2 * DEADLINE):
                 met.extend((await read_all(process)).split())
             assert await process.wait() == 0
         done += 1

@@ -65,7 +65,7 @@ async def test_publish_goes_round_a_connection_that_falls_silent(process: RealSe
 
 
 async def test_publish_goes_round_a_connection_that_takes_nothing_any_more(process: RealServer) -> None:
-    async with proxy(process.socket) as way, Bus.open(way.url, bounds=BOUNDS) as bus, shortly(60):
+    async with proxy(process.socket) as way, Bus.open(way.url, bounds=BOUNDS) as bus, shortly():
         session = bus.session("s")
         await session.publish(said("a"))
         way.hole(requests=True)

@@ -26,10 +26,10 @@ async def test_follower_of_a_session_that_begins_as_a_fork_gets_the_shared_entri
         await eventually(lambda: "child" in hub.followed)
         child = await other.session("parent").fork(3, id="child")
         if is_quiet:
-            async with shortly(60):
+            async with shortly():
                 await follower.wait_count(len(wanted) - 1)
         await child.publish(said("X"))
-        async with shortly(60):
+        async with shortly():
             await follower.wait_count(len(wanted))
         assert "".join(map(word, follower.found)) == wanted
         for each in followers:

@@ -141,7 +141,7 @@ async def test_fault_of_the_bus_itself_leaves_it_as_one_error(
 
 
 async def test_opening_waits_for_a_server_that_dies_meanwhile(process: RealServer) -> None:
-    async with proxy(process.socket) as way, shortly(60):
+    async with proxy(process.socket) as way, shortly():
         way.lose_at = b"HMGET"
         way.on_lost = partial(restart, process)
         async with Bus.open(way.url) as bus:
@@ -151,7 +151,7 @@ async def test_opening_waits_for_a_server_that_dies_meanwhile(process: RealServe
 
 async def test_opening_with_a_server_that_dies_and_stays_away_ends(process: RealServer) -> None:
     bounds = Bounds(connection=ConnectionBounds(patience_seconds=0.3))
-    async with proxy(process.socket) as way, shortly(60):
+    async with proxy(process.socket) as way, shortly():
         way.lose_at = b"HMGET"
         way.on_lost = process.kill
         with pytest.raises(Unavailable):

@@ -194,7 +194,7 @@ async def test_an_embedded_server_that_is_cut_while_it_starts_or_ends_leaves_not
         for at in _places(moment):
             trial = await cut(call, at=at, moment=moment)
             assert trial.is_honest, trial
-            async with shortly(60):
+            async with shortly():
                 while (await server_status(short_dir)).running:  # noqa: ASYNC110  another process
                     await anyio.sleep(0.005)
             if not trial.is_cut:
