@@ -46,6 +46,8 @@ class RunBounds:
     """attempts to append at the end of a log that others append to meanwhile"""
     listen: float = 0.02
     """after which work is watched for commands and for its time at all; what is done sooner does not pay for that"""
+    listen_again: float = 0.25
+    """after which a server that could not be asked for commands is asked again; the work goes on meanwhile"""
     last_words: float = 5.0
     """how long a cancelled step takes to record what there is"""
     clean_up: float = 2.0

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import anyio
 
+from bus.errors import Unavailable
 from bus.messages.control import Abort, Steer
 from handlers.agent.deadline import Deadline, Late
 from handlers.agent.run import Run
@@ -28,7 +29,8 @@ async def until_interrupted(
     """Do some work until it is done, or until a command or its deadline ends it: `work` is cancelled then, and has
     cleaned up when this returns. None if it came to its end.
 
-    Whatever `work` raises is raised here, and not in a group. So is what keeps the log from being watched.
+    Whatever `work` raises is raised here, and not in a group. So is what keeps the log from being watched, but for a
+    server that cannot be reached: it is asked again, as the work may have cost money and be done before it is back.
     """
     found: Interrupt | Late | None = None
     failure: Exception | None = None
@@ -39,8 +41,11 @@ async def until_interrupted(
         nonlocal found, failure
         try:
             while found is None:
-                await run.wait_rung()
-                found = find_interrupt(read_standing(*await run.refresh()))
+                try:
+                    await run.wait_rung()
+                    found = find_interrupt(read_standing(*await run.refresh()))
+                except Unavailable:
+                    await anyio.sleep(run.bounds.listen_again)
         except Exception as error:  # noqa: BLE001  # raised below, by whoever waits for the work
             failure = error
         scope.cancel()

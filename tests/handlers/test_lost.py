@@ -9,10 +9,12 @@ import anyio.lowlevel
 import pytest
 
 from bus import AssistantMessage, Bus, Delta, ExtensionMessage, Session, TextBlock, ThinkingBlock, UserMessage
+from bus.errors import Unavailable
 from handlers.agent.demo import demo_agent
 from handlers.agent.loop import AgentLoop
 from handlers.agent.lost import LOST
 from handlers.agent.model import ModelRequest
+from handlers.agent.run import Run
 from handlers.agent.worker import Worker
 from handlers.providers.answer import ModelEvent, Piece
 from tests.contract.test_live import Screen
@@ -149,6 +151,30 @@ async def test_a_server_that_is_killed_and_comes_back_leaves_no_hole_in_what_is_
         await eventually(lambda: told.id in watcher.screen.ended)
         assert model.text.startswith(watcher.screen.texts[str(told.id)])
         tasks.cancel_scope.cancel()
+
+
+async def test_a_server_that_is_away_as_commands_are_listened_for_cuts_no_answer(
+    shared_valkey: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model is asked once: what it said has cost money."""
+    asked, wait, model = list[int](), Run.wait_rung, Talkative(3)
+
+    async def wait_rung(run: Run) -> None:
+        asked.append(len(asked))
+        if len(asked) == 1:
+            raise Unavailable("server: away")
+        model.go_on.set()
+        await wait(run)
+
+    monkeypatch.setattr(Run, "wait_rung", wait_rung)
+    async with shared_valkey.bus() as bus:
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("Go on."))
+        async with shortly():
+            await AgentLoop(model)(await take_run(session))
+        last = (await messages(session))[-1]
+        assert isinstance(last, AssistantMessage)
+        assert text_of(last) == model.text
 
 
 @pytest.mark.parametrize("name", ["main", "another"])

@@ -296,8 +296,9 @@ async def test_the_session_of_a_killed_process_goes_on_elsewhere() -> None:
         entries = await said(session)
         spoken = [text for text in entries if text.startswith(("user", "assistant", "result"))]
         # What it was saying as it was killed is in the log, as far as it was shown.
-        assert spoken.pop(1).startswith("assistant aborted: ")
-        assert spoken == [
+        assert spoken[1].startswith("assistant aborted: ")
+        # On a slow machine its successor may lose the lease, too, and is cut.
+        assert [text for text in spoken if not text.startswith("assistant aborted: ")] == [
             "user: What is 17 × 23?",
             "assistant toolUse: <calculate>",
             "result: 391",
