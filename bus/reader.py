@@ -212,8 +212,12 @@ def cut(pages: Iterable[Sequence[Entry]], bound: int) -> list[Sequence[Entry]]:
 
 
 def has_all(pages: Iterable[Sequence[Entry]], after: int, bound: int) -> bool:
-    """Whether pages of both lanes lack nothing between two positions."""
-    return sum(map(len, pages)) == bound - after
+    """Whether pages of both lanes, which end at `bound`, lack no position behind `after`.
+
+    Positions are counted, not entries: a foreign entry, such as 4-5, must not stand in for one that was deleted.
+    """
+    found = {position_of(entry) for page in pages for entry in page if entry[0].endswith(b"-0")}
+    return len(found) == bound - after and (not found or min(found) > after)
 
 
 def merge(session: str, pages: Iterable[tuple[Lane, Sequence[Entry]]], bound: int) -> list[Envelope]:
@@ -240,14 +244,17 @@ class Hole(NamedTuple):
 
 
 def find_hole(envelopes: Sequence[Envelope], after: int) -> Hole | None:
-    """The first hole in envelopes of both lanes behind position `after`, or None."""
-    if not envelopes or len(envelopes) == envelopes[-1].position - after:
-        return None  # as good as always
+    """Return the first hole in envelopes of both lanes behind position `after`, or None.
+
+    What a foreign client wrote as 5-1 comes behind 5-0 and does not stand in for it.
+    """
     position = after
     for index, envelope in enumerate(envelopes):
-        if envelope.position > position + 1:
-            return Hole(index, position, envelope.position)
-        position = max(position, envelope.position)
+        own = envelope.position + (envelope.delta > 0)
+        if own > position + 1:
+            return Hole(index, position, own)
+        if not envelope.delta:
+            position = max(position, envelope.position)
     return None
 
 

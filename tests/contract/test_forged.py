@@ -199,6 +199,50 @@ async def test_a_missing_entry_is_told_and_what_follows_it_can_be_read(server: A
         assert [word(e) async for e in session.read(after=Cursor(caught.value.first_kept - 1))] == ["d"]
 
 
+@pytest.mark.parametrize("direct_sessions", [32, 0], ids=["direct", "by notices"])
+@pytest.mark.parametrize("kinds", [None, ("user", "told")], ids=["all", "some kinds"])
+@pytest.mark.parametrize("foreign", ["2-5", "3-5"])
+async def test_a_foreign_entry_does_not_stand_in_for_a_missing_one(
+    shared_valkey: RealServer, foreign: str, kinds: tuple[str, ...] | None, direct_sessions: int
+) -> None:
+    lane, other = (Keys().lane("s", each) for each in Lane)
+
+    async def publish() -> None:
+        async with shared_valkey.bus() as bus:
+            await bus.session("s").publish(told("b"))
+            if foreign == "2-5":
+                shared_valkey.do("XADD", other, foreign, "x", "forged")
+            await bus.session("s").publish(said("c"))
+            if foreign == "3-5":
+                shared_valkey.do("XADD", other, foreign, "x", "forged")
+            await bus.session("s").publish(said("d"))
+            shared_valkey.do("XDEL", lane, "3-0")
+
+    bounds = Bounds(hub=HubBounds(direct_sessions=direct_sessions))
+    async with shared_valkey.bus(bounds=bounds) as bus, anyio.create_task_group() as tasks:
+        session, followed = bus.session("s"), list[str]()
+        await session.publish(said("a"))
+
+        async def follow() -> None:
+            with pytest.raises(CursorTrimmed) as caught:
+                await collect(session.follow(kinds=kinds), followed)
+            followed.append(caught.value.cursor)
+
+        tasks.start_soon(follow)
+        await eventually(lambda: followed == ["a"] and blocked(shared_valkey) > 0)
+        stalled(publish)
+        seen: list[str] = []
+        with pytest.raises(CursorTrimmed) as caught:
+            await collect(session.read(kinds=kinds), seen)
+        assert [each for each in seen if each != "ForgedEntry"] == ["a", "b"]
+        assert (caught.value.cursor, caught.value.first_kept) == ("2-0", 4)
+        after = Cursor(caught.value.first_kept - 1)
+        assert [word(e) async for e in session.read(kinds=kinds, after=after) if not e.delta] == ["d"]
+        await eventually(lambda: followed[-1] == "2-0")
+        assert [each for each in followed if each != "ForgedEntry"] == ["a", "b", "2-0"]
+        tasks.cancel_scope.cancel()
+
+
 async def test_a_missing_entry_is_told_to_who_follows_live(shared_valkey: RealServer) -> None:
     seen: list[str] = []
     async with shared_valkey.bus() as bus, anyio.create_task_group() as tasks:
