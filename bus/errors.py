@@ -48,6 +48,7 @@ __all__ = (
     "MissingUpcaster",
     "NoArchive",
     "NoEmbeddedServer",
+    "NoKinds",
     "NoLanes",
     "NoMediaStore",
     "NoSuchPosition",
@@ -222,6 +223,13 @@ class NoLanes(MessageError):
 
     def __init__(self) -> None:
         super().__init__("no lanes to read: give at least one, such as lanes={Lane.LLM}, or leave `lanes` out for both")
+
+
+class NoKinds(MessageError):
+    """A reader asked for no kind at all, of which nothing would ever come."""
+
+    def __init__(self) -> None:
+        super().__init__('no kinds to read: give at least one, such as kinds={"user"}, or leave `kinds` out for all')
 
 
 class InvalidCursor(MessageError):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self, cast
 
 from bus.codec import is_whole
 from bus.envelope import Envelope, Unreadable
-from bus.errors import EntryDamaged, ForgedEntry, NoLanes, UnknownVersion
+from bus.errors import EntryDamaged, ForgedEntry, NoKinds, NoLanes, UnknownVersion
 from bus.messages.context_entry import ContextEntry
 from bus.messages.extension import ExtensionMessage
 from bus.messages.lanes import Lane
@@ -49,6 +49,7 @@ class Selection(NamedTuple):
 
         Raises:
             NoLanes: there are no lanes.
+            NoKinds: there are no kinds, in any of the lanes.
         """
         if not lanes:
             raise NoLanes
@@ -56,10 +57,15 @@ class Selection(NamedTuple):
             return cls(frozenset(lanes))
         if isinstance(kinds, Mapping):
             by_lane = cast("Mapping[Lane, Collection[str]]", kinds)
+            whole = frozenset(lanes) - by_lane.keys()
+            if whole and not any(by_lane.values()):  # nothing of the lanes that kinds are given for
+                return cls(frozenset(lanes), frozenset(), (), whole)
             named = cls.of(lanes, [kind for each in by_lane.values() for kind in each])
-            return named._replace(whole=named.lanes - by_lane.keys())
+            return named._replace(whole=whole)
         if isinstance(kinds, str):  # one kind, and not each of its letters
             kinds = (kinds,)
+        if not kinds:
+            raise NoKinds
         prefixes = sorted({kind[:-1] for kind in kinds if kind.endswith("*")})
         return cls(frozenset(lanes), frozenset(kind for kind in kinds if not kind.endswith("*")), tuple(prefixes))
 

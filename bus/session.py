@@ -193,6 +193,7 @@ class Session:
 
         Raises:
             NoLanes: `lanes` is empty.
+            NoKinds: `kinds` is empty.
             CursorTrimmed: what comes next after the cursor was trimmed away, and is not in the archive.
             ArchiveDamaged: it is in the archive, and not what it was.
             LogRolledBack: the log has lost what the cursor's reader saw.
@@ -221,7 +222,7 @@ class Session:
             first: the first page, from `first_page` with the same lanes and cursor, if it was asked for already.
 
         Raises:
-            NoLanes, CursorTrimmed, ArchiveDamaged, LogRolledBack, SessionErased, Unavailable: as for `read`.
+            NoLanes, NoKinds, CursorTrimmed, ArchiveDamaged, LogRolledBack, SessionErased, Unavailable: as for `read`.
         """
         selection = Selection.of(lanes, kinds)
         async with aclosing(
@@ -251,7 +252,7 @@ class Session:
             Others: as for `subscribe`.
 
         Raises:
-            NoLanes, CursorTrimmed, ArchiveDamaged, LogRolledBack, SessionErased, Unavailable, Closed: as for
+            NoLanes, NoKinds, CursorTrimmed, ArchiveDamaged, LogRolledBack, SessionErased, Unavailable, Closed: as for
                 `subscribe`.
         """
         interest = Interest(Selection.of(lanes, kinds), live, state=until_closed)
@@ -290,6 +291,7 @@ class Session:
 
         Raises:
             NoLanes: `lanes` is empty.
+            NoKinds: `kinds` is empty.
             CursorTrimmed: what comes next was trimmed away, now or later, and is not in the archive.
             ArchiveDamaged: it is in the archive, and not what it was.
             SessionErased: there is nothing to follow any more.

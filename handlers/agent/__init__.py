@@ -17,6 +17,7 @@ from handlers.agent.compaction import Compactor
 from handlers.agent.compaction_policy import CompactionPolicy
 from handlers.agent.errors import (
     AgentNotFound,
+    ApprovalRefused,
     CostUnknown,
     DuplicateAgent,
     DuplicateTool,
@@ -46,6 +47,7 @@ __all__ = (
     "Agent",
     "AgentLoop",
     "AgentNotFound",
+    "ApprovalRefused",
     "Begun",
     "CompactionPolicy",
     "Compactor",

@@ -5,6 +5,7 @@ from bus.messages.turn import TurnId
 
 __all__ = (
     "AgentNotFound",
+    "ApprovalRefused",
     "CostUnknown",
     "DuplicateAgent",
     "DuplicateTool",
@@ -48,6 +49,17 @@ class ParameterRefused(SetupError):
             "parameter; a decorator between needs functools.wraps"
         )
         self.tool, self.parameter = tool, parameter
+
+
+class ApprovalRefused(SetupError):
+    """A tool's `approval` is an async function, whose answer would be a coroutine and so always count as yes.
+
+    Fields: `tool`, the tool's name.
+    """
+
+    def __init__(self, tool: str) -> None:
+        super().__init__(f"the approval of tool {tool!r} is async, which always counts as yes: make it a plain def")
+        self.tool = tool
 
 
 class CostUnknown(SetupError):

@@ -11,6 +11,7 @@ from anyio.to_thread import run_sync
 from bus.messages.content import ToolCallBlock
 from bus.messages.message import ToolResultMessage
 from bus.messages.turn import TurnId
+from handlers.agent.errors import ApprovalRefused
 from handlers.agent.parameters import Function, Parameters
 from handlers.agent.run import Run
 from handlers.agent.tool_reply import ToolReply, failed, result_of
@@ -129,6 +130,7 @@ class FunctionTool:
         Raises:
             NameError: an annotation names what does not exist.
             ParameterRefused: a parameter takes any number of arguments.
+            ApprovalRefused: `approval` is an async function.
         """
         self._function = function
         self._parameters = Parameters(function, ToolContext)
@@ -143,6 +145,8 @@ class FunctionTool:
         self.timeout: float | None = options.get("timeout", TOOL_SECONDS)
         self.is_sequential: bool = options.get("sequential", False)
         self._approval: Approval = options.get("approval", False)
+        if _is_async(self._approval):
+            raise ApprovalRefused(self.name)
 
     @property
     def name(self) -> str:
@@ -152,14 +156,22 @@ class FunctionTool:
         """Nobody is asked about wrong arguments: the model is told of them.
 
         Raises:
-            Exception: whatever the function raises that decides.
+            ApprovalRefused: the function that decides gave a coroutine.
+            Exception: whatever that function raises.
         """
         if self._approval is False:
             return False
         arguments = self._parameters.read(call)
         if isinstance(arguments, str):
             return False
-        return self._approval is True or bool(self._approval(arguments))
+        if self._approval is True:
+            return True
+        answer: object = self._approval(arguments)
+        if inspect.isawaitable(answer):  # of a plain function around an async one
+            if inspect.iscoroutine(answer):
+                answer.close()
+            raise ApprovalRefused(self.name)
+        return bool(answer)
 
     async def run(self, call: ToolCallBlock, context: ToolContext) -> ToolResultMessage:
         """The call's result. A sync function runs in a thread; when this is cancelled the thread is left to itself."""
@@ -175,6 +187,12 @@ class FunctionTool:
             return result_of(call, output)
         except Exception as error:  # noqa: BLE001  # whatever a tool raises, the model is told and the loop goes on
             return failed(call, f"{type(error).__name__}: {error}")
+
+
+def _is_async(function: object) -> bool:
+    """Whether calling it gives a coroutine: an async function, or an object with an async `__call__`."""
+    called = getattr(function, "__call__", None)  # noqa: B004  # its kind is asked, not whether it is there
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
 
 
 @overload
@@ -196,13 +214,15 @@ def tool(
             `ToolContext.key`. Else a call that was being run when its worker was lost is not run again.
         on_unknown: what is done with that call then. "tell": the model is told that its outcome is unknown. "ask": a
             person says whether it is run again.
-        approval: a person is asked before each call, or before those for which a function of the arguments says so.
+        approval: a person is asked before each call, or before those for which a function of the arguments says so;
+            a plain function, not an async one.
         timeout: seconds a call may take, 600 by default. None is as long as it likes: the loop's time limit does not
             stop it either. A sync function is not waited for then, but nobody can stop its thread.
         sequential: each call runs alone, after the others of its turn.
 
     Raises:
         ParameterRefused: the function takes `*args` or `**kwargs`, which a model cannot give.
+        ApprovalRefused: `approval` is an async function.
     """
     if function is not None:
         return FunctionTool(function, **options)

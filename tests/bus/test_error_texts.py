@@ -22,6 +22,8 @@ from bus.errors import (
     MediaTooLarge,
     MessageTooLarge,
     NoArchive,
+    NoKinds,
+    NoLanes,
     NoMediaStore,
     NoSuchPosition,
     OutcomeUnknown,
@@ -38,6 +40,8 @@ from bus.errors import (
 )
 
 _REMEDIES: list[tuple[BusError, str]] = [
+    (NoLanes(), "give at least one"),
+    (NoKinds(), "give at least one"),
     (UnknownVersion(3, 2), "install a newer lanebus"),
     (MessageTooLarge(9, 8), "shorten it"),
     (KeyTooLong(9, 8), "use its SHA-256"),

@@ -18,6 +18,7 @@ from bus import (
     Envelope,
     ExtensionMessage,
     Lane,
+    NoKinds,
     NoLanes,
     Notice,
     Publishable,
@@ -33,7 +34,7 @@ from tests.support.servers.bounded import bound_hub, bound_servers
 from tests.support.servers.real import AnyServer, eventually
 
 CHOICES: list[list[str] | None] = [
-    *(None, ["user"], ["told"], ["rare"], ["agent.*"], ["user", "agent.ended"], ["nothing"], ["*"], []),
+    *(None, ["user"], ["told"], ["rare"], ["agent.*"], ["user", "agent.ended"], ["nothing"], ["*"]),
 ]
 LANES = (ALL_LANES, ALL_LANES, frozenset({Lane.LLM}), frozenset({Lane.EXTENSION}))
 
@@ -65,6 +66,21 @@ async def test_reading_no_lane_at_all_is_refused(server: AnyServer) -> None:
                     await anext(aiter(found))
 
 
+async def test_reading_no_kind_at_all_is_refused(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await session.publish(said("x"), told("y"))
+        for reading in (session.read, session.pages, session.follow, session.subscribe):
+            with anyio.fail_after(30), pytest.raises(NoKinds, match="give at least one"):
+                async with aclosing(reading(kinds=())) as found:
+                    await anext(aiter(found))
+        for reading in (session.read, session.pages):
+            with pytest.raises(NoKinds):
+                async with aclosing(reading(kinds={Lane.LLM: (), Lane.EXTENSION: ()})) as found:
+                    await anext(aiter(found))
+        assert [e.position async for e in session.read(kinds={Lane.LLM: ()})] == [2]
+
+
 async def fill(session: Session, count: int, chance: random.Random) -> None:
     for start in range(0, count, 500):
         await session.publish(*(some_message(chance) for _ in range(min(500, count - start))))
@@ -86,7 +102,6 @@ async def test_a_kind_is_chosen_exactly_or_by_how_it_begins(server: AnyServer) -
             (["agent.*"], [3]),
             (["agent*"], [3, 4]),
             (["*"], [1, 2, 3, 4, 5]),
-            ([], []),
         ):
             assert [e.position async for e in session.read(kinds=kinds)] == positions
         assert [e.position async for e in session.read(kinds=["*"], lanes={Lane.LLM})] == [1, 5]

@@ -4,8 +4,8 @@ import re
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from functools import wraps
-from typing import Annotated, Literal
+from functools import partial, wraps
+from typing import Annotated, Literal, cast
 
 import anyio
 import anyio.lowlevel
@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel, Field, JsonValue
 
 from bus import ImageBlock, MediaRef, TextBlock, ToolCallBlock, ToolResultMessage, TurnId
-from handlers.agent.errors import ParameterRefused
+from handlers.agent.errors import ApprovalRefused, ParameterRefused
 from handlers.agent.marks import CHILD_LOOP, HANDOFF
 from handlers.agent.tool import Tool, ToolContext, ToolReply, tool
 from handlers.providers.tools import ToolSpec
@@ -247,6 +247,27 @@ def test_an_approval_is_asked_for_by_the_tool_and_never_for_wrong_arguments(
     wanted: list[JsonValue] = [{"amount": 1}, {"amount": "2"}, {"amount": "x"}]
     found = [function.approval(ToolCallBlock(id="c1", name="pay", arguments=each)) for each in wanted]
     assert found == expected
+
+
+def test_an_async_approval_is_refused_as_it_would_always_say_yes() -> None:
+    async def decides(arguments: Mapping[str, object]) -> bool:
+        return bool(arguments.get("never"))
+
+    class Decides:
+        async def __call__(self, arguments: Mapping[str, object]) -> bool:
+            return await decides(arguments)
+
+    for approval in (decides, partial(decides), Decides()):
+        with pytest.raises(ApprovalRefused, match="make it a plain def") as refused:
+            tool(name="pay", approval=cast("Callable[[Mapping[str, object]], bool]", approval))(lambda: "")
+        assert refused.value.tool == "pay"
+
+    def hides(arguments: Mapping[str, object]) -> Awaitable[bool]:
+        return decides(arguments)
+
+    hidden = tool(name="pay", approval=cast("Callable[[Mapping[str, object]], bool]", hides))
+    with pytest.raises(ApprovalRefused):
+        hidden(lambda: "").approval(ToolCallBlock(id="c1", name="pay", arguments={}))
 
 
 def test_an_approval_may_be_asked_for_by_the_arguments_as_the_function_would_get_them() -> None:
