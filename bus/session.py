@@ -497,7 +497,9 @@ class Session:
 
         Positions go on as they were, and a caller's key of a trimmed entry stays a repeat. A reader whose cursor is
         further back is told so. A context is built from the first entry, and so is a projection that is not stored:
-        after a trim that needs an archive which has the beginning; without one it is refused with `CursorTrimmed`.
+        after a trim that needs an archive which has the beginning; without one it is refused with `CursorTrimmed`. The
+        usage, turns and line of a session that are only looked at then count from the first kept entry on, and say so.
+        `lanebus trim` stores them before it trims, so that they stay whole.
 
         A worker of a group needs what it has not handled yet; readers, projections and forks need what is behind their
         checkpoints, unless the archive has it. What a fork shares is its parent's: of a fork, only its own entries go.

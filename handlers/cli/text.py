@@ -4,7 +4,7 @@ import unicodedata
 from datetime import UTC, datetime
 from decimal import Decimal
 
-__all__ = ("count", "cut", "duration", "moment", "money", "plain", "size", "width")
+__all__ = ("count", "counted_from", "cut", "duration", "moment", "money", "plain", "size", "width")
 
 _LONGEST = 4000
 
@@ -57,6 +57,14 @@ def size(size_bytes: int) -> str:
         if number < 1000:
             return f"{number:.1f} {unit}"
     return f"{number / 1000:,.1f} TB"
+
+
+def counted_from(session: str, position: int) -> str:
+    """That figures of a session lack its beginning, and what helps the next time."""
+    return (
+        f"{session}: counted from entry {position} on, as those before it are gone and were not counted; "
+        "`lanebus trim` counts what it takes, and --archive reads what was archived"
+    )
 
 
 def moment(seconds: float) -> str:

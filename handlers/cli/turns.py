@@ -10,8 +10,8 @@ from handlers.cli.options import Settings, ViewCommand
 from handlers.cli.output import Output, tell
 from handlers.cli.run import run
 from handlers.cli.table import Column
-from handlers.cli.text import count, duration, money
-from handlers.projections.projection import look
+from handlers.cli.text import count, counted_from, duration, money
+from handlers.projections.projection import Projected, look
 from handlers.projections.turns import TURNS, Turn, TurnsState
 
 __all__ = ("TURN_COLUMNS", "command", "turn_rows")
@@ -43,7 +43,10 @@ def command(ctx: click.Context, session: str) -> None:
     Example: lanebus turns support-42
     """
     output = Output.of(ctx)
-    state = run(partial(_turns, Settings.of(ctx), session))
+    now = run(partial(_turns, Settings.of(ctx), session))
+    state = now.state
+    if now.counted_from is not None:
+        tell(counted_from(session, now.counted_from))
     if output.is_json:
         for turn in state.turns:
             output.json_text(turn.to_json())
@@ -53,9 +56,9 @@ def command(ctx: click.Context, session: str) -> None:
         tell(f"session {session!r} has no turns yet: no model was called")
 
 
-async def _turns(settings: Settings, session_id: str) -> TurnsState:
+async def _turns(settings: Settings, session_id: str) -> Projected[TurnsState]:
     async with open_session(settings, session_id) as session:
-        return (await look(session, TURNS)).state
+        return await look(session, TURNS)
 
 
 def turn_rows(state: TurnsState, session: str) -> list[tuple[str, ...]]:

@@ -9,8 +9,8 @@ from handlers.cli.options import Settings, ViewCommand
 from handlers.cli.output import Output, tell
 from handlers.cli.run import run
 from handlers.cli.table import Column
-from handlers.cli.text import count, money
-from handlers.projections.projection import look
+from handlers.cli.text import count, counted_from, money
+from handlers.projections.projection import Projected, look
 from handlers.projections.tree_usage import TreeUsage, tree_usage
 from handlers.projections.usage import USAGE, Totals, UsageState, summary
 
@@ -32,9 +32,10 @@ _COLUMNS = (
 def command(ctx: click.Context, session: str, tree: bool) -> None:  # as click gives it
     """Sum up the tokens and the cost of a session, over all model calls, failed and aborted ones too.
 
-    As JSON: input, output, reasoning, cache_read, cache_write, total_tokens and cost. Input is without what came from
-    the cache, output has the reasoning in it, the cost is in US dollars and null where nobody knows it. With --tree
-    each session has its own figures, its children, and as total the sum over all of them.
+    As JSON: input, output, reasoning, cache_read, cache_write, total_tokens, cost and counted_from. Input is without
+    what came from the cache, output has the reasoning in it, the cost is in US dollars and null where nobody knows it.
+    counted_from is null, or the first entry that counts where those before it are gone and were not counted. With
+    --tree each session has its own figures, its children, and as total the sum over all of them.
 
     \b
     Example: lanebus usage support-42 --json
@@ -43,9 +44,12 @@ def command(ctx: click.Context, session: str, tree: bool) -> None:  # as click g
     if tree:
         _show_tree(output, run(partial(_tree, Settings.of(ctx), session)))
         return
-    state = run(partial(_usage, Settings.of(ctx), session))
+    now = run(partial(_usage, Settings.of(ctx), session))
+    state = now.state
+    if now.counted_from is not None:
+        tell(counted_from(session, now.counted_from))
     if output.is_json:
-        output.json(summary(state.total.usage))
+        output.json({**summary(state.total.usage), "counted_from": now.counted_from})
         return
     rows = [_row("/".join(filter(None, (model.provider, model.model))) or "-", model.totals) for model in state.models]
     output.table(_COLUMNS, [*rows, _row("total", state.total)])
@@ -55,9 +59,9 @@ def command(ctx: click.Context, session: str, tree: bool) -> None:  # as click g
         tell(f"{count(state.mismatch_count)} events of the agent repeat other sums than the log gives")
 
 
-async def _usage(settings: Settings, session_id: str) -> UsageState:
+async def _usage(settings: Settings, session_id: str) -> Projected[UsageState]:
     async with open_session(settings, session_id) as session:
-        return (await look(session, USAGE)).state
+        return await look(session, USAGE)
 
 
 async def _tree(settings: Settings, session_id: str) -> TreeUsage:
@@ -66,6 +70,9 @@ async def _tree(settings: Settings, session_id: str) -> TreeUsage:
 
 
 def _show_tree(output: Output, tree: TreeUsage) -> None:
+    for _, each in tree.walk():
+        if each.counted_from is not None:
+            tell(counted_from(each.session, each.counted_from))
     if output.is_json:
         output.json(_tree_json(tree))
         return
@@ -84,6 +91,7 @@ def _tree_json(tree: TreeUsage) -> dict[str, object]:
         "session": tree.session,
         "agent": tree.agent,
         "is_erased": tree.is_erased,
+        "counted_from": tree.counted_from,
         "usage": {**summary(tree.own.usage)},
         "total": {**summary(tree.usage)},
         "children": [_tree_json(child) for child in tree.children],

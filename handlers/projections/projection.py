@@ -5,13 +5,13 @@ Only the log is truth: a stored state shortens the next fold and may be lost at 
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from bus.envelope import START, Cursor, Envelope
-from bus.errors import LogRolledBack
+from bus.errors import ArchiveDamaged, CursorTrimmed, LogRolledBack
 from bus.session import Session
 
 __all__ = ("Projected", "Projection", "follow", "load_stored", "look", "project", "project_kept", "rebuild", "start_of")
@@ -46,6 +46,9 @@ class Projected(Generic[S]):
 
     state: S
     cursor: Cursor
+    counted_from: int | None = None
+    """The first entry that was folded, where those before it are gone and no state of them was stored. None: none is
+    missing."""
 
     @property
     def position(self) -> int:
@@ -72,17 +75,28 @@ async def project(session: Session, projection: Projection[S]) -> Projected[S]:
     return now if now.position == stored.position else await _store(session, projection, now, stored.position)
 
 
-async def look(session: Session, projection: Projection[S]) -> Projected[S]:
-    """The state as of now, as `project` gives it. Nothing is stored, so a look holds no trim back.
+async def look(session: Session, projection: Projection[S], *, known: Projected[S] | None = None) -> Projected[S]:
+    """Return the state as of now. Nothing is stored, so a look holds no trim back.
+
+    If the beginning of the log can no longer be read and no state of it is stored, the rest is folded, and
+    `Projected.counted_from` says where that begins.
+
+    Args:
+        known: the result of an earlier look, to go on from. It is passed over if the log no longer holds its cursor.
 
     Raises:
         BusError: the log could not be read.
     """
-    stored = await load_stored(session, projection)
-    if stored is not None:
-        with suppress(LogRolledBack):
+    if known is not None:
+        with suppress(LogRolledBack, CursorTrimmed, ArchiveDamaged):
+            return await _fold(session, projection, known)
+    if (stored := await load_stored(session, projection)) is not None:
+        with suppress(LogRolledBack, CursorTrimmed, ArchiveDamaged):
             return await _fold(session, projection, stored)
-    return await _fold(session, projection, await start_of(session, projection))
+    try:
+        return await _fold(session, projection, await start_of(session, projection))
+    except (CursorTrimmed, ArchiveDamaged):
+        return await project_kept(session, projection)
 
 
 async def project_kept(session: Session, projection: Projection[S]) -> Projected[S]:
@@ -92,7 +106,10 @@ async def project_kept(session: Session, projection: Projection[S]) -> Projected
         BusError: the log could not be read.
     """
     head, start = await session.head(), await start_of(session, projection)
-    return await _fold(session, projection, Projected(start.state, max(start.cursor, head.cursor_at(head.trimmed))))
+    kept = head.cursor_at(head.trimmed)
+    if kept <= start.cursor:
+        return await _fold(session, projection, start)
+    return await _fold(session, projection, Projected(start.state, kept, head.first_kept))
 
 
 async def rebuild(session: Session, projection: Projection[S]) -> Projected[S]:
@@ -144,7 +161,7 @@ async def _fold(session: Session, projection: Projection[S], start: Projected[S]
     async with aclosing(session.read(after=cursor)) as entries:
         async for envelope in entries:
             state, cursor = projection.evolve(state, envelope), envelope.cursor
-    return Projected(state, cursor)
+    return replace(start, state=state, cursor=cursor)
 
 
 async def _store(session: Session, projection: Projection[S], now: Projected[S], expected: int) -> Projected[S]:

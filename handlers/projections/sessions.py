@@ -7,7 +7,7 @@ from pydantic import TypeAdapter
 
 from bus.bus import Bus
 from bus.envelope import Envelope, Unreadable
-from bus.errors import ArchiveDamaged, CursorTrimmed, MessageError, SessionErased
+from bus.errors import MessageError, SessionErased
 from bus.messages.base import Frozen
 from bus.messages.events import AgentEnded, TurnStarted, UsageSettled, parse_event
 from bus.messages.extension import ExtensionMessage
@@ -15,10 +15,10 @@ from bus.messages.lanes import Lane
 from bus.messages.message import AssistantMessage, UserMessage
 from bus.messages.turn import TurnId
 from bus.messages.usage import Usage
-from bus.session import Session
 from handlers.projections.estimates import Pending, added, settled, take_early, with_early
-from handlers.projections.projection import Projected, Projection, look, project_kept
+from handlers.projections.projection import Projected, Projection, look
 from handlers.projections.summary_calls import summary_call
+from handlers.projections.views import Views
 
 __all__ = ("SESSIONS", "SessionLine", "session_lines")
 
@@ -48,9 +48,12 @@ class SessionLine(Frozen):
     """how many turns of a loop were seen, for loops that have not ended"""
 
 
-async def session_lines(bus: Bus) -> dict[str, Projected[SessionLine]]:
+async def session_lines(bus: Bus, views: Views | None = None) -> dict[str, Projected[SessionLine]]:
     """The line of every session by its id, newest activity first. Where a session's beginning was trimmed away before
-    it was counted, its line is of what is left; its head says where that begins.
+    it was counted, its line is of what is left; `Projected.counted_from` says where that begins.
+
+    Args:
+        views: where a process that lists the sessions again and again keeps their lines; None folds each log anew.
 
     Raises:
         BusError: a log could not be read.
@@ -58,15 +61,8 @@ async def session_lines(bus: Bus) -> dict[str, Projected[SessionLine]]:
     lines: dict[str, Projected[SessionLine]] = {}
     for head in await bus.sessions():
         with suppress(SessionErased):  # meanwhile
-            lines[head.session] = await _line(bus.session(head.session))
+            lines[head.session] = await (views.look if views else look)(bus.session(head.session), SESSIONS)
     return lines
-
-
-async def _line(session: Session) -> Projected[SessionLine]:
-    try:
-        return await look(session, SESSIONS)
-    except (CursorTrimmed, ArchiveDamaged):
-        return await project_kept(session, SESSIONS)
 
 
 def _evolve(line: SessionLine, envelope: Envelope) -> SessionLine:

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bus.errors import ArchiveDamaged, CursorTrimmed, SessionErased
+from bus.errors import SessionErased
 from bus.messages.usage import Usage
 from bus.session import Session
 from handlers.projections.links import read_links
-from handlers.projections.projection import look, project_kept
+from handlers.projections.projection import look
 from handlers.projections.usage import USAGE, Totals
 
 __all__ = ("TreeUsage", "tree_usage")
@@ -25,6 +25,8 @@ class TreeUsage:
     children: tuple["TreeUsage", ...] = ()
     is_erased: bool = False
     """nobody knows any more what it took, or began"""
+    counted_from: int | None = None
+    """the first entry that counts, where those before it are gone and were not counted; None: all count"""
 
     @property
     def usage(self) -> Usage:
@@ -54,7 +56,7 @@ async def tree_usage(session: Session) -> TreeUsage:
 
 
 async def _tree(session: Session, agent: str | None, known: set[str]) -> TreeUsage:
-    own = await _own(session)
+    own = await look(session, USAGE)
     children: list[TreeUsage] = []
     for link in (await read_links(session)).children:
         if link.child in known:
@@ -64,11 +66,4 @@ async def _tree(session: Session, agent: str | None, known: set[str]) -> TreeUsa
             children.append(await _tree(session.sibling(link.child), link.agent, known))
         except SessionErased:
             children.append(TreeUsage(link.child, link.agent, Totals(), is_erased=True))
-    return TreeUsage(session.id, agent, own, tuple(children))
-
-
-async def _own(session: Session) -> Totals:
-    try:
-        return (await look(session, USAGE)).state.total
-    except (CursorTrimmed, ArchiveDamaged):
-        return (await project_kept(session, USAGE)).state.total
+    return TreeUsage(session.id, agent, own.state.total, tuple(children), counted_from=own.counted_from)

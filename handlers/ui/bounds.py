@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from handlers.projections.views import DEFAULT_VIEW_BOUNDS, ViewBounds
+
 __all__ = ("DEFAULT_UI_BOUNDS", "UiBounds")
 
 
@@ -28,6 +30,8 @@ class UiBounds:
     """most sessions in one answer, the newest"""
     turns: int = 200
     """most turns in one answer, the newest; a long session has thousands, and the page asks after each turn"""
+    views: ViewBounds = DEFAULT_VIEW_BOUNDS
+    """what is kept in memory of the sessions that the page shows, so that it reads only what is new"""
 
 
 DEFAULT_UI_BOUNDS = UiBounds()

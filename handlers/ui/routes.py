@@ -15,6 +15,7 @@ from bus.messages.message import UserMessage
 from bus.receipt import Receipt
 from bus.session import Session
 from handlers.agent.commands import follow_up
+from handlers.projections.views import Views
 from handlers.ui.auth import may_write
 from handlers.ui.body import read_json
 from handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
@@ -32,6 +33,7 @@ class Api:
 
     def __init__(self, bus: Bus, page: Page, closing: anyio.Event, bounds: UiBounds = DEFAULT_UI_BOUNDS) -> None:
         self._bus, self._page, self._closing, self._bounds = bus, page, closing, bounds
+        self._views = Views(bounds.views)
 
     def routes(self) -> list[BaseRoute]:
         """All of them; the guard stands before each."""
@@ -126,15 +128,15 @@ class Api:
 
     async def status(self, request: Request) -> Response:
         """What the agent does, what waits for a person, and which commands have no answer yet."""
-        return answer(await status_view(self._session(request)))
+        return answer(await status_view(self._views, self._session(request)))
 
     async def turns(self, request: Request) -> Response:
         """What each turn did and took."""
-        return answer(await turns_view(self._session(request), self._bounds.turns))
+        return answer(await turns_view(self._views, self._session(request), self._bounds.turns))
 
     async def usage(self, request: Request) -> Response:
         """What the session took."""
-        return answer(await usage_view(self._session(request)))
+        return answer(await usage_view(self._views, self._session(request)))
 
     def _session(self, request: Request) -> Session:
         return self._bus.session(str(request.path_params["session"]))

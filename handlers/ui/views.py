@@ -2,53 +2,60 @@
 
 from collections.abc import Mapping
 
-from bus.errors import ArchiveDamaged, CursorTrimmed
 from bus.messages.events import ToolWaiting
 from bus.session import Session
 from handlers.agent.doing import doing, own_loop, waiting_calls
 from handlers.agent.status import STATUS, LoopStatus
-from handlers.projections.projection import look, project_kept
 from handlers.projections.turns import TURNS, Turn
 from handlers.projections.usage import USAGE, summary
+from handlers.projections.views import Views
 from handlers.ui.bounds import DEFAULT_UI_BOUNDS
 
 __all__ = ("status_view", "turns_view", "usage_view")
 
 
-async def turns_view(session: Session, limit: int = DEFAULT_UI_BOUNDS.turns) -> Mapping[str, object]:
-    """`{"count": <all>, "turns": [<the newest, oldest first>]}`, each with where it stands and what it took.
+async def turns_view(views: Views, session: Session, limit: int = DEFAULT_UI_BOUNDS.turns) -> Mapping[str, object]:
+    """`{"count": <all>, "countedFrom": …, "turns": [<the newest, oldest first>]}`, each with where it stands and what
+    it took. `countedFrom` is the first entry that counts, or null: those before it are gone and were not counted.
 
     Args:
+        views: the states of earlier looks.
         limit: most turns.
 
     Raises:
         BusError: the log could not be read.
     """
-    turns = (await look(session, TURNS)).state.turns
+    now = await views.look(session, TURNS)
+    turns = now.state.turns
     first = max(0, len(turns) - limit)
-    return {"count": len(turns), "turns": [_turn(turn, first + index) for index, turn in enumerate(turns[first:])]}
+    shown = [_turn(turn, first + index) for index, turn in enumerate(turns[first:])]
+    return {"count": len(turns), "countedFrom": now.counted_from, "turns": shown}
 
 
-async def usage_view(session: Session) -> Mapping[str, object]:
-    """Tokens and US dollars of the whole session; `cost` is null where nothing is known of it.
+async def usage_view(views: Views, session: Session) -> Mapping[str, object]:
+    """Tokens and US dollars of the whole session; `cost` is null where nothing is known of it, `countedFrom` as in
+    `turns_view`.
 
     Raises:
         BusError: the log could not be read.
     """
-    total = (await look(session, USAGE)).state.total
-    return {**summary(total.usage), "calls": total.calls, "calls_of_unknown_cost": total.calls_of_unknown_cost}
+    now = await views.look(session, USAGE)
+    total = now.state.total
+    return {
+        **summary(total.usage),
+        "calls": total.calls,
+        "calls_of_unknown_cost": total.calls_of_unknown_cost,
+        "countedFrom": now.counted_from,
+    }
 
 
-async def status_view(session: Session) -> Mapping[str, object]:
+async def status_view(views: Views, session: Session) -> Mapping[str, object]:
     """What the agent does, the calls that wait for a person, and the commands that no worker has answered yet.
 
     Raises:
         BusError: the log could not be read.
     """
-    try:
-        now = await look(session, STATUS)
-    except (CursorTrimmed, ArchiveDamaged):
-        now = await project_kept(session, STATUS)
+    now = await views.look(session, STATUS)
     status, loop = now.state, own_loop(session.id, now.state)
     is_open = loop is not None and (loop.ended is None or loop.is_stopped)
     return {

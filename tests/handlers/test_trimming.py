@@ -1,13 +1,15 @@
 """What is left to show of a session whose beginning was trimmed, and what holds a trim back."""
 
+import anyio
 import pytest
 
-from bus import AssistantMessage, Session, TrimRefused, Usage, UserMessage
+from bus import AssistantMessage, Bus, Session, TrimRefused, Usage, UserMessage
 from handlers.projections.projection import look
 from handlers.projections.sessions import SESSIONS
 from handlers.projections.trimming import trim_session
 from handlers.projections.turns import TURNS
 from handlers.projections.usage import USAGE
+from tests.support.cli.command_line import CommandLine, objects
 from tests.support.servers.real import AnyServer
 
 __all__ = ()
@@ -45,6 +47,44 @@ async def test_views_of_a_trimmed_session_are_what_they_were(server: AnyServer) 
         await session.publish(answer(4))
         assert (await trim_session(session, 6)).first_kept == 6
         assert (await look(session, USAGE)).state.total.usage.input == 7
+
+
+async def test_views_of_a_session_trimmed_without_storing_them_count_what_is_kept_and_say_so(
+    server: AnyServer,
+) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await session.publish(UserMessage.text("a"), answer(1), UserMessage.text("b"), answer(2), wake=False)
+        assert (await look(session, USAGE)).counted_from is None
+        await session.trim(3)
+        assert (await look(session, USAGE)).counted_from == 3
+        assert (await look(session, TURNS)).counted_from == 3
+        assert (await look(session, SESSIONS)).counted_from == 3
+        assert (await look(session, USAGE)).state.total.usage.input == 2
+        assert [turn.message for turn in (await look(session, TURNS)).state.turns] == [4]
+        await session.trim(5)
+        assert (await look(session, USAGE)).counted_from == 5
+        assert await session.checkpoints() == {}
+
+
+def test_usage_and_turns_tell_of_figures_that_lack_the_beginning(lanebus: CommandLine) -> None:
+    said = '{"role":"assistant","content":[],"usage":{"input":1,"totalTokens":1}}\n'
+    assert lanebus("publish", "s", "--json", stdin=said * 3).code == 0
+    assert lanebus("usage", "s").object["counted_from"] is None
+
+    async def trim() -> None:
+        async with Bus.open(data_dir=lanebus.data_dir) as bus:
+            await bus.session("s").trim(3)
+
+    anyio.run(trim)
+    told = "s: counted from entry 3 on"
+    usage, turns = lanebus("usage", "s"), lanebus("turns", "s")
+    assert (usage.code, usage.object["total_tokens"], usage.object["counted_from"]) == (0, 1, 3)
+    assert usage.err.startswith(told)
+    assert "lanebus trim" in usage.err
+    assert (turns.code, len(objects(turns.out)), turns.err.startswith(told)) == (0, 1, True)
+    tree = lanebus("usage", "s", "--tree")
+    assert (tree.object["counted_from"], tree.err.startswith(told)) == (3, True)
 
 
 async def test_a_state_of_a_newer_version_holds_a_trim_and_the_error_names_the_command(server: AnyServer) -> None:

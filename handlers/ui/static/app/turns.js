@@ -18,6 +18,7 @@ function Totals({ usage, turns }) {
     <${Sum} label="out" value=${tokens(usage.output)} title=${`${count(usage.output)} output tokens`} />
     <${Sum} label="cache read" value=${tokens(usage.cache_read)} title=${hit} />
     <${Sum} label="cache write" value=${tokens(usage.cache_write)} title=${`${count(usage.cache_write)} input tokens written to the cache`} />
+    ${usage.countedFrom ? html`<${Sum} label="from entry" value=${count(usage.countedFrom)} title="Earlier entries are gone and were not counted" />` : null}
   </dl>`;
 }
 
