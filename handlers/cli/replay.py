@@ -11,7 +11,7 @@ from handlers.cli.options import Settings, ViewCommand
 from handlers.cli.output import Output, tell
 from handlers.cli.run import run
 from handlers.cli.table import Column
-from handlers.verify import PROJECTION_NAMES, Replayed, replay, store_replayed
+from handlers.verify import PROJECTION_NAMES, Replayed, differs, replay
 
 __all__ = ("command",)
 
@@ -25,9 +25,7 @@ _COLUMNS = (
 
 @click.command("replay", cls=ViewCommand)
 @click.argument("session")
-@click.option(
-    "--until", type=click.IntRange(min=1), metavar="POSITION", help="As of this entry; then nothing is stored."
-)
+@click.option("--until", type=click.IntRange(min=1), metavar="POSITION", help="As of this entry.")
 @click.option(
     "--projection",
     "names",
@@ -37,8 +35,8 @@ _COLUMNS = (
 )
 @click.pass_context
 def command(ctx: click.Context, session: str, *, until: int | None, names: tuple[str, ...]) -> int:
-    """Fold a session's projections anew from its first entry, print their states, and store them in the place of the
-    stored ones. The exit code is 1 if a stored one was not what the log gives.
+    """Fold a session's projections anew from its first entry, print their states, and compare them with the stored
+    ones. The exit code is 1 if a stored one is not what the log gives. Nothing is stored.
 
     As JSON each line is a projection: its name and version, the position it was folded up to, where the stored one
     stood, whether that agreed, and the state.
@@ -51,8 +49,8 @@ def command(ctx: click.Context, session: str, *, until: int | None, names: tuple
     replayed = run(partial(_replay, Settings.of(ctx), session, chosen, until))
     _show(Output.of(ctx), session, replayed)
     disagree = [each.key for each in replayed if each.agrees is False]
-    if disagree:
-        tell(f"{session}: stored with another state than the log gives: {', '.join(disagree)}")
+    for key in disagree:
+        tell(differs(session, key))
     return 1 if disagree else 0
 
 
@@ -61,11 +59,7 @@ async def _replay(settings: Settings, session_id: str, names: Sequence[str], unt
         last = (await session.head()).position
         if until is not None and until > last:
             raise BeyondEnd(session_id, until, last)
-        replayed = await replay(session, names, until=until or last)
-        for each in replayed if until is None else ():
-            if not await store_replayed(session, each):
-                tell(f"{each.key} was stored by another process meanwhile, which is left as it is")
-        return replayed
+        return await replay(session, names, until=until or last)
 
 
 def _show(output: Output, session: str, replayed: Sequence[Replayed]) -> None:

@@ -1,4 +1,4 @@
-"""Proof that stored logs are whole. Nothing here writes, but `store_replayed`.
+"""Proof that stored logs are whole. Nothing here writes.
 
 verify_session   one session: positions, entries, head, producers, keys, checkpoints, projections
 verify_all       every session, then what is of no session
@@ -7,7 +7,7 @@ replay           projections folded anew, compared with what is stored
 
 from handlers.verify.everything import verify_all
 from handlers.verify.problem import Problem, ProblemKind, Report
-from handlers.verify.replaying import PROJECTION_NAMES, Replayed, replay, store_replayed
+from handlers.verify.replaying import PROJECTION_NAMES, Replayed, differs, replay
 from handlers.verify.session import verify_session
 
 __all__ = (
@@ -16,8 +16,8 @@ __all__ = (
     "ProblemKind",
     "Replayed",
     "Report",
+    "differs",
     "replay",
-    "store_replayed",
     "verify_all",
     "verify_session",
 )

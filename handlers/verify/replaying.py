@@ -14,7 +14,7 @@ from handlers.projections.sessions import SESSIONS
 from handlers.projections.turns import TURNS
 from handlers.projections.usage import USAGE
 
-__all__ = ("PROJECTION_KEYS", "PROJECTION_NAMES", "Replayed", "replay", "store_replayed")
+__all__ = ("PROJECTION_KEYS", "PROJECTION_NAMES", "Replayed", "differs", "replay")
 
 S = TypeVar("S")
 
@@ -144,12 +144,9 @@ async def replay(
     return [each.end(until) for each in replays]
 
 
-async def store_replayed(session: Session, replayed: Replayed) -> bool:
-    """Let a state that was folded anew take the place of the stored one; False if that was changed meanwhile.
-
-    Raises:
-        Unavailable: the server cannot be reached.
-    """
-    return await session.save_projection(
-        replayed.name, replayed.version, replayed.state, cursor=replayed.cursor, expected=replayed.stored or 0
+def differs(session: str, key: str) -> str:
+    """What to say of a stored state that is not what the log gives, with the command that helps."""
+    return (
+        f"projection {key} is stored with another state than the log gives; "
+        f"remove it with: lanebus projections remove {session} {key}"
     )

@@ -11,7 +11,7 @@ from handlers.verify.lanes import check_entries
 from handlers.verify.lineage import check_lineage
 from handlers.verify.pointers import Pointers, read_pointers
 from handlers.verify.problem import Findings, Report, typed
-from handlers.verify.replaying import PROJECTION_KEYS, replay
+from handlers.verify.replaying import PROJECTION_KEYS, differs, replay
 from handlers.verify.standing import Standing, look_at_head
 
 __all__ = ("verify_session",)
@@ -134,11 +134,7 @@ class _Proof:
             return
         for each in replayed:
             if each.agrees is False:
-                text = (
-                    f"projection {each.key} is stored with another state than the log gives; "
-                    f"remove it with: lanebus projections remove {self._session} {each.key}"
-                )
-                self.findings.add("projection", each.stored or 0, text)
+                self.findings.add("projection", each.stored or 0, differs(self._session, each.key))
 
     async def _head(self, findings: Findings | None = None) -> Standing:
         return await look_at_head(self._inspector, self._session, findings)
