@@ -2,15 +2,19 @@
 
 First the tombstone, in one step; from then on the session is gone for everybody. What is left of it is then taken away
 bit by bit, what tells of the rest last, so that an erasure that was cut off is finished by the next one.
+
+As a rule that takes two round trips. It cannot be one: a reader that is blocked on a stream is woken by an entry, and
+not by the end of the stream.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
-from bus.errors import EraseRefused, NoArchive
+from bus.errors import EraseRefused, NoArchive, Refused
 from bus.group_names import names_of
 from bus.head import answered
 from bus.log import Script, batched
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
     from bus.log import Log
     from bus.media.store import MediaStore
 
-__all__ = ("Erased", "SessionArchive", "erase", "require_unarchived")
+__all__ = ("Erased", "SessionArchive", "erase", "require_none_archived")
 
 _ERASE, _FORGET = Script("erase"), Script("forget")
 
@@ -65,89 +69,92 @@ async def erase(
         media: the store to delete media from; None deletes none.
         archive: where entries of sessions are archived; None where nowhere.
     """
-    places = await _bury(log, session, force=force)
+    buried = await _bury(log, session, force=force, is_archive_here=archive is not None)
     # Before the lanes, which name the media: an erasure that is cut off in between finds them again.
     gone = () if media is None else await _erase_media(log, session, media, archive)
     if archive is not None:
         await archive.erase(session)
-    keys, bucket = log.keys, log.keys.bucket(session)
-    groups, checkpoints, parent = await _call_all(
-        log,
-        ("HKEYS", keys.groups(bucket)),
-        ("HKEYS", keys.checkpoints(session)),
-        ("HGET", keys.head(session), "parent"),
-    )
-    names = names_of(groups)
-    everywhere = (keys.forged(bucket), *(keys.dead(bucket, group) for group in names))
-    await _forget(
-        log,
-        session,
-        {
-            keys.index(bucket): (places.first, places.last_notice),
-            keys.wake_ups(bucket): (places.first, places.last_wake_up),
-            **dict.fromkeys(everywhere, ("-", "+")),
-        },
-    )
-    await _call_all(
-        log,
-        *(("HDEL", keys.open(bucket, group), session) for group in names),
-        *(("ZREM", keys.due(bucket, group), session) for group in names),
-        *((("XDEL", keys.index(bucket), places.notice),) if places.notice else ()),
-        ("UNLINK", *_own_keys(keys, session, cast("list[bytes]", checkpoints))),
-        ("UNLINK", keys.checkpoints(session)),  # it names the projections, so it goes behind them
-    )
-    if parent is not None:
-        await _leave_parent(log, session, cast("bytes", parent).decode())
+    await _take_away(log, session, buried)
+    if buried.parent:
+        await _leave_parent(log, session, buried.parent)
     if rewrite:
         await log.call_each("BGREWRITEAOF")
     return Erased(gone)
 
 
-async def require_unarchived(log: Log, session: str, *, media: bool) -> None:
-    """Look whether a session can be erased by who has no archive.
+async def require_none_archived(log: Log) -> None:
+    """Look whether media can be erased by who has no archive.
 
     Raises:
-        NoArchive: some of it is archived, also where an erasure was cut off before that went; or, with `media`, some of
-            another session, which may name the same media.
+        NoArchive: some of a session is archived, which may name the same media.
         Unavailable: the server cannot be reached.
     """
-    names = [session, *(await log.sessions() if media else ())]
-    for some in batched(names, log.bounds.heads):
+    for some in batched(await log.sessions(), log.bounds.heads):
         for head in await log.heads(some):
             if head.archived:
                 raise NoArchive(head.session)
-    if await log.archived_segments(session, count=1):
-        raise NoArchive(session)
 
 
-class _Places(NamedTuple):
-    """Where streams that sessions share may name this one."""
+class _Buried(NamedTuple):
+    """What the first step tells of the rest."""
 
     first: str
+    """the first id at which streams that sessions share may name this one"""
     last_notice: str
     last_wake_up: str
     notice: str
     """the notice of the erasure; "" if there is none"""
+    parent: str
+    """of a fork; "" of any other session"""
+    groups: tuple[str, ...]
+    checkpoints: tuple[bytes, ...]
 
 
-async def _bury(log: Log, session: str, *, force: bool) -> _Places:
+async def _bury(log: Log, session: str, *, force: bool, is_archive_here: bool) -> _Buried:
     keys, bucket = log.keys, log.keys.bucket(session)
     names = (
         keys.head(session),
         *(keys.lane(session, lane) for lane in (Lane.LLM, Lane.EXTENSION)),
         *(keys.checkpoints(session), keys.index(bucket), keys.sessions(bucket)),
-        *(keys.order(bucket), keys.woken(bucket)),
+        *(keys.order(bucket), keys.woken(bucket), keys.groups(bucket), keys.archive(session)),
     )
-    reply = await log.run(_ERASE, names, (session, "1" if force else "", *log.work.notice_trim))
-    outcome, *words = (word.decode() for word in cast("list[bytes]", reply))
-    if outcome == "held":
-        raise EraseRefused(session, tuple(words))
-    return _Places(*words)
+    words = (session, "1" if force else "", *log.work.notice_trim, "1" if is_archive_here else "")
+    outcome, told, groups, checkpoints = cast("list[list[bytes]]", await log.run(_ERASE, names, words))
+    match outcome:
+        case [b"archived"]:
+            raise NoArchive(session)
+        case [b"held"]:
+            raise EraseRefused(session, tuple(word.decode() for word in told))
+        case _:
+            first, last_notice, last_wake_up, notice, parent = (word.decode() for word in told)
+            return _Buried(first, last_notice, last_wake_up, notice, parent, names_of(groups), tuple(checkpoints))
 
 
-async def _call_all(log: Log, *commands: Sequence[Argument]) -> list[Reply]:
-    """Several commands in one round trip. Raises Refused, Unavailable."""
-    return [answered(reply) for reply in await log.call_many(commands)]
+async def _take_away(log: Log, session: str, buried: _Buried) -> None:
+    """Take away what names the session elsewhere, and all that is its own but the tombstone."""
+    keys, bucket = log.keys, log.keys.bucket(session)
+    everywhere = (keys.forged(bucket), *(keys.dead(bucket, group) for group in buried.groups))
+    streams: _Streams = {
+        keys.index(bucket): (buried.first, buried.last_notice),
+        keys.wake_ups(bucket): (buried.first, buried.last_wake_up),
+        **dict.fromkeys(everywhere, ("-", "+")),
+    }
+    first, *others = await log.call_many(
+        (
+            _forget_command(log, session, streams),
+            *(("HDEL", keys.open(bucket, group), session) for group in buried.groups),
+            *(("ZREM", keys.due(bucket, group), session) for group in buried.groups),
+            *((("XDEL", keys.index(bucket), buried.notice),) if buried.notice else ()),
+            ("UNLINK", *_own_keys(keys, session, buried.checkpoints)),
+            ("UNLINK", keys.checkpoints(session)),  # it names the projections, so it goes behind them
+        )
+    )
+    for reply in others:
+        answered(reply)
+    if not (isinstance(first, Refused) and first.code == "NOSCRIPT"):  # else the next step gives the server its text
+        streams = _rest(streams, answered(first))
+    while streams:
+        streams = _rest(streams, await log.run(_FORGET, tuple(streams), _forget_words(log, session, streams)))
 
 
 def _own_keys(keys: Keys, session: str, checkpoints: Sequence[bytes]) -> list[str]:
@@ -161,17 +168,23 @@ def _own_keys(keys: Keys, session: str, checkpoints: Sequence[bytes]) -> list[st
     ]
 
 
-async def _forget(log: Log, session: str, streams: dict[str, tuple[str, str]]) -> None:
-    """Take what names the session out of streams that others share.
+_Streams = Mapping[str, tuple[str, str]]
+"""The first and the last id to look at in each stream."""
 
-    Args:
-        streams: the first and the last id to look at in each.
-    """
-    while streams:
-        ids = [id for pair in streams.values() for id in pair]
-        reply = await log.run(_FORGET, tuple(streams), (session, log.bounds.forget_page, *ids))
-        places = zip(streams.items(), cast("list[bytes]", reply), strict=True)
-        streams = {name: (place.decode(), last) for (name, (_, last)), place in places if place}
+
+def _forget_command(log: Log, session: str, streams: _Streams) -> Sequence[Argument]:
+    """The command that takes what names the session out of streams that others share, a page of each."""
+    return _FORGET.command(tuple(streams), _forget_words(log, session, streams))
+
+
+def _forget_words(log: Log, session: str, streams: _Streams) -> Sequence[Argument]:
+    return (session, log.bounds.forget_page, *(id for pair in streams.values() for id in pair))
+
+
+def _rest(streams: _Streams, reply: Reply) -> _Streams:
+    """What such a command has left to look at."""
+    places = zip(streams.items(), cast("list[bytes]", reply), strict=True)
+    return {name: (place.decode(), last) for (name, (_, last)), place in places if place}
 
 
 async def _leave_parent(log: Log, session: str, parent: str) -> None:

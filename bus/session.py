@@ -551,7 +551,8 @@ class Session:
             SetupError: the media store does not let us in.
         """
         if self._archive is None:
-            await erasure.require_unarchived(self._log, self.id, media=media)
+            if media:
+                await erasure.require_none_archived(self._log)
         elif not force:
             await self._archive.require_here(self.id)
         store = self.media if media else None
