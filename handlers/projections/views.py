@@ -24,8 +24,9 @@ class ViewBounds:
 
     sessions: int = 64
     """most sessions"""
-    entries: int = 200_000
-    """most entries that the kept states were folded from, summed over all of them"""
+    entries: int = 100_000
+    """Most entries that the kept states were folded from, summed over all of them. The turns take 2 kB for each
+    entry, other states next to nothing."""
 
 
 DEFAULT_VIEW_BOUNDS = ViewBounds()

@@ -99,7 +99,7 @@ async def test_a_command_that_looks_changes_no_key(
 ) -> None:
     async with looked_at(shared_valkey):
         before = stored(shared_valkey)
-        words = [*command.split(), "--url", shared_valkey.url, "--archive", tmp_path]
+        words = [*command.split(), "--url", shared_valkey.url, "--archive", str(tmp_path)]
         done = await anyio.to_thread.run_sync(lambda: lanebus(*words))
         assert done.code == 0, done
         assert stored(shared_valkey) == before

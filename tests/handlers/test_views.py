@@ -3,7 +3,7 @@
 import pytest
 from pydantic import TypeAdapter
 
-from bus import Cursor, Envelope, SessionErased, UserMessage
+from bus import AssistantMessage, Cursor, Envelope, SessionErased, UserMessage
 from bus.keys import Keys
 from bus.messages.lanes import Lane
 from handlers.projections.projection import Projected, Projection, look
@@ -162,9 +162,10 @@ async def test_an_empty_session_that_begins_as_a_fork_counts_as_one(shared_valke
     views = Views()
     async with shared_valkey.bus() as bus:
         assert (await usage_view(views, bus.session("child")))["calls"] == 0
-        await bus.session("s").publish(said("a"), said("b"))
+        await bus.session("s").publish(AssistantMessage.text("a"), said("b"))
         child = await bus.session("s").fork(1, id="child")
         await child.publish(said("c"))
+        assert (await usage_view(views, child))["calls"] == 0  # that one was counted for the parent
         assert (await turns_view(views, child))["countedFrom"] is None
         for view in (usage_view, turns_view, status_view):
             assert await view(views, child) == await view(Views(), child)
