@@ -185,13 +185,16 @@ async def _positions(
         proof = now.cursor
         bound = fetched.complete(target)
         found: dict[int, list[LaneEntry]] = {}
+        own: set[int] = set()  # what a foreign client wrote, such as 3-5, does not stand in for a deleted 3-0
         for lane, page in zip(_LANES, pages, strict=True):
             for entry in page:
                 found.setdefault(position_of(entry), []).append((lane, entry))
+                if entry[0].endswith(b"-0"):
+                    own.add(position_of(entry))
         for place in range(position + 1, bound + 1):
-            if place not in found:
+            if place not in own:
                 raise CursorTrimmed(
-                    session, str(Cursor(place - 1)), min((p for p in found if p > place), default=bound + 1)
+                    session, str(Cursor(place - 1)), min((p for p in own if p > place), default=bound + 1)
                 )
             yield place, found[place]
         position = bound

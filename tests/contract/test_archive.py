@@ -122,6 +122,20 @@ async def test_an_entry_that_somebody_deleted_is_told_and_not_passed_over(server
         assert (await session.archive(before=4)).position == 3
 
 
+async def test_a_deleted_entry_is_told_also_where_a_foreign_one_has_its_position(
+    server: AnyServer, files: Path
+) -> None:
+    async with archiving(server, files) as bus:
+        session = bus.session("s")
+        await session.publish(said("a"), told("b"), said("c"))
+        server.do("XADD", Keys().lane("s", Lane.EXTENSION), "3-5", "x", "forged")
+        await session.publish(said("d"))
+        server.do("XDEL", Keys().lane("s", Lane.LLM), "3-0")
+        with pytest.raises(CursorTrimmed) as caught:
+            await session.archive()
+        assert (caught.value.cursor, caught.value.first_kept) == ("2-0", 4)
+
+
 @pytest.mark.usefixtures("small")
 async def test_two_archivers_at_once_make_one_chain(server: AnyServer, files: Path) -> None:
     async with archiving(server, files) as bus, archiving(server, files) as other:
