@@ -41,7 +41,7 @@ class Deadlines:
 
     def __init__(self, at_once: int) -> None:
         """Takes how many are looked at in one turn of the event loop."""
-        self._at_once = self._most = at_once
+        self._at_once, self._most = at_once, 2 * at_once
         self._heap: list[tuple[float, int, ref[Waiting]]] = []
         self._noted = 0
         self._loop = asyncio.get_running_loop()
@@ -52,10 +52,10 @@ class Deadlines:
         """End a caller's waiting at this time of the loop's clock, if it still waits then."""
         self._noted += 1
         heappush(self._heap, (deadline, self._noted, ref(waiting)))
-        if len(self._heap) > self._most:
-            self._heap = [each for each in self._heap if not _is_over(each[2]())]
+        if len(self._heap) > self._most:  # hot path: hardly any of them is still there to be asked
+            self._heap = [each for each in self._heap if (caller := each[2]()) is not None and not caller.is_over]
             heapify(self._heap)
-            self._most = max(2 * len(self._heap), self._at_once)
+            self._most = 2 * max(len(self._heap), self._at_once)
         if deadline < self._next:
             self._arm(deadline)
 
@@ -84,10 +84,6 @@ class Deadlines:
                 waiting.expire()
         if heap:
             self._arm(heap[0][0])
-
-
-def _is_over(waiting: Waiting | None) -> bool:
-    return waiting is None or waiting.is_over
 
 
 class _Entrance:

@@ -35,13 +35,14 @@ local KEYS, ARGV, type, tonumber = KEYS, ARGV, type, tonumber
 local call, pcall_, concat, byte, sub, match = redis.call, redis.pcall, table.concat, string.byte, string.sub, string.match
 local producer, index_trim, index_length, fresh = ARGV[1], ARGV[3], ARGV[4], ARGV[5]
 local limit, reserve, kept_incarnations, kept_producers = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[10], tonumber(ARGV[11])
-local run = match(call('INFO', 'replication'), 'master_replid:(%x%x%x%x%x%x%x%x%x%x%x%x)') or ''
+local info = call('INFO', 'replication')
+local _, before_run = string.find(info, 'master_replid:', 1, true) -- plain: a pattern would cost as much as an append
+local run = before_run and sub(info, before_run + 1, before_run + 12) or ''
 local clock = call('TIME')
 local now = clock[1] .. string.format('%03d', math.floor(clock[2] / 1000))
-local header = ARGV[2] .. ' ' .. now .. ' ' .. producer
+local entry_header = ARGV[2] .. ' ' .. now .. ' ' .. producer .. ' '
 local field = 'p:' .. producer
 local replies, arg, key = {}, 12, 1
-local LANE = { [108] = 4, [101] = 5 } -- "l", "e": offset of the lane's stream from the session's first key
 
 -- A repeat first: it was appended, whatever has become of the session since.
 local function judge(plan, state, epoch, position, caller_keys)
@@ -52,7 +53,7 @@ local function judge(plan, state, epoch, position, caller_keys)
   end
   if state == 'closed' and not (plan and plan.state == 'open') then return 'x' end
   if not plan then return nil end
-  if plan.epoch and plan.epoch ~= epoch then return 'f' .. epoch end
+  if plan.epoch and plan.epoch ~= tonumber(epoch) then return 'f' .. epoch end
   if plan.expected and plan.expected ~= position then return 'c' .. position end
   return nil
 end
@@ -74,12 +75,12 @@ end
 
 -- A stream never forgets its highest id, also of an entry deleted again. Where the server does not let it be set back,
 -- the next append finds itself in the way of this one, and set_aside.lua mends that.
-local function take_back(streams, caller_keys, new_keys, first, last)
-  for stream in pairs(streams) do
+local function take_back(key, in_llm, in_extension, new_keys, first, last)
+  for _, stream in pairs({ in_llm and KEYS[key + 4] or nil, in_extension and KEYS[key + 5] or nil }) do
     for position = first, last do call('XDEL', stream, position .. '-0') end
     pcall_('XSETID', stream, (first - 1) .. '-0', 'ENTRIESADDED', call('XLEN', stream), 'MAXDELETEDID', '0-0')
   end
-  for _, name in ipairs(new_keys) do call('HDEL', caller_keys, name) end
+  for _, name in ipairs(new_keys or {}) do call('HDEL', KEYS[key + 3], name) end
 end
 
 local function failed(answer)
@@ -92,14 +93,20 @@ while arg <= words do
   local may_wake = count < 0
   if may_wake then count = -count end
   arg = arg + 4
-  local head = pcall_('HMGET', KEYS[key + 2], 'position', 'bytes', 'state', 'epoch', field, 'run', 'incarnation', 'floor')
+  local head = pcall_('HMGET', KEYS[key + 2], 'position', 'bytes', 'state', 'epoch', field, 'run', 'incarnation')
   -- Numbers are kept as the texts they came as, too: turning one into text costs more than a look-up.
   local base_text, number_text = head[1] or '0', ARGV[arg - 2]
-  local base, bytes, state, epoch = tonumber(base_text), tonumber(head[2] or 0), head[3], tonumber(head[4] or 0)
-  local fault, incarnation = head.err, head[7] or ''
-  local kept, floor = answers_of(head[5], head[8], term)
-  local last = kept and tonumber(match(kept, '^%d+')) or 0
-  local reply
+  local base, bytes_before, state, epoch = tonumber(base_text), tonumber(head[2] or 0), head[3], head[4] or '0'
+  local fault, incarnation, bytes = head.err, head[7] or '', bytes_before
+  local reply, floor, kept_term, answer, last
+  if head[5] then kept_term, answer, last = match(head[5], '^(%d+) ((%d+)[^|]*)') end
+  if kept_term ~= term then -- it begins its term with this, if that is above the floor
+    answer, last = nil, 0
+    if not fault then
+      _, floor = answers_of(head[5], not head[5] and call('HGET', KEYS[key + 2], 'floor'), term)
+    end
+  end
+  last = tonumber(last)
   if fault then
     reply = 'refused ' .. match(fault, '^%S*')
   elseif state == 'erased' then
@@ -107,16 +114,16 @@ while arg <= words do
   elseif floor then
     reply = 'stale ' .. floor .. ' ' .. base
   elseif number <= last then
-    reply = match('|' .. kept .. '|', '|(' .. number_text .. ' [^|]*)|') or 'gap ' .. last .. ' ' .. base
+    local answers = '|' .. answers_of(head[5], nil, term) .. '|'
+    reply = match(answers, '|(' .. number_text .. ' [^|]*)|') or 'gap ' .. last .. ' ' .. base
   elseif number > last + 1 then
     reply = 'gap ' .. last .. ' ' .. base
   end
 
-  local position, position_text, outcomes = base, base_text, nil -- outcomes: nil as long as every publish was appended
-  local touched, new_keys, woken, new_state = {}, {}, nil, nil
+  local position, position_text, outcomes = base, base_text, nil -- outcomes: nil while every publish was appended
+  local in_llm, in_extension, new_keys, woken, new_state
   local begins = head[6] ~= run
   local token, updated = begins and base_text .. '_' .. fresh or incarnation, now
-  local entry_header = header .. ' ' .. token .. ' '
   for p = 1, count do
     local lanes, plan = ARGV[arg], nil
     arg = arg + 1
@@ -144,26 +151,28 @@ while arg <= words do
       else
         if outcomes then outcomes[p] = 'a' end
         for m = 1, length do
-          local stream, json = KEYS[key + LANE[byte(lanes, m)]], ARGV[arg + 2 * m - 1]
+          local is_llm, json = byte(lanes, m) == 108, ARGV[arg + 2 * m - 1]
+          local stream = KEYS[key + (is_llm and 4 or 5)]
           position = position + 1
           position_text = position .. ''
-          local header_text = entry_header .. ARGV[arg + 2 * m - 2]
-          local added = pcall_('XADD', stream, position_text .. '-0', 'h', header_text, 'm', json)
+          local header = entry_header .. token .. ' ' .. ARGV[arg + 2 * m - 2]
+          local added = pcall_('XADD', stream, position_text .. '-0', 'h', header, 'm', json)
           if type(added) == 'table' then
             fault = added.err
             if string.find(fault, 'equal or smaller', 1, true) or string.find(fault, 'exhausted', 1, true) then
-              take_back(touched, KEYS[key + 3], new_keys, base + 1, position - 1)
+              take_back(key, in_llm, in_extension, new_keys, base + 1, position - 1)
               replies[#replies + 1] = 'forged ' .. sub(lanes, m, m) .. ' ' .. position
               return replies
             end
             reply = 'refused ' .. match(fault, '^%S*')
             break
           end
-          touched[stream] = true
+          if is_llm then in_llm = true else in_extension = true end
           bytes = bytes + #json
         end
         if plan and plan.key and not reply then
           call('HSET', KEYS[key + 3], plan.key, (position - length + 1) .. '+' .. length .. '+' .. token)
+          new_keys = new_keys or {}
           new_keys[#new_keys + 1] = plan.key
         end
         if plan and plan.state then
@@ -181,7 +190,7 @@ while arg <= words do
     local notice = pcall_('XADD', KEYS[key], 'MAXLEN', index_trim, index_length, '*', 's', session, 'z', position_text)
     fault = failed(notice)
       or woken and wake(KEYS[key + 6], KEYS[key + 7], KEYS[key + 8], run, ARGV[8], ARGV[9], session, woken, now)
-      or failed(pcall_('HINCRBY', KEYS[key + 1], ':bytes', bytes - tonumber(head[2] or 0)))
+      or failed(pcall_('HINCRBY', KEYS[key + 1], ':bytes', bytes - bytes_before))
       or base == 0 and failed(pcall_('HSETNX', KEYS[key + 1], session, now))
     if fault then reply = 'refused ' .. match(fault, '^%S*') end
     if not fault then updated = time_behind(now, notice) or now end
@@ -192,7 +201,7 @@ while arg <= words do
       begin_incarnation(KEYS[key + 2], token)
     end
     reply = number_text .. ' ' .. base_text .. ' ' .. incarnation .. ' ' .. (outcomes and concat(outcomes, ' ') or '')
-    local answers = term .. ' ' .. (kept and reply .. '|' .. match(kept, '^[^|]*') or reply)
+    local answers = term .. ' ' .. (answer and reply .. '|' .. answer or reply)
     if position == base then
       call('HSET', KEYS[key + 2], field, answers)
     else
@@ -206,7 +215,7 @@ while arg <= words do
     end
     if not head[5] then count_producer(KEYS[key + 2], field, kept_producers) end
   elseif fault then
-    take_back(touched, KEYS[key + 3], new_keys, base + 1, position)
+    take_back(key, in_llm, in_extension, new_keys, base + 1, position)
   end
   replies[#replies + 1] = reply
   key = key + (may_wake and 9 or 6)

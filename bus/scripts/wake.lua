@@ -9,6 +9,8 @@ local BLOCK = 4294967296
 -- on as before. An erasure looks there for what names a session. A server reads its clock anew within a script, so a
 -- second is no difference; erase.lua looks as much farther.
 local function time_behind(now, id)
+  -- Hot path: nearly each id is of the same second, with as many digits; to compare numbers costs three times as much.
+  if string.byte(id, #now + 1) == 45 and string.sub(id, 1, #now - 3) == string.sub(now, 1, -4) then return nil end
   local time = string.match(id, '^%d+')
   if time ~= now and tonumber(time) > tonumber(now) + 1000 then return time end
   return nil
