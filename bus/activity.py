@@ -16,10 +16,16 @@ if TYPE_CHECKING:
     from bus.connection import Argument, Pool
     from bus.keys import Keys
 
-__all__ = ("Activity", "Span", "read_activity")
+__all__ = ("Activity", "ActivityBounds", "Span", "read_activity")
 
-POINTERS = 100
-"""Of each bucket that one look takes; what is beyond is counted and not named."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivityBounds:
+    """The bounds of one look."""
+
+    pointers: int = 100
+    """of each bucket that one look takes; what is beyond is counted and not named"""
+
 
 _ACTIVITY = Script("activity")
 
@@ -51,7 +57,7 @@ class Activity:
     """for the next look"""
 
 
-async def read_activity(pool: Pool, keys: Keys, since: Activity | None) -> Activity:
+async def read_activity(pool: Pool, keys: Keys, since: Activity | None, bounds: ActivityBounds) -> Activity:
     """Look, in one round trip.
 
     Args:
@@ -62,7 +68,7 @@ async def read_activity(pool: Pool, keys: Keys, since: Activity | None) -> Activ
     """
     ends = since.ends if since is not None else ("",) * keys.buckets
     calls: list[tuple[Sequence[str], Sequence[Argument]]] = [
-        ((keys.index(bucket),), (end, POINTERS)) for bucket, end in enumerate(ends)
+        ((keys.index(bucket),), (end, bounds.pointers)) for bucket, end in enumerate(ends)
     ]
     replies = [cast("list[bytes | int]", reply) for reply in await run_scripts(pool, _ACTIVITY, calls)]
     sessions: dict[str, Span] = {}

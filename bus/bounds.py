@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from bus.activity import ActivityBounds
 from bus.archive.bounds import ArchiveBounds
 from bus.connection_bounds import ConnectionBounds
 from bus.live import LiveBounds
 from bus.log import LogBounds
+from bus.media.bounds import MediaBounds
 from bus.publish import PublishBounds
 from bus.subscription import HubBounds
 from bus.work_bounds import WorkBounds
@@ -31,3 +33,6 @@ class Bounds:
     hub: HubBounds = field(default_factory=HubBounds)
     live: LiveBounds = field(default_factory=LiveBounds)
     archive: ArchiveBounds = field(default_factory=ArchiveBounds)
+    media: MediaBounds = field(default_factory=MediaBounds)
+    """of the store on the bus's own server"""
+    activity: ActivityBounds = field(default_factory=ActivityBounds)

@@ -158,7 +158,7 @@ class Bus:
             if media is None:
                 media_pool = topology.pool(bounds.connection.media_connections)
                 stack.push_async_callback(media_pool.close)
-                media = RedisMedia(media_pool, keys)
+                media = RedisMedia(media_pool, keys, bounds=bounds.media)
             bus = cls(
                 *(topology, pool, keys, media),
                 archive=archive,
@@ -307,7 +307,7 @@ class Bus:
         Raises:
             Unavailable: the server cannot be reached.
         """
-        return await read_activity(self._pool, self._keys, since)
+        return await read_activity(self._pool, self._keys, since, self._bounds.activity)
 
     async def lease_status(self, sessions: Collection[str]) -> list[LeaseStatus]:
         """Who has the leases of sessions, in their order; of one that does not exist nobody.

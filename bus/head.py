@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from bus.keys import Keys
 
 __all__ = (
-    "HeadBounds",
     "Incarnation",
     "Origin",
     "SessionHead",
@@ -27,14 +25,6 @@ __all__ = (
     "read_incarnations",
     "start_of",
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeadBounds:
-    """What a session's head keeps."""
-
-    incarnations: int = 8
-    """The newest incarnations that a head lists. Cursors of older ones are proven by a look at their entry."""
 
 
 class Incarnation(NamedTuple):

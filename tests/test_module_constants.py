@@ -107,6 +107,7 @@ NUMBERS: dict[str, frozenset[str]] = {
     "how much is shown to people": frozenset(
         {
             "handlers/agent/judging.py:_REASON_CHARACTERS",
+            "handlers/cli/dead.py:_LOOK",
             "handlers/cli/naming.py:_LINES_WITH_HEADER",
             "handlers/cli/once.py:_WIDTH",
             "handlers/cli/pace.py:WINDOW_SECONDS",
@@ -162,27 +163,6 @@ NUMBERS: dict[str, frozenset[str]] = {
             "handlers/cli/opening.py:HINT_SECONDS",
             "handlers/cli/opening.py:OPEN_SECONDS",
             "handlers/cli/top.py:PATIENCE_SECONDS",
-        }
-    ),
-    "a bound that no test makes tiny yet": frozenset(
-        {
-            "bus/activity.py:POINTERS",
-            "bus/media/redis_media.py:SLOWEST_BYTES_A_SECOND",
-            "bus/media/resolve.py:TOGETHER",
-            "handlers/cli/dead.py:_LOOK",
-            "handlers/transcripts/claude_gather.py:_CLUSTERS",
-            "handlers/transcripts/claude_gather.py:_HELD",
-            "handlers/transcripts/claude_gather.py:_HELD_BYTES",
-            "handlers/transcripts/importer.py:_UNDER_WAY",
-            "handlers/transcripts/importer.py:_UNDER_WAY_BYTES",
-            "handlers/transcripts/lines.py:_BATCH_BYTES",
-            "handlers/transcripts/lines.py:_BATCH_LINES",
-            "handlers/transcripts/source.py:_LINES_TO_DETECT",
-            "handlers/ui/sse.py:RETRY_MS",
-            "handlers/verify/claims.py:_TRIES",
-            "handlers/verify/everything.py:_TRIES",
-            "handlers/verify/problem.py:KEPT",
-            "handlers/verify/session.py:_TRIES",
         }
     ),
 }

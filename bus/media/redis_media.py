@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from bus.errors import MediaMissing
+from bus.media.bounds import DEFAULT_MEDIA_BOUNDS, MediaBounds
 from bus.media.store import MediaHead, check_sha256, sha256_of, verified
 from bus.messages.safety import require_size
 
@@ -21,15 +22,19 @@ __all__ = ("REDIS_MEDIA_LIMIT_BYTES", "RedisMedia")
 REDIS_MEDIA_LIMIT_BYTES = 64 * 1_048_576
 """The server does nothing else while it takes or gives a value, and takes none above 512 MiB."""
 
-SLOWEST_BYTES_A_SECOND = 1_048_576
-"""a link that is slower than this counts as dead"""
-
 
 class RedisMedia:
     """See `MediaStore`. Its links are its own, so that large values hold up neither publishing nor reading."""
 
-    def __init__(self, pool: Pool, keys: Keys, *, limit_bytes: int = REDIS_MEDIA_LIMIT_BYTES) -> None:
-        self._pool, self._keys, self._limit_bytes = pool, keys, limit_bytes
+    def __init__(
+        self,
+        pool: Pool,
+        keys: Keys,
+        *,
+        limit_bytes: int = REDIS_MEDIA_LIMIT_BYTES,
+        bounds: MediaBounds = DEFAULT_MEDIA_BOUNDS,
+    ) -> None:
+        self._pool, self._keys, self._limit_bytes, self._bounds = pool, keys, limit_bytes, bounds
 
     async def put_if_absent(self, data: bytes, *, mime_type: str | None = None) -> str:
         """See `MediaStore`. A refusal for want of memory is `Refused` with code OOM, which is an `Unavailable`."""
@@ -40,7 +45,7 @@ class RedisMedia:
         if head is None or head.size_bytes != len(data):
             # Another writer has the same bytes. Where fewer or more are there they are damaged, and these are right.
             condition = ("NX",) if head is None else ()
-            seconds = len(data) / SLOWEST_BYTES_A_SECOND
+            seconds = len(data) / self._bounds.slowest_bytes_a_second
             await self._pool.call("SET", self._keys.media(sha256), data, *condition, more_seconds=seconds)
         return sha256
 
@@ -49,7 +54,7 @@ class RedisMedia:
         head = await self.head(sha256)
         if head is None:
             raise MediaMissing(sha256)
-        seconds = head.size_bytes / SLOWEST_BYTES_A_SECOND
+        seconds = head.size_bytes / self._bounds.slowest_bytes_a_second
         data = cast("bytes | None", await self._pool.call("GET", self._keys.media(sha256), more_seconds=seconds))
         return await verified(sha256, data or b"")
 

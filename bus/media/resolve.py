@@ -9,6 +9,7 @@ import anyio
 
 from bus.errors import BusError, InvalidMediaKey, MediaDamaged, MediaMissing, NoMediaStore
 from bus.media.agentflow import key_of
+from bus.media.bounds import DEFAULT_MEDIA_BOUNDS, MediaBounds
 from bus.media.store import MediaHead, MediaStore, SigningStore
 from bus.messages.content import AudioBlock, Block, DataBlock, DocumentBlock, ImageBlock, ToolResultBlock, VideoBlock
 from bus.messages.media import MediaRef, sniff
@@ -18,9 +19,6 @@ __all__ = ("RESOLVE_LIMIT_BYTES", "media_of", "resolve_media")
 
 RESOLVE_LIMIT_BYTES = 32 * 1_048_576
 """What is put inline for one request, decoded; providers take no more."""
-
-TOGETHER = 8
-"""How many media are looked up at a time."""
 
 T = TypeVar("T")
 
@@ -36,6 +34,7 @@ async def resolve_media(
     sign_seconds: float | None = None,
     keys: Mapping[str, MediaRef] = _NO_KEYS,
     limit_bytes: int = RESOLVE_LIMIT_BYTES,
+    bounds: MediaBounds = DEFAULT_MEDIA_BOUNDS,
 ) -> dict[str, MediaRef]:
     """What the messages' references into the store stand for: the option `media` of a provider's form.
 
@@ -62,12 +61,12 @@ async def resolve_media(
         raise NoMediaStore(next(iter(wanted)))
     stored = {address: _stored(media, keys) for address, media in wanted.items()}
     digests = list(dict.fromkeys(media.sha256 for media in reversed(stored.values()) if media and media.sha256))
-    heads = dict(zip(digests, await _together(store.head, digests), strict=True))
+    heads = dict(zip(digests, await _together(store.head, digests, bounds.together), strict=True))
     found: dict[str, MediaRef] = {}
     if sign_seconds is not None and isinstance(store, SigningStore):
-        found = await _signed(store, heads, sign_seconds)
+        found = await _signed(store, heads, sign_seconds, bounds.together)
     chosen = _within({digest: head for digest, head in heads.items() if digest not in found}, limit_bytes)
-    datas = await _together(lambda digest: _read(store, digest), chosen)
+    datas = await _together(lambda digest: _read(store, digest), chosen, bounds.together)
     found |= {digest: _inline(data) for digest, data in zip(chosen, datas, strict=True) if data is not None}
     return {
         address: _with_type(found[media.sha256], wanted[address].mime_type or media.mime_type)
@@ -120,9 +119,11 @@ def _within(heads: Mapping[str, MediaHead | None], limit_bytes: int) -> list[str
     return chosen
 
 
-async def _signed(store: SigningStore, heads: Mapping[str, MediaHead | None], seconds: float) -> dict[str, MediaRef]:
+async def _signed(
+    store: SigningStore, heads: Mapping[str, MediaHead | None], seconds: float, together: int
+) -> dict[str, MediaRef]:
     digests = [digest for digest, head in heads.items() if head is not None]
-    urls = await _together(lambda digest: store.sign(digest, seconds=seconds), digests)
+    urls = await _together(lambda digest: store.sign(digest, seconds=seconds), digests, together)
     return {
         digest: MediaRef(kind="url", url=url, sha256=digest)
         for digest, url in zip(digests, urls, strict=True)
@@ -147,13 +148,13 @@ def _with_type(media: MediaRef, mime_type: str | None) -> MediaRef:
     return media if media.mime_type else media.model_copy(update={"mime_type": mime_type})
 
 
-async def _together(step: Callable[[str], Awaitable[T]], digests: Sequence[str]) -> list[T]:
-    """The step's result for each, several under way at a time.
+async def _together(step: Callable[[str], Awaitable[T]], digests: Sequence[str], together: int) -> list[T]:
+    """The step's result for each, `together` under way at a time.
 
     Raises:
         BusError: of the first that failed; out of a task group it would come inside of another one.
     """
-    limiter = anyio.CapacityLimiter(TOGETHER)
+    limiter = anyio.CapacityLimiter(together)
     results: dict[str, T] = {}
     failures: list[BusError] = []
 

@@ -12,6 +12,7 @@ from typing import cast
 from pydantic import JsonValue
 
 from bus.errors import DecodeError
+from handlers.transcripts.bounds import TranscriptBounds
 from handlers.transcripts.claude_message import blocks_of
 from handlers.transcripts.fields import Object
 from handlers.transcripts.format import Line
@@ -20,13 +21,6 @@ __all__ = ("LINE_BEFORE", "Gathering")
 
 LINE_BEFORE = ""
 """stands for the uuid of the line before, where a line does not say what it follows"""
-
-_HELD = 256
-_HELD_BYTES = 8 * 1024 * 1024
-"""of lines that wait behind an answer's; no answer has had as many"""
-
-_CLUSTERS = 64
-"""of answers whose results may still come"""
 
 
 @dataclass(slots=True)
@@ -43,7 +37,8 @@ class Gathering:
     """One file. A gathered line is `{"line", "parent", "lines", "boundary"}`: the first of its lines as it is, with the
     content of all; the uuid it follows in the tree; the others; what the boundary before a compaction tells."""
 
-    def __init__(self) -> None:
+    def __init__(self, bounds: TranscriptBounds) -> None:
+        self._bounds = bounds
         self._answer: list[Line] = []
         self._held: list[Line] = []
         self._seen: set[str] = set()
@@ -69,8 +64,9 @@ class Gathering:
         if not self._answer:
             return (self._placed(line),)
         self._held.append(line)
-        size = sum(each.size_bytes for each in self._held)
-        return self.end() if _is_prompt(line.value) or len(self._held) > _HELD or size > _HELD_BYTES else ()
+        size, bounds = sum(each.size_bytes for each in self._held), self._bounds
+        is_full = len(self._held) > bounds.held or size > bounds.held_bytes
+        return self.end() if is_full or _is_prompt(line.value) else ()
 
     def end(self) -> list[Line]:
         """The answer that was gathered, and what waited behind it."""
@@ -113,7 +109,7 @@ class Gathering:
             return
         self._stands |= {uuid: head for value in values[1:] if isinstance(uuid := value.get("uuid"), str)}
         cluster = self._clusters[head] = _Cluster(head)
-        if len(self._clusters) > _CLUSTERS:
+        if len(self._clusters) > self._bounds.clusters:
             del self._clusters[next(iter(self._clusters))]
         for block in blocks:
             match block:

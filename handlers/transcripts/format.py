@@ -8,6 +8,7 @@ from pydantic import JsonValue
 
 from bus.errors import MessageError
 from bus.messages.reading import Publishable
+from handlers.transcripts.bounds import TranscriptBounds
 from handlers.transcripts.moves import Moves
 
 __all__ = ("Format", "Gatherer", "Line", "Moved", "TranscriptEntry", "UnknownFormat", "Unplaced")
@@ -99,7 +100,7 @@ class Format:
     """raises MessageError for a line that says nothing sensible"""
     identity: Callable[[JsonValue], bytes] | None = None
     """what tells one transcript from another, from the first line that is recognised; None: that line's bytes"""
-    gather: Callable[[], Gatherer] | None = None
+    gather: Callable[[TranscriptBounds], Gatherer] | None = None
     """a new one for each transcript; None where each line stands for itself"""
     split: Callable[[Sequence[JsonValue]], Sequence[JsonValue]] | None = None
     """Where a file is one JSON document rather than lines: its messages, from all the JSON values of the file. Raises

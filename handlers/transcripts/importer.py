@@ -19,6 +19,7 @@ from bus.errors import BusError, MessageError, StreamError
 from bus.messages.reading import Publishable
 from bus.receipt import Receipt
 from bus.session import Session
+from handlers.transcripts.bounds import DEFAULT_TRANSCRIPT_BOUNDS, TranscriptBounds
 from handlers.transcripts.claude_code import CLAUDE_CODE
 from handlers.transcripts.format import Format, TranscriptEntry
 from handlers.transcripts.lines import stream_lines
@@ -35,9 +36,6 @@ __all__ = ("FORMATS", "BadLine", "ImportProgress", "ImportReport", "OwnLog", "im
 FORMATS: tuple[Format, ...] = (OWN, SEED000, PI, CLAUDE_CODE, OPENAI_CHAT)
 """What is recognised, tried in this order on each of the first lines. The headers of seed 000 and of pi differ in their
 times alone, and seed 000's is the narrower."""
-
-_UNDER_WAY = 64
-_UNDER_WAY_BYTES = 16 * 1024 * 1024
 
 
 class OwnLog(StreamError):
@@ -70,6 +68,7 @@ async def import_transcript(
     *,
     formats: tuple[Format, ...] = FORMATS,
     on_progress: Callable[[ImportProgress], None] | None = None,
+    bounds: TranscriptBounds = DEFAULT_TRANSCRIPT_BOUNDS,
 ) -> ImportReport:
     """Publish every line of a transcript to the session, without waking a worker.
 
@@ -87,8 +86,8 @@ async def import_transcript(
         # Opening and stat are quick; the reading itself is done by another thread.
         with source.open("rb") as file:
             size = source.stat().st_size or None  # noqa: ASYNC240
-            return await _Import(session, formats, on_progress, size).run(file)
-    return await _Import(session, formats, on_progress, None).run(source)
+            return await _Import(session, formats, on_progress, size, bounds).run(file)
+    return await _Import(session, formats, on_progress, None, bounds).run(source)
 
 
 class _Import:
@@ -98,9 +97,10 @@ class _Import:
         formats: tuple[Format, ...],
         on_progress: Callable[[ImportProgress], None] | None,
         total_bytes: int | None,
+        bounds: TranscriptBounds,
     ) -> None:
         self._session, self._formats, self._on_progress = session, formats, on_progress
-        self._total_bytes = total_bytes
+        self._total_bytes, self._bounds = total_bytes, bounds
         self._identity = b""
         self._places = Places()
         self._repeats: Counter[bytes] = Counter()
@@ -113,8 +113,8 @@ class _Import:
         self._source: Source
 
     async def run(self, file: BinaryIO) -> ImportReport:
-        async with aclosing(stream_lines(file)) as lines:
-            source = self._source = Source(lines, self._formats)
+        async with aclosing(stream_lines(file, bounds=self._bounds)) as lines:
+            source = self._source = Source(lines, self._formats, self._bounds)
             found, self._identity, origin = await source.open()
             await self._require_another(origin)
             failure: BusError | OSError | None = None
@@ -168,7 +168,7 @@ class _Import:
         self._under_way_bytes += publish.size_bytes
         # Tasks begin in the order they are started, and a session's publishes are appended in the order they are made.
         tasks.start_soon(self._publish, publish, put.messages, key)
-        await self._settle(_UNDER_WAY - 1)
+        await self._settle(self._bounds.under_way - 1)
 
     async def _publish(self, publish: _Publish, messages: tuple[Publishable, ...], key: str) -> None:
         try:
@@ -183,7 +183,8 @@ class _Import:
         Raises:
             BusError: one of them failed for another reason than its own message.
         """
-        while len(self._under_way) > most or (self._under_way and self._under_way_bytes > _UNDER_WAY_BYTES):
+        limit_bytes = self._bounds.under_way_bytes
+        while len(self._under_way) > most or (self._under_way and self._under_way_bytes > limit_bytes):
             publish = self._under_way[0]
             await publish.is_done.wait()
             self._under_way.popleft()

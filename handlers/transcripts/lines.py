@@ -6,13 +6,12 @@ from typing import BinaryIO, NamedTuple
 
 from anyio import to_thread
 
+from handlers.transcripts.bounds import DEFAULT_TRANSCRIPT_BOUNDS, TranscriptBounds
+
 __all__ = ("LINE_LIMIT_BYTES", "RawLine", "read_lines", "stream_lines")
 
 LINE_LIMIT_BYTES = 64 * 1024 * 1024
 """A longer line is reported and skipped; no message may be near as large."""
-
-_BATCH_BYTES = 1024 * 1024
-_BATCH_LINES = 512
 
 
 class RawLine(NamedTuple):
@@ -24,7 +23,9 @@ class RawLine(NamedTuple):
     """as it stands in the file"""
 
 
-def read_lines(file: BinaryIO, *, limit_bytes: int = LINE_LIMIT_BYTES) -> Iterator[RawLine]:
+def read_lines(
+    file: BinaryIO, *, limit_bytes: int = LINE_LIMIT_BYTES, bounds: TranscriptBounds = DEFAULT_TRANSCRIPT_BOUNDS
+) -> Iterator[RawLine]:
     """Every line, blank ones too. The last may lack its newline; CRLF ends a line as well."""
     for number in count(1):
         data = file.readline(limit_bytes + 1)
@@ -33,27 +34,29 @@ def read_lines(file: BinaryIO, *, limit_bytes: int = LINE_LIMIT_BYTES) -> Iterat
         size = len(data)
         if size > limit_bytes and not data.endswith(b"\n"):
             while data and not data.endswith(b"\n"):
-                data = file.readline(_BATCH_BYTES)
+                data = file.readline(bounds.batch_bytes)
                 size += len(data)
             yield RawLine(number, None, size)
             continue
         yield RawLine(number, (data.removeprefix(b"\xef\xbb\xbf") if number == 1 else data).rstrip(b"\r\n"), size)
 
 
-async def stream_lines(file: BinaryIO, *, limit_bytes: int = LINE_LIMIT_BYTES) -> AsyncGenerator[RawLine, None]:
+async def stream_lines(
+    file: BinaryIO, *, limit_bytes: int = LINE_LIMIT_BYTES, bounds: TranscriptBounds = DEFAULT_TRANSCRIPT_BOUNDS
+) -> AsyncGenerator[RawLine, None]:
     """The same, read by another thread in batches, so that a slow disk or pipe stops nothing else."""
-    lines = read_lines(file, limit_bytes=limit_bytes)
-    while batch := await to_thread.run_sync(_take, lines, abandon_on_cancel=True):
+    lines = read_lines(file, limit_bytes=limit_bytes, bounds=bounds)
+    while batch := await to_thread.run_sync(_take, lines, bounds, abandon_on_cancel=True):
         for line in batch:
             yield line
 
 
-def _take(lines: Iterator[RawLine]) -> list[RawLine]:
+def _take(lines: Iterator[RawLine], bounds: TranscriptBounds) -> list[RawLine]:
     batch: list[RawLine] = []
     size = 0
     for line in lines:
         batch.append(line)
         size += line.size_bytes
-        if size >= _BATCH_BYTES or len(batch) == _BATCH_LINES:
+        if size >= bounds.batch_bytes or len(batch) >= bounds.batch_lines:
             break
     return batch

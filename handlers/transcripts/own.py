@@ -20,6 +20,7 @@ from bus.head import SessionHead
 from bus.messages.extension import ExtensionMessage
 from bus.messages.lanes import Lane
 from bus.messages.reading import Publishable, read_extension, read_llm, require_depth
+from handlers.transcripts.bounds import TranscriptBounds
 from handlers.transcripts.fields import Object
 from handlers.transcripts.format import Format, Line, TranscriptEntry
 from handlers.transcripts.moving import moved
@@ -107,7 +108,8 @@ def _message(line: Object, lane: Lane) -> Publishable:
 class _Lines:
     """The lines without the header, each the same one however its JSON was written."""
 
-    def __init__(self) -> None:
+    def __init__(self, bounds: TranscriptBounds) -> None:
+        del bounds  # no line of it waits for another
         self._is_first = True
 
     def take(self, line: Line) -> Iterable[Line]:

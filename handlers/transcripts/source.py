@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from bus.errors import DecodeError, MessageError
 from bus.messages.reading import parse_json
+from handlers.transcripts.bounds import DEFAULT_TRANSCRIPT_BOUNDS, TranscriptBounds
 from handlers.transcripts.format import Format, Line, TranscriptEntry, UnknownFormat
 from handlers.transcripts.lines import LINE_LIMIT_BYTES, RawLine
 
@@ -16,8 +17,6 @@ __all__ = ("DOCUMENT_LIMIT_BYTES", "DocumentTooLarge", "Piece", "Source", "canon
 
 DOCUMENT_LIMIT_BYTES = LINE_LIMIT_BYTES
 """A file that is one JSON document is read as a whole, so it has a bound, the same as that of a line."""
-
-_LINES_TO_DETECT = 100
 
 
 class DocumentTooLarge(MessageError):
@@ -43,8 +42,13 @@ class Piece(NamedTuple):
 class Source:
     """One file, read once. `open` finds its format, then `pieces` gives what stands in it."""
 
-    def __init__(self, lines: AsyncIterator[RawLine], formats: Sequence[Format]) -> None:
-        self._raw, self._formats = lines, formats
+    def __init__(
+        self,
+        lines: AsyncIterator[RawLine],
+        formats: Sequence[Format],
+        bounds: TranscriptBounds = DEFAULT_TRANSCRIPT_BOUNDS,
+    ) -> None:
+        self._raw, self._formats, self._bounds = lines, formats, bounds
         self._ahead: list[RawLine] = []
         self._documents: list[JsonValue] | None = None
         self.lines = 0
@@ -82,7 +86,7 @@ class Source:
                 content = canonical_json(value)
                 yield _read(found, Line(number, len(content), value, content))
             return
-        gatherer = found.gather() if found.gather else _EachByItself()
+        gatherer = found.gather(self._bounds) if found.gather else _EachByItself()
         async for raw in self._lines():
             line = _parsed(raw)
             if isinstance(line, Piece):
@@ -115,7 +119,7 @@ class Source:
                 for candidate in self._formats:
                     if candidate.recognizes(value):
                         return candidate, value, line.data
-            if looked_at == _LINES_TO_DETECT or size > LINE_LIMIT_BYTES:
+            if looked_at >= self._bounds.lines_to_detect or size > LINE_LIMIT_BYTES:
                 break
         return None
 
@@ -171,7 +175,7 @@ def gathered(form: Format, values: Iterable[JsonValue]) -> Iterator[tuple[int, J
     Raises:
         MessageError: the values are one document, and no conversation of the format.
     """
-    gatherer = form.gather() if form.gather else _EachByItself()
+    gatherer = form.gather(DEFAULT_TRANSCRIPT_BOUNDS) if form.gather else _EachByItself()
     split = form.split([*values]) if form.split else values
     for number, value in enumerate(split, 1):
         for complete in gatherer.take(Line(number, 0, value, b"")):

@@ -16,6 +16,8 @@ class UiBounds:
     send: float = 30.0
     """A client that takes nothing for so long is cut, and resumes by its last id. Until then it holds a frame, no
     queue."""
+    retry: float = 2.0
+    """how long a browser that lost its event stream waits before it connects again"""
     farewell: float = 1.0
     """how long the last frame of a stream may take"""
     grace: int = 3

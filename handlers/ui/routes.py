@@ -103,7 +103,8 @@ class Api:
         """The session as server-sent events after `Last-Event-ID`, else after `?after=`, else from its start."""
         session = self._session(request)
         after = _cursor(request.headers.get("last-event-id") or request.query_params.get("after"))
-        return EventStream(lambda: session_frames(session, after), closing=self._closing, bounds=self._bounds)
+        bounds = self._bounds
+        return EventStream(lambda: session_frames(session, after, bounds.retry), closing=self._closing, bounds=bounds)
 
     async def speak(self, request: Request) -> Response:
         """Publish `{"text": …, "key"?: …, "followUp"?: …}` as the user's message and wake a worker; 201 with its

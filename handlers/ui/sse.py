@@ -6,13 +6,10 @@ makes a parser drop the field gets into `id` or `event`. Source: the WHATWG spec
 
 import re
 
-__all__ = ("HEARTBEAT", "RETRY_MS", "encode_frame", "encode_retry")
+__all__ = ("HEARTBEAT", "encode_frame", "encode_retry")
 
 HEARTBEAT = b": hb\n\n"
 """A comment: no client sees it, but a dead connection is found out by it."""
-
-RETRY_MS = 2000
-"""How long a browser waits before it connects again."""
 
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 _NOT_IN_FIELD = re.compile(r"[\r\n\0]")
@@ -34,10 +31,10 @@ def encode_frame(event: str, json_text: str, *, id: str | None = None) -> bytes:
     return ("\n".join(lines) + "\n\n").encode("ascii")
 
 
-def encode_retry(milliseconds: int = RETRY_MS) -> bytes:
+def encode_retry(seconds: float) -> bytes:
     """The wait before a reconnect, once at the start of a stream. It is a part of the frame that follows."""
     # Not a frame of its own: a browser would dispatch nothing for it, but some clients give out an event without data.
-    return f"retry: {milliseconds}\n".encode("ascii")
+    return f"retry: {round(seconds * 1_000)}\n".encode("ascii")
 
 
 def _field(text: str) -> str:

@@ -21,8 +21,11 @@ from handlers.ui.sse import HEARTBEAT, encode_frame, encode_retry
 __all__ = ("EventStream", "session_frames")
 
 
-async def session_frames(session: Session, after: Cursor) -> AsyncGenerator[bytes]:
-    """The frames of one subscriber: both lanes and the live deltas after a cursor, each with its cursor as id.
+async def session_frames(
+    session: Session, after: Cursor, retry_seconds: float = DEFAULT_UI_BOUNDS.retry
+) -> AsyncGenerator[bytes]:
+    """The frames of one subscriber: both lanes and the live deltas after a cursor, each with its cursor as id. The
+    first has the client wait `retry_seconds` before it connects again.
 
     entry        an envelope of a lane
     delta        a live delta, below the newest position; with `isSnapshot` all that was said of its block up to the
@@ -36,7 +39,7 @@ async def session_frames(session: Session, after: Cursor) -> AsyncGenerator[byte
                  anew, or drops that and goes on behind this frame's id; the stream ends
     failed       the bus cannot say more for now; the client comes back
     """
-    yield encode_retry()
+    yield encode_retry(retry_seconds)
     while True:
         try:
             async with aclosing(session.subscribe(after=after, live=True)) as items:

@@ -21,7 +21,6 @@ __all__ = ("CLAIMS", "Claimant")
 _ANSWER = re.compile(r"([0-9]{1,18}) ([0-9]{1,18}) (\S{0,32}) .*", re.DOTALL)
 _PLACES = re.compile(r"([0-9]{1,18})\+([0-9]{1,18})(?:\+(\S{0,32}))?")
 _CHECKPOINT = re.compile(r"([0-9]{1,18})(?:-[0-9]{1,18}(?:\.\S{1,32})?)?")
-_TRIES = 4
 
 
 class Claimant(NamedTuple):
@@ -93,7 +92,7 @@ async def _stored_state(at: Claimant, name: str) -> None:
     if not version.isdigit():
         at.findings.add("checkpoint", 0, f"p:{name[:80]}: no projection has such a name")
         return
-    for _ in range(_TRIES):
+    for _ in range(at.findings.bounds.state_looks):
         listed = (await at.inspector.fields(keys.checkpoints(at.session), (f"p:{name}",))).get(f"p:{name}")
         fields = await at.inspector.fields(keys.projection(at.session, plain, int(version)), ("position",))
         stored = fields.get("position")

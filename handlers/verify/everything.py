@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 from bus.bus import Bus
 from bus.inspection import Inspector
 from bus.keys import ALL_BYTES
+from handlers.verify.bounds import DEFAULT_VERIFY_BOUNDS, VerifyBounds
 from handlers.verify.orphans import find_orphans
 from handlers.verify.pointers import Pointers, read_pointers
 from handlers.verify.problem import Findings, Report, typed
@@ -13,22 +14,20 @@ from handlers.verify.waiting import check_waiting
 
 __all__ = ("verify_all",)
 
-_TRIES = 5
 
-
-async def verify_all(bus: Bus) -> AsyncGenerator[Report, None]:
+async def verify_all(bus: Bus, *, bounds: VerifyBounds = DEFAULT_VERIFY_BOUNDS) -> AsyncGenerator[Report, None]:
     """A report for each session, bucket by bucket; at the end one, of session "", for what is of none.
 
     Raises:
         Unavailable: the server cannot be reached.
     """
-    inspector, rest = bus.inspector, Findings("")
+    inspector, rest = bus.inspector, Findings("", bounds)
     risks = await inspector.loss_risks()
     for bucket in range(inspector.keys.buckets):
         pointers = Pointers()
         await typed(read_pointers(inspector, bucket, into=pointers), rest, f"bucket {bucket}")
         for session in sorted(await _sessions(inspector, bucket)):
-            report = await verify_session(bus, session, pointers, risks=risks)
+            report = await verify_session(bus, session, pointers, risks=risks, bounds=bounds)
             if report is not None:
                 yield report
         await typed(_check_pointers(inspector, bucket, pointers, rest), rest, f"bucket {bucket}")
@@ -61,7 +60,7 @@ async def _check_pointers(inspector: Inspector, bucket: int, pointers: Pointers,
 async def _check_bytes(inspector: Inspector, bucket: int, rest: Findings) -> None:
     """The bucket counts what its sessions hold. Its count is read before and after theirs: it stood still meanwhile."""
     key = inspector.keys.sessions(bucket)
-    for _ in range(_TRIES):
+    for _ in range(rest.bounds.byte_looks):
         before = (await inspector.fields(key, (ALL_BYTES,))).get(ALL_BYTES, b"0")
         heads = [inspector.keys.head(name) for name in await _sessions(inspector, bucket)]
         counted = await inspector.field_of_each(heads, "bytes") if heads else []

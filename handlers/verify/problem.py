@@ -4,6 +4,7 @@ from collections.abc import Awaitable
 from typing import Literal, NamedTuple
 
 from bus.errors import Refused
+from handlers.verify.bounds import DEFAULT_VERIFY_BOUNDS, VerifyBounds
 
 __all__ = ("Findings", "Problem", "ProblemKind", "Report", "look", "typed")
 
@@ -31,9 +32,6 @@ ProblemKind = Literal[
     "orphan",  # a key is of no session
 ]
 """What is wrong, in a word."""
-
-KEPT = 1_000
-"""Problems and notes that are kept of one session, so that one which is all wrong does not fill the memory."""
 
 _LOOK = 80
 
@@ -84,8 +82,8 @@ class Findings:
     up again: whatever names a position was written in one step with the entry at it, or later.
     """
 
-    def __init__(self, session: str) -> None:
-        self.session = session
+    def __init__(self, session: str, bounds: VerifyBounds = DEFAULT_VERIFY_BOUNDS) -> None:
+        self.session, self.bounds = session, bounds
         self.risk = ""
         """see `Report`"""
         self.problems: list[Problem] = []
@@ -97,14 +95,14 @@ class Findings:
 
     def add(self, kind: ProblemKind, position: int, text: str) -> None:
         """Note a problem."""
-        if len(self.problems) < KEPT:
+        if len(self.problems) < self.bounds.kept:
             self.problems.append(Problem(self.session, kind, position, text))
         else:
             self._unlisted += 1
 
     def suspect(self, kind: ProblemKind, position: int, text: str) -> None:
         """Note what is a problem if the log does not reach that position."""
-        if len(self._suspected) < KEPT:
+        if len(self._suspected) < self.bounds.kept:
             self._suspected.append(Problem(self.session, kind, position, text))
 
     def settle(self, position: int) -> None:
@@ -124,7 +122,7 @@ class Findings:
 
     def note(self, text: str) -> None:
         """Note what is no problem."""
-        if len(self.notes) < KEPT:
+        if len(self.notes) < self.bounds.kept:
             self.notes.append(text)
 
     def has(self, *kinds: ProblemKind) -> bool:

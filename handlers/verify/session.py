@@ -6,6 +6,7 @@ from bus.bus import Bus
 from bus.errors import StreamError
 from bus.inspection import Inspector
 from bus.messages.lanes import Lane
+from handlers.verify.bounds import DEFAULT_VERIFY_BOUNDS, VerifyBounds
 from handlers.verify.claims import CLAIMS, Claimant
 from handlers.verify.lanes import check_entries
 from handlers.verify.lineage import check_lineage
@@ -16,12 +17,14 @@ from handlers.verify.standing import Standing, look_at_head
 
 __all__ = ("verify_session",)
 
-_TRIES = 3
-"""How often a session is looked at that is trimmed or goes back meanwhile."""
-
 
 async def verify_session(
-    bus: Bus, session: str, pointers: Pointers | None = None, *, risks: Sequence[str] | None = None
+    bus: Bus,
+    session: str,
+    pointers: Pointers | None = None,
+    *,
+    risks: Sequence[str] | None = None,
+    bounds: VerifyBounds = DEFAULT_VERIFY_BOUNDS,
 ) -> Report | None:
     """What is wrong with a session; None if there is no such session.
 
@@ -40,9 +43,9 @@ async def verify_session(
         pointers = Pointers()
         await read_pointers(inspector, inspector.keys.bucket(held.id), into=pointers, only=held.id)
     risk = "; ".join(await inspector.loss_risks() if risks is None else risks)
-    proof = _Proof(bus, held.id, pointers)
-    for _ in range(_TRIES):
-        proof = _Proof(bus, held.id, pointers)
+    proof = _Proof(bus, held.id, pointers, bounds)
+    for _ in range(bounds.session_looks):
+        proof = _Proof(bus, held.id, pointers, bounds)
         await typed(proof.run(), proof.findings, "the session")
         if not proof.was_disturbed:
             break
@@ -57,9 +60,9 @@ async def verify_session(
 class _Proof:
     """One look at a session."""
 
-    def __init__(self, bus: Bus, session: str, pointers: Pointers) -> None:
+    def __init__(self, bus: Bus, session: str, pointers: Pointers, bounds: VerifyBounds) -> None:
         self._bus, self._inspector, self._session, self._pointers = bus, bus.inspector, session, pointers
-        self.findings = Findings(session)
+        self.findings = Findings(session, bounds)
         self.entries = 0
         self.is_there = True
         self.was_disturbed = False

@@ -29,7 +29,7 @@ from bus import (
 )
 from bus.errors import InvalidMediaKey, NoMediaStore
 from bus.media import KeyedMedia, as_agentflow, media_of, offloaded
-from bus.media.resolve import TOGETHER
+from bus.media.bounds import MediaBounds
 from bus.messages.content import DataBlock
 from handlers.providers.target import Target
 from tests.support.servers.real import shortly
@@ -163,13 +163,15 @@ async def test_a_size_that_a_message_claims_makes_no_room() -> None:
     assert store.gets == Counter()
 
 
-async def test_several_are_looked_up_at_a_time_but_not_all() -> None:
+@pytest.mark.parametrize("most", [1, 3])
+async def test_several_are_looked_up_at_a_time_but_not_all(most: int) -> None:
     datas = [bytes([number]) for number in range(40)]
     store = await stored(*datas)
     async with shortly():
-        found = await resolve_media([UserMessage.of(*(image(reference(data)) for data in datas))], store)
+        messages = [UserMessage.of(*(image(reference(data)) for data in datas))]
+        found = await resolve_media(messages, store, bounds=MediaBounds(together=most))
     assert len(found) == 40
-    assert 1 < store.most <= TOGETHER
+    assert store.most == most
 
 
 async def test_a_store_that_can_gives_urls_and_nothing_is_read(s3: "S3Store") -> None:

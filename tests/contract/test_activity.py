@@ -1,9 +1,11 @@
 """What is published on a bus, and who has which lease, for who looks on."""
 
+from dataclasses import replace
+
 import pytest
 
-from bus import InvalidSessionId, UserMessage
-from bus.activity import POINTERS, Span
+from bus import Bounds, InvalidSessionId, UserMessage
+from bus.activity import ActivityBounds, Span
 from bus.keys import Keys
 from tests.support.log.said import told
 from tests.support.servers.real import AnyServer
@@ -36,14 +38,15 @@ async def test_a_look_tells_which_sessions_were_published_to_since_the_one_befor
 
 @pytest.mark.cluster("the counts of several nodes are added up")
 async def test_what_is_too_much_to_name_is_counted_and_the_next_look_begins_behind_it(server: AnyServer) -> None:
+    server.bounds = replace(server.bounds or Bounds(), activity=ActivityBounds(pointers=3))
     async with server.bus() as bus:
         await bus.session("a").publish(told("1"))
         before = await bus.activity()
         with server.talk() as say:
-            for _ in range(POINTERS + 5):
+            for _ in range(8):
                 say("XADD", Keys().index(Keys().bucket("a")), "*", "s", "a", "z", "1", "w", "")
         now = await bus.activity(before)
-        assert (now.published - before.published, now.named) == (POINTERS + 5, POINTERS)
+        assert (now.published - before.published, now.named) == (8, 3)
         assert (await bus.activity(now)).named == 0
 
 

@@ -25,10 +25,12 @@ from bus import (
     Unavailable,
 )
 from bus.connection import LinkPool, Server, topology_at
+from bus.connection_bounds import ConnectionBounds
 from bus.errors import InvalidMediaKey, MissingExtra
 from bus.keys import Keys
 from bus.launch import find_binary
 from bus.media import RedisMedia
+from bus.media.bounds import MediaBounds
 from bus.media.store import MediaHead
 from tests.support.servers.object_store import bucket_at
 from tests.support.servers.real import AnyServer, RealServer, real_server, shortly
@@ -241,6 +243,23 @@ async def test_the_server_s_memory_is_not_asked_for_more_than_the_limit(shared_v
         assert (caught.value.size_bytes, caught.value.limit_bytes) == (len(DATA), len(DATA) - 1)
         assert await place.store.head(SHA256) is None
         await pool.close()
+
+
+@pytest.mark.parametrize(("slowest", "is_dead"), [(1, False), (1_000_000_000, True)])
+async def test_a_connection_counts_as_dead_if_it_is_slower_than_the_slowest(
+    valkey: RealServer, slowest: int, is_dead: bool
+) -> None:
+    connection = ConnectionBounds(answer_seconds=0.2)
+    pool = LinkPool(Server(valkey.url, connection), 8, connection)
+    store = RedisMedia(pool, Keys(), bounds=MediaBounds(slowest_bytes_a_second=slowest))
+    await store.put_if_absent(DATA)
+    valkey.do("CLIENT", "PAUSE", "86400000" if is_dead else "1000", "ALL")
+    if is_dead:
+        with pytest.raises(Unavailable):
+            await store.get(SHA256)
+    else:
+        assert await store.get(SHA256) == DATA
+    await pool.close()
 
 
 async def test_a_server_that_is_full_says_so(valkey: RealServer) -> None:

@@ -14,6 +14,7 @@ from handlers.context.build import build_context
 from handlers.projections.projection import project
 from handlers.projections.usage import USAGE, summary
 from handlers.providers.anthropic import to_anthropic
+from handlers.transcripts.bounds import TranscriptBounds
 from handlers.transcripts.claude_code import CLAUDE_CODE
 from handlers.transcripts.importer import import_transcript
 from tests.support.transcripts.transcript_files import Object, file_of, imported, messages_of
@@ -96,6 +97,33 @@ async def test_the_lines_of_an_answer_are_one_message_and_counted_once(tmp_path:
     assert usage.total.calls == 2
     assert summary(usage.total.usage)["output"] == 180
     assert summary(usage.total.usage)["cache_read"] == 2000
+
+
+@pytest.mark.parametrize("bounds", [TranscriptBounds(held=0), TranscriptBounds(held_bytes=1)], ids=str)
+async def test_an_answer_with_more_lines_in_between_than_are_held_comes_in_parts_counted_once(
+    tmp_path: Path, bounds: TranscriptBounds
+) -> None:
+    async with imported(tmp_path, *PARALLEL, bounds=bounds) as made:
+        answers = [message for message in made.log if isinstance(message, AssistantMessage)]
+        usage = (await project(made.session, USAGE)).state
+
+    assert len(answers) > 2, "the first was held no longer"
+    said = [type(block) for each in answers for block in each.content]
+    assert said == [ThinkingBlock, ToolCallBlock, ToolCallBlock, TextBlock]
+    # What its first part took, which is as much as was known then; the others repeat it.
+    assert summary(usage.total.usage)["output"] == 91
+
+
+async def test_results_of_the_last_answer_are_no_branches_if_no_other_is_remembered(tmp_path: Path) -> None:
+    again = (
+        answer("b1", "a4", "msg_3", call("t3")),
+        result("r3", "b1", "t3"),
+        answer("b2", "r3", "msg_4", text("end")),
+    )
+    async with imported(tmp_path / "one", *PARALLEL, *again, bounds=TranscriptBounds(clusters=1)) as made:
+        one = made.log
+    async with imported(tmp_path / "all", *PARALLEL, *again) as made:
+        assert one == made.log
 
 
 async def test_the_results_of_parallel_calls_are_no_branches(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from bus.receipt import Receipt
 from bus.session import Session
 from handlers.projections.projection import project
 from handlers.projections.usage import USAGE, summary
+from handlers.transcripts.bounds import TranscriptBounds
 from handlers.transcripts.format import UnknownFormat
 from handlers.transcripts.importer import FORMATS, BadLine, ImportProgress, import_transcript
 from handlers.transcripts.lines import read_lines
@@ -94,6 +95,37 @@ async def test_every_line_goes_in_once_and_in_order(tmp_path: Path) -> None:
         assert (again.added, again.already_there, again.bad, again.first, again.last) == (0, 301, (), 1, 301)
         log = await entries(session)
         assert texts(log) == ["import.header", *(f"message {number}" for number in range(300))]
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        TranscriptBounds(batch_bytes=1),
+        TranscriptBounds(batch_lines=1),
+        TranscriptBounds(under_way=1),
+        TranscriptBounds(under_way_bytes=0),
+        TranscriptBounds(lines_to_detect=1),
+    ],
+    ids=str,
+)
+async def test_an_import_with_a_tiny_bound_gives_the_same_log(tmp_path: Path, bounds: TranscriptBounds) -> None:
+    lines: list[dict[str, JsonValue] | bytes] = [HEADER, *(user(f"message {number}") for number in range(10))]
+    lines += [BAD, user("last")]
+    async with Bus.open(data_dir=tmp_path / "bus") as bus:
+        report = await import_transcript(bus.session("s1"), file_of(*lines), bounds=bounds)
+        log = await entries(bus.session("s1"))
+    assert (report.added, len(report.bad)) == (12, 1)
+    assert texts(log) == ["import.header", *(f"message {number}" for number in range(10)), "last"]
+
+
+async def test_a_format_is_looked_for_in_so_many_lines_only(tmp_path: Path) -> None:
+    lines: list[dict[str, JsonValue] | bytes] = [b'{"a": 1}', b"", b'{"a": 2}', HEADER, user("a")]
+    async with Bus.open(data_dir=tmp_path / "bus") as bus:
+        with pytest.raises(UnknownFormat) as caught:
+            await import_transcript(bus.session("s1"), file_of(*lines), bounds=TranscriptBounds(lines_to_detect=2))
+        assert caught.value.lines == 3
+        report = await import_transcript(bus.session("s1"), file_of(*lines), bounds=TranscriptBounds(lines_to_detect=3))
+        assert report.format == "pi"
 
 
 async def test_lines_with_the_same_bytes_are_as_many_entries(tmp_path: Path) -> None:

@@ -25,8 +25,7 @@ from bus import (
 )
 from bus.messages.content import ErrorBlock, UnknownBlock
 from bus.server import open_server
-from handlers.ui import stream
-from handlers.ui.sse import encode_retry
+from handlers.ui.bounds import UiBounds
 from tests.support.agent.scripted_agent import ANSWER, ENTRIES, answer_all
 from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect, wire_to
 from tests.support.page.serving import TOKEN, Served, serving, temporary_bus, temporary_dir
@@ -46,6 +45,9 @@ PIXEL = base64.b64decode(
 )
 
 
+SOON = UiBounds(retry=0.1)
+
+
 async def open_session(page: "Page", served: Served, session: str) -> None:
     await page.goto(served.url)
     await page.goto(f"{served.base}/#/s/{session}")
@@ -58,12 +60,6 @@ async def positions(page: "Page") -> list[int]:
 
 async def until_at(page: "Page", position: int) -> None:
     await expect(page.locator(f".row[data-position='{position}']")).to_be_attached()
-
-
-@pytest.fixture
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server tells a browser to connect again after a tenth of a second."""
-    monkeypatch.setattr(stream, "encode_retry", lambda: encode_retry(100))
 
 
 # --- speaking and reading -------------------------------------------------------------------------------------------
@@ -157,14 +153,13 @@ async def test_who_comes_in_the_middle_of_what_a_model_is_saying_sees_all_of_it(
         await expect(texts).to_have_text(["polite", "Hello there"])
 
 
-@pytest.mark.usefixtures("soon")
 async def test_a_line_cut_in_the_middle_of_what_a_model_is_saying_doubles_and_loses_nothing(
     browser: SharedBrowser,
 ) -> None:
     async with (
         temporary_bus() as bus,
         wire_to() as wire,
-        serving(bus, allowed_hosts=[f"127.0.0.1:{wire.port}"]) as served,
+        serving(bus, bounds=SOON, allowed_hosts=[f"127.0.0.1:{wire.port}"]) as served,
         browsing(browser, is_hurried=True) as (page, _),
     ):
         wire.target = served.port
@@ -255,12 +250,11 @@ async def test_large_media_are_named_and_not_shown(browser: SharedBrowser) -> No
 # --- the line drops -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("soon")
 async def test_a_cut_line_is_taken_up_again_with_nothing_lost_and_nothing_doubled(browser: SharedBrowser) -> None:
     async with (
         temporary_bus() as bus,
         wire_to() as wire,
-        serving(bus, allowed_hosts=[f"127.0.0.1:{wire.port}"]) as served,
+        serving(bus, bounds=SOON, allowed_hosts=[f"127.0.0.1:{wire.port}"]) as served,
         browsing(browser, is_hurried=True) as (page, _),
     ):
         wire.target = served.port
@@ -279,28 +273,26 @@ async def test_a_cut_line_is_taken_up_again_with_nothing_lost_and_nothing_double
         assert resumed == [b"20-0." + log, b"60-0." + log, b"100-0." + log]
 
 
-@pytest.mark.usefixtures("soon")
 async def test_a_server_that_comes_back_is_followed_again_from_the_same_place(browser: SharedBrowser) -> None:
     async with temporary_bus() as bus, browsing(browser, is_hurried=True) as (page, _):
         session = bus.session("s1")
-        async with serving(bus) as served:
+        async with serving(bus, bounds=SOON) as served:
             await session.publish(UserMessage.text("one"), ExtensionMessage.of("tick"))
             await open_session(page, served, "s1")
             await until_at(page, 2)
         await expect(page.locator(".connection")).to_have_attribute("data-state", "reconnecting")
         await session.publish(UserMessage.text("three"))
-        async with serving(bus, port=served.port):
+        async with serving(bus, bounds=SOON, port=served.port):
             await until_at(page, 3)
             await expect(page.locator(".connection")).to_have_attribute("data-state", "live")
             assert await positions(page) == [1, 2, 3]
 
 
-@pytest.mark.usefixtures("soon")
 async def test_a_page_that_connects_anew_names_the_log_that_it_saw(browser: SharedBrowser) -> None:
     async with (
         temporary_bus() as bus,
         wire_to() as wire,
-        serving(bus, allowed_hosts=[f"127.0.0.1:{wire.port}"]) as served,
+        serving(bus, bounds=SOON, allowed_hosts=[f"127.0.0.1:{wire.port}"]) as served,
         browsing(browser, is_hurried=True) as (page, seen),
     ):
         wire.target = served.port
@@ -348,13 +340,12 @@ async def test_a_closed_session_shows_as_closed_until_it_is_reopened(browser: Sh
         assert seen.errors == []
 
 
-@pytest.mark.usefixtures("soon")
 async def test_a_page_whose_log_lost_its_end_begins_anew(browser: SharedBrowser) -> None:
     async with (
         temporary_dir() as folder,
         open_server(folder) as embedded,
         Bus.open(data_dir=folder) as bus,
-        serving(bus) as served,
+        serving(bus, bounds=SOON) as served,
         browsing(browser, is_hurried=True) as (page, seen),
     ):
         session = bus.session("s1")

@@ -26,7 +26,7 @@ def nasty_texts(count: int) -> list[str]:
 
 def test_ten_thousand_nasty_texts_come_back_exactly_and_forge_nothing() -> None:
     texts = nasty_texts(10_000)
-    stream = encode_retry() + b"".join(
+    stream = encode_retry(2) + b"".join(
         encode_frame("entry", json.dumps({"text": text}, ensure_ascii=number % 2 == 0), id=f"{number}-0")
         for number, text in enumerate(texts)
     )
@@ -63,5 +63,5 @@ def test_a_frame_without_an_id_leaves_the_clients_last_one() -> None:
 
 
 def test_heartbeat_and_retry_are_no_events() -> None:
-    assert parse(encode_retry() + HEARTBEAT * 3) == []
-    assert encode_retry() == b"retry: 2000\n"
+    assert parse(encode_retry(0.1) + HEARTBEAT * 3) == []
+    assert encode_retry(0.1) == b"retry: 100\n"

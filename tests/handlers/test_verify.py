@@ -17,6 +17,7 @@ from handlers.projections.turns import TURNS
 from handlers.projections.usage import USAGE
 from handlers.transcripts.importer import import_transcript
 from handlers.verify import verify_all, verify_session
+from handlers.verify.bounds import VerifyBounds
 from handlers.verify.entries import EntryCheck
 from handlers.verify.orphans import part_of
 from handlers.verify.problem import Findings
@@ -418,11 +419,29 @@ async def test_a_session_that_is_all_wrong_is_told_of_in_part(valkey: RealServer
     async with valkey.bus() as bus:
         await bus.session("s").publish(said("a"))
         with valkey.talk() as say:
-            for index in range(1, 1_200):
+            for index in range(1, 12):
                 say("XADD", LLM, f"1-{index}", "x", "y")
-        report = await verify_session(bus, "s")
+        report = await verify_session(bus, "s", bounds=VerifyBounds(kept=3))
     assert report is not None
-    assert (len(report.problems), report.unlisted) == (1_000, 199)
+    assert (len(report.problems), report.unlisted) == (3, 8)
+
+
+async def test_one_look_is_enough_for_a_log_that_nobody_changes(valkey: RealServer) -> None:
+    once = VerifyBounds(kept=1, session_looks=1, byte_looks=1, state_looks=1)
+    async with valkey.bus() as bus:
+        await bus.session("s").publish(said("a"), told("b"))
+        await project(bus.session("s"), USAGE)
+        reports = [report async for report in verify_all(bus, bounds=once)]
+        assert reports == [report async for report in verify_all(bus)]
+    assert all(report.is_whole for report in reports)
+
+
+async def test_a_count_of_bytes_that_is_not_looked_at_is_noted_as_not_proven(valkey: RealServer) -> None:
+    async with valkey.bus() as bus:
+        await bus.session("s").publish(said("a"))
+        *_, rest = [report async for report in verify_all(bus, bounds=VerifyBounds(byte_looks=0))]
+    assert len(rest.notes) == bus.inspector.keys.buckets
+    assert "was not proven" in rest.notes[0]
 
 
 # --- the parts that are pure --------------------------------------------------------------------------------------

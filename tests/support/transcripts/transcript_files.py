@@ -13,6 +13,7 @@ from bus.envelope import Envelope, Unreadable
 from bus.messages.delta import Delta
 from bus.messages.reading import Publishable
 from bus.session import Session
+from handlers.transcripts.bounds import DEFAULT_TRANSCRIPT_BOUNDS, TranscriptBounds
 from handlers.transcripts.importer import ImportReport, import_transcript
 
 __all__ = ("Imported", "Object", "file_of", "imported", "messages_of")
@@ -40,11 +41,13 @@ async def messages_of(session: Session) -> list[Publishable]:
 
 
 @asynccontextmanager
-async def imported(data_dir: Path, *lines: JsonValue | bytes) -> AsyncGenerator[Imported]:
+async def imported(
+    data_dir: Path, *lines: JsonValue | bytes, bounds: TranscriptBounds = DEFAULT_TRANSCRIPT_BOUNDS
+) -> AsyncGenerator[Imported]:
     """The lines in a session of their own."""
     async with Bus.open(data_dir=data_dir) as bus:
         session = bus.session("s1")
-        report = await import_transcript(session, file_of(*lines))
+        report = await import_transcript(session, file_of(*lines), bounds=bounds)
         yield Imported(session, report, await messages_of(session))
 
 
