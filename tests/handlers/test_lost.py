@@ -1,7 +1,5 @@
 """An answer whose worker or server is lost in the middle of it: on every server, what was shown of it is in the log."""
 
-import subprocess
-import sys
 from collections.abc import AsyncGenerator
 
 import anyio
@@ -19,7 +17,7 @@ from handlers.agent.worker import Worker
 from handlers.providers.answer import ModelEvent, Piece
 from tests.contract.test_live import Screen
 from tests.support.agent.agents import ScriptedModel, answer, messages, take_run, wait_for
-from tests.support.paths import ROOT
+from tests.support.cli.starter import Starter
 from tests.support.servers.real import AnyServer, RealServer, eventually, shortly
 
 __all__ = ()
@@ -42,19 +40,16 @@ def text_of(message: AssistantMessage) -> str:
 
 
 @pytest.mark.cluster("previews are followed on the session's node")
-async def test_what_a_killed_worker_was_saying_is_in_the_log_as_it_was_shown(server: AnyServer) -> None:
+async def test_what_a_killed_worker_was_saying_is_in_the_log_as_it_was_shown(
+    server: AnyServer, starter: Starter
+) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s1")
         watcher = Watcher(session)
         tasks.start_soon(watcher.run)
-        command = [sys.executable, "-m", "tests.support.agent.agent_process", server.url]
-        process = subprocess.Popen(command, cwd=ROOT)  # noqa: ASYNC220  # starting it does not wait for it
-        try:
+        with starter.running("tests.support.agent.agent_process", server.url):
             await session.publish(UserMessage.text("What can you do?"))
             await eventually(lambda: watcher.pieces >= 3)
-        finally:
-            process.kill()
-            process.wait()
         # Other entries come in between, and then somebody who has seen nothing yet.
         await session.publish(ExtensionMessage.of("tick"), ExtensionMessage.of("tick"), wake=False)
         (spoken,) = await session.open_messages()

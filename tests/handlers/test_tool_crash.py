@@ -1,7 +1,5 @@
 """A worker that is killed at the calls of an answer: whoever goes on runs what may be run, and nothing twice."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ from bus.messages.events import ToolStarted
 from tests.support.agent.agents import events, short_folder, take_run
 from tests.support.agent.tool_process import CASES, tool_of
 from tests.support.agent.tool_runs import command, go_on, results
-from tests.support.paths import ROOT
+from tests.support.cli.starter import Starter
 
 __all__ = ()
 
@@ -21,17 +19,11 @@ TURN = TurnId(loop_id="s1.main.1", turn_index=0)
 KEY = f"{TURN}.0"
 
 
-async def killed(folder: Path, case: str) -> None:
+async def killed(starter: Starter, folder: Path, case: str) -> None:
     """Run the process until it is at the place of its case, and kill it there."""
-    command = [sys.executable, "-m", "tests.support.agent.tool_process", str(folder), case]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE)  # noqa: ASYNC220  # does not wait for it
-    assert process.stdout is not None
-    try:
-        assert await run_sync(process.stdout.readline) == b"ready\n"
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+    with starter.running("tests.support.agent.tool_process", str(folder), case) as process:
+        assert process.stdout is not None
+        assert await run_sync(process.stdout.readline) == "ready\n"
 
 
 @pytest.mark.parametrize(
@@ -45,11 +37,11 @@ async def killed(folder: Path, case: str) -> None:
     ],
 )
 async def test_a_call_whose_worker_was_killed(
-    case: str, outside: list[str], result: str, attempts: list[int | None]
+    starter: Starter, case: str, outside: list[str], result: str, attempts: list[int | None]
 ) -> None:
     assert case in CASES
     async with short_folder() as folder, Bus.open(data_dir=folder / "d") as bus:
-        await killed(folder, case)
+        await killed(starter, folder, case)
         run = await take_run(bus.session("s1"))
         subject = tool_of(case, folder / "outside", hangs=False)
         await go_on(run, subject)

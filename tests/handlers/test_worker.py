@@ -1,7 +1,5 @@
 """Workers: one loop a session, nothing lost when one of them stops, dies or meets poison."""
 
-import subprocess
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -46,7 +44,7 @@ from tests.support.agent.agents import (
     short_folder,
     wait_for,
 )
-from tests.support.paths import ROOT
+from tests.support.cli.starter import Starter
 from tests.support.servers.real import eventually
 from tests.support.servers.resp import Resp
 
@@ -277,20 +275,15 @@ async def test_a_worker_cancelled_in_a_tool_leaves_the_call_to_another() -> None
         ]
 
 
-async def test_the_session_of_a_killed_process_goes_on_elsewhere() -> None:
+async def test_the_session_of_a_killed_process_goes_on_elsewhere(starter: Starter) -> None:
     async with short_folder() as folder, Bus.open(data_dir=folder / "d") as bus:
         session = bus.session("s1")
-        command = [sys.executable, "-m", "tests.support.agent.agent_process", str(folder / "d")]
-        process = subprocess.Popen(command, cwd=ROOT)  # noqa: ASYNC220  # starting it does not wait for it
-        try:
+        with starter.running("tests.support.agent.agent_process", str(folder / "d")):
             await ask(session, "What is 17 × 23?")
             with anyio.fail_after(SECONDS):
                 async for envelope in session.follow(live=True):
                     if isinstance(envelope.message, Delta):
                         break
-        finally:
-            process.kill()
-            process.wait()
         async with working(bus, load_agent("handlers.agent.demo:agent"), heartbeat=1):
             await wait_for(session, "agent.ended")
         entries = await said(session)

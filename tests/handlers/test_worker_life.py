@@ -1,10 +1,8 @@
 """Workers that are killed, paused and told to stop, in processes of their own: their sessions go on elsewhere."""
 
 import signal
-import subprocess
-import sys
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator
+from contextlib import AbstractContextManager, asynccontextmanager
 
 import anyio
 import pytest
@@ -15,7 +13,7 @@ from bus.messages.message import AssistantMessage
 from handlers.agent.demo import demo_agent
 from handlers.agent.worker import Worker
 from tests.support.agent.agents import SECONDS, log, said, wait_for
-from tests.support.paths import ROOT
+from tests.support.cli.starter import Started, Starter
 from tests.support.servers.real import AnyServer
 
 __all__ = ()
@@ -28,18 +26,12 @@ PATIENT = 60.0
 """the same where it would be a fault of the test"""
 
 
-@contextmanager
 def process(
-    server: AnyServer, name: str, *, delay: float = 0.2, drain: float = 60, heartbeat: float = PATIENT
-) -> Generator[subprocess.Popen[bytes]]:
+    starter: Starter, server: AnyServer, name: str, *, delay: float = 0.2, drain: float = 60, heartbeat: float = PATIENT
+) -> AbstractContextManager[Started]:
     """A worker, killed at the end of the block if it still runs."""
-    command = [sys.executable, "-m", "tests.support.agent.worker_process", server.url, name]
-    worker = subprocess.Popen([*command, str(heartbeat), str(delay), str(drain)], cwd=ROOT, stdout=subprocess.PIPE)
-    try:
-        yield worker
-    finally:
-        worker.kill()
-        worker.communicate()
+    numbers = map(str, (heartbeat, delay, drain))
+    return starter.running("tests.support.agent.worker_process", server.url, name, *numbers)
 
 
 @asynccontextmanager
@@ -70,7 +62,7 @@ async def assert_one_loop(session: Session) -> None:
     assert [text for text in entries if text.startswith("assistant stop")] == ["assistant stop: 17 × 23 is 391."]
 
 
-async def ended_by(worker: subprocess.Popen[bytes]) -> int:
+async def ended_by(worker: Started) -> int:
     """Its exit code, once it has ended."""
     with anyio.fail_after(SECONDS):
         return await anyio.to_thread.run_sync(worker.wait, abandon_on_cancel=True)
@@ -78,10 +70,10 @@ async def ended_by(worker: subprocess.Popen[bytes]) -> int:
 
 @pytest.mark.cluster("the heir claims in every bucket")
 @pytest.mark.sentinel("the lease is taken over by another process")
-async def test_a_killed_workers_sessions_go_on_once_its_heartbeat_is_over(server: AnyServer) -> None:
+async def test_a_killed_workers_sessions_go_on_once_its_heartbeat_is_over(server: AnyServer, starter: Starter) -> None:
     async with server.bus() as bus:
         session = bus.session("s1")
-        with process(server, "victim", heartbeat=HEARTBEAT) as victim:
+        with process(starter, server, "victim", heartbeat=HEARTBEAT) as victim:
             await ask(session)
             await speaking(session)
             async with heir(bus, heartbeat=HEARTBEAT):
@@ -93,10 +85,12 @@ async def test_a_killed_workers_sessions_go_on_once_its_heartbeat_is_over(server
 @pytest.mark.slow
 @pytest.mark.cluster("the epoch is checked on the session's node")
 @pytest.mark.sentinel("the epoch is checked behind a Sentinel")
-async def test_a_worker_that_was_paused_for_longer_than_its_heartbeat_writes_nothing(server: AnyServer) -> None:
+async def test_a_worker_that_was_paused_for_longer_than_its_heartbeat_writes_nothing(
+    server: AnyServer, starter: Starter
+) -> None:
     async with server.bus() as bus:
         session = bus.session("s1")
-        with process(server, "victim", heartbeat=HEARTBEAT) as victim:
+        with process(starter, server, "victim", heartbeat=HEARTBEAT) as victim:
             await ask(session)
             await speaking(session)
             victim.send_signal(signal.SIGSTOP)
@@ -115,10 +109,10 @@ async def test_a_worker_that_was_paused_for_longer_than_its_heartbeat_writes_not
         await assert_one_loop(session)
 
 
-async def test_a_worker_that_is_told_to_stop_finishes_what_it_has(server: AnyServer) -> None:
+async def test_a_worker_that_is_told_to_stop_finishes_what_it_has(server: AnyServer, starter: Starter) -> None:
     async with server.bus() as bus:
         session = bus.session("s1")
-        with process(server, "w", delay=0.05) as worker:
+        with process(starter, server, "w", delay=0.05) as worker:
             await ask(session)
             await speaking(session)
             worker.send_signal(signal.SIGTERM)
@@ -127,10 +121,12 @@ async def test_a_worker_that_is_told_to_stop_finishes_what_it_has(server: AnySer
         assert cuts(await log(session)) == 0
 
 
-async def test_a_worker_that_is_told_to_stop_twice_hands_its_turn_to_another(server: AnyServer) -> None:
+async def test_a_worker_that_is_told_to_stop_twice_hands_its_turn_to_another(
+    server: AnyServer, starter: Starter
+) -> None:
     async with server.bus() as bus:
         session = bus.session("s1")
-        with process(server, "w", delay=5) as worker:
+        with process(starter, server, "w", delay=5) as worker:
             await ask(session, "What can you do?")
             await wait_for(session, "agent.message.started")
             async with heir(bus):
@@ -145,10 +141,10 @@ async def test_a_worker_that_is_told_to_stop_twice_hands_its_turn_to_another(ser
         assert len((await bus.group_status("agents")).consumers) == 0, "neither has left anything, nor its name"
 
 
-async def test_what_is_not_finished_within_the_drain_is_handed_back(server: AnyServer) -> None:
+async def test_what_is_not_finished_within_the_drain_is_handed_back(server: AnyServer, starter: Starter) -> None:
     async with server.bus() as bus:
         session = bus.session("s1")
-        with process(server, "w", delay=5, drain=0.1) as worker:
+        with process(starter, server, "w", delay=5, drain=0.1) as worker:
             await ask(session, "What can you do?")
             await wait_for(session, "agent.message.started")
             worker.send_signal(signal.SIGTERM)

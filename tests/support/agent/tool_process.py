@@ -1,6 +1,6 @@
 """A worker in a process of its own that is at the calls of an answer, for tests that kill it there.
 
-python -m tests.support.agent.tool_process DIR CASE    CASE: what it does when it is to be killed, see `CASES`
+Arguments: DIR CASE, where CASE is what it does when it is to be killed, see `CASES`.
 
 It says "ready" once it is there, and hangs. What its tool does outside stands in DIR/outside, a line a run.
 """
@@ -15,7 +15,7 @@ from handlers.agent.tool import FunctionTool, ToolContext, tool
 from tests.support.agent.agents import take_run
 from tests.support.agent.tool_runs import called, go_on
 
-__all__ = ("CASES", "tool_of")
+__all__ = ("CASES", "main", "tool_of")
 
 CASES = ("asked for", "started", "idempotent", "in a thread", "waiting")
 
@@ -47,7 +47,12 @@ def tool_of(case: str, outside: Path, *, hangs: bool) -> FunctionTool:
     return tool(name="a", idempotent=is_idempotent, approval=case == "waiting")(made)
 
 
-async def main() -> None:
+def main() -> None:
+    """Get there, and hang."""
+    anyio.run(_work)
+
+
+async def _work() -> None:
     folder, case = Path(sys.argv[1]), sys.argv[2]
     async with Bus.open(data_dir=folder / "d") as bus:
         run = await take_run(bus.session("s1"))
@@ -56,7 +61,3 @@ async def main() -> None:
             await go_on(run, tool_of(case, folder / "outside", hangs=True))
         print("ready", flush=True)
         await anyio.sleep_forever()
-
-
-if __name__ == "__main__":
-    anyio.run(main)

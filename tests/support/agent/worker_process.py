@@ -1,6 +1,6 @@
 """A worker in a process of its own, for tests that kill, pause and stop it.
 
-python -m tests.support.agent.worker_process URL NAME HEARTBEAT DELAY DRAIN    the demo's agent; DELAY between two words
+Arguments: URL NAME HEARTBEAT DELAY DRAIN. It is the demo's agent, with DELAY between two words.
 
 Says "told" each time it was told to stop.
 """
@@ -14,10 +14,15 @@ from bus import Bus
 from handlers.agent.demo import demo_agent
 from handlers.agent.worker import Worker
 
-__all__ = ()
+__all__ = ("main",)
 
 
-async def main() -> None:
+def main() -> None:
+    """Work until stopped."""
+    anyio.run(_work)
+
+
+async def _work() -> None:
     url, name, heartbeat, delay, drain = sys.argv[1:]
     async with Bus.open(url) as bus:
         agent = demo_agent(delay=float(delay))
@@ -33,7 +38,3 @@ async def _stop_when_told(worker: Worker) -> None:
         async for _ in signals:
             worker.stop()
             print("told", flush=True)
-
-
-if __name__ == "__main__":
-    anyio.run(main)

@@ -1,1 +1,1 @@
-"""The command line as a process of its own."""
+"""The command line, and programs that tests kill, as processes of their own."""

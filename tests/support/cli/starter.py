@@ -1,4 +1,8 @@
-"""Starts commands as processes that need not import anything: a process that has done so forks for each of them."""
+"""Starts programs as processes that need not import anything: a process that has done so forks for each of them.
+
+async def test_x(starter: Starter):
+    with starter.running("tests.support.agent.agent_process", server.url) as process: ...
+"""
 
 import json
 import os
@@ -84,17 +88,33 @@ class Started:
         return said[1], said[2]
 
 
+COMMAND_LINE = "handlers.cli"
+"""the module of the command line"""
+
+
 class Starter:
-    """Starts commands."""
+    """Starts the command line, and other programs: modules with a `main` that takes its arguments from `sys.argv`."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
         self._lock = Lock()
 
-    def start(self, arguments: Sequence[str], environment: Mapping[str, str]) -> Started:
-        """Start a command with pipes for its streams."""
+    @contextmanager
+    def running(self, program: str, *arguments: str) -> Generator[Started]:
+        """Start a program with the tests' variables. It is killed at the end of the block, and its stderr printed."""
+        with self.start(arguments, os.environ, program) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+                process.wait()
+                assert process.stderr is not None
+                sys.stderr.write(process.stderr.read())
+
+    def start(self, arguments: Sequence[str], environment: Mapping[str, str], program: str = COMMAND_LINE) -> Started:
+        """Start a program with pipes for its streams."""
         (reads, stdin), (stdout, writes), (stderr, tells) = os.pipe(), os.pipe(), os.pipe()
-        pid, status = self._start(arguments, environment, (reads, writes, tells), is_session=False)
+        pid, status = self._start(program, arguments, environment, (reads, writes, tells), is_session=False)
         for descriptor in (reads, writes, tells):
             os.close(descriptor)
         return Started(
@@ -107,18 +127,24 @@ class Starter:
 
     def start_at(self, terminal: int, arguments: Sequence[str], environment: Mapping[str, str]) -> Started:
         """Start a command in a session of its own, with a terminal for its streams; the caller closes `terminal`."""
-        pid, status = self._start(arguments, environment, (terminal, terminal, terminal), is_session=True)
+        pid, status = self._start(COMMAND_LINE, arguments, environment, (terminal, terminal, terminal), is_session=True)
         return Started(pid, None, None, None, _status=status)
 
     def _start(
         self,
+        program: str,
         arguments: Sequence[str],
         environment: Mapping[str, str],
         streams: tuple[int, int, int],
         *,
         is_session: bool,
     ) -> tuple[int, socket.socket]:
-        request: Request = {"arguments": [*arguments], "environment": {**environment}, "is_session": is_session}
+        request: Request = {
+            "program": program,
+            "arguments": [*arguments],
+            "environment": {**environment},
+            "is_session": is_session,
+        }
         text = json.dumps(request).encode()
         ours, theirs = socket.socketpair()
         with theirs, self._lock:

@@ -1,9 +1,10 @@
-"""The process behind `starter.py`: it has every command imported and forks for each one that it is asked to start.
+"""The process behind `starter.py`: it has every command imported and forks for each program that it is asked to start.
 
     python -W error -m tests.support.cli.starter_process CONTROL_FD
 
-A child takes over the streams, variables and arguments it was sent and then runs the program's own `main`. A request on
-the control socket is a length, a JSON object and four descriptors: stdin, stdout, stderr and a socket for the status.
+A child takes over the streams, variables and arguments it was sent and then calls the `main` of its program, a module:
+that of the command line, or one in `tests/support`. A request on the control socket is a length, a JSON object and four
+descriptors: stdin, stdout, stderr and a socket for the status.
 On that socket go two numbers: the child's process id once it obeys signals, later its exit code (negative: the signal).
 """
 
@@ -22,7 +23,6 @@ from importlib import import_module
 from types import FrameType
 from typing import NoReturn, TypedDict, cast
 
-from handlers.cli import main as run_command
 from handlers.cli.group import COMMANDS
 
 __all__ = ("NUMBER", "Request")
@@ -30,15 +30,17 @@ __all__ = ("NUMBER", "Request")
 NUMBER = struct.Struct("!i")
 
 _MORE = (
-    *("anyio._backends._asyncio", "concurrent.futures.thread", "bus.connection", "handlers.agent.demo"),
+    *("anyio._backends._asyncio", "concurrent.futures.thread", "bus.connection", "handlers.cli", "handlers.agent.demo"),
     *("handlers.agent.worker", "handlers.cli.once", "handlers.ui.server"),
 )
 """What commands import only when they run."""
 
 
 class Request(TypedDict):
-    """A command to start."""
+    """A program to start."""
 
+    program: str
+    """the module whose `main` it is"""
     arguments: list[str]
     environment: dict[str, str]
     is_session: bool
@@ -83,6 +85,9 @@ def _serve(control: socket.socket) -> None:
             while len(text) < NUMBER.unpack(header)[0]:
                 text += control.recv(NUMBER.unpack(header)[0] - len(text))
             request, status = cast("Request", json.loads(text)), socket.socket(fileno=given[3])
+            if request["program"] not in sys.modules:
+                import_module(request["program"])
+                gc.freeze()
             if not (pid := os.fork()):
                 signal.set_wakeup_fd(-1)
                 for each in (control, *children.values()):
@@ -101,7 +106,7 @@ def _wake(number: int, frame: FrameType | None) -> None:
 
 
 def _become(request: Request, streams: list[int], status: socket.socket) -> NoReturn:
-    """Be the process of a command, as if Python had just started it."""
+    """Be the process of a program, as if Python had just started it."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if request["is_session"]:
@@ -118,9 +123,9 @@ def _become(request: Request, streams: list[int], status: socket.socket) -> NoRe
     sys.stderr = open(2, "w", 1, encoding=sys.stderr.encoding, errors=sys.stderr.errors, newline="\n")  # noqa: SIM115
     status.sendall(NUMBER.pack(os.getpid()))
     status.close()
-    code: object
+    code: object = 0
     try:
-        run_command()
+        sys.modules[request["program"]].main()
     except SystemExit as ended:
         code = ended.code
     except BaseException:  # noqa: BLE001  # as Python ends a program
@@ -135,7 +140,11 @@ def _become(request: Request, streams: list[int], status: socket.socket) -> NoRe
 
 
 if __name__ == "__main__":
-    for name in (*(f"handlers.cli.{module}" for group in COMMANDS.values() for module, _ in group.values()), *_MORE):
+    for name in (
+        "handlers.cli",
+        *(f"handlers.cli.{module}" for group in COMMANDS.values() for module, _ in group.values()),
+        *_MORE,
+    ):
         import_module(name)
     gc.collect()
     gc.freeze()  # a child that looks for garbage leaves the shared pages alone
