@@ -32,6 +32,7 @@ from tests.support.log.following import Subscriber
 from tests.support.log.said import said, told, word
 from tests.support.servers.bounded import bound_hub, bound_servers
 from tests.support.servers.real import AnyServer, eventually
+from tests.support.suite.scale import count
 
 CHOICES: list[list[str] | None] = [
     *(None, ["user"], ["told"], ["rare"], ["agent.*"], ["user", "agent.ended"], ["nothing"], ["*"]),
@@ -114,7 +115,7 @@ async def test_who_stops_anywhere_and_resumes_there_reads_nothing_twice_and_skip
     chance = random.Random(seed)  # noqa: S311  a test's dice
     async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
         session, theirs = bus.session("s"), other.session("s")
-        await fill(theirs, 3_000, chance)
+        await fill(theirs, count(3_000, least=1_200), chance)  # more than is read between two notices
         done = anyio.Event()
 
         async def publish() -> None:
