@@ -15,7 +15,7 @@ from handlers.agent.tool import FunctionTool
 
 __all__ = ("MUTANTS",)
 
-_CHECK = "if plan.epoch and plan.epoch ~= epoch then return 'f' .. epoch end"
+_CHECK = "if plan.epoch and plan.epoch ~= tonumber(epoch) then return 'f' .. epoch end"
 
 
 def _nothing() -> None:
