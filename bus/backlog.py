@@ -69,7 +69,7 @@ class Backlog:
                 self._look_at[bucket] = moment
 
     def begin_again(self) -> None:
-        """An answer was lost, and this consumer has what it gave. What is being fetched now was asked for before."""
+        """Look for this consumer's own work again: an answer with some was lost. A fetch under way may miss it."""
         self._lost += 1
         self._left.clear()
         self.look_by(-inf)

@@ -96,7 +96,7 @@ async def require_none_archived(log: Log) -> None:
 
 
 class _Buried(NamedTuple):
-    """What the first step tells of the rest."""
+    """What the first step returns: all that the later steps need to know."""
 
     first: str
     """the first id at which streams that sessions share may name this one"""

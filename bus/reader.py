@@ -214,7 +214,7 @@ def cut(pages: Iterable[Sequence[Entry]], bound: int) -> list[Sequence[Entry]]:
 def has_all(pages: Iterable[Sequence[Entry]], after: int, bound: int) -> bool:
     """Whether pages of both lanes, which end at `bound`, lack no position behind `after`.
 
-    Positions are counted, not entries: a foreign entry, such as 4-5, must not stand in for one that was deleted.
+    Only ids that end in -0 count. Another client may have written 4-5, which does not replace a deleted 4-0.
     """
     found = {position_of(entry) for page in pages for entry in page if entry[0].endswith(b"-0")}
     return len(found) == bound - after and (not found or min(found) > after)
@@ -246,7 +246,7 @@ class Hole(NamedTuple):
 def find_hole(envelopes: Sequence[Envelope], after: int) -> Hole | None:
     """Return the first hole in envelopes of both lanes behind position `after`, or None.
 
-    What a foreign client wrote as 5-1 comes behind 5-0 and does not stand in for it.
+    An id such as 5-1 is of another client. It comes behind 5-0 and does not replace it.
     """
     position = after
     for index, envelope in enumerate(envelopes):

@@ -46,8 +46,8 @@ class Hand:
         return len(self._works)
 
     def add(self, works: Iterable[Work]) -> list[Work]:
-        """Take works into hand, each in the place of one of the same session: the server gives a session again only
-        once it is done with what it gave before. The answer that says so may still be on its way, or lost."""
+        """Take works into hand. One replaces an earlier work of its session, which the server has ended by then: the
+        answer that says so may still be on its way, or lost."""
         added = list(works)
         self._works.update((work.session, work) for work in added)
         return added

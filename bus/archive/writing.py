@@ -185,7 +185,7 @@ async def _positions(
         proof = now.cursor
         bound = fetched.complete(target)
         found: dict[int, list[LaneEntry]] = {}
-        own: set[int] = set()  # what a foreign client wrote, such as 3-5, does not stand in for a deleted 3-0
+        own: set[int] = set()  # not of other clients: their 3-5 does not replace a deleted 3-0
         for lane, page in zip(_LANES, pages, strict=True):
             for entry in page:
                 found.setdefault(position_of(entry), []).append((lane, entry))
