@@ -23,7 +23,7 @@ from tests.support.laws.cancelling import Moment, cut, watched
 from tests.support.laws.clerk import Book, Line
 from tests.support.laws.crew import Crew, Forks, crew_at
 from tests.support.laws.normal import normal
-from tests.support.laws.tiny import RUN_TINY, is_tiny, shrink
+from tests.support.laws.tiny import LAW_PATIENT, RUN_TINY, is_tiny, shrink
 from tests.support.laws.working_off import work_off
 from tests.support.servers.real import RealServer
 from tests.support.suite.scale import count, randomness
@@ -171,7 +171,7 @@ async def test_a_worker_that_is_killed_at_any_await_leaves_what_another_makes_wh
     valkey: RealServer, forks: Forks, book: Book, name: str
 ) -> None:
     if is_tiny(list(SCENARIOS).index(name)):
-        shrink(valkey)
+        shrink(valkey, LAW_PATIENT)
     killed, cuts = await _killed(valkey, forks, book, name)
     print(f"{name}: killed at {killed} awaits, of which {cuts} left something to be closed")
     assert killed >= count(20)
@@ -262,7 +262,7 @@ async def test_a_worker_that_is_cancelled_at_any_await_leaves_what_another_makes
     valkey: RealServer, book: Book, name: str, moment: Moment
 ) -> None:
     if not is_tiny(list(SCENARIOS).index(name)):  # each scenario meets tiny bounds here or where it is killed
-        shrink(valkey)
+        shrink(valkey, LAW_PATIENT)
     cancelled, cuts = await _cancelled(valkey, book, name, moment)
     print(f"{name}: cancelled at {cancelled} awaits, of which {cuts} left something to be closed")
     assert cancelled >= count(20)

@@ -5,12 +5,13 @@ A law asks `is_tiny` whether a round has them, and opens that round's buses with
 
 from dataclasses import replace
 
+from bus import Bounds
 from handlers.agent.bounds import PreviewBounds, RunBounds, WorkerBounds
 from tests.support.servers.bounded import OUTPUT_LIMIT, TINY
 from tests.support.servers.real import RealServer
 from tests.support.suite.scale import SEED
 
-__all__ = ("LAW_TINY", "RUN_TINY", "WORKER_TINY", "is_tiny", "shrink")
+__all__ = ("LAW_PATIENT", "LAW_TINY", "RUN_TINY", "WORKER_TINY", "is_tiny", "shrink")
 
 LAW_TINY = replace(
     TINY,
@@ -19,6 +20,9 @@ LAW_TINY = replace(
 )
 """`TINY`, and what only a law can bear: a preview that ends early, as a preview may, and answers that a slow machine
 gives too late. A call that was given up is settled all the same, and none is lost or doubled."""
+
+LAW_PATIENT = replace(LAW_TINY, connection=replace(LAW_TINY.connection, answer_seconds=10.0))
+"""`LAW_TINY` for work that no worker tries again: a late answer would end it before a test does."""
 
 RUN_TINY = RunBounds(
     listen=0.002,
@@ -35,8 +39,8 @@ def is_tiny(number: int) -> bool:
     return (number + SEED) % 2 == 0
 
 
-def shrink(server: RealServer) -> None:
+def shrink(server: RealServer, bounds: Bounds = LAW_TINY) -> None:
     """Have a server send little at once, also after a restart, and its buses get tiny bounds."""
-    server.bounds = LAW_TINY
+    server.bounds = bounds
     server.options += ("--client-output-buffer-limit", *OUTPUT_LIMIT.split())
     server.do("CONFIG", "SET", "client-output-buffer-limit", OUTPUT_LIMIT)
