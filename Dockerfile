@@ -11,6 +11,7 @@ COPY constraints.txt ./
 COPY .ci/pinned .ci/pinned
 RUN python .ci/pinned build run > pinned.txt && pip install --require-hashes --only-binary :all: -r pinned.txt
 COPY pyproject.toml README.md LICENSE ./
+COPY lanebus lanebus
 COPY bus bus
 COPY handlers handlers
 RUN pip install --no-deps --no-build-isolation . && pip uninstall --yes setuptools pip

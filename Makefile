@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 	"$$p" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo "$$p" && break; done)
 # What is checked, as far as it is there.
-CODE   := $(wildcard bus handlers tests examples bench)
+CODE   := $(wildcard lanebus tests examples bench)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

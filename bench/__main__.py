@@ -28,8 +28,8 @@ from bench.request import CONTEXT, requests
 from bench.rounds import ROUNDS, Compared, Spread
 from bench.size import MESSAGE_BYTES, NEWEST, SIZES, by_size, entry_bytes
 from bench.working import dead_worker, idle_worker, turn_start, turns_a_second
-from bus import Bus
-from bus.server import open_server, stop_server
+from lanebus import Bus
+from lanebus.bus.embedded.server import open_server, stop_server
 
 SCENES = (
     against_xadd,

@@ -12,9 +12,9 @@ from pydantic.alias_generators import to_camel
 
 from bench.plain import Plain
 from bench.rounds import Compared, Measure, compare
-from bus import Bus, LlmMessage
-from bus.codec import encode
-from bus.messages.reading import read_llm
+from lanebus import Bus, LlmMessage
+from lanebus.bus.messages.json_reader import read_llm
+from lanebus.bus.wire.codec import encode
 
 __all__ = ("decoding", "encoding", "there_and_back")
 

@@ -7,7 +7,7 @@ from contextlib import aclosing, asynccontextmanager
 from statistics import median
 
 from bench.rounds import ROUNDS, Spread, spread
-from bus import Bus, Envelope, LlmMessage, Notice, Session
+from lanebus import Bus, Envelope, LlmMessage, Notice, Session
 
 __all__ = ("Figure", "many_followers", "many_sessions_followed")
 

@@ -5,7 +5,7 @@ from statistics import median
 
 from bench.rounds import ROUNDS, Spread, spread
 from bench.size import fill
-from bus import Bus
+from lanebus import Bus
 
 __all__ = ("SHARED", "forking")
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import anyio
 
-from bus import AssistantMessage, Bus, TextBlock, Usage
-from handlers.agent import AgentLoop, ModelRequest, Run, Worker
-from handlers.agent.collector import collect_rarely
-from handlers.providers.answer import ModelEvent
+from lanebus import AssistantMessage, Bus, TextBlock, Usage
+from lanebus.agent import AgentLoop, ModelRequest, Run, Worker
+from lanebus.handlers.agent.worker.gc_tuning import collect_rarely
+from lanebus.handlers.providers.common.answer import ModelEvent
 
 __all__ = ("CONCURRENCY", "SESSIONS", "InstantModel")
 

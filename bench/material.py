@@ -3,7 +3,7 @@
 from itertools import cycle, islice
 from pathlib import Path
 
-from bus import (
+from lanebus import (
     ALL_LANES,
     AssistantMessage,
     Bus,
@@ -15,7 +15,7 @@ from bus import (
     Usage,
     UserMessage,
 )
-from handlers.transcripts.importer import import_transcript
+from lanebus.handlers.transcripts.importer import import_transcript
 
 __all__ = ("Material", "take")
 

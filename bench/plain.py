@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, cast
 
 from redis.asyncio import Redis
 
-from bus import LlmMessage
+from lanebus import LlmMessage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

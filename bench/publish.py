@@ -7,7 +7,7 @@ from itertools import count
 
 from bench.plain import Plain
 from bench.rounds import Compared, Measure, compare
-from bus import Bus, LlmMessage
+from lanebus import Bus, LlmMessage
 
 __all__ = ("against_pipelines", "against_xadd", "many_sessions", "one_at_a_time")
 

@@ -9,9 +9,9 @@ from statistics import median
 
 from bench.plain import Plain
 from bench.rounds import ROUNDS, Compared, Spread, compare, spread
-from bus import Bus, Lane, LlmMessage, Session
-from bus.messages.reading import LlmLaneMessage, read_llm
-from handlers.context import WarmContext
+from lanebus import Bus, Lane, LlmMessage, Session
+from lanebus.bus.messages.json_reader import LlmLaneMessage, read_llm
+from lanebus.context import WarmContext
 
 __all__ = ("delivery", "loading", "next_context")
 

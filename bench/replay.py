@@ -6,7 +6,7 @@ from pathlib import Path
 
 import anyio
 
-from bus import Bus
+from lanebus import Bus
 
 __all__ = ("replay_growth",)
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from bench.rounds import ROUNDS, Spread, spread
-from bus import Envelope, LlmMessage
-from handlers.context import Context, evolve
-from handlers.providers import to_anthropic, to_gemini, to_openai_chat, to_openai_responses
+from lanebus import Envelope, LlmMessage
+from lanebus.context import Context, evolve
+from lanebus.providers import to_anthropic, to_gemini, to_openai_chat, to_openai_responses
 
 __all__ = ("CONTEXT", "requests")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from bench.rounds import ROUNDS, Spread, spread
-from bus import Bus, Session, UserMessage
+from lanebus import Bus, Session, UserMessage
 
 __all__ = ("MESSAGE_BYTES", "NEWEST", "SIZES", "CostAt", "by_size", "entry_bytes")
 

@@ -17,8 +17,8 @@ from bench.following import Figure
 from bench.instant import CONCURRENCY, SESSIONS, InstantModel
 from bench.plain import Plain
 from bench.rounds import ROUNDS, Compared, compare, spread
-from bus import Bus, LlmMessage, UserMessage
-from handlers.agent import AgentLoop, Worker
+from lanebus import Bus, LlmMessage, UserMessage
+from lanebus.agent import AgentLoop, Worker
 
 __all__ = ("dead_worker", "idle_worker", "turn_start", "turns_a_second")
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bus.activity import ActivityBounds
-from bus.archive.bounds import ArchiveBounds
-from bus.connection_bounds import ConnectionBounds
-from bus.live import LiveBounds
-from bus.log import LogBounds
-from bus.media.bounds import MediaBounds
-from bus.publish import PublishBounds
-from bus.subscription import HubBounds
-from bus.work_bounds import WorkBounds
+from lanebus.bus.archive.bounds import ArchiveBounds
+from lanebus.bus.following.subscription import HubBounds
+from lanebus.bus.groups.activity import ActivityBounds
+from lanebus.bus.log.bounds import LogBounds
+from lanebus.bus.log.work_bounds import WorkBounds
+from lanebus.bus.media.bounds import MediaBounds
+from lanebus.bus.previews.bounds import LiveBounds
+from lanebus.bus.publishing.bounds import PublishBounds
+from lanebus.bus.servers.bounds import ConnectionBounds
 
 __all__ = ("Bounds",)
 

@@ -9,19 +9,20 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING, cast
 
-from bus.codec import position_of
-from bus.durability import loss_risks, server_infos
-from bus.head import answered
-from bus.messages.lanes import Lane
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.reading.pages import stream_pages
+from lanebus.bus.servers.durability import loss_risks, server_infos
+from lanebus.bus.servers.replies import call_all
+from lanebus.bus.wire.codec import position_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence
 
-    from bus.archive import Archive
-    from bus.codec import Entry
-    from bus.connection import Pool
-    from bus.head import SessionHead
-    from bus.log import Log
+    from lanebus.bus.archive.archive import Archive
+    from lanebus.bus.log.head import SessionHead
+    from lanebus.bus.log.log import Log
+    from lanebus.bus.servers.topology import Pool
+    from lanebus.bus.wire.codec import Entry
 
 __all__ = ("Inspector",)
 
@@ -54,13 +55,13 @@ class Inspector:
 
     async def field_of_each(self, keys: Sequence[str], name: str) -> list[bytes | None]:
         """One field of several hashes of a bucket, in one round trip; raises as `fields` does."""
-        replies = await self._pool.call_many([("HGET", key, name) for key in keys]) if keys else []
-        return [cast("bytes | None", answered(reply)) for reply in replies]
+        values = await call_all(self._pool, [("HGET", key, name) for key in keys]) if keys else []
+        return cast("list[bytes | None]", values)
 
     async def scores(self, key: str, members: Sequence[str]) -> list[bytes | None]:
         """The scores of members of a sorted set, in one round trip; raises as `fields` does."""
-        replies = await self._pool.call_many([("ZSCORE", key, member) for member in members]) if members else []
-        return [cast("bytes | None", answered(reply)) for reply in replies]
+        scores = await call_all(self._pool, [("ZSCORE", key, member) for member in members]) if members else []
+        return cast("list[bytes | None]", scores)
 
     async def hash_pages(self, key: str, match: str = "*") -> AsyncGenerator[Mapping[bytes, bytes], None]:
         """The fields of a hash, some at a time; one that is written meanwhile may come twice. Raises as `fields`."""
@@ -75,14 +76,14 @@ class Inspector:
 
     async def stream_pages(self, key: str, first: str = "-", last: str = "+") -> AsyncGenerator[Sequence[Entry], None]:
         """The entries of a stream from one id to another, oldest first; raises as `fields` does."""
-        async with aclosing(self._log.entries(key, first, last)) as pages:
+        async with aclosing(stream_pages(self._log, key, first, last)) as pages:
             async for page in pages:
                 yield page
 
     async def existing(self, keys: Sequence[str]) -> list[str]:
         """Those of several keys of a bucket that are there."""
-        replies = await self._pool.call_many([("EXISTS", key) for key in keys])
-        return [key for key, reply in zip(keys, replies, strict=True) if answered(reply)]
+        found = await call_all(self._pool, [("EXISTS", key) for key in keys])
+        return [key for key, is_there in zip(keys, found, strict=True) if is_there]
 
     @property
     def has_archive(self) -> bool:

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 
-from bus.errors import Closed
+from lanebus.bus.errors import Closed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from anyio.abc import TaskGroup
 
-    from bus.connection import Route, Topology
-    from bus.hub import Hub
-    from bus.keys import Keys
-    from bus.publisher import Publisher
-    from bus.ringing import Ringing
+    from lanebus.bus.following.hub import Hub
+    from lanebus.bus.groups.wake_ups import WakeUps
+    from lanebus.bus.publishing.publisher import Publisher
+    from lanebus.bus.servers.topology import Route, Topology
+    from lanebus.bus.wire.keys import Keys
 
 __all__ = ("Shard", "Shards")
 
@@ -31,7 +31,7 @@ class Shard(NamedTuple):
 
     publisher: Publisher
     hub: Hub
-    ringing: Ringing
+    ringing: WakeUps
 
 
 class Shards:
@@ -43,7 +43,7 @@ class Shards:
         keys: Keys,
         publisher: Callable[[Route], Publisher],
         hub: Callable[[Route], Hub],
-        ringing: Callable[[Route, Sequence[int]], Ringing],
+        ringing: Callable[[Route, Sequence[int]], WakeUps],
     ) -> None:
         """Takes what makes a publisher and readers, given the way to a shard's server, and its buckets."""
         self._topology, self._keys = topology, keys

@@ -14,7 +14,7 @@ from contextlib import aclosing
 
 import anyio
 
-from bus import AssistantMessage, Bus, ExtensionMessage, LlmMessage, UserMessage, new_session_id
+from lanebus import AssistantMessage, Bus, ExtensionMessage, LlmMessage, UserMessage, new_session_id
 
 
 async def main() -> None:

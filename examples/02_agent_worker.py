@@ -13,11 +13,8 @@ from contextlib import aclosing
 
 import anyio
 
-from bus import AssistantMessage, Bus, Lane, ToolResultMessage, UserMessage, new_session_id
-from handlers.agent.loop import AgentLoop
-from handlers.agent.offline import OfflineModel
-from handlers.agent.tool import tool
-from handlers.agent.worker import Worker
+from lanebus import AssistantMessage, Bus, Lane, ToolResultMessage, UserMessage, new_session_id
+from lanebus.agent import AgentLoop, OfflineModel, Worker, tool
 
 
 @tool

@@ -12,9 +12,8 @@ from decimal import Decimal
 
 import anyio
 
-from bus import AssistantMessage, Bus, ExtensionMessage, Rates, TextBlock, Usage, UserMessage, new_session_id
-from handlers.projections.projection import project, rebuild
-from handlers.projections.usage import USAGE, summary
+from lanebus import AssistantMessage, Bus, ExtensionMessage, Rates, TextBlock, Usage, UserMessage, new_session_id
+from lanebus.projections import USAGE, project, rebuild, summary
 
 RATES = Rates(input=Decimal(3), output=Decimal(15))  # US dollars for a million tokens
 

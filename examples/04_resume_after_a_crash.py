@@ -14,7 +14,7 @@ import sys
 
 import anyio
 
-from bus import Bus, Cursor, LlmMessage, UserMessage, new_session_id
+from lanebus import Bus, Cursor, LlmMessage, UserMessage, new_session_id
 
 LINES = 6
 

@@ -14,9 +14,10 @@ import os
 
 import anyio
 
-from bus import Bus, ImageBlock, MediaRef, Session, UserMessage, new_session_id, resolve_media
-from handlers.context import build_context
-from handlers.providers import to_anthropic
+from lanebus import Bus, ImageBlock, MediaRef, Session, UserMessage, new_session_id
+from lanebus.context import build_context
+from lanebus.media import resolve_media
+from lanebus.providers import to_anthropic
 
 PICTURE = (
     b"\x89PNG\r\n\x1a\n" + b"a" * 60_000

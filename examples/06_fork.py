@@ -14,7 +14,17 @@ import os
 
 import anyio
 
-from bus import AssistantMessage, Bus, Conflict, LlmMessage, Receipt, Session, TextBlock, UserMessage, new_session_id
+from lanebus import (
+    AssistantMessage,
+    Bus,
+    Conflict,
+    LlmMessage,
+    Receipt,
+    Session,
+    TextBlock,
+    UserMessage,
+    new_session_id,
+)
 
 
 async def said(session: Session) -> str:

@@ -15,7 +15,8 @@ from tempfile import TemporaryDirectory
 
 import anyio
 
-from bus import Bus, Cursor, DirectoryArchive, ExtensionMessage, TrimRefused, new_session_id
+from lanebus import Bus, Cursor, ExtensionMessage, TrimRefused, new_session_id
+from lanebus.archive import DirectoryArchive
 
 
 async def main() -> None:

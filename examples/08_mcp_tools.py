@@ -15,9 +15,9 @@ import sys
 import anyio
 from mcp import StdioServerParameters
 
-from bus import AssistantMessage, Bus, Lane, ToolResultMessage, UserMessage, new_session_id
-from handlers.agent import AgentLoop, OfflineModel, Worker
-from handlers.mcp import mcp_tools
+from lanebus import AssistantMessage, Bus, Lane, ToolResultMessage, UserMessage, new_session_id
+from lanebus.agent import AgentLoop, OfflineModel, Worker
+from lanebus.mcp import mcp_tools
 
 PROGRAM = '''
 from mcp.server.mcpserver import MCPServer

@@ -15,11 +15,10 @@ from collections.abc import AsyncGenerator
 
 import anyio
 
-from bus import AssistantMessage, Bus, Lane, ToolCallBlock, ToolResultMessage, UserMessage, new_session_id
-from handlers.agent import AgentLoop, ModelEvent, ModelRequest, OfflineModel, SubAgent, Worker
-from handlers.agent.demo import calculate
-from handlers.projections.links import read_links
-from handlers.projections.tree_usage import tree_usage
+from lanebus import AssistantMessage, Bus, Lane, ToolCallBlock, ToolResultMessage, UserMessage, new_session_id
+from lanebus.agent import AgentLoop, ModelEvent, ModelRequest, OfflineModel, SubAgent, Worker
+from lanebus.handlers.agent.demo import calculate
+from lanebus.projections import read_links, tree_usage
 
 
 class Manager:

@@ -16,9 +16,9 @@ from contextlib import aclosing
 
 import anyio
 
-from bus import Bus, ExtensionMessage, ToolResultMessage, UserMessage, new_session_id
-from bus.messages.events import AgentEnded, ToolWaiting, parse_event
-from handlers.agent import AgentLoop, OfflineModel, ToolContext, Worker, approve, deny, tool
+from lanebus import Bus, ExtensionMessage, ToolResultMessage, UserMessage, new_session_id
+from lanebus.agent import AgentLoop, OfflineModel, ToolContext, Worker, approve, deny, tool
+from lanebus.messages import AgentEnded, ToolWaiting, parse_event
 
 
 @tool(approval=lambda arguments: arguments["sides"] == 6, on_unknown="ask", timeout=10)

@@ -1,1 +1,6 @@
-"""What reads and writes the bus: context, projections, agents, UI, command line."""
+"""What reads and writes the bus: context, projections, providers, codecs, agents, UI, command line."""
+
+if __name__ == "handlers":  # the folder of a checkout, imported by its own name
+    from lanebus.checkout import alias
+
+    alias("handlers")

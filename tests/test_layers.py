@@ -1,89 +1,60 @@
-"""Imports point one way: examples, tests → handlers → bus; and in `bus` only to what stands above."""
+"""Imports point one way: examples, tests → handlers → bus, and between packages only to those below."""
 
 import ast
 import subprocess
 import sys
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from tests.support.paths import ROOT
 
 __all__ = ()
 
-
-# The modules of `bus`, from the ground up. A new one gets its place here.
-ORDER = [
-    *("errors", "storage", "messages", "envelope", "checksum", "upcasters", "codec", "keys"),
-    *("data_dir", "keeper", "launch", "server"),
-    *(
-        "connection_bounds",
-        "links",
-        "place",
-        "pool",
-        "grouped_pool",
-        "sentinel",
-        "slots",
-        "cluster",
-        "cluster_pool",
-        "connection",
-        "durability",
-        "scripts",
-        "head",
-        "past",
-        "pager",
-        "work_bounds",
-        "log",
-        "fork",
-        "incarnations",
-        "checkpoints",
-        "retention",
-        "media",
-        "group_names",
-        "erasure",
-        "receipt",
-        "limits",
-        "publish",
-        "queue",
-        "outbox",
-        "outboxes",
-        "recovery",
-        "publisher",
-        "notice",
-        "selection",
-        "reader",
-        "subscription",
-        "archive",
-        "inspection",
-        "feed",
-        "feeds",
-        "heads",
-        "hub",
-        "spoken",
-        "live_streams",
-        "live",
-        "follower",
-        "ringing",
-        "shards",
-        "retry_policy",
-        "work",
-        "liveness",
-        "group_log",
-        "leases",
-        "backlog",
-        "group_reader",
-        "group_pumps",
-        "taking",
-        "dead_letters",
-        "groups",
-        "activity",
-        "lease_status",
-        "consumer",
-        "bounds",
-        "session",
-        "bus",
-    ),
-]
-REDIS = {Path("bus/links.py"), Path("bus/place.py")}
+# The packages from the ground up: each may import those before it. A module that lies in no package is named by itself.
+BUS = (
+    "errors",
+    "storage",
+    "messages",
+    "wire",
+    "servers",
+    "embedded",
+    "log",
+    "reading",
+    "media",
+    "publishing",
+    "previews",
+    "following",
+    "archive",
+    "groups",
+    "retention",
+    "bounds",
+    "shards",
+    "inspection",
+    "session",
+    "resources",
+    "bus",
+)
+HANDLERS = (
+    "lazy",
+    "json_text",
+    "json_fields",
+    "timestamps",
+    "context",
+    "projections",
+    "providers",
+    "codecs",
+    "transcripts",
+    "agent",
+    "mcp",
+    "verify",
+    "monitoring",
+    "ui",
+    "cli",
+)
+REDIS = {Path("bus/servers/connection.py"), Path("bus/servers/endpoint.py")}
 HTTP = {
     "starlette",
     "uvicorn",
@@ -99,11 +70,16 @@ HTTP = {
     "google.genai",
     "obstore",
 }
+MOST_LINES = 350
 
 
 def sources(folder: str) -> list[Path]:
     """The Python files of a package, relative to the repository."""
     return sorted(path.relative_to(ROOT) for path in (ROOT / folder).rglob("*.py"))
+
+
+def product() -> list[Path]:
+    return [*sources("bus"), *sources("handlers"), *sources("lanebus")]
 
 
 def imports(source: str, package: str) -> Iterator[tuple[int, str]]:
@@ -152,33 +128,56 @@ def test_imports_are_found_wherever_they_stand() -> None:
 
 
 def test_bus_knows_nothing_of_what_uses_it() -> None:
-    assert crossings("bus", "handlers", "tests", "examples", "bench") == []
+    assert crossings("bus", "lanebus.handlers", "tests", "examples", "bench") == []
 
 
 def test_handlers_know_nothing_of_what_uses_them() -> None:
     assert crossings("handlers", "tests", "examples", "bench") == []
 
 
-def test_every_module_of_bus_has_a_place_in_the_order() -> None:
-    assert {path.parts[1].removesuffix(".py") for path in sources("bus")} - {"__init__", *ORDER} == set()
-
-
-def test_a_module_of_bus_imports_only_what_stands_above_it() -> None:
+@pytest.mark.parametrize(("top", "order"), [("bus", BUS), ("handlers", HANDLERS)])
+def test_a_package_imports_only_packages_below_it(top: str, order: tuple[str, ...]) -> None:
     wrong: list[str] = []
-    for path in sources("bus"):
+    for path in sources(top):
         own = path.parts[1].removesuffix(".py")
-        if own == "__init__":  # re-exports all
+        if own == "__init__":
             continue
-        above = ORDER[: ORDER.index(own) + 1] if own in ORDER else []
+        assert own in order, f"{path}: give {own} its place in the order of tests/test_layers.py"
+        below = order[: order.index(own) + 1]
         for line, name in read(path):
-            if is_in(name, "bus") and [*name.split("."), ""][1] not in above:
+            if is_in(name, f"lanebus.{top}") and [*name.split("."), "", ""][2] not in below:
                 wrong.append(f"{path}:{line} imports {name}")
     assert wrong == []
 
 
+def test_no_modules_import_each_other() -> None:
+    """No circle, also within a package."""
+    modules = {"lanebus." + ".".join(path.with_suffix("").parts).removesuffix(".__init__"): path for path in product()}
+    graph: dict[str, set[str]] = defaultdict(set)
+    for module, path in modules.items():
+        for _, name in read(path):
+            parts = name.split(".")
+            for length in range(len(parts), 1, -1):
+                if (found := ".".join(parts[:length])) in modules:
+                    graph[module].add(found)
+                    break
+    done: set[str] = set()
+
+    def visit(module: str, above: tuple[str, ...]) -> None:
+        assert module not in above, " → ".join([*above[above.index(module) :], module])
+        if module not in done:
+            for other in sorted(graph[module]):
+                if other != module:
+                    visit(other, (*above, module))
+            done.add(module)
+
+    for module in sorted(modules):
+        visit(module, ())
+
+
 def test_messages_stand_on_the_standard_library_and_pydantic() -> None:
     # filetype is the one more: pure too, it tells a media type from its bytes.
-    known = {*sys.stdlib_module_names, "pydantic", "pydantic_core", "typing_extensions", "filetype", "bus"}
+    known = {*sys.stdlib_module_names, "pydantic", "pydantic_core", "typing_extensions", "filetype", "lanebus"}
     assert [
         f"{path}:{line} imports {name}"
         for path in sources("bus/messages")
@@ -187,14 +186,40 @@ def test_messages_stand_on_the_standard_library_and_pydantic() -> None:
     ] == []
 
 
-def test_only_links_and_place_import_redis() -> None:
+def test_only_connection_and_endpoint_import_redis() -> None:
     found = crossings("bus", "redis", "valkey") + crossings("handlers", "redis", "valkey")
     assert [line for line in found if Path(line.partition(":")[0]) not in REDIS] == []
 
 
 def test_importing_bus_loads_no_http_and_no_handlers() -> None:
-    code = "import sys, bus; print(*sys.modules, sep='\\n')"
+    code = "import sys, lanebus.bus.bus; print(*sys.modules, sep='\\n')"
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = set(run.stdout.split())
-    assert "bus" in loaded
-    assert loaded & {*HTTP, "handlers"} == set()
+    assert "lanebus.bus.session" in loaded
+    assert loaded & {*HTTP, "lanebus.handlers"} == set()
+
+
+def test_nothing_imports_the_folders_by_their_own_names() -> None:
+    """A project may have a `bus` or `handlers` of its own, and these would be second copies."""
+    tops = ("bus", "handlers", "tests", "examples", "bench")
+    assert [line for top in tops for line in crossings(top, "bus", "handlers")] == []
+
+
+def test_no_module_is_longer_than_350_lines() -> None:
+    lengths = {str(path): len((ROOT / path).read_text().splitlines()) for path in product()}
+    assert {path: length for path, length in lengths.items() if length > MOST_LINES} == {}
+
+
+def test_no_two_classes_of_the_product_share_a_name() -> None:
+    classes = Counter(
+        node.name
+        for path in product()
+        for node in ast.parse((ROOT / path).read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [name for name, number in classes.items() if number > 1] == []
+
+
+def test_every_package_says_what_it_does() -> None:
+    packages = [path for path in product() if path.name == "__init__.py"]
+    assert [str(path) for path in packages if not ast.get_docstring(ast.parse((ROOT / path).read_text()))] == []

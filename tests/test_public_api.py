@@ -1,18 +1,78 @@
-"""What `import bus` offers."""
+"""What `import lanebus` and its groups offer."""
 
-import bus
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+
+import lanebus
+from lanebus import errors
+from tests.support.paths import ROOT
+
+__all__ = ()
+
+GROUPS = (
+    "agent",
+    "archive",
+    "bounds",
+    "codecs",
+    "context",
+    "errors",
+    "groups",
+    "mcp",
+    "media",
+    "messages",
+    "projections",
+    "providers",
+)
 
 
-def test_every_public_name_is_there_and_none_twice() -> None:
-    assert [name for name in bus.__all__ if not hasattr(bus, name)] == []
-    assert len(set(bus.__all__)) == len(bus.__all__)
+def names(module: str) -> list[str]:
+    return list(import_module(module).__all__)
+
+
+def test_lanebus_itself_has_at_most_forty_names() -> None:
+    assert len(lanebus.__all__) <= 40
+
+
+@pytest.mark.parametrize("module", ["lanebus", *(f"lanebus.{group}" for group in GROUPS)])
+def test_every_public_name_is_there_and_none_twice(module: str) -> None:
+    listed = names(module)
+    assert [name for name in listed if not hasattr(import_module(module), name)] == []
+    assert len(set(listed)) == len(listed)
+
+
+def test_there_are_no_other_groups() -> None:
+    modules = {path.stem for path in (ROOT / "lanebus").glob("*.py")}
+    assert modules - {"__init__", "__main__", "checkout"} == set(GROUPS)
+
+
+def test_a_name_in_two_groups_is_one_object() -> None:
+    found: dict[str, object] = {}
+    for module in ("lanebus", *(f"lanebus.{group}" for group in GROUPS)):
+        for name in names(module):
+            value: object = getattr(import_module(module), name)
+            assert found.setdefault(name, value) is value, f"{module}.{name}"
+
+
+def test_importing_lanebus_loads_nothing_else() -> None:
+    code = "import sys; before = set(sys.modules); import lanebus; print(*sorted(set(sys.modules) - before))"
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = {name for name in run.stdout.split() if name.partition(".")[0] not in sys.stdlib_module_names}
+    assert loaded == {"lanebus"}
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        _ = getattr(lanebus, "nothing")  # noqa: B009
 
 
 def test_every_public_error_has_one_root_and_is_told_apart_by_who_can_act() -> None:
-    errors = [
-        value for name in bus.__all__ if isinstance(value := getattr(bus, name), type) and issubclass(value, Exception)
-    ]
-    branches = (bus.MessageError, bus.SetupError, bus.StreamError, bus.Closed, bus.Unavailable)
-    for error in errors:
-        if error not in {bus.BusError, bus.DurabilityWarning}:
-            assert len([branch for branch in branches if issubclass(error, branch)]) == 1, error
+    branches = (errors.MessageError, errors.SetupError, errors.StreamError, errors.Closed, errors.Unavailable)
+    for name in errors.__all__:
+        error: object = getattr(errors, name)
+        assert isinstance(error, type)
+        if not issubclass(error, Warning) and error is not errors.BusError:
+            assert issubclass(error, errors.BusError), name
+            assert len([branch for branch in branches if issubclass(error, branch)]) == 1, name

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from handlers.agent import AgentLoop
+from lanebus.agent import AgentLoop
 from tests.support.paths import ROOT
 
 _BLOCKS = re.findall(

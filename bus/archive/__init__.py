@@ -13,23 +13,3 @@ session's head, from where each segment names the one before it; and which segme
 A file that is in no chain is left over from an archiver that was broken off or was not the first: it harms nobody, and
 goes when its session is erased. An archive is as private as the log.
 """
-
-from bus.archive.archive import Archive
-from bus.archive.chain import ArchiveProblem, check_chain
-from bus.archive.directory import DirectoryArchive
-from bus.archive.object_archive import ObjectArchive
-from bus.archive.place import archive_store_at
-from bus.archive.store import ArchiveStore
-from bus.archive.writing import Archived, archive_session
-
-__all__ = (
-    "Archive",
-    "ArchiveProblem",
-    "ArchiveStore",
-    "Archived",
-    "DirectoryArchive",
-    "ObjectArchive",
-    "archive_session",
-    "archive_store_at",
-    "check_chain",
-)

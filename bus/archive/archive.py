@@ -8,30 +8,38 @@ from typing import TYPE_CHECKING
 
 from anyio.to_thread import run_sync
 
-from bus.archive.bounds import ArchiveBounds
-from bus.archive.names import SUFFIX, SegmentName, Tip, file_of, folder_of
-from bus.archive.segment import Segment, read_segment
-from bus.codec import position_of, token_of
-from bus.envelope import Cursor
-from bus.errors import ArchiveDamaged, CursorTrimmed, InvalidArchiveName, LogRolledBack, MessageTooLarge, SessionErased
-from bus.incarnations import agreed
-from bus.past import PastPage
+from lanebus.bus.archive.bounds import ArchiveBounds
+from lanebus.bus.archive.index import archive_tip, archived_segments
+from lanebus.bus.archive.names import SUFFIX, SegmentName, Tip, file_of, folder_of
+from lanebus.bus.archive.segment import Segment, read_segment
+from lanebus.bus.errors import (
+    ArchiveDamaged,
+    CursorTrimmed,
+    InvalidArchiveName,
+    LogRolledBack,
+    MessageTooLarge,
+    SessionErased,
+)
+from lanebus.bus.log.archive_reader import ArchivePage
+from lanebus.bus.log.incarnations import common_position
+from lanebus.bus.wire.codec import position_of, token_of
+from lanebus.bus.wire.envelope import Cursor
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator, Sequence
 
-    from bus.archive.segment import Header, LaneEntry
-    from bus.archive.store import ArchiveStore
-    from bus.codec import Entry
-    from bus.head import SessionHead
-    from bus.log import Log
-    from bus.messages.lanes import Lane
+    from lanebus.bus.archive.segment import Header, LaneEntry
+    from lanebus.bus.archive.store import ArchiveStore
+    from lanebus.bus.log.head import SessionHead
+    from lanebus.bus.log.log import Log
+    from lanebus.bus.messages.lanes import Lane
+    from lanebus.bus.wire.codec import Entry
 
 __all__ = ("Archive", "previous_of", "require_same_log")
 
 
 class Archive:
-    """Where a bus keeps what was, and finds it again. See `Past` in reader.py; writing.py adds to it."""
+    """Where a bus keeps what was, and finds it again. See `Past` in reader.py; archiver.py adds to it."""
 
     def __init__(self, log: Log, store: ArchiveStore, namespace: str, bounds: ArchiveBounds | None = None) -> None:
         self.log, self.store, self.namespace = log, store, namespace
@@ -39,7 +47,7 @@ class Archive:
 
     async def pages(
         self, head: SessionHead, lanes: Sequence[Lane], after: int, until: int
-    ) -> AsyncGenerator[PastPage, None]:
+    ) -> AsyncGenerator[ArchivePage, None]:
         """See `Past`. One segment is held at a time, and all of it was verified before anything of it is given."""
         position, previous, walked = after, "", list[SegmentName]()
         while position < until:
@@ -78,7 +86,7 @@ class Archive:
             ArchiveDamaged: what the server keeps is no name of a segment.
             Unavailable: the server cannot be reached.
         """
-        text = await self.log.archive_tip(session)
+        text = await archive_tip(self.log, session)
         try:
             return Tip.parse(text) if text else None
         except InvalidArchiveName:
@@ -109,7 +117,7 @@ class Archive:
             ArchiveDamaged: a segment is not what its name tells; or is not here, and the session is not erased.
             Unavailable, SetupError: as the store does.
         """
-        noted = await self.log.archived_segments(session)
+        noted = await archived_segments(self.log, session)
         there = await self._stored(session)
         missing = [name for name in noted if name not in there]
         if missing and not (await self.log.head(session)).is_erased:
@@ -127,7 +135,7 @@ class Archive:
             ArchiveDamaged: some of it is archived, and none of that is here. Of an erased one it may be gone already.
             Unavailable, SetupError: the server or the store cannot be reached.
         """
-        noted = await self.log.archived_segments(session)
+        noted = await archived_segments(self.log, session)
         if not noted or (await self.log.head(session)).is_erased:
             return
         if set(noted).isdisjoint(await self._stored(session)):
@@ -164,7 +172,7 @@ class Archive:
         Args:
             walked: names that were found from the chain's end, the last one first, as the server has lost them.
         """
-        found = await self.log.archived_segments(head.session, position, 1)
+        found = await archived_segments(self.log, head.session, position, 1)
         if found:
             return _name(head.session, None, found[0])
         if not walked and (tip := await self.tip(head.session)) is not None and tip.name.last >= position:
@@ -185,9 +193,9 @@ async def require_same_log(log: Log, head: SessionHead, header: Header) -> None:
         Unavailable: the server cannot be reached.
     """
     cursor = Cursor(header.last, 0, header.incarnation)
-    found = head.agreed(cursor)
+    found = head.common_position(cursor)
     if found is None and header.last > head.trimmed:
-        found = await agreed(log, head, cursor)
+        found = await common_position(log, head, cursor)
     if found is not None and found < header.last:
         raise LogRolledBack(header.session, header.last, found)
 
@@ -217,7 +225,7 @@ def _name(session: str, of: SegmentName | None, text: str) -> SegmentName:
 
 def _pages(
     entries: Sequence[LaneEntry], lanes: Sequence[Lane], after: int, until: int, count: int
-) -> Iterator[PastPage]:
+) -> Iterator[ArchivePage]:
     """The entries of some lanes in pages; one position is never in two of them."""
     at, end = (bisect_right(entries, position, key=_position) for position in (after, until))
     while at < end:
@@ -228,7 +236,7 @@ def _pages(
             if lane in found:
                 found[lane].append(entry)
         token = next((token_of(e) for _, e in reversed(entries[at:beyond]) if e[0] == b"%d-0" % bound), "")
-        yield PastPage(Cursor(bound, 0, token), tuple(found.items()))
+        yield ArchivePage(Cursor(bound, 0, token), tuple(found.items()))
         at = beyond
 
 

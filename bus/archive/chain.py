@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from bus.archive.archive import previous_of, require_same_log
-from bus.archive.names import SegmentName
-from bus.errors import ArchiveDamaged, InvalidArchiveName, LogRolledBack
+from lanebus.bus.archive.archive import previous_of, require_same_log
+from lanebus.bus.archive.index import archived_segments
+from lanebus.bus.archive.names import SegmentName
+from lanebus.bus.errors import ArchiveDamaged, InvalidArchiveName, LogRolledBack
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator, Sequence
 
-    from bus.archive.archive import Archive
-    from bus.archive.names import Tip
-    from bus.head import SessionHead
+    from lanebus.bus.archive.archive import Archive
+    from lanebus.bus.archive.names import Tip
+    from lanebus.bus.log.head import SessionHead
 
 __all__ = ("ArchiveProblem", "check_chain")
 
@@ -46,7 +47,7 @@ async def check_chain(archive: Archive, session: str) -> AsyncGenerator[ArchiveP
         yield ArchiveProblem(session, error.segment, "names", error.reason)
         return
     head = await archive.log.head(session)
-    noted = await archive.log.archived_segments(session)
+    noted = await archived_segments(archive.log, session)
     chain: list[str] = []
     if tip is not None:
         async for found in _walk(archive, head, tip, noted):

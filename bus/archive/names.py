@@ -3,7 +3,7 @@
 import re
 from typing import NamedTuple, Self
 
-from bus.errors import InvalidArchiveName
+from lanebus.bus.errors import InvalidArchiveName
 
 __all__ = ("SUFFIX", "SegmentName", "Tip", "file_of", "folder_of")
 

@@ -19,10 +19,10 @@ from base64 import b64decode, b64encode
 from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
-from bus.archive.names import SegmentName
-from bus.codec import Entry
-from bus.errors import ArchiveDamaged, BusError, MessageTooLarge
-from bus.messages.lanes import Lane
+from lanebus.bus.archive.names import SegmentName
+from lanebus.bus.errors import ArchiveDamaged, BusError, MessageTooLarge
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.wire.codec import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -3,7 +3,7 @@
 import re
 from typing import Protocol
 
-from bus.errors import InvalidArchiveName
+from lanebus.bus.errors import InvalidArchiveName
 
 __all__ = ("FILE_LIMIT_BYTES", "ArchiveStore", "check_name")
 

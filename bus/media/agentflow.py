@@ -7,9 +7,9 @@ SHA-256, so that the same media put again get the same key.
 import re
 from collections.abc import MutableMapping
 
-from bus.errors import InvalidMediaKey, MediaMissing
-from bus.media.store import MediaStore
-from bus.messages.media import MediaRef, sniff
+from lanebus.bus.errors import InvalidMediaKey, MediaMissing
+from lanebus.bus.media.store import MediaStore
+from lanebus.bus.messages.media import MediaRef, sniff
 
 __all__ = ("KeyedMedia", "as_agentflow", "key_of")
 

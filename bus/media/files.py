@@ -5,8 +5,8 @@ from pathlib import Path
 
 from anyio.to_thread import run_sync
 
-from bus.messages.media import MediaRef
-from bus.messages.safety import FILE_LIMIT_BYTES
+from lanebus.bus.messages.media import MediaRef
+from lanebus.bus.messages.media_checks import FILE_LIMIT_BYTES
 
 __all__ = ("media_from_file",)
 

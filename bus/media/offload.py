@@ -7,12 +7,12 @@ harmless, and a repeat finds them there.
 import sys
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import TypeVar, overload
 
 import anyio
 
-from bus.media.store import MediaStore, verified
-from bus.messages.content import (
+from lanebus.bus.media.store import MediaStore, verified
+from lanebus.bus.messages.content import (
     AudioBlock,
     Block,
     DataBlock,
@@ -21,8 +21,8 @@ from bus.messages.content import (
     ToolResultBlock,
     VideoBlock,
 )
-from bus.messages.media import INLINE_LIMIT_BYTES, MediaRef, sniff
-from bus.messages.message import LlmMessage
+from lanebus.bus.messages.media import INLINE_LIMIT_BYTES, MediaRef, sniff
+from lanebus.bus.messages.message import LlmMessage
 
 __all__ = ("Offload", "offloaded")
 
@@ -100,13 +100,20 @@ async def _block(block: Block, store: MediaStore, limit_bytes: int) -> Block:
             if media is block.media and thumbnail is block.thumbnail:
                 return block
             return block.model_copy(update={"media": media, "thumbnail": thumbnail})
-        case ImageBlock() | AudioBlock() | DocumentBlock() | DataBlock():
+        case ImageBlock() | AudioBlock() | DocumentBlock():
             media = await _media(block.media, store, limit_bytes)
             return block if media is block.media else block.model_copy(update={"media": media})
+        case DataBlock():
+            data = await _media(block.media, store, limit_bytes)
+            return block if data is block.media else block.model_copy(update={"media": data})
         case _:
             return block
 
 
+@overload
+async def _media(media: MediaRef, store: MediaStore, limit_bytes: int) -> MediaRef: ...
+@overload
+async def _media(media: MediaRef | None, store: MediaStore, limit_bytes: int) -> MediaRef | None: ...
 async def _media(media: MediaRef | None, store: MediaStore, limit_bytes: int) -> MediaRef | None:
     if media is None or media.kind != "data" or media.inline_size_bytes < limit_bytes:
         return media

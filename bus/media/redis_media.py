@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
-from bus.errors import MediaMissing
-from bus.media.bounds import DEFAULT_MEDIA_BOUNDS, MediaBounds
-from bus.media.store import MediaHead, check_sha256, sha256_of, verified
-from bus.messages.safety import require_size
+from lanebus.bus.errors import MediaMissing
+from lanebus.bus.media.bounds import DEFAULT_MEDIA_BOUNDS, MediaBounds
+from lanebus.bus.media.store import MediaHead, check_sha256, sha256_of, verified
+from lanebus.bus.messages.media_checks import require_size
 
 if TYPE_CHECKING:
-    from bus.connection import Pool
-    from bus.keys import Keys
+    from lanebus.bus.servers.topology import Pool
+    from lanebus.bus.wire.keys import Keys
 
 __all__ = ("REDIS_MEDIA_LIMIT_BYTES", "RedisMedia")
 

@@ -7,13 +7,21 @@ from typing import TypeVar
 
 import anyio
 
-from bus.errors import BusError, InvalidMediaKey, MediaDamaged, MediaMissing, NoMediaStore
-from bus.media.agentflow import key_of
-from bus.media.bounds import DEFAULT_MEDIA_BOUNDS, MediaBounds
-from bus.media.store import MediaHead, MediaStore, SigningStore
-from bus.messages.content import AudioBlock, Block, DataBlock, DocumentBlock, ImageBlock, ToolResultBlock, VideoBlock
-from bus.messages.media import MediaRef, sniff
-from bus.messages.message import LlmMessage
+from lanebus.bus.errors import BusError, InvalidMediaKey, MediaDamaged, MediaMissing, NoMediaStore
+from lanebus.bus.media.agentflow import key_of
+from lanebus.bus.media.bounds import DEFAULT_MEDIA_BOUNDS, MediaBounds
+from lanebus.bus.media.store import MediaHead, MediaStore, SigningStore
+from lanebus.bus.messages.content import (
+    AudioBlock,
+    Block,
+    DataBlock,
+    DocumentBlock,
+    ImageBlock,
+    ToolResultBlock,
+    VideoBlock,
+)
+from lanebus.bus.messages.media import MediaRef, sniff
+from lanebus.bus.messages.message import LlmMessage
 
 __all__ = ("RESOLVE_LIMIT_BYTES", "media_of", "resolve_media")
 

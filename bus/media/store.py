@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from anyio.to_thread import run_sync
 
-from bus.errors import InvalidMediaKey, MediaDamaged
+from lanebus.bus.errors import InvalidMediaKey, MediaDamaged
 
 __all__ = ("MediaHead", "MediaStore", "SigningStore", "check_sha256", "sha256_of", "verified")
 

@@ -5,10 +5,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from bus.messages.content import ThinkingBlock, ToolCallBlock
-from bus.messages.llm import Spoken
-from bus.messages.overflow import says_overflow
-from bus.messages.usage import Usage
+from lanebus.bus.messages.content import ThinkingBlock, ToolCallBlock
+from lanebus.bus.messages.llm import Spoken
+from lanebus.bus.messages.overflow import says_overflow
+from lanebus.bus.messages.usage import Usage
 
 __all__ = ("AssistantMessage", "StopReason")
 

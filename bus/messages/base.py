@@ -12,7 +12,7 @@ class Frozen(BaseModel):
     """A value that cannot change. Its JSON has the field names as they are; a field that is None is absent.
 
     Strict: a number is not read from text, nor text from a number, so what was written is what is read. Unknown keys
-    are refused here; the wider reader of `reading.py` turns other spellings into ours first.
+    are refused here; the wider reader of `json_reader.py` turns other spellings into ours first.
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(

@@ -8,8 +8,8 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from bus.messages.base import Frozen, Wire
-from bus.messages.message import Message
+from lanebus.bus.messages.base import Frozen, Wire
+from lanebus.bus.messages.message import Message
 
 __all__ = ("CompactedSection", "CompactionBlock", "TurnRange")
 

@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, SerializeAsAny, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from bus.messages.base import Wire
-from bus.messages.media import MediaRef
+from lanebus.bus.messages.base import Wire
+from lanebus.bus.messages.media import MediaRef
 
 __all__ = (
     "AnnotationBlock",
@@ -24,6 +24,7 @@ __all__ = (
     "ToolResultBlock",
     "UnknownBlock",
     "VideoBlock",
+    "media_block",
 )
 
 Metadata = dict[str, JsonValue]
@@ -225,3 +226,16 @@ Block = Annotated[
 Blocks = Annotated[tuple[SerializeAsAny[Block], ...], Field(strict=False)]
 
 ToolResultBlock.model_rebuild()
+
+
+def media_block(media: MediaRef) -> ImageBlock | AudioBlock | VideoBlock | DocumentBlock:
+    """Return the block for media of this type: a document if it is no image, sound or video."""
+    match (media.mime_type or "").partition("/")[0]:
+        case "image":
+            return ImageBlock(media=media)
+        case "audio":
+            return AudioBlock(media=media)
+        case "video":
+            return VideoBlock(media=media)
+        case _:
+            return DocumentBlock(media=media)

@@ -8,11 +8,11 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from bus.messages.base import Wire
-from bus.messages.compaction_block import CompactionBlock
-from bus.messages.content import Metadata
-from bus.messages.lanes import Lane
-from bus.messages.usage import Usage
+from lanebus.bus.messages.base import Wire
+from lanebus.bus.messages.compaction_block import CompactionBlock
+from lanebus.bus.messages.content import Metadata
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.messages.usage import Usage
 
 __all__ = (
     "AnyContextEntry",

@@ -5,17 +5,19 @@ the step in which it takes effect; the worker takes them in the order of the log
 model: what a user says stands in the LLM lane, and a `Steer` names its position.
 """
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal, Self
 
 from pydantic import JsonValue, ValidationError
 
-from bus.errors import DecodeError, UnknownKind
-from bus.messages.base import Wire
-from bus.messages.context_entry import Position
-from bus.messages.extension import ExtensionMessage
-from bus.messages.turn import TurnId
+from lanebus.bus.errors import DecodeError, UnknownKind
+from lanebus.bus.messages.base import Wire
+from lanebus.bus.messages.context_entry import Position
+from lanebus.bus.messages.extension import CONTROL, ExtensionMessage
+from lanebus.bus.messages.turn import TurnId
 
 __all__ = (
+    "CONTROLS",
     "Abort",
     "Approve",
     "Compact",
@@ -123,9 +125,11 @@ class Compact(Control):
     KIND = "control.compact"
 
 
-_CONTROLS: dict[str, type[Control]] = {
-    control.KIND: control for control in (Abort, Steer, Approve, Deny, Pause, Handoff, Resume, Compact)
+CONTROLS: Mapping[str, type[Control]] = {
+    control.KIND.removeprefix(CONTROL): control
+    for control in (Abort, Steer, Approve, Deny, Pause, Handoff, Resume, Compact)
 }
+"""verb → the command of the kind `control.<verb>`"""
 
 
 def parse_control(message: ExtensionMessage) -> Control | None:
@@ -137,7 +141,7 @@ def parse_control(message: ExtensionMessage) -> Control | None:
     """
     if not message.is_control:
         return None
-    control = _CONTROLS.get(message.kind)
+    control = CONTROLS.get(message.kind.removeprefix(CONTROL))
     if control is None:
         raise UnknownKind(message.kind)
     return control.read(message.data)

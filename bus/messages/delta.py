@@ -9,8 +9,8 @@ To show a preview, append each piece to the text of its message and block; a sna
 
 from typing import Literal
 
-from bus.messages.base import Wire
-from bus.messages.turn import TurnId
+from lanebus.bus.messages.base import Wire
+from lanebus.bus.messages.turn import TurnId
 
 __all__ = ("Delta",)
 

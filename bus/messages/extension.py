@@ -4,8 +4,8 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import JsonValue, SerializerFunctionWrapHandler, model_serializer
 
-from bus.messages.base import Wire
-from bus.messages.lanes import Lane
+from lanebus.bus.messages.base import Wire
+from lanebus.bus.messages.lanes import Lane
 
 __all__ = ("CONTROL", "ExtensionMessage")
 

@@ -4,8 +4,8 @@ import os
 import stat
 from pathlib import Path
 
-from bus.errors import MediaRefused
-from bus.messages.safety import require_size
+from lanebus.bus.errors import MediaRefused
+from lanebus.bus.messages.media_checks import require_size
 
 __all__ = ("read_file",)
 

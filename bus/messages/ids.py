@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import Literal
 
-from bus.errors import InvalidContent
+from lanebus.bus.errors import InvalidContent
 
 __all__ = (
     "Id",

@@ -6,13 +6,13 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, JsonValue
 
-from bus.messages.base import Wire
-from bus.messages.content import Block, Blocks, Metadata, TextBlock
-from bus.messages.lanes import Lane
-from bus.messages.node import NodeId, NodeTag
-from bus.messages.nulls import has_null_arguments, with_null_arguments
-from bus.messages.text import blocks_text
-from bus.messages.turn import TurnId
+from lanebus.bus.messages.base import Wire
+from lanebus.bus.messages.content import Block, Blocks, Metadata, TextBlock
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.messages.node import NodeId, NodeTag
+from lanebus.bus.messages.nulls import has_null_arguments, with_null_arguments
+from lanebus.bus.messages.text import blocks_text
+from lanebus.bus.messages.turn import TurnId
 
 __all__ = ("LlmMessage", "Spoken", "as_blocks", "now_ms")
 

@@ -10,10 +10,16 @@ from urllib.parse import urlsplit
 import filetype  # type: ignore[import-untyped]  # the package ships no types; sniff() gives it one
 from pydantic import field_validator, model_validator
 
-from bus.errors import DecodeError, MediaRefused
-from bus.messages.base import Wire
-from bus.messages.files import read_file
-from bus.messages.safety import FILE_LIMIT_BYTES, check_url, is_what_it_claims, sanitize_filename, text_type_of
+from lanebus.bus.errors import DecodeError, MediaRefused
+from lanebus.bus.messages.base import Wire
+from lanebus.bus.messages.files import read_file
+from lanebus.bus.messages.media_checks import (
+    FILE_LIMIT_BYTES,
+    check_url,
+    is_what_it_claims,
+    sanitize_filename,
+    text_type_of,
+)
 
 __all__ = ("INLINE_LIMIT_BYTES", "MediaKind", "MediaRef", "Picture", "sniff")
 
@@ -110,7 +116,7 @@ class MediaRef(Wire):
         """Inline media read from a file of this machine, once and now: nothing else here opens a path.
 
         The type is what the bytes show. Where they show nothing it is `mime_type`, unless they cannot be of it, or the
-        kind of text that the name's end stands for. `bus.media.media_from_file` does the same off the event loop.
+        kind of text that the name's end stands for. `lanebus.media.media_from_file` does the same off the event loop.
 
         Args:
             within: a folder that the file must be in, once links are followed. Give one where the name is not your own.

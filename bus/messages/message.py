@@ -5,11 +5,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
-from bus.messages.assistant import AssistantMessage, StopReason
-from bus.messages.content import AudioBlock, ImageBlock
-from bus.messages.llm import LlmMessage, Spoken, now_ms
-from bus.messages.media import MediaRef, Picture
-from bus.messages.tool_result import ToolResultMessage
+from lanebus.bus.messages.assistant import AssistantMessage, StopReason
+from lanebus.bus.messages.content import AudioBlock, ImageBlock
+from lanebus.bus.messages.llm import LlmMessage, Spoken, now_ms
+from lanebus.bus.messages.media import MediaRef, Picture
+from lanebus.bus.messages.tool_result import ToolResultMessage
 
 __all__ = (
     "AssistantMessage",

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from pydantic import JsonValue
 
-from bus.messages.content import Block, ToolCallBlock, ToolResultBlock
+from lanebus.bus.messages.content import Block, ToolCallBlock, ToolResultBlock
 
 __all__ = ("has_null_arguments", "with_null_arguments")
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from bus.messages.content import Block, TextBlock, ToolResultBlock
+from lanebus.bus.messages.content import Block, TextBlock, ToolResultBlock
 
 __all__ = ("Reasoned", "blocks_text", "result_text", "split_reasoning")
 

@@ -6,9 +6,9 @@ from uuid import uuid4
 
 from pydantic import JsonValue
 
-from bus.messages.content import Block, ToolCallBlock, ToolResultBlock
-from bus.messages.llm import LlmMessage, as_blocks, now_ms
-from bus.messages.text import result_text
+from lanebus.bus.messages.content import Block, ToolCallBlock, ToolResultBlock
+from lanebus.bus.messages.llm import LlmMessage, as_blocks, now_ms
+from lanebus.bus.messages.text import result_text
 
 __all__ = ("ToolResultMessage",)
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from bus.messages.base import Wire
+from lanebus.bus.messages.base import Wire
 
 __all__ = ("TurnId",)
 

@@ -5,7 +5,7 @@ from typing import Annotated, Self
 
 from pydantic import BeforeValidator, Field, JsonValue
 
-from bus.messages.base import Frozen
+from lanebus.bus.messages.base import Frozen
 
 __all__ = ("Cost", "Rates", "Usage")
 

@@ -1,6 +1,7 @@
-"""Where bytes are kept by name: a directory, or an object store. What the names are is for those who keep them here."""
+"""One blob store, in a directory or in an object store. Its callers make the names, and check them."""
 
-from bus.storage.folder import Folder
-from bus.storage.objects import Objects
+from lanebus.bus.storage.blobs import BlobHead, BlobStore, store_at
+from lanebus.bus.storage.folder import Folder
+from lanebus.bus.storage.objects import Objects, object_store_at
 
-__all__ = ("Folder", "Objects")
+__all__ = ("BlobHead", "BlobStore", "Folder", "Objects", "object_store_at", "store_at")

@@ -1,7 +1,6 @@
-"""Files below a directory, each written beside its place and moved there whole.
+"""Blobs as files below a directory, each written beside its place and moved there whole.
 
-A process that is killed while it writes leaves a file `*.part`, which nobody reads. Names are made by those who keep
-files here, out of what they have checked.
+A process that is killed while it writes leaves a file `*.part`, which is never read.
 """
 
 import os
@@ -13,7 +12,8 @@ from typing import TypeVar
 
 from anyio.to_thread import run_sync
 
-from bus.errors import MessageTooLarge, Unavailable
+from lanebus.bus.errors import MessageTooLarge, Unavailable
+from lanebus.bus.storage.blobs import BlobHead
 
 __all__ = ("Folder",)
 
@@ -23,7 +23,7 @@ _PART = ".part"
 
 
 class Folder:
-    """A directory by its path. It is made where it is missing, for its owner alone; so are the files.
+    """See `BlobStore`. The directory is made if it is missing, for its owner alone; so are the files.
 
     Work is done by threads; a cancelled call waits for its own to end.
     """
@@ -32,48 +32,30 @@ class Folder:
         """`what` it is called in errors, such as "media directory"."""
         self._path, self._what = path, what
 
-    async def put_if_absent(self, name: str, data: bytes) -> None:
-        """Keep these bytes; they are on disk, and so is their name, when it returns.
-
-        A file of the same size is taken for the same bytes, as names tell the content here; another one is damaged.
-
-        Raises:
-            Unavailable: the file cannot be written.
-        """
+    async def put_if_absent(self, name: str, data: bytes, *, content_type: str | None = None) -> None:
+        """See `BlobStore`. The bytes are on disk, and so is their name, when it returns."""
+        del content_type  # files have none
         try:
             await self._run(lambda: self._write(self._path / name, data))
         except FileNotFoundError:
             raise Unavailable(f"{self._what} {self._path}: somebody removed a folder of it") from None
 
     async def get(self, name: str, *, limit_bytes: int | None = None) -> bytes | None:
-        """The bytes of a file; None if there is none.
-
-        Raises:
-            MessageTooLarge: there are more than `limit_bytes`; they were not read.
-            Unavailable: the file cannot be read.
-        """
+        """See `BlobStore`."""
         try:
             return await self._run(lambda: _read(self._path / name, limit_bytes))
         except FileNotFoundError:
             return None
 
-    async def size_bytes(self, name: str) -> int | None:
-        """The size of a file; None if there is none.
-
-        Raises:
-            Unavailable: the directory cannot be looked at.
-        """
+    async def head(self, name: str) -> BlobHead | None:
+        """See `BlobStore`."""
         try:
-            return (await self._run((self._path / name).stat)).st_size
+            return BlobHead((await self._run((self._path / name).stat)).st_size)
         except FileNotFoundError:
             return None
 
     async def names(self, folder: str) -> list[str]:
-        """The files directly in a folder, in the order of their names; none if it is not there.
-
-        Raises:
-            Unavailable: the folder cannot be read.
-        """
+        """See `BlobStore`. Folders inside of this one are not listed."""
         try:
             found = await self._run(
                 lambda: [entry.name for entry in os.scandir(self._path / folder) if entry.is_file()]
@@ -82,27 +64,13 @@ class Folder:
             return []
         return sorted(str(PurePosixPath(folder, name)) for name in found if not name.endswith(_PART))
 
-    async def delete(self, name: str) -> bool:
-        """Have no file of this name, also after a crash.
-
-        Returns:
-            Whether there was one.
-
-        Raises:
-            Unavailable: it cannot be removed.
-        """
-        try:
+    async def delete(self, name: str) -> None:
+        """See `BlobStore`. The file is gone also after a crash."""
+        with suppress(FileNotFoundError):
             await self._run(lambda: _delete(self._path / name))
-        except FileNotFoundError:
-            return False
-        return True
 
     async def clear(self, folder: str) -> None:
-        """Have no file directly in a folder, also none that was left by who was killed while it wrote.
-
-        Raises:
-            Unavailable: one cannot be removed; others may be.
-        """
+        """See `BlobStore`. Files that a killed process left half written go too."""
         with suppress(FileNotFoundError):
             await self._run(lambda: _clear(self._path / folder))
 

@@ -1,4 +1,4 @@
-"""An object store, S3, Google's or Azure's, by the package obstore: the extra `s3`.
+"""Blobs in an object store, S3, Google's or Azure's, by the package obstore: the extra `s3`.
 
 Errors are ours and carry none of the package's text, which quotes addresses.
 """
@@ -6,9 +6,10 @@ Errors are ours and carry none of the package's text, which quotes addresses.
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from bus.errors import MessageTooLarge, MissingExtra, SetupError, Unavailable
+from lanebus.bus.errors import MessageTooLarge, MissingExtra, SetupError, Unavailable
+from lanebus.bus.storage.blobs import BlobHead
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -18,14 +19,7 @@ if TYPE_CHECKING:
     from obstore import Attributes
     from obstore.store import ObjectStore
 
-__all__ = ("ObjectHead", "Objects", "object_store_at")
-
-
-class ObjectHead(NamedTuple):
-    """What a store says of an object without giving it."""
-
-    size_bytes: int
-    content_type: str | None
+__all__ = ("Objects", "object_store_at")
 
 
 def object_store_at(url: str, what: str) -> ObjectStore:
@@ -49,66 +43,46 @@ def object_store_at(url: str, what: str) -> ObjectStore:
 
 
 class Objects:
-    """Objects of one store by their path below its own prefix. Who made the store has the package."""
+    """See `BlobStore`. A blob's name is its path below the store's own prefix."""
 
     def __init__(self, store: ObjectStore, what: str) -> None:
-        """`what` it is called in errors, such as "media store"."""
+        """Takes a store of the package `obstore`, and `what` it is called in errors, such as "media store"."""
         self._store, self._what = store, what
 
-    async def put_if_absent(self, path: str, data: bytes, *, content_type: str | None = None) -> None:
-        """Keep these bytes, sent in one piece, which a server takes whole or not at all.
-
-        An object of the same size is taken for the same bytes, as paths tell the content here; another one is damaged.
-
-        Raises:
-            Unavailable: the store cannot be reached, or refused.
-            SetupError: it does not let us in, or there is no such bucket.
-        """
-        head = await self.head(path)
+    async def put_if_absent(self, name: str, data: bytes, *, content_type: str | None = None) -> None:
+        """See `BlobStore`. The bytes are sent in one piece, which a server takes whole or not at all."""
+        head = await self.head(name)
         if head is None:
-            await self._put(path, data, content_type, "create")
+            await self._put(name, data, content_type, "create")
         elif head.size_bytes != len(data):
-            await self._put(path, data, content_type, "overwrite")
+            await self._put(name, data, content_type, "overwrite")
 
-    async def get(self, path: str, *, limit_bytes: int | None = None) -> bytes | None:
-        """The bytes of an object; None if there is none.
-
-        Raises:
-            MessageTooLarge: there are more than `limit_bytes`; they were not read.
-            Unavailable, SetupError: as for `put_if_absent`.
-        """
+    async def get(self, name: str, *, limit_bytes: int | None = None) -> bytes | None:
+        """See `BlobStore`."""
         import obstore  # noqa: PLC0415
 
         try:
             with self._translated():
-                answer = await obstore.get_async(self._store, path)
+                answer = await obstore.get_async(self._store, name)
                 if limit_bytes is not None and answer.meta["size"] > limit_bytes:
                     raise MessageTooLarge(answer.meta["size"], limit_bytes)
                 return bytes(await answer.bytes_async())
         except FileNotFoundError:
             return None
 
-    async def head(self, path: str) -> ObjectHead | None:
-        """What is known of an object without reading it; None if there is none.
-
-        Raises:
-            Unavailable, SetupError: as for `put_if_absent`.
-        """
+    async def head(self, name: str) -> BlobHead | None:
+        """See `BlobStore`."""
         import obstore  # noqa: PLC0415
 
         try:
             with self._translated():
-                answer = await obstore.get_async(self._store, path, options={"head": True})
+                answer = await obstore.get_async(self._store, name, options={"head": True})
         except FileNotFoundError:
             return None
-        return ObjectHead(answer.meta["size"], answer.attributes.get("Content-Type"))
+        return BlobHead(answer.meta["size"], answer.attributes.get("Content-Type"))
 
     async def names(self, folder: str) -> list[str]:
-        """The paths below a folder, in order; none if there is nothing.
-
-        Raises:
-            Unavailable, SetupError: as for `put_if_absent`.
-        """
+        """See `BlobStore`. Folders inside of this one are listed too."""
         import obstore  # noqa: PLC0415
 
         try:
@@ -119,33 +93,30 @@ class Objects:
         except FileNotFoundError:
             return []
 
-    async def delete(self, path: str) -> None:
-        """Have no object at this path.
-
-        Raises:
-            Unavailable, SetupError: as for `put_if_absent`.
-        """
+    async def delete(self, name: str) -> None:
+        """See `BlobStore`."""
         import obstore  # noqa: PLC0415
 
         with self._translated(), suppress(FileNotFoundError):
-            await obstore.delete_async(self._store, path)
+            await obstore.delete_async(self._store, name)
 
-    async def sign(self, path: str, duration: timedelta) -> str | None:
-        """A URL under which anybody may read for so long; None where this store has no such URLs.
+    async def clear(self, folder: str) -> None:
+        """See `BlobStore`."""
+        for name in await self.names(folder):
+            await self.delete(name)
 
-        Raises:
-            Unavailable, SetupError: as for `put_if_absent`.
-        """
+    async def sign(self, name: str, duration: timedelta) -> str | None:
+        """Return a URL under which anybody may read for so long; None if this store has no such URLs."""
         import obstore  # noqa: PLC0415
         from obstore.store import AzureStore, GCSStore, S3Store  # noqa: PLC0415
 
         if not isinstance(self._store, S3Store | GCSStore | AzureStore):
             return None
         with self._translated():
-            return await obstore.sign_async(self._store, "GET", path, duration)
+            return await obstore.sign_async(self._store, "GET", name, duration)
 
     async def _put(
-        self, path: str, data: bytes, content_type: str | None, mode: Literal["create", "overwrite"]
+        self, name: str, data: bytes, content_type: str | None, mode: Literal["create", "overwrite"]
     ) -> None:
         import obstore  # noqa: PLC0415
         from obstore.exceptions import AlreadyExistsError, NotSupportedError  # noqa: PLC0415
@@ -160,11 +131,11 @@ class Objects:
             with self._translated(), suppress(AlreadyExistsError):
                 try:
                     await obstore.put_async(
-                        self._store, path, data, attributes=attributes, mode=mode, use_multipart=False
+                        self._store, name, data, attributes=attributes, mode=mode, use_multipart=False
                     )
                 except (NotSupportedError, NotImplementedError):
                     # A server without conditional writes. Whoever else writes here writes the same.
-                    await obstore.put_async(self._store, path, data, attributes=attributes, use_multipart=False)
+                    await obstore.put_async(self._store, name, data, attributes=attributes, use_multipart=False)
         except FileNotFoundError:
             raise SetupError(f"{self._what}: the bucket does not exist") from None
 

@@ -5,7 +5,7 @@ Tests pass tiny ones: what only holds at large bounds is a fault.
 
 from dataclasses import dataclass, field
 
-from bus.limits import MESSAGE_LIMIT_BYTES
+from lanebus.bus.publishing.limits import MESSAGE_LIMIT_BYTES
 
 __all__ = ("DEFAULT_RUN_BOUNDS", "DEFAULT_WORKER_BOUNDS", "ModelBounds", "PreviewBounds", "RunBounds", "WorkerBounds")
 
@@ -81,7 +81,7 @@ class WorkerBounds:
     pause: float = 0.25
     """first pause before a session is tried again that another worker holds or that could not be read; it doubles"""
     longest_pause: float = 60.0
-    hand_back: float = 3.0
+    nack: float = 3.0
     """most time to hand an unfinished session to another worker"""
     ignored: int = 3
     """An agent that ran so often without answering the oldest command answers none."""

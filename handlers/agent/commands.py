@@ -2,25 +2,24 @@
 your own applied once however often it is sent.
 
 Nothing is done by the one who sends. The session's worker answers each command in the step in which it takes effect;
-`answered` waits for that.
+`answered` waits for that. `verbs.py` lists the same commands by name, for programs that read them.
 """
 
-from collections.abc import Callable, Sequence
 from typing import Literal
 
-from bus.envelope import Cursor
-from bus.errors import Conflict, SessionClosed
-from bus.messages.control import Abort, Approve, Compact, Control, Deny, Handoff, Pause, Resume, Steer
-from bus.messages.events import ControlAnswered, parse_event
-from bus.messages.extension import ExtensionMessage
-from bus.messages.lanes import Lane
-from bus.messages.message import UserMessage
-from bus.messages.reading import Publishable
-from bus.messages.turn import TurnId
-from bus.receipt import Receipt
-from bus.session import Session
-from handlers.agent.bounds import DEFAULT_RUN_BOUNDS
-from handlers.agent.marks import FOLLOW_UP
+from lanebus.bus.errors import Conflict, SessionClosed
+from lanebus.bus.messages.control import Abort, Approve, Compact, Control, Deny, Handoff, Pause, Resume, Steer
+from lanebus.bus.messages.events import ControlAnswered, parse_event
+from lanebus.bus.messages.extension import ExtensionMessage
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.messages.message import UserMessage
+from lanebus.bus.messages.turn import TurnId
+from lanebus.bus.session.session import Session
+from lanebus.bus.wire.envelope import Cursor
+from lanebus.bus.wire.receipt import Receipt
+from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
+from lanebus.handlers.agent.marks import FOLLOW_UP
+from lanebus.handlers.agent.verbs import UNPLACED
 
 __all__ = (
     "abort",
@@ -32,6 +31,7 @@ __all__ = (
     "handoff",
     "pause",
     "resume",
+    "send",
     "steer",
 )
 
@@ -57,7 +57,7 @@ async def abort(
     Raises:
         BusError: as for `Session.publish`.
     """
-    return await _send(session, Abort(loop_id=loop_id, when=when, reason=reason, by=by), key)
+    return await send(session, Abort(loop_id=loop_id, when=when, reason=reason, by=by), key=key)
 
 
 async def steer(
@@ -82,12 +82,7 @@ async def steer(
         Conflict: others were faster a thousand times.
         BusError: as for `Session.publish`.
     """
-    message = UserMessage.text(said) if isinstance(said, str) else said
-
-    def build(position: int) -> Sequence[Publishable]:
-        return message, Steer(position=position, when=when, by=by).as_extension()
-
-    return await _send_at(session, build, key)
+    return await send(session, Steer(position=UNPLACED, when=when, by=by), said, key=key)
 
 
 async def follow_up(session: Session, said: str | UserMessage, *, key: str | None = None) -> Receipt:
@@ -96,7 +91,7 @@ async def follow_up(session: Session, said: str | UserMessage, *, key: str | Non
     Raises:
         BusError: as for `Session.publish`.
     """
-    message = UserMessage.text(said) if isinstance(said, str) else said
+    message = _message(said)
     marked = message.model_copy(update={"metadata": {**(message.metadata or {}), FOLLOW_UP: True}})
     return await session.publish(marked, key=key)
 
@@ -109,7 +104,7 @@ async def approve(
     Raises:
         BusError: as for `Session.publish`.
     """
-    return await _send(session, Approve(turn_id=turn_id, tool_call_id=tool_call_id, by=by), key)
+    return await send(session, Approve(turn_id=turn_id, tool_call_id=tool_call_id, by=by), key=key)
 
 
 async def deny(
@@ -126,7 +121,7 @@ async def deny(
     Raises:
         BusError: as for `Session.publish`.
     """
-    return await _send(session, Deny(turn_id=turn_id, tool_call_id=tool_call_id, reason=reason, by=by), key)
+    return await send(session, Deny(turn_id=turn_id, tool_call_id=tool_call_id, reason=reason, by=by), key=key)
 
 
 async def pause(
@@ -137,7 +132,7 @@ async def pause(
     Raises:
         BusError: as for `Session.publish`.
     """
-    return await _send(session, Pause(reason=reason, by=by), key)
+    return await send(session, Pause(reason=reason, by=by), key=key)
 
 
 async def handoff(
@@ -156,7 +151,7 @@ async def handoff(
     Raises:
         BusError: as for `Session.publish`.
     """
-    return await _send(session, Handoff(to=to, reason=reason, by=by), key)
+    return await send(session, Handoff(to=to, reason=reason, by=by), key=key)
 
 
 async def resume(session: Session, *, by: str | None = None, key: str | None = None) -> Receipt:
@@ -165,7 +160,7 @@ async def resume(session: Session, *, by: str | None = None, key: str | None = N
     Raises:
         BusError: as for `Session.publish`.
     """
-    return await _send(session, Resume(by=by), key)
+    return await send(session, Resume(by=by), key=key)
 
 
 async def compact_now(session: Session, *, by: str | None = None, key: str | None = None) -> Receipt:
@@ -174,7 +169,7 @@ async def compact_now(session: Session, *, by: str | None = None, key: str | Non
     Raises:
         BusError: as for `Session.publish`.
     """
-    return await _send(session, Compact(by=by), key)
+    return await send(session, Compact(by=by), key=key)
 
 
 async def answered(session: Session, command: Receipt) -> ControlAnswered:
@@ -197,18 +192,36 @@ async def answered(session: Session, command: Receipt) -> ControlAnswered:
     raise SessionClosed(session.id)
 
 
-async def _send(session: Session, control: Control, key: str | None) -> Receipt:
-    return await session.publish(control.as_extension(), key=key)
+async def send(
+    session: Session, control: Control, said: str | UserMessage | None = None, *, key: str | None = None
+) -> Receipt:
+    """Publish a command. What the functions above do, for a command that was read from elsewhere.
 
+    Args:
+        said: what the user says with a `Steer`, which is given its position; no other command takes it.
+        key: your own name for this publish; a repeat adds nothing.
 
-async def _send_at(session: Session, build: Callable[[int], Sequence[Publishable]], key: str | None) -> Receipt:
-    """Publish messages that name their own positions."""
+    Returns:
+        The positions; the last one is the command's.
+
+    Raises:
+        Conflict: others were faster a thousand times.
+        BusError: as for `Session.publish`.
+    """
+    if not isinstance(control, Steer) or said is None:
+        return await session.publish(control.as_extension(), key=key)
+    message = _message(said)
     last = (await session.head()).position
     for attempt in range(DEFAULT_RUN_BOUNDS.tries):
+        placed = control.model_copy(update={"position": last + 1})
         try:
-            return await session.publish(*build(last + 1), key=key, expected=last)
+            return await session.publish(message, placed.as_extension(), key=key, expected=last)
         except Conflict as conflict:
             if attempt == DEFAULT_RUN_BOUNDS.tries - 1:
                 raise
             last = conflict.found
     raise AssertionError
+
+
+def _message(said: str | UserMessage) -> UserMessage:
+    return UserMessage.text(said) if isinstance(said, str) else said

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from handlers.agent.clock import Clock
+from lanebus.handlers.agent.clock import Clock
 
 __all__ = ("Deadline", "Late")
 

@@ -1,4 +1,4 @@
-"""The demo's agent: the offline model and a few tools. Run it with `lanebus worker handlers.agent.demo:agent`."""
+"""The demo's agent: the offline model and a few tools; `lanebus worker lanebus.handlers.agent.demo:agent` runs it."""
 
 import random
 from datetime import UTC, datetime
@@ -6,10 +6,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from handlers.agent.arithmetic import calculate_text
-from handlers.agent.loop import AgentLoop
-from handlers.agent.offline import OfflineModel
-from handlers.agent.tool import ToolContext, tool
+from lanebus.handlers.agent.loop import AgentLoop
+from lanebus.handlers.agent.offline.arithmetic import calculate_text
+from lanebus.handlers.agent.offline.model import OfflineModel
+from lanebus.handlers.agent.tools.tool import ToolContext, tool
 
 __all__ = ("SYSTEM", "agent", "calculate", "clock", "demo_agent", "roll_dice")
 

@@ -1,7 +1,7 @@
 """What can be wrong with an agent before it runs, and what it tells its worker."""
 
-from bus.errors import BusError, MessageError, MissingExtra, SetupError
-from bus.messages.turn import TurnId
+from lanebus.bus.errors import BusError, MessageError, MissingExtra, SetupError
+from lanebus.bus.messages.turn import TurnId
 
 __all__ = (
     "AgentNotFound",

@@ -1,35 +1,34 @@
 """Find an agent by its name, for the command line."""
 
 import importlib
+import importlib.util
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import cast
 
-from handlers.agent.errors import AgentNotFound
-from handlers.agent.run import Agent
+from lanebus.handlers.agent.errors import AgentNotFound
+from lanebus.handlers.agent.run import Agent
 
 __all__ = ("load_agent",)
 
 
 def load_agent(target: str) -> Agent:
-    """The agent at `module:attribute`. The present directory counts as a place of modules.
+    """Return the agent at `module:attribute` or `path/to/file.py:attribute`.
+
+    Modules are also looked for in the current directory, and for a file in the file's own directory.
 
     Raises:
-        AgentNotFound: the text has another form, there is no such module or attribute, or it cannot be called.
+        AgentNotFound: the text has another form, there is no such module, file or attribute, or it is not callable.
         Exception: whatever the module raises while it is imported.
     """
-    module_name, _, attribute = target.partition(":")
+    module_name, _, attribute = target.rpartition(":")
     if not module_name or not attribute:
-        raise AgentNotFound(target, "want module:attribute, such as handlers.agent.demo:agent")
-    here = str(Path.cwd())
-    if here not in sys.path and "" not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        found: object = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # the module is there, and misses another one
-        raise AgentNotFound(target, f"there is no module {error.name!r}") from None
+        raise AgentNotFound(
+            target, "want module:attribute or path/to/file.py:attribute, such as lanebus.handlers.agent.demo:agent"
+        )
+    load = _load_file if module_name.endswith(".py") else _load_module
+    found: object = load(target, module_name)
     for name in attribute.split("."):
         if not hasattr(found, name):
             raise AgentNotFound(target, f"{module_name!r} has no attribute {attribute!r}")
@@ -37,3 +36,33 @@ def load_agent(target: str) -> Agent:
     if not callable(found) or isinstance(found, type):
         raise AgentNotFound(target, f"{attribute!r} is no agent: want an AgentLoop or async function that takes a Run")
     return cast("Agent", found)
+
+
+def _load_module(target: str, name: str) -> ModuleType:
+    _search(Path.cwd())
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise  # the module is there, and misses another one
+        raise AgentNotFound(target, f"there is no module {error.name!r}") from None
+
+
+def _load_file(target: str, name: str) -> ModuleType:
+    path = Path(name).absolute()
+    if not path.is_file():
+        raise AgentNotFound(target, f"there is no file {name!r}")
+    _search(path.parent)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise AgentNotFound(target, f"{name!r} cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _search(folder: Path) -> None:
+    """Look for modules in a folder first, as Python does for the folder of a script."""
+    if str(folder) not in sys.path and not ("" in sys.path and folder == Path.cwd()):
+        sys.path.insert(0, str(folder))

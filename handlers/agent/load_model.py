@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Unpack
 
-from handlers.agent.errors import ModelNotFound
-from handlers.agent.model import Model
-from handlers.agent.offline import OfflineModel
-from handlers.agent.provider_model import ModelOptions
+from lanebus.handlers.agent.errors import ModelNotFound
+from lanebus.handlers.agent.models.model import Model
+from lanebus.handlers.agent.models.provider_model import ModelOptions
+from lanebus.handlers.agent.offline.model import OfflineModel
 
 __all__ = ("load_model",)
 
@@ -29,25 +29,25 @@ def load_model(target: str, **options: Unpack[ModelOptions]) -> Model:
 
 
 def _anthropic(name: str, options: ModelOptions) -> Model:
-    from handlers.agent.anthropic_model import AnthropicModel  # noqa: PLC0415  # only what is wanted is imported
+    from lanebus.handlers.agent.models.anthropic_model import AnthropicModel  # noqa: PLC0415  # only what is wanted is imported
 
     return AnthropicModel(name, **options)
 
 
 def _responses(name: str, options: ModelOptions) -> Model:
-    from handlers.agent.openai_model import OpenAIResponsesModel  # noqa: PLC0415
+    from lanebus.handlers.agent.models.openai_model import OpenAIResponsesModel  # noqa: PLC0415
 
     return OpenAIResponsesModel(name, **options)
 
 
 def _chat(name: str, options: ModelOptions) -> Model:
-    from handlers.agent.openai_model import OpenAIChatModel  # noqa: PLC0415
+    from lanebus.handlers.agent.models.openai_model import OpenAIChatModel  # noqa: PLC0415
 
     return OpenAIChatModel(name, **options)
 
 
 def _gemini(name: str, options: ModelOptions) -> Model:
-    from handlers.agent.gemini_model import GeminiModel  # noqa: PLC0415
+    from lanebus.handlers.agent.models.gemini_model import GeminiModel  # noqa: PLC0415
 
     return GeminiModel(name, **options)
 

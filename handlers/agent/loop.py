@@ -1,8 +1,8 @@
 """The loop: a model call with its tools, turn after turn, until the model has answered.
 
-Every step is decided from the log alone (`steps.py`) and ends in appends that carry the lease's epoch and a key made
-from what they are about. So a loop that died anywhere is continued by running it again: what is recorded is reused,
-nothing is added twice, and what was only being spoken is recorded as far as it was shown.
+Each step is decided from the log alone (`decide`) and ends in appends that carry the lease's epoch and a key made from
+their subject. So a loop that died anywhere is continued by running it again: what is recorded is reused, nothing is
+added twice, and an answer that was still being streamed is recorded as far as it was shown.
 """
 
 import logging
@@ -11,46 +11,47 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import assert_never
 
-from bus.errors import Fenced
-from bus.media.resolve import resolve_media
-from bus.messages.control import Abort, Steer
-from bus.messages.message import SystemMessage, UserMessage
-from bus.messages.usage import Usage
-from handlers.agent.answering import Outcome, give_answer
-from handlers.agent.clock import SYSTEM_CLOCK, Clock
-from handlers.agent.deadline import Deadline
-from handlers.agent.ending import reject_input, stop_loop
-from handlers.agent.errors import CostUnknown, DuplicateTool, NoProgress
-from handlers.agent.guards import Guard, Verdict, ask_guards
-from handlers.agent.interrupt import until_interrupted
-from handlers.agent.limits import DEFAULT_LIMITS, LoopLimits
-from handlers.agent.lost import record_lost
-from handlers.agent.model import DEFAULT_MAX_TOKENS, SILENCE_SECONDS, Model, Pricing
-from handlers.agent.obeying import obey
-from handlers.agent.orphans import abort_orphans
-from handlers.agent.retry import DEFAULT_RETRY, Retrying
-from handlers.agent.run import Run, View
-from handlers.agent.settings import Compaction, LoopSettings
-from handlers.agent.settling import Settler
-from handlers.agent.standing import read_standing
-from handlers.agent.steps import (
-    CloseCalls,
+from lanebus.bus.errors import Fenced
+from lanebus.bus.groups.retry_policy import RetryPolicy
+from lanebus.bus.media.resolve import resolve_media
+from lanebus.bus.messages.control import Abort, Steer
+from lanebus.bus.messages.message import SystemMessage, UserMessage
+from lanebus.bus.messages.usage import Usage
+from lanebus.handlers.agent.apply_command import apply_command
+from lanebus.handlers.agent.clock import SYSTEM_CLOCK, Clock
+from lanebus.handlers.agent.deadline import Deadline
+from lanebus.handlers.agent.decide.decision import (
+    AddSystemPrompt,
+    AdoptToolCalls,
+    CallModel,
     CompactContext,
-    Instruct,
-    Obey,
-    Rest,
+    Decision,
+    FailToolCalls,
+    HandleCommand,
+    Idle,
     RunTools,
-    Speak,
-    Step,
-    Stop,
-    TakeUp,
-    loop_seconds,
-    next_step,
+    StopAtLimit,
+    next_decision,
 )
-from handlers.agent.subagent import SubAgent, agents_of, bound_tools
-from handlers.agent.tool import Tool
-from handlers.agent.toolbox import close_calls, run_tools
-from handlers.agent.turn_start import start_turn, take_up
+from lanebus.handlers.agent.decide.limits import DEFAULT_LIMITS, LoopLimits
+from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
+from lanebus.handlers.agent.decide.retry import MODEL_RETRY
+from lanebus.handlers.agent.decide.turn_numbers import loop_seconds
+from lanebus.handlers.agent.errors import CostUnknown, DuplicateTool, NoProgress
+from lanebus.handlers.agent.interrupt import until_interrupted
+from lanebus.handlers.agent.models.model import DEFAULT_MAX_TOKENS, SILENCE_SECONDS, Model, Pricing
+from lanebus.handlers.agent.run import Run
+from lanebus.handlers.agent.settings import ContextCompactor, LoopSettings
+from lanebus.handlers.agent.tools.cancel_children import cancel_children
+from lanebus.handlers.agent.tools.subagent import SubAgent, agents_of, bound_tools
+from lanebus.handlers.agent.tools.tool import Tool
+from lanebus.handlers.agent.tools.tool_executor import fail_calls, run_tools
+from lanebus.handlers.agent.turn.end_loop import reject_input, stop_loop
+from lanebus.handlers.agent.turn.guards import Guard, GuardVerdict, ask_guards
+from lanebus.handlers.agent.turn.model_call import Progress, call_model
+from lanebus.handlers.agent.turn.recover_partial import record_lost
+from lanebus.handlers.agent.turn.turn_start import adopt_calls, start_turn
+from lanebus.handlers.agent.turn.usage_reconciliation import UsageReconciler
 
 __all__ = ("AgentLoop",)
 
@@ -58,7 +59,7 @@ _log = logging.getLogger(__name__)
 
 
 class AgentLoop:
-    """An agent that asks a model and runs its tools. Nothing that a session needs is held here, so one serves all."""
+    """An agent that calls a model and runs its tools. It holds no session's state, so one serves all sessions."""
 
     def __init__(
         self,
@@ -72,10 +73,10 @@ class AgentLoop:
         max_turns: int | None = None,
         max_tokens: int = DEFAULT_MAX_TOKENS,
         guards: Sequence[Guard] = (),
-        retry: Retrying = DEFAULT_RETRY,
+        retry: RetryPolicy = MODEL_RETRY,
         drain_seconds: float = 2.0,
         silence_seconds: float | None = SILENCE_SECONDS,
-        compaction: Compaction | None = None,
+        compaction: ContextCompactor | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """
@@ -87,11 +88,11 @@ class AgentLoop:
             max_turns: model calls of one loop, in place of those in `limits`.
             max_tokens: most tokens of one answer.
             guards: look at what users say before the model is shown it.
-            retry: when the model is asked again that failed for a while.
-            drain_seconds: how long a model that was cut is listened to for what its answer costs.
+            retry: when a model whose failure is transient is called again.
+            drain_seconds: how long the stream of an interrupted call is read on, for the usage at its end.
             silence_seconds: how long the model may say nothing, 300 by default. Then its call is cut and recorded as
                 one that failed for a while: `retry` says when it is asked again. None waits for ever.
-            compaction: tells the context shorter when it is time; None never does.
+            compaction: shortens the context when it is too long; None never does.
             clock: tells the time; tests pass their own.
 
         Raises:
@@ -126,7 +127,7 @@ class AgentLoop:
             clock=clock,
             compaction=compaction,
         )
-        self._settler = Settler(model)
+        self._reconciler = UsageReconciler(model)
 
     @property
     def name(self) -> str:
@@ -134,119 +135,127 @@ class AgentLoop:
         return self.settings.name
 
     async def __call__(self, run: Run) -> None:
-        """Answer commands and what is unanswered in the session, in one loop, or go on with one that is not over.
+        """Answer commands and unanswered prompts in the session, in one loop, or continue a loop that is not over.
 
-        It returns when that loop is over, or when only a person can go on. A lost lease ends it quietly, as somebody
-        else goes on. Cancelled while the model speaks, it records what was said so far as an aborted message; the loop
-        stays open, and whoever runs it next begins a new turn of it.
+        Returns when that loop is over, or when only a person can go on. A lost lease ends it quietly, as another worker
+        goes on. Cancelled while the model answers, it records the text so far as an aborted message; the loop stays
+        open, and the next run begins a new turn of it.
 
         Raises:
             TryAgain: the model failed for a while.
             NoProgress: a step changed nothing, so the next would be the same again.
             BusError: the log cannot be read or refuses.
         """
+        await self._work_off(run, None)
+
+    async def work_from(self, run: Run, snapshot: SessionSnapshot) -> int | None:
+        """Do the same from a snapshot that the worker has just read; see `SnapshotAgent`."""
+        return await self._work_off(run, snapshot)
+
+    async def _work_off(self, run: Run, snapshot: SessionSnapshot | None) -> int | None:
         try:
-            await record_lost(run)
-            await self._run(run)
-            await self._settler.settle_open(run)
+            if await record_lost(run) or snapshot is None:
+                snapshot = await run.refresh()
+            looked_at = await self._work(run, snapshot)
+            await self._reconciler.reconcile_open(run)
         except Fenced as error:
             _log.info("session %s: the loop goes on elsewhere: %s", run.session.id, error)
+            return None
+        return looked_at
 
-    async def _run(self, run: Run) -> None:
-        loop_id: str | None = None
-        before: tuple[Step, View] | None = None
+    async def _work(self, run: Run, snapshot: SessionSnapshot) -> int | None:
+        """Decide and act until the loop is over. Returns the position of the last decision if it left nothing to do."""
+        before: tuple[Decision, SessionSnapshot] | None = None
         is_late = False
-        clock = self.settings.clock
         while True:
-            view, decided_at = await run.refresh(), run.position
-            if loop_id is not None and view.status.is_over(loop_id):
-                return
-            loop_id = read_standing(*view).loop_id
-            step = next_step(view, self.settings, math.inf if is_late else clock.time())
-            if isinstance(step, Rest):
-                return
-            if before is not None and _is_same(before, (step, view)):
-                raise NoProgress(run.session.id, type(step).__name__)
-            before = step, view
-            outcome = await self._take(run, view, step)
-            is_late = is_late or outcome == "late"
-            if outcome == "over":
-                if isinstance(step, Speak) and not step.held and not view.status.commands:
-                    run.finish(decided_at)
-                return
+            decided_at, loop_id = run.position, snapshot.loop_state.loop_id
+            decision = next_decision(snapshot, self.settings, math.inf if is_late else self.settings.clock.time())
+            if isinstance(decision, Idle):
+                return None
+            if before is not None and _is_same(before, (decision, snapshot)):
+                raise NoProgress(run.session.id, type(decision).__name__)
+            before = decision, snapshot
+            progress = await self._carry_out(run, snapshot, decision)
+            if progress == "over":
+                is_done = isinstance(decision, CallModel) and not decision.deferred and not snapshot.status.commands
+                return decided_at if is_done else None
+            is_late = is_late or progress == "late"
+            snapshot = await run.refresh()
+            if loop_id is not None and snapshot.status.is_over(loop_id):
+                return None
 
-    async def _take(self, run: Run, view: View, step: Step) -> Outcome:
-        """Take one step; gives what is known of the loop."""
-        match step:
-            case Rest():
+    async def _carry_out(self, run: Run, snapshot: SessionSnapshot, decision: Decision) -> Progress:
+        """Carry out one decision; returns what became of the loop."""
+        match decision:
+            case Idle():
                 return "over"
-            case Obey(command=command):
+            case HandleCommand(command=command):
                 if isinstance(command.control, Abort | Steer):
-                    await abort_orphans(run, view.status)
-                await obey(run, view, command)
-            case Instruct(text=text):
-                await run.publish(SystemMessage.text(text), key=f"agent.system.{view.context.position}")
-            case TakeUp():
-                await take_up(run, self.settings, step)
+                    await cancel_children(run, snapshot.status)
+                await apply_command(run, snapshot, command)
+            case AddSystemPrompt(text=text):
+                await run.publish(SystemMessage.text(text), key=f"agent.system.{snapshot.context.position}")
+            case AdoptToolCalls():
+                await adopt_calls(run, self.settings, decision)
             case RunTools(answer=answer):
-                tools = bound_tools(self.settings.tools, run, view, answer)
-                if await run_tools(run, tools, answer, view, self._deadline(view)):
+                tools = bound_tools(self.settings.tools, run, snapshot, answer)
+                if await run_tools(run, tools, answer, snapshot, self._deadline(snapshot)):
                     return "late"
-            case CloseCalls(answer=answer, text=text):
-                await close_calls(run, answer, view, text)
-            case Stop():
-                await stop_loop(run, view, step)
+            case FailToolCalls(answer=answer, text=text):
+                await fail_calls(run, answer, snapshot, text)
+            case StopAtLimit():
+                await stop_loop(run, snapshot, decision)
                 return "over"
             case CompactContext():
                 if self.settings.compaction is not None:
-                    await self.settings.compaction.compact(run, view, step)
-            case Speak():
-                return await self._speak(run, view, step)
+                    await self.settings.compaction.compact(run, snapshot, decision)
+            case CallModel():
+                return await self._call_model(run, snapshot, decision)
             case _:
-                assert_never(step)
+                assert_never(decision)
         return "open"
 
-    def _left(self, view: View) -> float | None:
+    def _seconds_left(self, snapshot: SessionSnapshot) -> float | None:
         """Seconds until the open loop's time limit; None if there is none."""
-        return self.settings.limits.left(loop_seconds(view, self.settings.clock.time()))
+        return self.settings.limits.left(loop_seconds(snapshot, self.settings.clock.time()))
 
-    def _deadline(self, view: View) -> Deadline | None:
-        """Of tools. What begins after the limit, as a person took long to answer, is not cut."""
-        left = self._left(view)
+    def _deadline(self, snapshot: SessionSnapshot) -> Deadline | None:
+        """The deadline of tools. Calls that begin after the limit, as a person took long to answer, have none."""
+        left = self._seconds_left(snapshot)
         if left is None or left <= 0:
             return None
         return Deadline(self.settings.clock, left=left, reached=self.settings.limits.late)
 
-    async def _speak(self, run: Run, view: View, step: Speak) -> Outcome:
-        """Ask the guards, begin the turn, ask the model."""
-        verdict = await self._ask_guards(run, view, step)
+    async def _call_model(self, run: Run, snapshot: SessionSnapshot, step: CallModel) -> Progress:
+        """Ask the guards, begin the turn, call the model."""
+        verdict = await self._ask_guards(run, snapshot, step)
         if verdict is None:
             return "open"
         if verdict.rejection is not None:
-            await reject_input(run, view, self.settings, step, verdict.rejection)
+            await reject_input(run, snapshot, self.settings, step, verdict.rejection)
             return "over"
-        # Before the turn begins: without a store that answers no model can be asked.
-        media = await resolve_media(view.context.messages, run.session.media)
+        # Before the turn begins: no model can be called while the media store does not answer.
+        media = await resolve_media(snapshot.context.messages, run.session.media)
         offer = self.settings.offer()
-        key = await start_turn(run, view, self.settings, step, offer, warnings=verdict.warnings)
+        key = await start_turn(run, snapshot, self.settings, step, offer, warnings=verdict.warnings)
         if verdict.warnings:
-            # The warnings are in the log now, and perhaps more than they.
-            view = await run.refresh()
-            step = replace(step, held=read_standing(*view).held)
-            media = await resolve_media(view.context.messages, run.session.media)
-        left = self._left(view) if step.begins is None else self.settings.limits.left(0.0)
-        return await give_answer(run, view, self.settings, step, tools=offer.tools, key=key, media=media, left=left)
+            # The warnings are in the log now, and perhaps more.
+            snapshot = await run.refresh()
+            step = replace(step, deferred=snapshot.loop_state.deferred)
+            media = await resolve_media(snapshot.context.messages, run.session.media)
+        left = self._seconds_left(snapshot) if step.start is None else self.settings.limits.left(0.0)
+        return await call_model(run, snapshot, self.settings, step, tools=offer.tools, key=key, media=media, left=left)
 
-    async def _ask_guards(self, run: Run, view: View, step: Speak) -> Verdict | None:
-        """None if a command came meanwhile."""
+    async def _ask_guards(self, run: Run, snapshot: SessionSnapshot, step: CallModel) -> GuardVerdict | None:
+        """The guards' verdict; None if a command came meanwhile."""
         if not (self.settings.guards and step.fresh):
-            return Verdict(None, ())
+            return GuardVerdict(None, ())
         prompts = [
             envelope.message
-            for envelope in view.context.path
+            for envelope in snapshot.context.path
             if envelope.position in step.fresh and isinstance(envelope.message, UserMessage)
         ]
-        verdicts: list[Verdict] = []
+        verdicts: list[GuardVerdict] = []
 
         async def ask() -> None:
             verdicts.append(await ask_guards(self.settings.guards, prompts))
@@ -255,11 +264,11 @@ class AgentLoop:
         return verdicts[0] if interrupt is None and verdicts else None
 
 
-def _is_same(before: tuple[Step, View], now: tuple[Step, View]) -> bool:
-    """The step is another of the same kind, and nothing has come into the log since that one was decided upon."""
-    (step, view), (next_step, next_view) = before, now
+def _is_same(before: tuple[Decision, SessionSnapshot], now: tuple[Decision, SessionSnapshot]) -> bool:
+    """Whether the decision is of the same kind, and nothing has come into the log since the previous one."""
+    (decision, snapshot), (next_one, next_snapshot) = before, now
     return (
-        type(step) is type(next_step)
-        and view.context.position == next_view.context.position
-        and view.status == next_view.status
+        type(decision) is type(next_one)
+        and snapshot.context.position == next_snapshot.context.position
+        and snapshot.status == next_snapshot.status
     )

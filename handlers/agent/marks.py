@@ -1,6 +1,6 @@
 """What a worker notes in a message's private metadata. The names are ours, as imported messages bring their own."""
 
-from handlers.context.attention import HELD, SEEN
+from lanebus.handlers.context.read_marks import HELD, SEEN
 
 __all__ = ("AGAIN", "CHILD_LOOP", "CUT", "FOLLOW_UP", "HANDOFF", "HELD", "SEEN", "WARNING")
 

@@ -1,34 +1,30 @@
-"""How an agent's loop is set up: what its steps are decided and taken with."""
+"""How an agent's loop is set up: what its steps are decided and carried out with."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from bus.messages.events import AgentStarted
-from handlers.agent.clock import SYSTEM_CLOCK, Clock
-from handlers.agent.definition import Definitions, Offer
-from handlers.agent.guards import Guard
-from handlers.agent.limits import DEFAULT_LIMITS, LoopLimits
-from handlers.agent.model import DEFAULT_MAX_TOKENS, SILENCE_SECONDS, Model
-from handlers.agent.retry import DEFAULT_RETRY, Retrying
-from handlers.agent.run import Run, View
-from handlers.agent.tool import Tool
+from lanebus.bus.groups.retry_policy import RetryPolicy
+from lanebus.bus.messages.events import AgentStarted
+from lanebus.handlers.agent.clock import SYSTEM_CLOCK, Clock
+from lanebus.handlers.agent.decide.decision import CompactContext, CompactionRule, LoopStart
+from lanebus.handlers.agent.decide.limits import DEFAULT_LIMITS, LoopLimits
+from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
+from lanebus.handlers.agent.decide.retry import MODEL_RETRY
+from lanebus.handlers.agent.models.model import DEFAULT_MAX_TOKENS, SILENCE_SECONDS, Model
+from lanebus.handlers.agent.run import Run
+from lanebus.handlers.agent.tools.tool import Tool
+from lanebus.handlers.agent.turn.guards import Guard
+from lanebus.handlers.agent.turn.request_definition import Definitions, Offer
 
-if TYPE_CHECKING:
-    from handlers.agent.steps import Beginning, CompactContext
-
-__all__ = ("Compaction", "LoopSettings")
+__all__ = ("ContextCompactor", "LoopSettings")
 
 
-class Compaction(Protocol):
-    """Tells a context shorter when it is time."""
+class ContextCompactor(CompactionRule, Protocol):
+    """Replaces the older part of a context by a summary."""
 
-    def wants(self, view: View) -> bool:
-        """The next request would be too long, or the last one was. Pure."""
-        ...
-
-    async def compact(self, run: Run, view: View, step: "CompactContext") -> None:
-        """Do it, once: end the loop if one is open, as `contextCompacted`, and answer the command if there is one."""
+    async def compact(self, run: Run, snapshot: SessionSnapshot, step: CompactContext, /) -> None:
+        """Compact once: end the loop if one is open, as `contextCompacted`, and answer the command if there is one."""
         ...
 
 
@@ -44,24 +40,24 @@ class LoopSettings:
     limits: LoopLimits = DEFAULT_LIMITS
     max_tokens: int = DEFAULT_MAX_TOKENS
     guards: Sequence[Guard] = ()
-    retry: Retrying = DEFAULT_RETRY
+    retry: RetryPolicy = MODEL_RETRY
     drain_seconds: float = 2.0
     silence_seconds: float | None = SILENCE_SECONDS
     clock: Clock = SYSTEM_CLOCK
-    compaction: Compaction | None = None
+    compaction: ContextCompactor | None = None
     definitions: Definitions = field(default_factory=Definitions, compare=False, repr=False)
 
     def offer(self) -> Offer:
-        """What the model is offered now; tools may change what they say of themselves."""
+        """Return what the model is offered now; tools may change their specs between calls."""
         return self.definitions.offer(self.model, [tool.spec for tool in self.tools.values()], self.max_tokens)
 
-    def started(self, loop_id: str, begins: "Beginning") -> AgentStarted:
-        """The event that such a loop begins."""
+    def started(self, loop_id: str, start: LoopStart) -> AgentStarted:
+        """Return the event that begins a loop."""
         return AgentStarted(
             loop_id=loop_id,
             agent=self.name,
-            parent_loop_id=begins.parent,
-            continuation=begins.continuation,
+            parent_loop_id=start.parent,
+            continuation=start.continuation,
             config={
                 "provider": self.model.provider,
                 "model": self.model.name,

@@ -1,6 +1,6 @@
-"""`python -m handlers.cli`: the same as the console script `lanebus`."""
+"""`python -m lanebus.handlers.cli`: the same as the console script `lanebus`."""
 
-from handlers.cli import main
+from lanebus.handlers.cli import main
 
 __all__ = ()
 

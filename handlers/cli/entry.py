@@ -8,9 +8,9 @@ from typing import TextIO, cast
 
 import click
 
-from handlers.cli.exits import INTERRUPTED, exit_code
-from handlers.cli.group import lanebus
-from handlers.cli.output import tell
+from lanebus.handlers.cli.exits import INTERRUPTED, exit_code
+from lanebus.handlers.cli.group import lanebus
+from lanebus.handlers.cli.terminal.output import tell
 
 __all__ = ("run_command_line",)
 

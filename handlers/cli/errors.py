@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from bus.errors import MessageError, StreamError, Unavailable
+from lanebus.bus.errors import MessageError, StreamError, Unavailable
 
 __all__ = (
-    "BadLine",
     "BeyondEnd",
     "FileUnread",
     "FileUnwritten",
+    "InputLineRefused",
     "NoSuchLetter",
     "NotAnswered",
     "ServerSilent",
@@ -40,7 +40,7 @@ class NoSuchLetter(StreamError):
         self.letter = letter
 
 
-class BadLine(MessageError):
+class InputLineRefused(MessageError):
     """A line of the input is no message; nothing of the input was published."""
 
     def __init__(self, number: int, reason: str) -> None:

@@ -6,7 +6,7 @@ import sys
 from contextlib import suppress
 from typing import cast
 
-from handlers.cli.text import plain
+from lanebus.handlers.cli.terminal.text import plain
 
 __all__ = ("FAILED", "INTERRUPTED", "READER_GONE", "SETTINGS", "TERMINATED", "Terminated", "exit_code", "silence")
 
@@ -43,7 +43,7 @@ def exit_code(error: BaseException) -> int | None:
         return FAILED
     if isinstance(error, BaseExceptionGroup):
         return _of_group(cast("BaseExceptionGroup[BaseException]", error))
-    from bus.errors import BusError, SetupError  # noqa: PLC0415
+    from lanebus.bus.errors import BusError, SetupError  # noqa: PLC0415
 
     if isinstance(error, BusError):
         _tell(str(error))
@@ -66,7 +66,7 @@ def _tell(text: str) -> None:
 
 def _of_group(group: BaseExceptionGroup[BaseException]) -> int | None:
     """The code of a group is that of its first error, if all of them are expected; then only that one is told."""
-    from bus.errors import BusError  # noqa: PLC0415
+    from lanebus.bus.errors import BusError  # noqa: PLC0415
 
     expected = (KeyboardInterrupt, Terminated, BrokenPipeError, BusError)
     if group.split(expected)[1] is not None:

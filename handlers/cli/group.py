@@ -2,56 +2,62 @@
 
 import sys
 from importlib import import_module
+from keyword import iskeyword
 from typing import cast
 
 import click
 
-from handlers.cli.exits import exit_code
-from handlers.cli.options import WithBusOptions
+from lanebus.handlers.cli.exits import exit_code
+from lanebus.handlers.cli.options import WithBusOptions
 
-__all__ = ("COMMANDS", "lanebus")
+__all__ = ("COMMANDS", "lanebus", "module_of")
 
-COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
-    "Begin": {"demo": ("demo", "Run a small agent and the page that shows it; no key is needed.")},
+COMMANDS: dict[str, dict[str, str]] = {
+    "Begin": {"demo": "Run a small agent and the page that shows it; no key is needed."},
     "Look": {
-        "sessions": ("sessions", "List the sessions, newest activity first."),
-        "tail": ("tail", "Show a session's entries, and follow what comes."),
-        "turns": ("turns", "Show each model call of a session, with its tools and cost."),
-        "usage": ("usage", "Sum up the tokens and the cost of a session."),
-        "context": ("context", "Print the request that shows a model what a session holds."),
-        "top": ("top", "Show who works on what and what waits, live."),
+        "sessions": "List the sessions, newest activity first.",
+        "tail": "Show a session's entries, and follow what comes.",
+        "turns": "Show each model call of a session, with its tools and cost.",
+        "usage": "Sum up the tokens and the cost of a session.",
+        "context": "Print the request that shows a model what a session holds.",
+        "top": "Show who works on what and what waits, live.",
     },
     "Write": {
-        "publish": ("publish", "Append a message to a session."),
-        "control": ("control", "Tell a session's agent to stop, to listen or to go on."),
-        "import": ("importing", "Put a transcript file into a session."),
+        "publish": "Append a message to a session.",
+        "control": "Tell a session's agent to stop, to listen or to go on.",
+        "import": "Put a transcript file into a session.",
     },
     "Carry": {
-        "export": ("export", "Write a session into a file, for another bus or for safety."),
-        "convert": ("convert", "Turn messages of one system into another's, or a request."),
+        "export": "Write a session into a file, for another bus or for safety.",
+        "convert": "Turn messages of one system into another's, or a request.",
     },
     "Look after": {
-        "verify": ("verify", "Prove that stored sessions are whole."),
-        "replay": ("replay", "Fold a session's projections anew, and compare the stored."),
-        "fork": ("fork", "Begin a session that shares the beginning of another one."),
-        "archive": ("archive", "Keep what sessions hold in sealed files, out of the server."),
-        "dead": ("dead", "Look at work that was set aside, and send it on its way again."),
-        "projections": ("projections", "Look at what is stored of a session's views, and remove it."),
-        "groups": ("groups", "Look at groups of workers, and end one that nobody works in."),
-        "trim": ("trim", "Take the oldest entries of a session out of its log."),
-        "erase": ("erase", "Remove everything of a session, for good."),
-        "close": ("close", "Let a session take no further messages."),
-        "reopen": ("reopen", "Let a closed session take messages again."),
+        "verify": "Prove that stored sessions are whole.",
+        "replay": "Fold a session's projections anew, and compare the stored.",
+        "fork": "Begin a session that shares the beginning of another one.",
+        "archive": "Keep what sessions hold in sealed files, out of the server.",
+        "dead": "Look at work that was set aside, and send it on its way again.",
+        "projections": "Look at what is stored of a session's views, and remove it.",
+        "groups": "Look at groups of workers, and end one that nobody works in.",
+        "trim": "Take the oldest entries of a session out of its log.",
+        "erase": "Remove everything of a session, for good.",
+        "close": "Let a session take no further messages.",
+        "reopen": "Let a closed session take messages again.",
     },
     "Run": {
-        "worker": ("worker", "Run an agent of yours on the sessions that users speak in."),
-        "serve": ("serve", "Serve the page that shows sessions live."),
-        "server": ("server", "Look at the embedded server, or stop it."),
+        "worker": "Run an agent of yours on the sessions that users speak in.",
+        "serve": "Serve the page that shows sessions live.",
+        "server": "Look at the embedded server, or stop it.",
     },
 }
-"""heading → command → its module here, which has it as `command`, and what it does in a line"""
+"""heading → command → what it does, in a line"""
 
-_MODULES = {name: module for group in COMMANDS.values() for name, (module, _) in group.items()}
+_NAMES = tuple(name for group in COMMANDS.values() for name in group)
+
+
+def module_of(name: str) -> str:
+    """The module that has this command as `command`."""
+    return f"lanebus.handlers.cli.commands.{name}{'_' if iskeyword(name) else ''}"
 
 
 class _Commands(WithBusOptions, click.Group):
@@ -59,13 +65,13 @@ class _Commands(WithBusOptions, click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
-        return list(_MODULES)
+        return list(_NAMES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         del ctx
-        if cmd_name not in _MODULES:
+        if cmd_name not in _NAMES:
             return None
-        found: object = import_module(f"handlers.cli.{_MODULES[cmd_name]}").command
+        found: object = import_module(module_of(cmd_name)).command
         assert isinstance(found, click.Command)  # noqa: S101  # only for the type checker; a test loads them all
         return found
 
@@ -74,7 +80,7 @@ class _Commands(WithBusOptions, click.Group):
         del ctx
         for heading, commands in COMMANDS.items():
             with formatter.section(heading):
-                formatter.write_dl([(name, text) for name, (_, text) in commands.items()])
+                formatter.write_dl(list(commands.items()))
 
     def invoke(self, ctx: click.Context) -> object:
         """Here, inside of click, so that it does not make something else of a Ctrl-C or a broken pipe."""

@@ -8,7 +8,7 @@ from click.core import ParameterSource
 
 __all__ = ("BusCommand", "BusGroup", "Settings", "ViewCommand", "WithBusOptions")
 
-_GIVEN = "handlers.cli.given"
+_GIVEN = "lanebus.handlers.cli.given"
 
 
 class _Given(NamedTuple):
@@ -111,7 +111,7 @@ class BusGroup(WithBusOptions, click.Group):
 
 def _choose(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value:
-        ctx.meta["handlers.cli.form"] = param.name
+        ctx.meta["lanebus.handlers.cli.form"] = param.name
 
 
 class ViewCommand(BusCommand):

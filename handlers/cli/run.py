@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import anyio
 
-from handlers.cli.exits import Terminated
+from lanebus.handlers.cli.exits import Terminated
 
 __all__ = ("on_sigterm", "run")
 

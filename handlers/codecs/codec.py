@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from bus.errors import DecodeError, MessageError
-from bus.messages.reading import Publishable
+from lanebus.bus.errors import DecodeError, MessageError
+from lanebus.bus.messages.json_reader import Publishable
 
 __all__ = ("ORIGIN", "Codec", "Unsayable", "Written", "written")
 
@@ -41,7 +41,7 @@ class Codec:
     """One system's JSON. Both functions are pure."""
 
     name: str
-    """as the command line has it, such as "000\""""
+    """the seed's number, such as "000": stored in each origin, so it never changes"""
     about: str
     """whose messages these are, in a line"""
     read: Callable[[JsonValue], Sequence[Publishable]]

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from pydantic import JsonValue
 
-from bus.errors import DecodeError
+from lanebus.bus.errors import DecodeError
 
 __all__ = ("Place", "differences", "edited", "edits_between")
 

@@ -10,14 +10,15 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from bus.errors import DecodeError, MessageError
-from bus.messages.content import Block, ToolCallBlock
-from bus.messages.extension import ExtensionMessage
-from bus.messages.message import LlmMessage, ToolResultMessage
-from bus.messages.reading import Publishable
-from handlers.codecs.codec import ORIGIN, Codec, Written, written
-from handlers.codecs.edits import Place, differences, edited, edits_between
-from handlers.codecs.given import Object, plain
+from lanebus.bus.errors import DecodeError, MessageError
+from lanebus.bus.messages.content import Block, ToolCallBlock
+from lanebus.bus.messages.extension import ExtensionMessage
+from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.messages.message import LlmMessage, ToolResultMessage
+from lanebus.handlers.codecs.codec import ORIGIN, Codec, Written, written
+from lanebus.handlers.codecs.edits import Place, differences, edited, edits_between
+from lanebus.handlers.codecs.given import plain
+from lanebus.handlers.json_fields import Object
 
 __all__ = ("Dialect", "faithful")
 
@@ -149,8 +150,11 @@ def _left_out(message: Publishable, kept: tuple[int, ...]) -> list[tuple[int, Bl
 
 
 def _comparable(dialect: Dialect, message: Publishable, names: dict[str, str]) -> Object:
-    told = isinstance(message, ToolResultMessage) and message.tool_name == names.get(message.tool_call_id)
-    if told and not dialect.names_results:
+    if (
+        isinstance(message, ToolResultMessage)
+        and not dialect.names_results
+        and message.tool_name == names.get(message.tool_call_id)
+    ):
         message = message.model_copy(update={"tool_name": None})
     return _native(dialect.same(message))
 

@@ -9,17 +9,16 @@ from typing import Self, TypeVar
 
 from pydantic import JsonValue, ValidationError
 
-from bus.errors import DecodeError
-from bus.messages.base import Wire
-from bus.messages.parsing import DEPTH_LIMIT, require_depth, require_json
+from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.base import Wire
+from lanebus.bus.messages.json_parser import DEPTH_LIMIT, require_depth, require_json
+from lanebus.handlers.json_fields import Object, as_flag, as_list, as_object, as_text, as_whole, below, first_fault
 
-__all__ = ("Given", "Object", "plain")
-
-Object = dict[str, JsonValue]
+__all__ = ("Given", "plain")
 
 W = TypeVar("W", bound=Wire)
 
-_MOST = 2**63 - 1
+_LIMIT = 2**63
 _FAR = 10**12  # in seconds, some thirty thousand years
 
 # What a codec keeps of a value stands deeper in our message than in theirs, by six at most. What would be too deep to
@@ -65,13 +64,11 @@ class Given:
     @classmethod
     def of(cls, value: JsonValue, path: str = "") -> Self:
         """Raises DecodeError: it is no object."""
-        if not isinstance(value, dict):
-            raise DecodeError(path, "wants an object")
-        return cls(value, path)
+        return cls(as_object(value, path), path)
 
     def at(self, name: str | int) -> str:
         """The path of one of its fields."""
-        return f"{self.path}.{name}" if self.path else str(name)
+        return below(self.path, name)
 
     def fault(self, name: str, reason: str) -> DecodeError:
         """The error that a field's value is."""
@@ -83,9 +80,7 @@ class Given:
 
     def text(self, *names: str) -> str | None:
         name, value = self._found(names)
-        if value is None or isinstance(value, str):
-            return value
-        raise self.fault(name, "wants text")
+        return None if value is None else as_text(value, self.at(name))
 
     def required_text(self, *names: str) -> str:
         value = self.text(*names)
@@ -95,18 +90,14 @@ class Given:
 
     def flag(self, name: str) -> bool | None:
         value = self.fields.get(name)
-        if value is None or isinstance(value, bool):
-            return value
-        raise self.fault(name, "wants true or false")
+        return None if value is None else as_flag(value, self.at(name))
 
     def count(self, name: str) -> int | None:
         """A number of things, such as tokens."""
         value = self.fields.get(name)
         if value is None:
             return None
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MOST:
-            raise self.fault(name, "wants a whole number from 0 to 2⁶³ - 1")
-        return value
+        return as_whole(value, self.at(name), limit=_LIMIT, wants="a whole number from 0 to 2⁶³ - 1")
 
     def milliseconds(self, name: str) -> int | None:
         """A moment that stands there in seconds."""
@@ -141,9 +132,8 @@ class Given:
         value = self.fields.get(name)
         if value is None:
             return
-        if not isinstance(value, list):
-            raise self.fault(name, "wants a list")
-        yield from ((item, f"{self.at(name)}.{index}") for index, item in enumerate(value))
+        path = self.at(name)
+        yield from ((item, f"{path}.{index}") for index, item in enumerate(as_list(value, path)))
 
     def digest(self) -> str:
         """A name for this very object, where it has none: the same each time, and hardly another's."""
@@ -159,9 +149,9 @@ class Given:
         try:
             return kind.model_validate({name: item for name, item in fields.items() if item is not None})
         except ValidationError as error:
-            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-            ours = str(first["loc"][0]) if first["loc"] else ""
-            raise self.fault((names or {}).get(ours, ours), first["msg"].removeprefix("Value error, ")) from None
+            found, reason = first_fault(error)
+            ours = found[0] if found else ""
+            raise self.fault((names or {}).get(ours, ours), reason.removeprefix("Value error, ")) from None
 
     def _found(self, names: tuple[str, ...]) -> tuple[str, JsonValue]:
         found = [(name, self.fields[name]) for name in names if self.fields.get(name) is not None]

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
-from bus.messages.reading import Publishable, read_message
-from handlers.codecs.codec import Codec, Written
+from lanebus.bus.messages.json_reader import Publishable, read_message
+from lanebus.handlers.codecs.codec import Codec, Written
 
 __all__ = ("NATIVE",)
 

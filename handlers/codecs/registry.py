@@ -1,21 +1,32 @@
-"""All codecs by name. Each is imported when it is wanted: nobody needs five of them."""
+"""All codecs by name. Each is imported on first use."""
 
+from collections.abc import Mapping
 from functools import partial
 from importlib import import_module
+from types import MappingProxyType
 
-from handlers.codecs.codec import Codec
-from handlers.lazy import Lazy
+from lanebus.handlers.codecs.codec import Codec
+from lanebus.handlers.lazy import Lazy
 
-__all__ = ("CODECS",)
+__all__ = ("ALIASES", "CODECS")
 
-_NAMES = ("000", "001", "002", "003", "004")
+_MODULES = {
+    "coding-agent": "coding_agent",
+    "two-lane-agent": "two_lane_agent",
+    "graph-v1": "graph.v1",
+    "graph-v2": "graph.v2",
+    "universal-client": "universal_client",
+}
+
+ALIASES: Mapping[str, str] = MappingProxyType({f"{number:03}": name for number, name in enumerate(_MODULES)})
+"""seed's number, "000" to "004" → name of the codec"""
 
 
 def _load(name: str) -> Codec:
-    found: object = getattr(import_module(f"handlers.codecs.c{name}"), f"C{name}")
+    found: object = getattr(import_module(f"lanebus.handlers.codecs.{_MODULES[name]}"), name.replace("-", "_").upper())
     assert isinstance(found, Codec)  # noqa: S101  # only for the type checker; a test loads them all
     return found
 
 
-CODECS = Lazy({name: partial(_load, name) for name in _NAMES})
-"""name, such as "004" → the codec of that system's messages"""
+CODECS = Lazy({name: partial(_load, ALIASES.get(name, name)) for name in (*_MODULES, *ALIASES)})
+"""name, such as "universal-client", or a seed's number, such as "004" → the codec of that system's messages"""

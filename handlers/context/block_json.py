@@ -5,10 +5,11 @@ from typing import NamedTuple
 
 from pydantic import JsonValue, ValidationError
 
-from bus.errors import DecodeError, MessageError
-from bus.messages.compaction_block import CompactionBlock
-from bus.messages.extension import ExtensionMessage
-from bus.messages.reading import Publishable, parse_json, read_message
+from lanebus.bus.errors import DecodeError, MessageError
+from lanebus.bus.messages.compaction_block import CompactionBlock
+from lanebus.bus.messages.extension import ExtensionMessage
+from lanebus.bus.messages.json_reader import Publishable, parse_json, read_message
+from lanebus.handlers.json_fields import first_fault
 
 __all__ = ("ReadBlock", "read_block", "write_block")
 
@@ -39,8 +40,8 @@ def read_block(value: JsonValue) -> ReadBlock:
     try:
         return ReadBlock(CompactionBlock.model_validate_json(json.dumps(fields)), tuple(left_out))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        raise DecodeError(".".join(map(str, first["loc"])), first["msg"]) from None
+        names, reason = first_fault(error)
+        raise DecodeError(".".join(names), reason) from None
 
 
 def write_block(block: CompactionBlock) -> JsonValue:

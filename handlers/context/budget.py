@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bus.messages.content import ToolResultBlock
-from bus.messages.context_entry import BranchSummary
-from bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
-from handlers.context.fold import Context
-from handlers.context.summaries import branch_message
-from handlers.context.tokens import BY_BYTES, TokenEstimator
+from lanebus.bus.messages.content import ToolResultBlock
+from lanebus.bus.messages.context_entry import BranchSummary
+from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
+from lanebus.handlers.context.fold import Context
+from lanebus.handlers.context.summaries import branch_message
+from lanebus.handlers.context.tokens import BY_BYTES, TokenEstimator
 
 __all__ = ("HeadroomTrigger", "ReserveTrigger", "first_to_keep")
 

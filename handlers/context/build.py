@@ -5,10 +5,10 @@ from typing import Protocol
 
 import anyio
 
-from bus.envelope import START, Cursor, Envelope
-from bus.messages.lanes import Lane
-from handlers.context.errors import UnknownLeaf
-from handlers.context.fold import Context, evolve
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.wire.envelope import START, Cursor, Envelope
+from lanebus.handlers.context.errors import UnknownLeaf
+from lanebus.handlers.context.fold import Context, evolve
 
 __all__ = ("LaneReader", "WarmContext", "build_context")
 

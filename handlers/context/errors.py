@@ -1,6 +1,6 @@
 """What can be wrong with a context."""
 
-from bus.errors import MessageError
+from lanebus.bus.errors import MessageError
 
 __all__ = ("Misplaced", "UnknownLeaf", "UnknownTarget")
 

@@ -7,10 +7,9 @@ compaction or a prune changes what stands, and derives it again from the entries
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from bus.envelope import Envelope, Unreadable
-from bus.errors import ForgedEntry, MessageError
-from bus.messages.content import ToolResultBlock
-from bus.messages.context_entry import (
+from lanebus.bus.errors import ForgedEntry, MessageError
+from lanebus.bus.messages.content import ToolResultBlock
+from lanebus.bus.messages.context_entry import (
     BranchSummary,
     Compaction,
     LeafMove,
@@ -19,17 +18,18 @@ from bus.messages.context_entry import (
     Prune,
     ThinkingLevelChange,
 )
-from bus.messages.delta import Delta
-from bus.messages.extension import ExtensionMessage
-from bus.messages.lanes import Lane
-from bus.messages.message import AssistantMessage, DeveloperMessage, LlmMessage, SystemMessage, UserMessage
-from handlers.context.attention import left_over
-from handlers.context.chunked import Chunked
-from handlers.context.errors import Misplaced, UnknownTarget
-from handlers.context.overlay import Stands, overlaid
-from handlers.context.pairing import Pairing
-from handlers.context.summaries import branch_message, compaction_message
-from handlers.context.tree import find, path_to_leaf
+from lanebus.bus.messages.delta import Delta
+from lanebus.bus.messages.extension import ExtensionMessage
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.messages.message import AssistantMessage, DeveloperMessage, LlmMessage, SystemMessage, UserMessage
+from lanebus.bus.wire.envelope import DecodeFailure, Envelope
+from lanebus.handlers.context.errors import Misplaced, UnknownTarget
+from lanebus.handlers.context.overlay import Stands, overlaid
+from lanebus.handlers.context.persistent_list import Chunked
+from lanebus.handlers.context.read_marks import left_over
+from lanebus.handlers.context.summaries import branch_message, compaction_message
+from lanebus.handlers.context.tool_pairs import Pairing
+from lanebus.handlers.context.tree import find, path_to_leaf
 
 __all__ = ("Context", "Fault", "evolve")
 
@@ -69,9 +69,9 @@ class Context:
 
     @property
     def messages(self) -> Chunked[LlmMessage]:
-        """What goes to a provider, in its order: no instructions, no failed answers, summaries as user messages, behind
-        each assistant message exactly one result a call (see `pairing.py`), and only behind those what was said while
-        it was thought (see `attention.py`)."""
+        """Return what goes to a provider, in its order: no instructions and no failed answers, summaries as user
+        messages, and behind each assistant message exactly one result a call (see `tool_pairs.py`). What was said while
+        the model thought follows those (see `read_marks.py`)."""
         return self.pairing.messages
 
 
@@ -83,7 +83,7 @@ def evolve(context: Context, envelope: Envelope) -> Context:
         Misplaced: it is of another session, a live delta, or not after `context.position`.
     """
     _require_own(context, envelope)
-    if isinstance(envelope.message, Unreadable) and envelope.delta:
+    if isinstance(envelope.message, DecodeFailure) and envelope.delta:
         return _noted(context, Fault(envelope.position, envelope.message.error))
     _require_next(context, envelope)
     entries = context.entries.appended(envelope)
@@ -93,7 +93,7 @@ def evolve(context: Context, envelope: Envelope) -> Context:
             if to is None or find(context.entries, to) is not None:
                 return _derived(known)
             return _faulty(known, UnknownTarget(to))
-        case Unreadable(error=error):
+        case DecodeFailure(error=error):
             return _faulty(known, error)
         case Compaction() | LoopCompaction():
             return _derived(known)

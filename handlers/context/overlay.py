@@ -7,10 +7,10 @@ nothing of what comes after it, so an entry that is appended later stands as it 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from bus.envelope import Envelope
-from bus.messages.context_entry import LoopCompaction, Prune
-from bus.messages.message import DeveloperMessage, LlmMessage, SystemMessage
-from handlers.context.summaries import prune_message
+from lanebus.bus.messages.context_entry import LoopCompaction, Prune
+from lanebus.bus.messages.message import DeveloperMessage, LlmMessage, SystemMessage
+from lanebus.bus.wire.envelope import Envelope
+from lanebus.handlers.context.summaries import prune_message
 
 __all__ = ("Stands", "overlaid")
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Self
 
-from bus.envelope import Envelope
-from bus.messages.context_entry import Label, LeafMove
-from bus.messages.lanes import Lane
-from handlers.context.build import LaneReader
-from handlers.context.errors import UnknownLeaf
+from lanebus.bus.messages.context_entry import Label, LeafMove
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.wire.envelope import Envelope
+from lanebus.handlers.context.build import LaneReader
+from lanebus.handlers.context.errors import UnknownLeaf
 
 __all__ = ("SessionTree", "read_tree")
 

@@ -1,8 +1,8 @@
 """Summaries as the model reads them: user messages that are made for a context and never written back."""
 
-from bus.messages.content import TextBlock
-from bus.messages.context_entry import BranchSummary, Compaction, Prune
-from bus.messages.message import UserMessage
+from lanebus.bus.messages.content import TextBlock
+from lanebus.bus.messages.context_entry import BranchSummary, Compaction, Prune
+from lanebus.bus.messages.message import UserMessage
 
 __all__ = ("EXPLORED", "branch_message", "compaction_message", "prune_message")
 

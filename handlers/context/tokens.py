@@ -10,7 +10,7 @@ from typing import Protocol
 
 from pydantic import JsonValue
 
-from bus.messages.content import (
+from lanebus.bus.messages.content import (
     AudioBlock,
     Block,
     DocumentBlock,
@@ -23,12 +23,12 @@ from bus.messages.content import (
     ToolResultBlock,
     VideoBlock,
 )
-from bus.messages.context_entry import BranchSummary, Compaction, LoopCompaction, Prune
-from bus.messages.media import MediaRef
-from bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
-from bus.messages.usage import Usage
-from handlers.context.fold import Context
-from handlers.context.summaries import branch_message
+from lanebus.bus.messages.context_entry import BranchSummary, Compaction, LoopCompaction, Prune
+from lanebus.bus.messages.media import MediaRef
+from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
+from lanebus.bus.messages.usage import Usage
+from lanebus.handlers.context.fold import Context
+from lanebus.handlers.context.summaries import branch_message
 
 __all__ = ("BY_BYTES", "BY_CHARACTERS", "TokenEstimator", "context_tokens", "usage_tokens")
 

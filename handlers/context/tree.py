@@ -7,8 +7,8 @@ then it is where that one led. So every step towards the root goes to a smaller 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
-from bus.envelope import Envelope
-from bus.messages.context_entry import LeafMove
+from lanebus.bus.messages.context_entry import LeafMove
+from lanebus.bus.wire.envelope import Envelope
 
 __all__ = ("find", "path_to_leaf")
 

@@ -1,7 +1,7 @@
 """Long outputs of tools, cut in their middle. Pure; the text is seed 001's."""
 
-from bus.messages.content import Block, TextBlock
-from bus.messages.message import LlmMessage, ToolResultMessage
+from lanebus.bus.messages.content import Block, TextBlock
+from lanebus.bus.messages.message import LlmMessage, ToolResultMessage
 
 __all__ = ("head_and_tail", "truncated")
 

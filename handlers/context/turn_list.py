@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from bus.messages.message import LlmMessage
+from lanebus.bus.messages.message import LlmMessage
 
-__all__ = ("Turn", "loops_of", "turns_of")
+__all__ = ("MessageTurn", "loops_of", "turns_of")
 
 
-class Turn(NamedTuple):
+class MessageTurn(NamedTuple):
     """Messages that were said in one turn."""
 
     number: int
@@ -16,16 +16,16 @@ class Turn(NamedTuple):
     messages: tuple[LlmMessage, ...]
 
 
-def turns_of(messages: Iterable[LlmMessage]) -> tuple[Turn, ...]:
+def turns_of(messages: Iterable[LlmMessage]) -> tuple[MessageTurn, ...]:
     """The turns of one loop's messages, in order. A message that was never stamped is a turn by itself."""
-    turns: list[Turn] = []
+    turns: list[MessageTurn] = []
     is_stamped = False
     for message in messages:
         stamp = message.turn_id
         if stamp and is_stamped and turns[-1].number == stamp.turn_index:
-            turns[-1] = Turn(turns[-1].number, (*turns[-1].messages, message))
+            turns[-1] = MessageTurn(turns[-1].number, (*turns[-1].messages, message))
         else:
-            turns.append(Turn(stamp.turn_index if stamp else len(turns), (message,)))
+            turns.append(MessageTurn(stamp.turn_index if stamp else len(turns), (message,)))
         is_stamped = stamp is not None
     return tuple(turns)
 

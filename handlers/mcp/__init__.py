@@ -5,21 +5,3 @@
 
 Importing this imports no SDK and connects to nothing.
 """
-
-from handlers.mcp.bounds import McpBounds
-from handlers.mcp.definition import Definition, Hints
-from handlers.mcp.errors import McpToolMissing, McpUnavailable
-from handlers.mcp.tool import McpTool
-from handlers.mcp.tools import McpServer, McpTools, mcp_tools
-
-__all__ = (
-    "Definition",
-    "Hints",
-    "McpBounds",
-    "McpServer",
-    "McpTool",
-    "McpToolMissing",
-    "McpTools",
-    "McpUnavailable",
-    "mcp_tools",
-)

@@ -4,7 +4,6 @@ It is held by a task of its own: its scopes must be left by who entered them, an
 """
 
 import logging
-import random
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, cast
@@ -13,11 +12,12 @@ import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from mcp import Client, types
 
-from handlers.mcp.bounds import DEFAULT_MCP_BOUNDS, McpBounds
-from handlers.mcp.errors import McpUnavailable
-from handlers.mcp.listing import ListFollower, Take, list_tools, reason_of
+from lanebus.bus.servers.backoff import Backoff
+from lanebus.handlers.mcp.bounds import DEFAULT_MCP_BOUNDS, McpBounds
+from lanebus.handlers.mcp.errors import McpUnavailable
+from lanebus.handlers.mcp.tool_list import ListFollower, Take, list_tools, reason_of
 
-__all__ = ("Connection",)
+__all__ = ("McpConnection",)
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class _Renewal:
         self.failure: Exception | None = None
 
 
-class Connection:
+class McpConnection:
     """The way to one server. Calls on it may be made side by side."""
 
     def __init__(
@@ -148,11 +148,10 @@ class Connection:
         if anyio.current_time() < until:
             raise McpUnavailable(self._label, reason)
         cause: Exception | None = None
-        pause = self._bounds.pause
+        backoff = Backoff(self._bounds.pause, factor=4.0, jitter=0.5)
         for attempt in range(self._bounds.attempts):
             if attempt:
-                await anyio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311  # jitter keeps no secret
-                pause *= 4
+                await backoff.wait()
             try:
                 with anyio.fail_after(self._seconds):
                     held, listed = cast(

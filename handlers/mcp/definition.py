@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, cast
 
 from pydantic import JsonValue
 
-from handlers.agent.errors import DuplicateTool
-from handlers.providers.tools import ToolSpec
+from lanebus.handlers.agent.errors import DuplicateTool
+from lanebus.handlers.providers.common.tools import ToolSpec
 
 if TYPE_CHECKING:
     from mcp import types

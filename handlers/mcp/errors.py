@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from bus.errors import SetupError, Unavailable
+from lanebus.bus.errors import SetupError, Unavailable
 
 __all__ = ("McpToolMissing", "McpUnavailable")
 

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 
-from handlers.mcp.bounds import DEFAULT_MCP_BOUNDS
+from lanebus.handlers.mcp.bounds import DEFAULT_MCP_BOUNDS
 
 __all__ = ("Teller", "progress_text", "telling")
 

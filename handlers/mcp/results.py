@@ -12,11 +12,10 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import JsonValue
 
-from bus.messages.construct import media_block
-from bus.messages.content import AnnotationRef, Block, DataBlock, TextBlock, ToolCallBlock
-from bus.messages.media import MediaRef, sniff
-from bus.messages.message import ToolResultMessage, now_ms
-from bus.messages.safety import check_url, is_what_it_claims, sanitize_filename
+from lanebus.bus.messages.content import AnnotationRef, Block, DataBlock, TextBlock, ToolCallBlock, media_block
+from lanebus.bus.messages.media import MediaRef, sniff
+from lanebus.bus.messages.media_checks import check_url, is_what_it_claims, sanitize_filename
+from lanebus.bus.messages.message import ToolResultMessage, now_ms
 
 if TYPE_CHECKING:
     from mcp import types

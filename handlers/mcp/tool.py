@@ -5,19 +5,19 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 import anyio
 from pydantic import JsonValue, ValidationError
 
-from bus.messages.content import ToolCallBlock
-from bus.messages.message import ToolResultMessage
-from handlers.agent.tool import ToolContext, failed
-from handlers.mcp.bounds import McpBounds
-from handlers.mcp.definition import Catalog, Definition, Hints
-from handlers.mcp.progress import Teller, telling
-from handlers.mcp.results import result_message
-from handlers.providers.tools import ToolSpec
+from lanebus.bus.messages.content import ToolCallBlock
+from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.handlers.agent.tools.tool import ToolContext, failed
+from lanebus.handlers.mcp.bounds import McpBounds
+from lanebus.handlers.mcp.definition import Catalog, Definition, Hints
+from lanebus.handlers.mcp.progress import Teller, telling
+from lanebus.handlers.mcp.results import result_message
+from lanebus.handlers.providers.common.tools import ToolSpec
 
 if TYPE_CHECKING:
     from mcp import types
 
-    from handlers.mcp.link import CallFailed
+    from lanebus.handlers.mcp.caller import CallFailed
 
 __all__ = ("KEY", "McpTool", "Trust")
 

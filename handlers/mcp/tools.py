@@ -1,34 +1,28 @@
 """The tools of one MCP server, for the length of a block."""
 
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Literal, Union, overload
+from typing import TYPE_CHECKING, Literal, overload
 
 import anyio
 
-from handlers.agent.errors import MissingExtra
-from handlers.mcp.bounds import DEFAULT_MCP_BOUNDS, McpBounds
-from handlers.mcp.definition import Catalog
-from handlers.mcp.errors import McpToolMissing
-from handlers.mcp.tool import McpTool, Trust
+from lanebus.handlers.agent.errors import MissingExtra
+from lanebus.handlers.mcp.bounds import DEFAULT_MCP_BOUNDS, McpBounds
+from lanebus.handlers.mcp.definition import Catalog
+from lanebus.handlers.mcp.errors import McpToolMissing
+from lanebus.handlers.mcp.server import McpServer
+from lanebus.handlers.mcp.tool import McpTool, Trust
 
 if TYPE_CHECKING:
-    from mcp import Client, ClientSession, StdioServerParameters
+    from lanebus.handlers.mcp.caller import McpCaller
 
-    from handlers.mcp.link import Link
-
-__all__ = ("McpServer", "McpTools", "mcp_tools")
-
-McpServer = Union[str, "StdioServerParameters", "ClientSession", Callable[[], "Client"]]
-"""An address (streamable HTTP), a program to start (stdio), a session that is already initialised, or what makes a
-client of the SDK with your own headers, authentication or callbacks:
-`lambda: Client(streamable_http_client(url, http_client=mine))`."""
+__all__ = ("McpTools", "mcp_tools")
 
 
 class McpTools(Sequence[McpTool]):
     """The tools that a server has now, in its order. It follows what the server lists."""
 
-    def __init__(self, link: "Link", catalog: Catalog, *, trust: Trust, seconds: float | None) -> None:
+    def __init__(self, link: "McpCaller", catalog: Catalog, *, trust: Trust, seconds: float | None) -> None:
         """Made by `mcp_tools`."""
         self._link, self._catalog, self._trust, self._seconds = link, catalog, trust, seconds
         self._made: dict[str, McpTool] = {}
@@ -106,7 +100,7 @@ async def mcp_tools(
         MissingExtra: the SDK is not installed.
     """
     try:
-        from handlers.mcp.link import Link  # noqa: PLC0415  # imports an extra that is slow to import
+        from lanebus.handlers.mcp.caller import McpCaller  # noqa: PLC0415  # imports an extra that is slow to import
     except ImportError as error:
         if not (error.name or "").startswith("mcp"):
             raise
@@ -114,7 +108,7 @@ async def mcp_tools(
     catalog = Catalog(prefix, only)
     failure: BaseException | None = None
     async with anyio.create_task_group() as tasks:
-        link = Link(server, tasks, catalog, connect_seconds=connect_seconds, bounds=bounds)
+        link = McpCaller(server, tasks, catalog, connect_seconds=connect_seconds, bounds=bounds)
         try:
             await link.refresh()
             if catalog.missing:

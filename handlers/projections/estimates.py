@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from bus.messages.base import Frozen
-from bus.messages.events import UsageSettled
-from bus.messages.usage import Usage
+from lanebus.bus.messages.base import Frozen
+from lanebus.bus.messages.events import UsageSettled
+from lanebus.bus.messages.usage import Usage
 
 __all__ = ("Early", "Pending", "added", "settled", "take_early", "with_early")
 

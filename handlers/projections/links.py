@@ -3,11 +3,11 @@
 from contextlib import aclosing
 from typing import NamedTuple
 
-from bus.envelope import START
-from bus.errors import MessageError
-from bus.messages.events import SessionLinked
-from bus.messages.extension import ExtensionMessage
-from bus.session import Session
+from lanebus.bus.errors import MessageError
+from lanebus.bus.messages.events import SessionLinked
+from lanebus.bus.messages.extension import ExtensionMessage
+from lanebus.bus.session.session import Session
+from lanebus.bus.wire.envelope import START
 
 __all__ = ("Links", "read_links")
 

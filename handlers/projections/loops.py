@@ -1,8 +1,8 @@
 """How the loops of a session hang together, and what each of them took. Pure questions to the turns' state."""
 
-from bus.messages.usage import Usage
-from handlers.projections.turns_state import Loop, Turn, TurnsState
-from handlers.projections.vector import at
+from lanebus.bus.messages.usage import Usage
+from lanebus.handlers.projections.turns_state import Loop, Turn, TurnsState
+from lanebus.handlers.projections.vector import at
 
 __all__ = (
     "chain_to",
@@ -14,6 +14,7 @@ __all__ = (
     "roots",
     "siblings",
     "total_usage",
+    "usages",
 )
 
 
@@ -67,20 +68,20 @@ def loop_messages(state: TurnsState, loop_id: str) -> tuple[int, ...]:
 
 def loop_usage(state: TurnsState, loop_id: str) -> Usage:
     """What a loop took: the sum over its turns. What its end repeats counts only where no turn says anything."""
-    return _usages(state).get(loop_id, Usage())
+    return usages(state).get(loop_id, Usage())
 
 
 def total_usage(state: TurnsState) -> Usage:
     """What the session took: all its loops, and the turns of imported history. What chose among parallel loops is not
     in it."""
     total = Usage()
-    for usage in _usages(state).values():
+    for usage in usages(state).values():
         total = total.combine(usage)
     return total
 
 
-def _usages(state: TurnsState) -> dict[str | None, Usage]:
-    """By loop; None is imported history."""
+def usages(state: TurnsState) -> dict[str | None, Usage]:
+    """What each loop took, by its id; under None, what imported history did."""
     found: dict[str | None, Usage] = {}
     for turn in state.turns:
         if turn.usage is not None:

@@ -10,11 +10,22 @@ from typing import Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from bus.envelope import START, Cursor, Envelope
-from bus.errors import ArchiveDamaged, CursorTrimmed, LogRolledBack
-from bus.session import Session
+from lanebus.bus.errors import ArchiveDamaged, CursorTrimmed, LogRolledBack
+from lanebus.bus.session.session import Session
+from lanebus.bus.wire.envelope import START, Cursor, Envelope
 
-__all__ = ("Projected", "Projection", "follow", "load_stored", "look", "project", "project_kept", "rebuild", "start_of")
+__all__ = (
+    "Projected",
+    "Projection",
+    "fold",
+    "follow",
+    "load_stored",
+    "look",
+    "project",
+    "project_kept",
+    "rebuild",
+    "start_of",
+)
 
 S = TypeVar("S")
 
@@ -34,6 +45,11 @@ class Projection(Generic[S]):
     forked: S | None = None
     """What a fork begins with, where it counts only its own entries: what it shares was counted for its parent, and a
     sum over all sessions has it once. None: a fork is folded from its first position, what it shares included."""
+
+    @property
+    def key(self) -> str:
+        """Name and version, as `usage@3`."""
+        return f"{self.name}@{self.version}"
 
     def dump(self, state: S) -> bytes:
         """The state as JSON, the same bytes for the same history."""
@@ -69,7 +85,7 @@ async def project(session: Session, projection: Projection[S]) -> Projected[S]:
     if stored is None:
         return await rebuild(session, projection)
     try:
-        now = await _fold(session, projection, stored)
+        now = await fold(session, projection, stored)
     except LogRolledBack:
         return await rebuild(session, projection)
     return now if now.position == stored.position else await _store(session, projection, now, stored.position)
@@ -89,12 +105,12 @@ async def look(session: Session, projection: Projection[S], *, known: Projected[
     """
     if known is not None:
         with suppress(LogRolledBack, CursorTrimmed, ArchiveDamaged):
-            return await _fold(session, projection, known)
+            return await fold(session, projection, known)
     if (stored := await load_stored(session, projection)) is not None:
         with suppress(LogRolledBack, CursorTrimmed, ArchiveDamaged):
-            return await _fold(session, projection, stored)
+            return await fold(session, projection, stored)
     try:
-        return await _fold(session, projection, await start_of(session, projection))
+        return await fold(session, projection, await start_of(session, projection))
     except (CursorTrimmed, ArchiveDamaged):
         return await project_kept(session, projection)
 
@@ -108,8 +124,8 @@ async def project_kept(session: Session, projection: Projection[S]) -> Projected
     head, start = await session.head(), await start_of(session, projection)
     kept = head.cursor_at(head.trimmed)
     if kept <= start.cursor:
-        return await _fold(session, projection, start)
-    return await _fold(session, projection, Projected(start.state, kept, head.first_kept))
+        return await fold(session, projection, start)
+    return await fold(session, projection, Projected(start.state, kept, head.first_kept))
 
 
 async def rebuild(session: Session, projection: Projection[S]) -> Projected[S]:
@@ -120,7 +136,7 @@ async def rebuild(session: Session, projection: Projection[S]) -> Projected[S]:
     """
     checkpoint = await session.load_projection(projection.name, projection.version)
     start = await start_of(session, projection)
-    now = await _fold(session, projection, start)
+    now = await fold(session, projection, start)
     if now.position == start.position and checkpoint is None:
         return now  # an empty session has nothing to keep
     return await _store(session, projection, now, checkpoint.position if checkpoint else 0)
@@ -156,9 +172,16 @@ async def start_of(session: Session, projection: Projection[S]) -> Projected[S]:
     return Projected(projection.initial, START)
 
 
-async def _fold(session: Session, projection: Projection[S], start: Projected[S]) -> Projected[S]:
+async def fold(
+    session: Session, projection: Projection[S], start: Projected[S], *, until: int | None = None
+) -> Projected[S]:
+    """A state with the entries behind it, up to a position; None is all of them. Nothing is stored.
+
+    Raises:
+        BusError: the log could not be read.
+    """
     state, cursor = start.state, start.cursor
-    async with aclosing(session.read(after=cursor)) as entries:
+    async with aclosing(session.read(after=cursor, until=until)) as entries:
         async for envelope in entries:
             state, cursor = projection.evolve(state, envelope), envelope.cursor
     return replace(start, state=state, cursor=cursor)

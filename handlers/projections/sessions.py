@@ -5,20 +5,20 @@ from contextlib import suppress
 
 from pydantic import TypeAdapter
 
-from bus.bus import Bus
-from bus.envelope import Envelope, Unreadable
-from bus.errors import MessageError, SessionErased
-from bus.messages.base import Frozen
-from bus.messages.events import AgentEnded, TurnStarted, UsageSettled, parse_event
-from bus.messages.extension import ExtensionMessage
-from bus.messages.lanes import Lane
-from bus.messages.message import AssistantMessage, UserMessage
-from bus.messages.turn import TurnId
-from bus.messages.usage import Usage
-from handlers.projections.estimates import Pending, added, settled, take_early, with_early
-from handlers.projections.projection import Projected, Projection, look
-from handlers.projections.summary_calls import summary_call
-from handlers.projections.views import Views
+from lanebus.bus.bus import Bus
+from lanebus.bus.errors import MessageError, SessionErased
+from lanebus.bus.messages.base import Frozen
+from lanebus.bus.messages.events import AgentEnded, TurnStarted, UsageSettled, parse_event
+from lanebus.bus.messages.extension import ExtensionMessage
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.messages.message import AssistantMessage, UserMessage
+from lanebus.bus.messages.turn import TurnId
+from lanebus.bus.messages.usage import Usage
+from lanebus.bus.wire.envelope import DecodeFailure, Envelope
+from lanebus.handlers.projections.estimates import Pending, added, settled, take_early, with_early
+from lanebus.handlers.projections.projection import Projected, Projection, look
+from lanebus.handlers.projections.summary_calls import summary_call
+from lanebus.handlers.projections.views import Views
 
 __all__ = ("SESSIONS", "SessionLine", "session_lines")
 
@@ -67,7 +67,7 @@ async def session_lines(bus: Bus, views: Views | None = None) -> dict[str, Proje
 
 def _evolve(line: SessionLine, envelope: Envelope) -> SessionLine:
     changed: dict[str, object] = {}
-    if not isinstance(envelope.message, Unreadable):  # which has no time that could be believed
+    if not isinstance(envelope.message, DecodeFailure):  # which has no time that could be believed
         changed["first_activity"] = envelope.time if line.first_activity is None else line.first_activity
         changed["last_activity"] = envelope.time
     if envelope.lane is Lane.LLM:
@@ -78,19 +78,24 @@ def _evolve(line: SessionLine, envelope: Envelope) -> SessionLine:
         case UserMessage() as message if line.title is None:
             changed["title"] = _title(message.text_content())
         case AssistantMessage() as message:
-            usage, changed["early"] = take_early(line.early, envelope.position, message.usage)
-            if usage is not None:
-                changed["usage"], changed["pending"] = added(line.usage, line.pending, envelope.position, usage)
+            changed |= _call(line, envelope.position, message)
             changed |= {"turns": line.turns + 1} if message.turn_id is None else _turn(line, message.turn_id)
         case ExtensionMessage(kind=TurnStarted.KIND | AgentEnded.KIND | UsageSettled.KIND) as message:
             changed |= _event(line, envelope.position, message)
         case message if call := summary_call(message):
-            usage, changed["early"] = take_early(line.early, envelope.position, call.usage)
-            if usage is not None:
-                changed["usage"], changed["pending"] = added(line.usage, line.pending, envelope.position, usage)
+            changed |= _call(line, envelope.position, call)
         case _:
             pass
     return line.model_copy(update=changed)
+
+
+def _call(line: SessionLine, position: int, call: AssistantMessage) -> dict[str, object]:
+    """What one model call more changes."""
+    usage, early = take_early(line.early, position, call.usage)
+    if usage is None:
+        return {"early": early}
+    total, pending = added(line.usage, line.pending, position, usage)
+    return {"early": early, "usage": total, "pending": pending}
 
 
 def _event(line: SessionLine, position: int, message: ExtensionMessage) -> dict[str, object]:

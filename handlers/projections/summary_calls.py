@@ -1,10 +1,10 @@
 """The model calls that wrote summaries: they are no turn's, and count for their session like all others."""
 
-from bus.errors import MessageError
-from bus.messages.context_entry import Compaction
-from bus.messages.events import CompactionFailed
-from bus.messages.extension import ExtensionMessage
-from bus.messages.message import AssistantMessage
+from lanebus.bus.errors import MessageError
+from lanebus.bus.messages.context_entry import Compaction
+from lanebus.bus.messages.events import CompactionFailed
+from lanebus.bus.messages.extension import ExtensionMessage
+from lanebus.bus.messages.message import AssistantMessage
 
 __all__ = ("summary_call",)
 

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bus.errors import SessionErased
-from bus.messages.usage import Usage
-from bus.session import Session
-from handlers.projections.links import read_links
-from handlers.projections.projection import look
-from handlers.projections.usage import USAGE, Totals
+from lanebus.bus.errors import SessionErased
+from lanebus.bus.messages.usage import Usage
+from lanebus.bus.session.session import Session
+from lanebus.handlers.projections.links import read_links
+from lanebus.handlers.projections.projection import look
+from lanebus.handlers.projections.usage import USAGE, Totals
 
 __all__ = ("TreeUsage", "tree_usage")
 

@@ -9,9 +9,8 @@ from collections.abc import Callable
 
 from pydantic import TypeAdapter
 
-from bus.envelope import Envelope, Unreadable
-from bus.errors import MessageError
-from bus.messages.events import (
+from lanebus.bus.errors import MessageError
+from lanebus.bus.messages.events import (
     AgentEnded,
     AgentEvent,
     AgentStarted,
@@ -24,13 +23,14 @@ from bus.messages.events import (
     UsageSettled,
     parse_event,
 )
-from bus.messages.extension import ExtensionMessage
-from bus.messages.message import AssistantMessage, StopReason, ToolResultMessage, UserMessage
-from bus.messages.turn import TurnId
-from bus.messages.usage import Usage
-from handlers.projections.estimates import added, settled, take_early, with_early
-from handlers.projections.projection import Projection
-from handlers.projections.turns_state import (
+from lanebus.bus.messages.extension import ExtensionMessage
+from lanebus.bus.messages.message import AssistantMessage, StopReason, ToolResultMessage, UserMessage
+from lanebus.bus.messages.turn import TurnId
+from lanebus.bus.messages.usage import Usage
+from lanebus.bus.wire.envelope import DecodeFailure, Envelope
+from lanebus.handlers.projections.estimates import added, settled, take_early, with_early
+from lanebus.handlers.projections.projection import Projection
+from lanebus.handlers.projections.turns_state import (
     Loop,
     Status,
     ToolRun,
@@ -43,7 +43,7 @@ from handlers.projections.turns_state import (
     ensure_turn,
     find_turn,
 )
-from handlers.projections.vector import at, pushed, size
+from lanebus.handlers.projections.vector import at, pushed, size
 
 __all__ = ("TURNS", "Loop", "Status", "ToolRun", "Turn", "TurnsState", "abandoned")
 
@@ -68,7 +68,7 @@ def _evolve(state: TurnsState, envelope: Envelope) -> TurnsState:
             return _on_answer(state, message, envelope)
         case ToolResultMessage() as message:
             return _on_result(state, message, envelope)
-        case Unreadable():
+        case DecodeFailure():
             return changed(state, problems=state.problems + 1)
         case _:
             return state

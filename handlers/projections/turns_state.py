@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Literal, TypeVar
 
-from bus.messages.base import Frozen
-from bus.messages.message import StopReason
-from bus.messages.turn import TurnId
-from bus.messages.usage import Cost, Usage
-from handlers.projections.estimates import Pending
-from handlers.projections.vector import Vector, at, items, pushed, replaced, size
+from lanebus.bus.messages.base import Frozen
+from lanebus.bus.messages.message import StopReason
+from lanebus.bus.messages.turn import TurnId
+from lanebus.bus.messages.usage import Cost, Usage
+from lanebus.handlers.projections.estimates import Pending
+from lanebus.handlers.projections.vector import Vector, at, items, pushed, replaced, size
 
 __all__ = (
     "Loop",

@@ -13,16 +13,16 @@ from typing import TypedDict
 
 from pydantic import TypeAdapter
 
-from bus.envelope import Envelope, Unreadable
-from bus.errors import MessageError
-from bus.messages.base import Frozen
-from bus.messages.events import AgentEnded, AgentEvent, TurnEnded, UsageSettled, parse_event
-from bus.messages.extension import ExtensionMessage
-from bus.messages.message import AssistantMessage
-from bus.messages.usage import Usage
-from handlers.projections.estimates import Pending, added, settled, take_early, with_early
-from handlers.projections.projection import Projection
-from handlers.projections.summary_calls import summary_call
+from lanebus.bus.errors import MessageError
+from lanebus.bus.messages.base import Frozen
+from lanebus.bus.messages.events import AgentEnded, AgentEvent, TurnEnded, UsageSettled, parse_event
+from lanebus.bus.messages.extension import ExtensionMessage
+from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.messages.usage import Usage
+from lanebus.bus.wire.envelope import DecodeFailure, Envelope
+from lanebus.handlers.projections.estimates import Pending, added, settled, take_early, with_early
+from lanebus.handlers.projections.projection import Projection
+from lanebus.handlers.projections.summary_calls import summary_call
 
 __all__ = ("USAGE", "Mismatch", "ModelTotals", "Totals", "UsageState", "UsageSummary", "summary")
 
@@ -147,7 +147,7 @@ def _evolve(state: UsageState, envelope: Envelope) -> UsageState:
             if isinstance(event, UsageSettled):
                 return _settle(state, envelope.position, event)
             return _compare(state, envelope.position, event)
-        case Unreadable():
+        case DecodeFailure():
             return state.model_copy(update={"problems": state.problems + 1})
         case _:
             return state

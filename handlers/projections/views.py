@@ -6,12 +6,12 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from bus.errors import SessionErased
-from handlers.projections.projection import look
+from lanebus.bus.errors import SessionErased
+from lanebus.handlers.projections.projection import look
 
 if TYPE_CHECKING:
-    from bus.session import Session
-    from handlers.projections.projection import Projected, Projection
+    from lanebus.bus.session.session import Session
+    from lanebus.handlers.projections.projection import Projected, Projection
 
 __all__ = ("DEFAULT_VIEW_BOUNDS", "ViewBounds", "Views")
 
@@ -49,7 +49,7 @@ class Views:
         Raises:
             BusError: the log could not be read.
         """
-        name = f"{projection.name}@{projection.version}"
+        name = projection.key
         known = self._sessions.get(session.id, {}).get(name)
         try:
             now = await look(session, projection, known=cast("Projected[S] | None", known))

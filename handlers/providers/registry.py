@@ -5,13 +5,13 @@ from functools import partial
 from importlib import import_module
 from typing import NamedTuple, Protocol, Unpack, cast
 
-from bus.messages.message import AssistantMessage
-from bus.messages.usage import Rates
-from handlers.context.fold import Context
-from handlers.lazy import Lazy
-from handlers.providers.answer import Answer
-from handlers.providers.request import Json, ProviderRequest
-from handlers.providers.target import RequestOptions
+from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.messages.usage import Rates
+from lanebus.handlers.context.fold import Context
+from lanebus.handlers.lazy import Lazy
+from lanebus.handlers.providers.common.answer import Answer
+from lanebus.handlers.providers.common.request import Json, ProviderRequest
+from lanebus.handlers.providers.common.target import RequestOptions
 
 __all__ = ("PROVIDERS", "Provider")
 
@@ -45,9 +45,9 @@ class Provider(NamedTuple):
 
 _PLACES = {
     "anthropic": ("anthropic", "to_anthropic", "from_anthropic", "AnthropicAnswer"),
-    "openai-chat": ("openai_chat", "to_openai_chat", "from_openai_chat", "OpenAIChatAnswer"),
+    "openai-chat": ("openai.chat", "to_openai_chat", "from_openai_chat", "OpenAIChatAnswer"),
     "openai-responses": (
-        "openai_responses",
+        "openai.responses",
         "to_openai_responses",
         "from_openai_responses",
         "OpenAIResponsesAnswer",
@@ -58,7 +58,7 @@ _PLACES = {
 
 def _load(name: str) -> Provider:
     package, *names = _PLACES[name]
-    module = import_module(f"handlers.providers.{package}")
+    module = import_module(f"lanebus.handlers.providers.{package}")
     to_request, from_response, answer = (getattr(module, each) for each in names)
     # A test type-checks each by using it.
     return Provider(cast("_ToRequest", to_request), cast("_FromResponse", from_response), cast("_MakeAnswer", answer))

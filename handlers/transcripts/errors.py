@@ -1,6 +1,6 @@
 """What can be wrong with the tree of a transcript."""
 
-from bus.errors import MessageError
+from lanebus.bus.errors import MessageError
 
 __all__ = ("CyclicTree", "UnknownEntry")
 

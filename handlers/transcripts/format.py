@@ -6,12 +6,12 @@ from typing import Literal, NamedTuple, Protocol
 
 from pydantic import JsonValue
 
-from bus.errors import MessageError
-from bus.messages.reading import Publishable
-from handlers.transcripts.bounds import TranscriptBounds
-from handlers.transcripts.moves import Moves
+from lanebus.bus.errors import MessageError
+from lanebus.bus.messages.json_reader import Publishable
+from lanebus.handlers.transcripts.bounds import TranscriptBounds
+from lanebus.handlers.transcripts.position_map import Moves
 
-__all__ = ("Format", "Gatherer", "Line", "Moved", "TranscriptEntry", "UnknownFormat", "Unplaced")
+__all__ = ("Format", "Gatherer", "Moved", "TranscriptEntry", "TranscriptLine", "UnknownFormat", "Unplaced")
 
 
 class UnknownFormat(MessageError):
@@ -65,7 +65,7 @@ class TranscriptEntry:
     """id of the entry that it follows in the tree; None is the place before the first entry"""
 
 
-class Line(NamedTuple):
+class TranscriptLine(NamedTuple):
     """A line that was read, or several that say one thing together."""
 
     number: int
@@ -79,11 +79,11 @@ class Line(NamedTuple):
 class Gatherer(Protocol):
     """Brings together what a format spreads over several lines. It may hold lines back, within bounds of its own."""
 
-    def take(self, line: Line) -> Iterable[Line]:
+    def take(self, line: TranscriptLine) -> Iterable[TranscriptLine]:
         """The lines that are complete with this one, in the order in which they are to go in."""
         ...
 
-    def end(self) -> Iterable[Line]:
+    def end(self) -> Iterable[TranscriptLine]:
         """What is still held back at the end of the file."""
         ...
 

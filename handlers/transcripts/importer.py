@@ -15,21 +15,21 @@ from typing import BinaryIO
 from anyio import Event, create_task_group
 from anyio.abc import TaskGroup
 
-from bus.errors import BusError, MessageError, StreamError
-from bus.messages.reading import Publishable
-from bus.receipt import Receipt
-from bus.session import Session
-from handlers.transcripts.bounds import DEFAULT_TRANSCRIPT_BOUNDS, TranscriptBounds
-from handlers.transcripts.claude_code import CLAUDE_CODE
-from handlers.transcripts.format import Format, TranscriptEntry
-from handlers.transcripts.lines import stream_lines
-from handlers.transcripts.openai_chat import OPENAI_CHAT
-from handlers.transcripts.own import OWN
-from handlers.transcripts.pi import PI
-from handlers.transcripts.places import Places, Put
-from handlers.transcripts.report import BadLine, ImportProgress, ImportReport
-from handlers.transcripts.seed000 import SEED000
-from handlers.transcripts.source import Piece, Source
+from lanebus.bus.errors import BusError, MessageError, StreamError
+from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.session.session import Session
+from lanebus.bus.wire.receipt import Receipt
+from lanebus.handlers.transcripts.bounds import DEFAULT_TRANSCRIPT_BOUNDS, TranscriptBounds
+from lanebus.handlers.transcripts.claude_code import CLAUDE_CODE
+from lanebus.handlers.transcripts.coding_agent import SEED000
+from lanebus.handlers.transcripts.format import Format, TranscriptEntry
+from lanebus.handlers.transcripts.lanebus_export import OWN
+from lanebus.handlers.transcripts.lines import stream_lines
+from lanebus.handlers.transcripts.openai_chat import OPENAI_CHAT
+from lanebus.handlers.transcripts.pi import PI
+from lanebus.handlers.transcripts.report import BadLine, ImportProgress, ImportReport
+from lanebus.handlers.transcripts.source import Source, SourcePiece
+from lanebus.handlers.transcripts.tree_placement import Places, Put
 
 __all__ = ("FORMATS", "BadLine", "ImportProgress", "ImportReport", "OwnLog", "import_transcript")
 
@@ -146,7 +146,7 @@ class _Import:
         if origin and origin == (self._session.id, (await self._session.head()).created):
             raise OwnLog(self._session.id)
 
-    async def _piece(self, tasks: TaskGroup, piece: Piece) -> None:
+    async def _piece(self, tasks: TaskGroup, piece: SourcePiece) -> None:
         if isinstance(piece.entry, str):
             self._places.add(None)
             self._bad.append(BadLine(piece.number, piece.entry))
@@ -159,7 +159,9 @@ class _Import:
         else:
             await self._submit(tasks, piece, ordinal, piece.entry, self._key(piece.content))
 
-    async def _submit(self, tasks: TaskGroup, piece: Piece, ordinal: int, entry: TranscriptEntry, key: str) -> None:
+    async def _submit(
+        self, tasks: TaskGroup, piece: SourcePiece, ordinal: int, entry: TranscriptEntry, key: str
+    ) -> None:
         if self._places.needs_positions(ordinal, entry):
             await self._settle(0)
         put = self._places.put(ordinal, entry)

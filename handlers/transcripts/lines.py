@@ -6,7 +6,7 @@ from typing import BinaryIO, NamedTuple
 
 from anyio import to_thread
 
-from handlers.transcripts.bounds import DEFAULT_TRANSCRIPT_BOUNDS, TranscriptBounds
+from lanebus.handlers.transcripts.bounds import DEFAULT_TRANSCRIPT_BOUNDS, TranscriptBounds
 
 __all__ = ("LINE_LIMIT_BYTES", "RawLine", "read_lines", "stream_lines")
 

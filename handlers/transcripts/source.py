@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from bus.errors import DecodeError, MessageError
-from bus.messages.reading import parse_json
-from handlers.transcripts.bounds import DEFAULT_TRANSCRIPT_BOUNDS, TranscriptBounds
-from handlers.transcripts.format import Format, Line, TranscriptEntry, UnknownFormat
-from handlers.transcripts.lines import LINE_LIMIT_BYTES, RawLine
+from lanebus.bus.errors import DecodeError, MessageError
+from lanebus.bus.messages.json_reader import parse_json
+from lanebus.handlers.transcripts.bounds import DEFAULT_TRANSCRIPT_BOUNDS, TranscriptBounds
+from lanebus.handlers.transcripts.format import Format, TranscriptEntry, TranscriptLine, UnknownFormat
+from lanebus.handlers.transcripts.lines import LINE_LIMIT_BYTES, RawLine
 
-__all__ = ("DOCUMENT_LIMIT_BYTES", "DocumentTooLarge", "Piece", "Source", "canonical_json", "gathered")
+__all__ = ("DOCUMENT_LIMIT_BYTES", "DocumentTooLarge", "Source", "SourcePiece", "canonical_json", "gathered")
 
 DOCUMENT_LIMIT_BYTES = LINE_LIMIT_BYTES
 """A file that is one JSON document is read as a whole, so it has a bound, the same as that of a line."""
@@ -27,7 +27,7 @@ class DocumentTooLarge(MessageError):
         self.limit_bytes = limit_bytes
 
 
-class Piece(NamedTuple):
+class SourcePiece(NamedTuple):
     """What goes in as one: a line, several lines, a message of a document."""
 
     number: int
@@ -75,7 +75,7 @@ class Source:
         digest = hashlib.sha256(known.name.encode() + b"\0" + identity).digest()
         return known, digest, known.origin(value) if known.origin else None
 
-    async def pieces(self, found: Format) -> AsyncGenerator[Piece, None]:
+    async def pieces(self, found: Format) -> AsyncGenerator[SourcePiece, None]:
         """All that stands in the file, in its order.
 
         Raises:
@@ -84,12 +84,12 @@ class Source:
         if found.split and self._documents is not None:
             for number, value in enumerate(found.split(self._documents), 1):
                 content = canonical_json(value)
-                yield _read(found, Line(number, len(content), value, content))
+                yield _read(found, TranscriptLine(number, len(content), value, content))
             return
         gatherer = found.gather(self._bounds) if found.gather else _EachByItself()
         async for raw in self._lines():
             line = _parsed(raw)
-            if isinstance(line, Piece):
+            if isinstance(line, SourcePiece):
                 yield line
             elif line is not None:
                 for complete in gatherer.take(line):
@@ -162,10 +162,10 @@ class Source:
 class _EachByItself:
     """The gatherer of a format whose lines each say something whole."""
 
-    def take(self, line: Line) -> Iterable[Line]:
+    def take(self, line: TranscriptLine) -> Iterable[TranscriptLine]:
         return (line,)
 
-    def end(self) -> Iterable[Line]:
+    def end(self) -> Iterable[TranscriptLine]:
         return ()
 
 
@@ -178,7 +178,7 @@ def gathered(form: Format, values: Iterable[JsonValue]) -> Iterator[tuple[int, J
     gatherer = form.gather(DEFAULT_TRANSCRIPT_BOUNDS) if form.gather else _EachByItself()
     split = form.split([*values]) if form.split else values
     for number, value in enumerate(split, 1):
-        for complete in gatherer.take(Line(number, 0, value, b"")):
+        for complete in gatherer.take(TranscriptLine(number, 0, value, b"")):
             yield complete.number, complete.value
     for complete in gatherer.end():
         yield complete.number, complete.value
@@ -189,25 +189,25 @@ def canonical_json(value: JsonValue) -> bytes:
     return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
 
 
-def _parsed(raw: RawLine) -> Line | Piece | None:
+def _parsed(raw: RawLine) -> TranscriptLine | SourcePiece | None:
     """The line as JSON; what cannot be read as a piece that says so; None for a blank one."""
     if raw.data is None:
         reason = f"line of {raw.size_bytes} bytes is over {LINE_LIMIT_BYTES} bytes"
-        return Piece(raw.number, raw.size_bytes, reason)
+        return SourcePiece(raw.number, raw.size_bytes, reason)
     if not raw.data.strip():
         return None
     try:
-        return Line(raw.number, raw.size_bytes, parse_json(raw.data), raw.data)
+        return TranscriptLine(raw.number, raw.size_bytes, parse_json(raw.data), raw.data)
     except (MessageError, ValueError) as error:  # the latter from a number of thousands of digits
-        return Piece(raw.number, raw.size_bytes, str(error))
+        return SourcePiece(raw.number, raw.size_bytes, str(error))
 
 
-def _read(found: Format, line: Line) -> Piece:
+def _read(found: Format, line: TranscriptLine) -> SourcePiece:
     try:
         entry: TranscriptEntry | str = found.read(line.value)
     except (MessageError, ValueError) as error:
         entry = str(error)
-    return Piece(line.number, line.size_bytes, entry, line.content)
+    return SourcePiece(line.number, line.size_bytes, entry, line.content)
 
 
 def _value(data: bytes) -> JsonValue:

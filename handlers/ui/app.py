@@ -7,13 +7,13 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
-from bus.bus import Bus
-from bus.errors import BusError
-from handlers.ui.auth import Guard
-from handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
-from handlers.ui.page import load_page
-from handlers.ui.replies import answer_error
-from handlers.ui.routes import Api
+from lanebus.bus.bus import Bus
+from lanebus.bus.errors import BusError
+from lanebus.handlers.ui.auth import Guard
+from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
+from lanebus.handlers.ui.page import load_page
+from lanebus.handlers.ui.replies import answer_error
+from lanebus.handlers.ui.routes import Api
 
 __all__ = ("create_app",)
 

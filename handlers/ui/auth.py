@@ -14,7 +14,7 @@ from starlette.requests import cookie_parser
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from handlers.ui.replies import refuse
+from lanebus.handlers.ui.replies import refuse
 
 __all__ = ("Guard", "cookie_name", "local_hosts", "may_write")
 

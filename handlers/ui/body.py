@@ -4,8 +4,8 @@ from pydantic import JsonValue
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from bus.messages.reading import parse_json
-from handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
+from lanebus.bus.messages.json_reader import parse_json
+from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
 
 __all__ = ("read_json",)
 

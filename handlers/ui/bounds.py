@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from handlers.projections.views import DEFAULT_VIEW_BOUNDS, ViewBounds
+from lanebus.handlers.projections.views import DEFAULT_VIEW_BOUNDS, ViewBounds
 
 __all__ = ("DEFAULT_UI_BOUNDS", "UiBounds")
 

@@ -1,6 +1,6 @@
 """What can keep the page from being served."""
 
-from bus.errors import SetupError
+from lanebus.bus.errors import SetupError
 
 __all__ = ("AddressRefused", "PortInUse", "ServeMissing")
 

@@ -8,7 +8,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import NamedTuple
 
-__all__ = ("Asset", "Page", "load_page")
+__all__ = ("Asset", "PageFiles", "load_page")
 
 # Own table: what the system's says of .js is up to the machine, and with nosniff a wrong one breaks the page.
 _TYPES = {
@@ -27,7 +27,7 @@ class Asset(NamedTuple):
     media_type: str
 
 
-class Page(NamedTuple):
+class PageFiles(NamedTuple):
     document: Asset
     assets: Mapping[str, Asset]
     """by their path below /static/; what is not in here is not served, so no path can lead outside"""
@@ -35,11 +35,11 @@ class Page(NamedTuple):
     """for every answer of the server"""
 
 
-def load_page() -> Page:
+def load_page() -> PageFiles:
     """The page as it is installed."""
-    assets = dict(_walk(files(__package__ or "handlers.ui") / "static", ""))
+    assets = dict(_walk(files(__package__ or "lanebus.handlers.ui") / "static", ""))
     document = assets["index.html"]
-    return Page(document, assets, _headers(document.content))
+    return PageFiles(document, assets, _headers(document.content))
 
 
 def _walk(folder: Traversable, prefix: str) -> list[tuple[str, Asset]]:

@@ -7,16 +7,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from bus.envelope import Envelope, Unreadable
-from bus.errors import (
-    BusError,
-    Closed,
-    MessageError,
-    MessageTooLarge,
-    OutcomeUnknown,
-    StreamError,
-    Unavailable,
-)
+from lanebus.bus.errors import BusError, Closed, MessageError, MessageTooLarge, OutcomeUnknown, StreamError, Unavailable
+from lanebus.bus.wire.envelope import DecodeFailure, Envelope
+from lanebus.handlers.json_text import spliced
 
 __all__ = ("answer", "answer_error", "envelope_json", "refuse", "status_of")
 
@@ -66,23 +59,20 @@ def status_of(error: BusError) -> int:
 
 def envelope_json(envelope: Envelope) -> str:
     """An envelope as one JSON object: position, delta, cursor, lane, time, producer, message."""
-    # The message writes its own JSON, so it is put in as text: to parse and write it again cost ten times as much.
-    place = json.dumps(
-        {
-            "position": envelope.position,
-            "delta": envelope.delta,
-            "cursor": str(envelope.cursor),
-            "lane": envelope.lane.value,
-            "time": envelope.time,
-            "producer": envelope.producer,
-        },
-        separators=(",", ":"),
-    )
+    place = {
+        "position": envelope.position,
+        "delta": envelope.delta,
+        "cursor": str(envelope.cursor),
+        "lane": envelope.lane.value,
+        "time": envelope.time,
+        "producer": envelope.producer,
+    }
     message = envelope.message
-    said = _unreadable_json(message) if isinstance(message, Unreadable) else message.to_json()
-    return f'{place[:-1]},"message":{said}}}'
+    return spliced(
+        place, "message", _unreadable_json(message) if isinstance(message, DecodeFailure) else message.to_json()
+    )
 
 
-def _unreadable_json(entry: Unreadable) -> str:
+def _unreadable_json(entry: DecodeFailure) -> str:
     raw = entry.raw.decode("utf-8", "replace")
     return json.dumps({"role": "unreadable", "error": str(entry.error), "raw": raw[:RAW_SHOWN]})

@@ -7,23 +7,23 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from bus.bus import Bus
-from bus.envelope import START, Cursor
-from bus.errors import DecodeError, InvalidCursor, SessionErased
-from bus.head import SessionHead
-from bus.messages.message import UserMessage
-from bus.receipt import Receipt
-from bus.session import Session
-from handlers.agent.commands import follow_up
-from handlers.projections.views import Views
-from handlers.ui.auth import may_write
-from handlers.ui.body import read_json
-from handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
-from handlers.ui.commanding import check_key, check_text, read_command, send_command
-from handlers.ui.page import Asset, Page
-from handlers.ui.replies import answer, envelope_json
-from handlers.ui.stream import EventStream, session_frames
-from handlers.ui.views import status_view, turns_view, usage_view
+from lanebus.bus.bus import Bus
+from lanebus.bus.errors import DecodeError, InvalidCursor, SessionErased
+from lanebus.bus.log.head import SessionHead
+from lanebus.bus.messages.message import UserMessage
+from lanebus.bus.session.session import Session
+from lanebus.bus.wire.envelope import START, Cursor
+from lanebus.bus.wire.receipt import Receipt
+from lanebus.handlers.agent.commands import follow_up, send
+from lanebus.handlers.projections.views import Views
+from lanebus.handlers.ui.auth import may_write
+from lanebus.handlers.ui.body import read_json
+from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
+from lanebus.handlers.ui.page import Asset, PageFiles
+from lanebus.handlers.ui.posted import check_key, check_text, read_command
+from lanebus.handlers.ui.replies import answer, envelope_json
+from lanebus.handlers.ui.stream import EventStream, session_frames
+from lanebus.handlers.ui.views import status_view, turns_view, usage_view
 
 __all__ = ("Api",)
 
@@ -31,7 +31,7 @@ __all__ = ("Api",)
 class Api:
     """The endpoints over one bus. A session is there as soon as its first message is posted."""
 
-    def __init__(self, bus: Bus, page: Page, closing: anyio.Event, bounds: UiBounds = DEFAULT_UI_BOUNDS) -> None:
+    def __init__(self, bus: Bus, page: PageFiles, closing: anyio.Event, bounds: UiBounds = DEFAULT_UI_BOUNDS) -> None:
         self._bus, self._page, self._closing, self._bounds = bus, page, closing, bounds
         self._views = Views(bounds.views)
 
@@ -125,7 +125,8 @@ class Api:
         A key sent again says it once, as with messages.
         """
         session = self._session(request)
-        return _published(await send_command(session, read_command(await read_json(request, self._bounds))))
+        posted = read_command(await read_json(request, self._bounds))
+        return _published(await send(session, posted.control, posted.text, key=posted.key))
 
     async def status(self, request: Request) -> Response:
         """What the agent does, what waits for a person, and which commands have no answer yet."""

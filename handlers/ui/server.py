@@ -10,11 +10,11 @@ from contextlib import contextmanager
 import anyio
 import uvicorn
 
-from bus.bus import Bus
-from handlers.ui.app import create_app
-from handlers.ui.auth import local_hosts
-from handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
-from handlers.ui.errors import AddressRefused, PortInUse
+from lanebus.bus.bus import Bus
+from lanebus.handlers.ui.app import create_app
+from lanebus.handlers.ui.auth import local_hosts
+from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
+from lanebus.handlers.ui.errors import AddressRefused, PortInUse
 
 __all__ = ("serve",)
 

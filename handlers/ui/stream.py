@@ -9,14 +9,14 @@ from pydantic import JsonValue
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from bus.envelope import Cursor, Envelope
-from bus.errors import BusError, CursorTrimmed, LogRolledBack
-from bus.messages.delta import Delta
-from bus.notice import Notice
-from bus.session import Session
-from handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
-from handlers.ui.replies import envelope_json
-from handlers.ui.sse import HEARTBEAT, encode_frame, encode_retry
+from lanebus.bus.errors import BusError, CursorTrimmed, LogRolledBack
+from lanebus.bus.messages.delta import Delta
+from lanebus.bus.session.session import Session
+from lanebus.bus.wire.envelope import Cursor, Envelope
+from lanebus.bus.wire.notice import Notice
+from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
+from lanebus.handlers.ui.replies import envelope_json
+from lanebus.handlers.ui.sse import HEARTBEAT, encode_frame, encode_retry
 
 __all__ = ("EventStream", "session_frames")
 

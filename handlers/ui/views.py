@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 
-from bus.messages.events import ToolWaiting
-from bus.session import Session
-from handlers.agent.doing import doing, own_loop, waiting_calls
-from handlers.agent.status import STATUS, LoopStatus
-from handlers.projections.turns import TURNS, Turn
-from handlers.projections.usage import USAGE, summary
-from handlers.projections.views import Views
-from handlers.ui.bounds import DEFAULT_UI_BOUNDS
+from lanebus.bus.messages.events import ToolWaiting
+from lanebus.bus.session.session import Session
+from lanebus.handlers.projections.agent_activity import doing, own_loop, waiting_calls
+from lanebus.handlers.projections.agent_status import STATUS, LoopStatus
+from lanebus.handlers.projections.turns import TURNS, Turn
+from lanebus.handlers.projections.usage import USAGE, summary
+from lanebus.handlers.projections.views import Views
+from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS
 
 __all__ = ("status_view", "turns_view", "usage_view")
 

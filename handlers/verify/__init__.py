@@ -5,10 +5,10 @@ verify_all       every session, then what is of no session
 replay           projections folded anew, compared with what is stored
 """
 
-from handlers.verify.everything import verify_all
-from handlers.verify.problem import Problem, ProblemKind, Report
-from handlers.verify.replaying import PROJECTION_NAMES, Replayed, differs, replay
-from handlers.verify.session import verify_session
+from lanebus.handlers.verify.namespace import verify_all
+from lanebus.handlers.verify.problem import Problem, ProblemKind, Report
+from lanebus.handlers.verify.replay_check import PROJECTION_NAMES, Replayed, differs, replay
+from lanebus.handlers.verify.session import verify_session
 
 __all__ = (
     "PROJECTION_NAMES",

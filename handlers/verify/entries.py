@@ -4,13 +4,13 @@ import re
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
-from bus.codec import Entry, decode, token_of
-from bus.envelope import Unreadable
-from bus.errors import EntryDamaged
-from bus.head import Incarnation, start_of
-from bus.inspection import Inspector
-from bus.messages.lanes import Lane
-from handlers.verify.problem import Findings, ProblemKind, look
+from lanebus.bus.errors import EntryDamaged
+from lanebus.bus.inspection import Inspector
+from lanebus.bus.log.head import Incarnation, start_of
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.wire.codec import Entry, decode, token_of
+from lanebus.bus.wire.envelope import DecodeFailure
+from lanebus.handlers.verify.problem import Findings, ProblemKind, look
 
 __all__ = ("EntryCheck", "merged_entries", "place_of")
 
@@ -86,7 +86,7 @@ class EntryCheck:
             return
         self._check_token(token_of(entry), position)
         message = decode(self._findings.session, lane, entry).message
-        if not isinstance(message, Unreadable):
+        if not isinstance(message, DecodeFailure):
             return
         kind: ProblemKind = "checksum" if isinstance(message.error, EntryDamaged) else "unreadable"
         self._findings.add(kind, position, f"in the {lane} lane: {message.error}; {look(body)}")

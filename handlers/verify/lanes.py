@@ -2,16 +2,16 @@
 
 from contextlib import aclosing
 
-from bus.bus import Bus
-from bus.errors import CursorTrimmed
-from handlers.verify.entries import EntryCheck, merged_entries
-from handlers.verify.problem import Findings
-from handlers.verify.standing import Standing
+from lanebus.bus.bus import Bus
+from lanebus.bus.errors import CursorTrimmed
+from lanebus.handlers.verify.entries import EntryCheck, merged_entries
+from lanebus.handlers.verify.head_fields import HeadFields
+from lanebus.handlers.verify.problem import Findings
 
 __all__ = ("check_entries",)
 
 
-async def check_entries(bus: Bus, session: str, standing: Standing, findings: Findings) -> int:
+async def check_entries(bus: Bus, session: str, standing: HeadFields, findings: Findings) -> int:
     """Every position is there once, and can be read; the head counts their bytes. Gives how many there are.
 
     Raises:
@@ -42,7 +42,7 @@ async def check_entries(bus: Bus, session: str, standing: Standing, findings: Fi
     return check.entries
 
 
-async def _first_archived(bus: Bus, session: str, standing: Standing, findings: Findings) -> int:
+async def _first_archived(bus: Bus, session: str, standing: HeadFields, findings: Findings) -> int:
     """Prove the archive; gives the first position that can be read of it, or of the log if nothing of it can."""
     inspector, begin = bus.inspector, standing.fork.position
     if standing.archived and not inspector.has_archive:

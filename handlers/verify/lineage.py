@@ -2,16 +2,16 @@
 
 from contextlib import aclosing
 
-from bus.bus import Bus
-from bus.envelope import Cursor
-from bus.errors import CursorTrimmed, StreamError
-from handlers.verify.problem import Findings
-from handlers.verify.standing import Standing, look_at_head
+from lanebus.bus.bus import Bus
+from lanebus.bus.errors import CursorTrimmed, StreamError
+from lanebus.bus.wire.envelope import Cursor
+from lanebus.handlers.verify.head_fields import HeadFields, look_at_head
+from lanebus.handlers.verify.problem import Findings
 
 __all__ = ("check_lineage",)
 
 
-async def check_lineage(bus: Bus, session: str, standing: Standing, findings: Findings) -> None:
+async def check_lineage(bus: Bus, session: str, standing: HeadFields, findings: Findings) -> None:
     """The parent is there, is the log that was forked, keeps what is shared, and that can be read.
 
     Raises:
@@ -34,7 +34,7 @@ async def check_lineage(bus: Bus, session: str, standing: Standing, findings: Fi
     await _read_shared(bus, session, standing, findings)
 
 
-async def _read_shared(bus: Bus, session: str, standing: Standing, findings: Findings) -> None:
+async def _read_shared(bus: Bus, session: str, standing: HeadFields, findings: Findings) -> None:
     """What is shared is read as the fork's, without a hole."""
     position = await _gone_before(bus, session, min(standing.trimmed, standing.fork.position))
     if position:

@@ -2,8 +2,8 @@
 
 import re
 
-from bus.inspection import Inspector
-from handlers.verify.problem import Findings
+from lanebus.bus.inspection import Inspector
+from lanebus.handlers.verify.problem import Findings
 
 __all__ = ("find_orphans", "part_of")
 

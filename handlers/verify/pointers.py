@@ -3,11 +3,11 @@
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from bus.codec import Entry
-from bus.errors import InvalidSessionId
-from bus.inspection import Inspector
-from bus.keys import check_session_id
-from handlers.verify.problem import Findings, look
+from lanebus.bus.errors import InvalidSessionId
+from lanebus.bus.inspection import Inspector
+from lanebus.bus.wire.codec import Entry
+from lanebus.bus.wire.keys import check_session_id
+from lanebus.handlers.verify.problem import Findings, look
 
 __all__ = ("Pointers", "read_pointers")
 
@@ -21,7 +21,7 @@ class Pointers:
 
     highest: dict[str, int] = field(default_factory=dict[str, int])
     """session → the highest position that a pointer names"""
-    set_aside: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    quarantined: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     """session → what was set aside from its lanes"""
     bad: list[str] = field(default_factory=list[str])
     """pointers that nobody can follow"""
@@ -30,7 +30,7 @@ class Pointers:
         """Put what is known of a session into its findings."""
         if session in self.highest:
             findings.suspect("pointer", self.highest[session], "a pointer of the index names it")
-        for text in self.set_aside.get(session, []):
+        for text in self.quarantined.get(session, []):
             findings.note(text)
 
 
@@ -51,10 +51,10 @@ async def read_pointers(inspector: Inspector, bucket: int, *, into: Pointers, on
         for _, fields in page:
             named = dict(zip(fields[::2], fields[1::2], strict=False))
             session = named.get(b"s", b"").decode(errors="replace")
-            if only in {None, session} and len(into.set_aside[session]) < SHOWN:
+            if only in {None, session} and len(into.quarantined[session]) < SHOWN:
                 lane, entry_id = (named.get(name, b"").decode(errors="replace") for name in (b"lane", b"id"))
                 text = f"set aside from the {lane} lane, not written by the bus: entry {entry_id}, "
-                into.set_aside[session].append(text + look(b" ".join(fields[6:])))
+                into.quarantined[session].append(text + look(b" ".join(fields[6:])))
 
 
 def _take_pointer(found: Pointers, entry: Entry, only: str | None) -> None:

@@ -3,8 +3,8 @@
 from collections.abc import Awaitable
 from typing import Literal, NamedTuple
 
-from bus.errors import Refused
-from handlers.verify.bounds import DEFAULT_VERIFY_BOUNDS, VerifyBounds
+from lanebus.bus.errors import Refused
+from lanebus.handlers.verify.bounds import DEFAULT_VERIFY_BOUNDS, VerifyBounds
 
 __all__ = ("Findings", "Problem", "ProblemKind", "Report", "look", "typed")
 

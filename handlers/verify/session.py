@@ -2,18 +2,18 @@
 
 from collections.abc import Sequence
 
-from bus.bus import Bus
-from bus.errors import StreamError
-from bus.inspection import Inspector
-from bus.messages.lanes import Lane
-from handlers.verify.bounds import DEFAULT_VERIFY_BOUNDS, VerifyBounds
-from handlers.verify.claims import CLAIMS, Claimant
-from handlers.verify.lanes import check_entries
-from handlers.verify.lineage import check_lineage
-from handlers.verify.pointers import Pointers, read_pointers
-from handlers.verify.problem import Findings, Report, typed
-from handlers.verify.replaying import PROJECTION_KEYS, differs, replay
-from handlers.verify.standing import Standing, look_at_head
+from lanebus.bus.bus import Bus
+from lanebus.bus.errors import StreamError
+from lanebus.bus.inspection import Inspector
+from lanebus.bus.messages.lanes import Lane
+from lanebus.handlers.verify.bounds import DEFAULT_VERIFY_BOUNDS, VerifyBounds
+from lanebus.handlers.verify.head_fields import HeadFields, look_at_head
+from lanebus.handlers.verify.lanes import check_entries
+from lanebus.handlers.verify.lineage import check_lineage
+from lanebus.handlers.verify.pointers import Pointers, read_pointers
+from lanebus.handlers.verify.problem import Findings, Report, typed
+from lanebus.handlers.verify.references import CLAIMS, Claimant
+from lanebus.handlers.verify.replay_check import PROJECTION_KEYS, differs, replay
 
 __all__ = ("verify_session",)
 
@@ -110,13 +110,13 @@ class _Proof:
             self.findings.add("orphan", 0, f"key {name} is left of the erased session: erase it again")
         self.findings.note("it was erased")
 
-    async def _entries(self, standing: Standing) -> None:
+    async def _entries(self, standing: HeadFields) -> None:
         try:
             self.entries = await check_entries(self._bus, self._session, standing, self.findings)
         except StreamError as error:
             self.findings.add("archive", 0, f"it ends before what is kept: {error}")
 
-    async def _projections(self, standing: Standing) -> None:
+    async def _projections(self, standing: HeadFields) -> None:
         """What is stored of projections is what the log gives."""
         checkpoints = await self._bus.session(self._session).checkpoints()
         stored = {name.removeprefix("p:") for name in checkpoints if name.startswith("p:")}
@@ -139,7 +139,7 @@ class _Proof:
             if each.agrees is False:
                 self.findings.add("projection", each.stored or 0, differs(self._session, each.key))
 
-    async def _head(self, findings: Findings | None = None) -> Standing:
+    async def _head(self, findings: Findings | None = None) -> HeadFields:
         return await look_at_head(self._inspector, self._session, findings)
 
 

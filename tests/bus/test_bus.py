@@ -8,11 +8,12 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from bus import Bus, Closed, DurabilityWarning, InvalidSessionId, OutcomeUnknown, SetupError, Unavailable
-from bus.bounds import Bounds
-from bus.errors import OldNamespace, UnsafeServer
-from bus.launch import find_binary
-from bus.publish import PublishBounds
+from lanebus import Bus, Closed, SetupError, Unavailable
+from lanebus.bus.bounds import Bounds
+from lanebus.bus.embedded.launcher import find_binary
+from lanebus.bus.errors import OldNamespace, UnsafeServer
+from lanebus.bus.publishing.bounds import PublishBounds
+from lanebus.errors import DurabilityWarning, InvalidSessionId, OutcomeUnknown
 from tests.support.log.said import said, words
 from tests.support.paths import ROOT
 from tests.support.servers.real import RealServer, eventually, real_server, shortly
@@ -176,7 +177,7 @@ async def test_a_bad_session_id_is_refused(shared_valkey: RealServer, name: str)
 
 def test_leaving_a_program_by_exit_keeps_its_code(short_dir: Path) -> None:
     code = (
-        "import asyncio, pathlib, sys\nfrom bus import Bus\n"
+        "import asyncio, pathlib, sys\nfrom lanebus import Bus\n"
         "async def main():\n"
         "    async with Bus.open(data_dir=pathlib.Path(sys.argv[1])):\n"
         "        sys.exit(3)\n"

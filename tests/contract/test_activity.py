@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from bus import Bounds, InvalidSessionId, UserMessage
-from bus.activity import ActivityBounds, Span
-from bus.keys import Keys
+from lanebus import Bounds, UserMessage
+from lanebus.bus.groups.activity import ActivityBounds, Span
+from lanebus.bus.wire.keys import Keys
+from lanebus.errors import InvalidSessionId
 from tests.support.log.said import told
 from tests.support.servers.real import AnyServer
 

@@ -7,22 +7,13 @@ from typing import cast
 import anyio
 import pytest
 
-from bus import (
-    ArchiveDamaged,
-    Bus,
-    CursorTrimmed,
-    DirectoryArchive,
-    Lane,
-    LogRolledBack,
-    NoArchive,
-    SessionErased,
-    TrimRefused,
-    Unavailable,
-)
-from bus.archive import writing
-from bus.keys import Keys
-from handlers.projections.projection import project, rebuild
-from handlers.projections.usage import USAGE
+from lanebus import Bus, Lane, TrimRefused, Unavailable
+from lanebus.archive import DirectoryArchive
+from lanebus.bus.archive import archiver as writing
+from lanebus.bus.wire.keys import Keys
+from lanebus.errors import ArchiveDamaged, CursorTrimmed, LogRolledBack, NoArchive, SessionErased
+from lanebus.handlers.projections.projection import project, rebuild
+from lanebus.handlers.projections.usage import USAGE
 from tests.contract.test_erase import picture
 from tests.support.log.archived import (
     archive_on,

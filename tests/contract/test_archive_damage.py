@@ -5,25 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from bus import (
-    ArchiveDamaged,
-    Cursor,
-    Envelope,
-)
-from bus.archive.names import SegmentName
-from bus.archive.segment import line_of, sealed
-from bus.keys import Keys
-from tests.support.log.archived import (
-    archive_on,
-    archiving,
-    fill,
-    kinds,
-    names,
-    place,
-    problems,
-    seen_until,
-    trim,
-)
+from lanebus import Cursor, Envelope
+from lanebus.bus.archive.names import SegmentName
+from lanebus.bus.archive.segment import line_of, sealed
+from lanebus.bus.wire.keys import Keys
+from lanebus.errors import ArchiveDamaged
+from tests.support.log.archived import archive_on, archiving, fill, kinds, names, place, problems, seen_until, trim
 from tests.support.log.said import assert_gap_free, read, said
 from tests.support.servers.real import AnyServer, RealServer
 

@@ -8,24 +8,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bus import (
-    Bus,
-    Cursor,
-    CursorTrimmed,
-    DirectoryArchive,
-    Envelope,
-    Lane,
-    ObjectArchive,
-    Unreadable,
-)
-from bus.connection import Argument, LinkPool, Reply
-from bus.errors import Refused
-from bus.keys import Keys
-from bus.upcasters import UPCASTERS, MessageJson
-from handlers.context.build import build_context
-from handlers.projections.projection import project, rebuild
-from handlers.projections.turns import TURNS
-from handlers.projections.usage import USAGE
+from lanebus import Bus, Cursor, DecodeFailure, Envelope, Lane
+from lanebus.archive import DirectoryArchive, ObjectArchive
+from lanebus.bus.errors import Refused
+from lanebus.bus.servers.topology import Argument, ConnectionPool, Reply
+from lanebus.bus.wire.keys import Keys
+from lanebus.bus.wire.upcasters import UPCASTERS, MessageJson
+from lanebus.errors import CursorTrimmed
+from lanebus.handlers.context.build import build_context
+from lanebus.handlers.projections.projection import project, rebuild
+from lanebus.handlers.projections.turns import TURNS
+from lanebus.handlers.projections.usage import USAGE
 from tests.support.log.archived import (
     LANES,
     archiving,
@@ -150,10 +143,10 @@ async def test_trimming_while_somebody_reads_is_not_seen(server: AnyServer, file
 async def test_a_trim_between_the_head_and_the_page_is_not_passed_over(
     one: RealServer, files: Path, lanes: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = LinkPool.call_many
+    whole = ConnectionPool.call_many
 
     async def interrupted(
-        self: LinkPool, commands: Sequence[Sequence[Argument]], *, more_seconds: float = 0.0
+        self: ConnectionPool, commands: Sequence[Sequence[Argument]], *, more_seconds: float = 0.0
     ) -> list[Reply | Refused]:
         """The head of a page, then a trim, then the rest of it."""
         if len(commands) < 3:
@@ -166,7 +159,7 @@ async def test_a_trim_between_the_head_and_the_page_is_not_passed_over(
         await fill(bus.session("s"), 10)
         await bus.session("s").archive()
         before = [e async for e in bus.session("s").read(lanes=LANES[lanes])]
-        monkeypatch.setattr(LinkPool, "call_many", interrupted)
+        monkeypatch.setattr(ConnectionPool, "call_many", interrupted)
         assert [e async for e in bus.session("s").read(lanes=LANES[lanes])] == before
         one.do("HDEL", Keys().head("s"), "trimmed")
         with pytest.raises(CursorTrimmed):
@@ -236,7 +229,7 @@ async def test_what_cannot_be_read_is_shown_from_the_archive_as_from_the_log(ser
         server.do("XADD", lane, "6-0", *["z"] * 2_000)
         server.do("HSET", Keys().head("s"), "position", "6")
         before = await read(session)
-        assert sum(isinstance(e.message, Unreadable) for e in before) == 5
+        assert sum(isinstance(e.message, DecodeFailure) for e in before) == 5
         assert (await session.archive()).entries == len(before)
         trim(server, 6)
         after = await read(session)
@@ -255,7 +248,7 @@ async def test_an_old_form_is_archived_as_it_is_and_lifted_as_it_is_read(
         await session.publish(told("old"))
         await session.archive()
         trim(server, 1)
-        monkeypatch.setattr("bus.codec.VERSION", 2)
+        monkeypatch.setattr("lanebus.bus.wire.codec.VERSION", 2)
         monkeypatch.setitem(UPCASTERS, 1, lifted)
         assert [word(e) for e in await read(session)] == ["lifted old"]
         (name,) = names(files)

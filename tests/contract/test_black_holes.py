@@ -5,14 +5,14 @@ from functools import partial
 import anyio
 import pytest
 
-from bus import Bus, Unavailable
-from bus.bounds import Bounds
-from bus.connection_bounds import ConnectionBounds
-from bus.grouped_pool import GroupedPool
-from bus.links import Argument
-from bus.place import Server
-from bus.pool import LinkPool
-from bus.publish import PublishBounds
+from lanebus import Bus, Unavailable
+from lanebus.bus.bounds import Bounds
+from lanebus.bus.publishing.bounds import PublishBounds
+from lanebus.bus.servers.bounds import ConnectionBounds
+from lanebus.bus.servers.endpoint import Endpoint
+from lanebus.bus.servers.grouped_pool import GroupedPool
+from lanebus.bus.servers.pool import ConnectionPool
+from lanebus.bus.servers.replies import Argument
 from tests.support.log.said import said, told, word, words
 from tests.support.servers.proxy import proxy
 from tests.support.servers.real import RealServer, eventually, shortly
@@ -29,7 +29,7 @@ async def test_link_is_broken_when_no_byte_moves(
     valkey: RealServer, command: tuple[Argument, ...], *, requests: bool, answers: bool
 ) -> None:
     async with proxy(valkey.socket) as way, shortly():
-        link = await Server(way.url, SOON).connect()
+        link = await Endpoint(way.url, SOON).connect()
         way.hole(requests=requests, answers=answers)
         with pytest.raises(Unavailable, match="no answer within"):
             await link.call(*command)
@@ -38,7 +38,7 @@ async def test_link_is_broken_when_no_byte_moves(
 
 
 async def test_link_that_waits_for_a_blocked_read_waits_as_long_as_that_blocks(valkey: RealServer) -> None:
-    link = await Server(valkey.url, ConnectionBounds(answer_seconds=1)).connect()
+    link = await Endpoint(valkey.url, ConnectionBounds(answer_seconds=1)).connect()
     assert await link.call("XREAD", "BLOCK", 1_500, "STREAMS", "nothing", "0") is None
     assert await link.call("PING") == b"PONG"
     await link.close()
@@ -46,7 +46,7 @@ async def test_link_that_waits_for_a_blocked_read_waits_as_long_as_that_blocks(v
 
 async def test_link_whose_answer_moves_is_not_broken_however_long_it_takes(valkey: RealServer) -> None:
     async with proxy(valkey.socket) as way:
-        link = await Server(way.url, ConnectionBounds(answer_seconds=2)).connect()
+        link = await Endpoint(way.url, ConnectionBounds(answer_seconds=2)).connect()
         await link.call("SET", "k", "x" * 1_000_000)
         way.step = 0.2  # 3 s in all
         reply = await link.call("GET", "k")
@@ -109,7 +109,7 @@ async def test_opening_a_bus_behind_a_black_hole_ends(valkey: RealServer) -> Non
 async def test_callers_that_share_a_write_fail_together(valkey: RealServer) -> None:
     """Each by itself after the others, they would be told 132 times as late as one."""
     async with proxy(valkey.socket) as way, shortly():
-        pool = LinkPool(Server(way.url, SOON), bounds=SOON)
+        pool = ConnectionPool(Endpoint(way.url, SOON), bounds=SOON)
         grouped = GroupedPool(pool, SOON)
         way.is_dark = True
         told_of: list[Unavailable] = []

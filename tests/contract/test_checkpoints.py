@@ -2,10 +2,11 @@
 
 import pytest
 
-from bus import START, Cursor, InvalidName, LogRolledBack, SessionErased
-from bus.keys import Keys
-from handlers.projections.projection import project
-from handlers.projections.usage import USAGE
+from lanebus import START, Cursor
+from lanebus.bus.wire.keys import Keys
+from lanebus.errors import InvalidName, LogRolledBack, SessionErased
+from lanebus.handlers.projections.projection import project
+from lanebus.handlers.projections.usage import USAGE
 from tests.support.log.said import read, said
 from tests.support.servers.real import AnyServer, RealServer
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import anyio
 import pytest
 
-from bus import UserMessage
-from handlers.agent import AgentLoop, Worker
+from lanebus import UserMessage
+from lanebus.agent import AgentLoop, Worker
 from tests.support.agent.agents import ScriptedModel, answer, wait_for
 from tests.support.log.groups import ring, take_all, take_one
 from tests.support.servers.clock import SteppedServer, stepped_server
@@ -62,8 +62,8 @@ async def test_work_that_was_put_off_is_due_in_its_time(stepped: SteppedServer) 
     async with stepped.server.bus() as bus, bus.consumer("g", "c", heartbeat=2) as consumer:
         await ring(bus, "a", "b")
         soon, later = await take_all(consumer, 2)
-        await consumer.retry(later, delay=2)
-        await consumer.retry(soon, delay=1)
+        await consumer.nack(later, delay=2)
+        await consumer.nack(soon, delay=1)
         stepped.step(-HOUR)
         assert {work.session for work in await take_all(consumer, 2)} == {"a", "b"}
 
@@ -87,7 +87,7 @@ async def test_a_consumer_that_lives_keeps_its_work_as_the_clock_steps(stepped: 
 
         async def keep() -> None:
             while True:
-                assert await holder.keep() == []
+                assert await holder.heartbeat() == []
                 await anyio.sleep(0.1)
 
         async with anyio.create_task_group() as tasks, bus.consumer("g", "other", heartbeat=5) as other:
@@ -95,7 +95,7 @@ async def test_a_consumer_that_lives_keeps_its_work_as_the_clock_steps(stepped: 
             for seconds in (HOUR, -HOUR, 0):
                 stepped.step(seconds)
                 with anyio.move_on_after(0.5):
-                    raise AssertionError(await other.take(1))
+                    raise AssertionError(await other.fetch(1))
             tasks.cancel_scope.cancel()
 
 

@@ -6,8 +6,9 @@ from functools import partial
 import anyio
 import pytest
 
-from bus import Bus, Consumer, Unavailable, Work
-from bus.keys import Keys
+from lanebus import Bus, Unavailable
+from lanebus.bus.wire.keys import Keys
+from lanebus.groups import Consumer, Work
 from tests.support.log.groups import pending, take_all, take_one, works
 from tests.support.log.said import said, told
 from tests.support.servers.proxy import proxy
@@ -120,7 +121,7 @@ async def test_what_the_dead_left_is_found_behind_much_that_others_are_at(server
     async with server.bus() as bus, bus.consumer("g", "other", heartbeat=600) as other:
         await ring(bus, *names)
         await take_all(other, len(names))
-        await other.keep()
+        await other.heartbeat()
         await ring(bus, "left")
         assert await take(bus.consumer("g", "dead", heartbeat=0.05), 1, ack=False) == ["left"]
         assert await take(bus.consumer("g", "alive", heartbeat=0.05), 1) == ["left"]
@@ -161,7 +162,7 @@ async def test_work_of_a_consumer_that_gives_signs_of_life_is_not_taken_over(ser
 
                 async def keep() -> None:
                     while True:
-                        assert await holder.keep() == []
+                        assert await holder.heartbeat() == []
                         await anyio.sleep(0.05)
 
                 tasks.start_soon(keep)
@@ -221,7 +222,7 @@ async def test_signs_of_life_are_given_while_another_task_takes(server: AnyServe
         with anyio.fail_after(120):
             await consumer.ack(await take_one(consumer))
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(consumer.take, 100)
+                tasks.start_soon(consumer.fetch, 100)
                 for _ in range(20):
-                    await consumer.keep()
+                    await consumer.heartbeat()
                 await bus.session("s").publish(said("y"))

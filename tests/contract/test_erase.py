@@ -11,29 +11,28 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from bus import (
+from lanebus import (
     START,
     AssistantMessage,
     Bus,
     Cursor,
     Delta,
-    DirectoryMedia,
     Envelope,
-    EraseRefused,
     ImageBlock,
-    MediaMissing,
     MediaRef,
     Session,
-    SessionErased,
     Unavailable,
     UserMessage,
 )
-from bus.connection import Argument, LinkPool, Reply, Server
-from bus.erasure import erase
-from bus.errors import Refused
-from bus.keys import Keys
-from bus.log import Log, Script
-from bus.messages.lanes import Lane
+from lanebus.bus.errors import Refused
+from lanebus.bus.log.log import Log
+from lanebus.bus.log.script import Script
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.retention.erase import erase
+from lanebus.bus.servers.topology import Argument, ConnectionPool, Endpoint, Reply
+from lanebus.bus.wire.keys import Keys
+from lanebus.errors import EraseRefused, MediaMissing, SessionErased
+from lanebus.media import DirectoryMedia
 from tests.support.log.groups import take_one
 from tests.support.log.said import read, said, told, words
 from tests.support.servers.bounded import bound_hub
@@ -324,13 +323,16 @@ async def test_media_that_only_archived_entries_name_go_too(shared_valkey: RealS
             for name in {"s": (first, second), "t": (second,)}.get(session, ()):
                 yield f'{{"sha256":"{name}"}}'.encode()
 
+        async def require_here(self, session: str) -> None:
+            assert session == "s"
+
         async def erase(self, session: str) -> None:
             self.erased.append(session)
 
     async with shared_valkey.bus() as bus:
         first, second = [await bus.media.put_if_absent(data) for data in (b"1", b"2")]
         await bus.session("t").publish(said("x"))
-        pool, archive = LinkPool(Server(shared_valkey.url)), Archive()
+        pool, archive = ConnectionPool(Endpoint(shared_valkey.url)), Archive()
         gone = await erase(Log(pool, Keys()), "s", media=bus.media, archive=archive)
         await pool.close()
         assert (gone.media, archive.erased) == ((first,), ["s"])
@@ -343,7 +345,7 @@ class Ends(Log):
     """A log that cannot be reached any more after so many steps."""
 
     def __init__(self, server: AnyServer, steps: int) -> None:
-        self.pool = LinkPool(Server(server.url))
+        self.pool = ConnectionPool(Endpoint(server.url))
         super().__init__(self.pool, Keys())
         self.steps, self.is_over = steps, False
 
@@ -397,7 +399,7 @@ async def test_erase_looks_at_no_notices_from_before_or_after_its_session(shared
                 await bus.session("s").publish(said("a"))
             for number in range(2_500):
                 say("XADD", index, f"{2**42 + number}-0", "s", "behind", "z", "1")
-        pool = LinkPool(Server(shared_valkey.url))
+        pool = ConnectionPool(Endpoint(shared_valkey.url))
         await erase(Counted(pool, keys), "s")
         await pool.close()
         assert trips == 2  # the tombstone, then the rest with one page of what names it

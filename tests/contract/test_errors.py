@@ -7,10 +7,12 @@ from functools import partial
 import anyio
 import pytest
 
-from bus import Bounds, Bus, Consumer, Delta, Lane, Limits, LogRolledBack, SetupError, Unavailable
-from bus.errors import Refused
-from bus.keys import Keys
-from bus.log import LogBounds
+from lanebus import Bounds, Bus, Delta, Lane, Limits, SetupError, Unavailable
+from lanebus.bus.errors import Refused
+from lanebus.bus.log.bounds import LogBounds
+from lanebus.bus.wire.keys import Keys
+from lanebus.errors import LogRolledBack
+from lanebus.groups import Consumer
 from tests.support.log.groups import works
 from tests.support.log.said import said, told, words
 from tests.support.log.traffic import Traffic, traffic

@@ -7,27 +7,24 @@ from contextlib import aclosing
 import anyio
 import pytest
 
-from bus import (
+from lanebus import (
     ALL_LANES,
     START,
     Bounds,
-    Compaction,
     Cursor,
-    CursorTrimmed,
+    DecodeFailure,
     Delta,
     Envelope,
     ExtensionMessage,
     Lane,
-    NoKinds,
-    NoLanes,
     Notice,
-    Publishable,
     Session,
-    Unreadable,
 )
-from bus.keys import Keys
-from bus.selection import Selection
-from bus.subscription import HubBounds
+from lanebus.bus.following.subscription import HubBounds
+from lanebus.bus.wire.keys import Keys
+from lanebus.bus.wire.selection import Selection
+from lanebus.errors import CursorTrimmed, NoKinds, NoLanes
+from lanebus.messages import Compaction, Publishable
 from tests.support.log.following import Subscriber
 from tests.support.log.said import said, told, word
 from tests.support.servers.bounded import bound_hub, bound_servers
@@ -191,7 +188,7 @@ async def test_what_cannot_be_read_is_shown_whatever_was_chosen(server: AnyServe
         await eventually(lambda: follower.story[-1:] == ["c"])
         late = Subscriber(session, kinds=["rare"]).start(tasks)
         await eventually(late.has_been_told("caughtUp"))
-        shown = [each for each in late.envelopes if isinstance(each.message, Unreadable)]
+        shown = [each for each in late.envelopes if isinstance(each.message, DecodeFailure)]
         assert [each.position for each in shown] == [1]
         assert len(late.envelopes) == 2
         tasks.cancel_scope.cancel()

@@ -8,10 +8,11 @@ import anyio
 import pytest
 from anyio.abc import TaskGroup
 
-from bus import ALL_LANES, START, Bounds, Bus, Closed, Cursor, Delta, Envelope, Lane, LogRolledBack, NoLanes, Session
-from bus.connection_bounds import ConnectionBounds
-from bus.keys import Keys
-from bus.subscription import HubBounds
+from lanebus import ALL_LANES, START, Bounds, Bus, Closed, Cursor, Delta, Envelope, Lane, Session
+from lanebus.bus.following.subscription import HubBounds
+from lanebus.bus.servers.bounds import ConnectionBounds
+from lanebus.bus.wire.keys import Keys
+from lanebus.errors import LogRolledBack, NoLanes
 from tests.contract.test_read import fill
 from tests.support.log.said import assert_gap_free, read, said, told, word
 from tests.support.servers.bounded import bound_hub

@@ -2,8 +2,8 @@
 
 import pytest
 
-from bus import ALL_LANES, START, Lane
-from bus.subscription import HubBounds
+from lanebus import ALL_LANES, START, Lane
+from lanebus.bus.following.subscription import HubBounds
 from tests.support.laws.follower import Follower
 from tests.support.log.said import said, told, word
 from tests.support.servers.real import RealServer, eventually, shortly

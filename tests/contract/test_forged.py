@@ -5,23 +5,13 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 
-from bus import (
-    ALL_LANES,
-    Bus,
-    Cursor,
-    CursorTrimmed,
-    Envelope,
-    ExtensionMessage,
-    ForgedEntry,
-    Lane,
-    Session,
-    Unreadable,
-)
-from bus.bounds import Bounds
-from bus.errors import DecodeError
-from bus.keys import Keys
-from bus.log import LogBounds
-from bus.subscription import HubBounds
+from lanebus import ALL_LANES, Bus, Cursor, DecodeFailure, Envelope, ExtensionMessage, Lane, Session
+from lanebus.bus.bounds import Bounds
+from lanebus.bus.errors import DecodeError
+from lanebus.bus.following.subscription import HubBounds
+from lanebus.bus.log.bounds import LogBounds
+from lanebus.bus.wire.keys import Keys
+from lanebus.errors import CursorTrimmed, ForgedEntry
 from tests.support.log.following import Subscriber, stalled
 from tests.support.log.groups import works
 from tests.support.log.said import read, said, told, word, words
@@ -78,7 +68,7 @@ async def collect(envelopes: AsyncIterator[Envelope], seen: list[str]) -> None:
 
 
 def genuine(envelopes: list[Envelope]) -> list[str]:
-    return [word(envelope) for envelope in envelopes if not isinstance(envelope.message, Unreadable)]
+    return [word(envelope) for envelope in envelopes if not isinstance(envelope.message, DecodeFailure)]
 
 
 @pytest.mark.parametrize("lane", Lane)
@@ -93,10 +83,10 @@ async def test_publishing_and_reading_go_on_over_a_forged_entry(server: AnyServe
             await session.publish(said(text), told(text))
         envelopes = await read(session)
         assert genuine(envelopes) == ["a", "b", "c", "d", "d", "e", "e"]
-        places = [envelope.position for envelope in envelopes if not isinstance(envelope.message, Unreadable)]
+        places = [envelope.position for envelope in envelopes if not isinstance(envelope.message, DecodeFailure)]
         assert places == [1, 2, 3, 4, 5, 6, 7]
         for envelope in envelopes:
-            if isinstance(envelope.message, Unreadable):
+            if isinstance(envelope.message, DecodeFailure):
                 assert isinstance(envelope.message.error, ForgedEntry | DecodeError)
         llm = [envelope async for envelope in session.read(lanes={Lane.LLM})]
         assert not [envelope for envelope in llm if isinstance(envelope.message, ExtensionMessage)]
@@ -128,9 +118,9 @@ async def test_followers_go_on_over_a_forged_entry(
         await eventually(lambda: any(envelope.position >= 6 for envelope in seen))
         await session.publish(said("f"), told("f"))
         await eventually(lambda: any(envelope.position >= 8 for envelope in seen) and "f" in genuine(seen))
-        wanted = [e async for e in session.read(lanes=LANES[lanes]) if not isinstance(e.message, Unreadable)]
+        wanted = [e async for e in session.read(lanes=LANES[lanes]) if not isinstance(e.message, DecodeFailure)]
         await eventually(lambda: len(genuine(seen)) >= len(wanted))
-        assert [e for e in seen if not isinstance(e.message, Unreadable)] == wanted
+        assert [e for e in seen if not isinstance(e.message, DecodeFailure)] == wanted
         tasks.cancel_scope.cancel()
 
 

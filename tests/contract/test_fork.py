@@ -5,25 +5,10 @@ from contextlib import aclosing
 import anyio
 import pytest
 
-from bus import (
-    ALL_LANES,
-    START,
-    Bus,
-    Cursor,
-    CursorTrimmed,
-    Delta,
-    Envelope,
-    Lane,
-    LogRolledBack,
-    NoSuchPosition,
-    Origin,
-    ParentErased,
-    Session,
-    SessionErased,
-    SessionExists,
-    TrimRefused,
-)
-from bus.keys import ALL_BYTES, Keys
+from lanebus import ALL_LANES, START, Bus, Cursor, Delta, Envelope, Lane, Session, TrimRefused
+from lanebus.bus.log.head import Origin
+from lanebus.bus.wire.keys import ALL_BYTES, Keys
+from lanebus.errors import CursorTrimmed, LogRolledBack, NoSuchPosition, ParentErased, SessionErased, SessionExists
 from tests.support.log.said import assert_gap_free, read, said, told, word, words
 from tests.support.log.stored import header
 from tests.support.servers.real import AnyServer, RealServer, shortly
@@ -250,9 +235,10 @@ async def test_a_follower_at_the_end_of_the_shared_part_waits_for_the_first_entr
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         await fill(bus.session("p"), "abc")
         child = await bus.session("p").fork(3)
+        end = (await child.head()).cursor  # before anything is published behind it
 
         async def follow() -> None:
-            async with aclosing(child.follow(after=(await child.head()).cursor)) as envelopes:
+            async with aclosing(child.follow(after=end)) as envelopes:
                 async for envelope in envelopes:
                     seen.append(word(envelope))
                     if len(seen) == 2:
@@ -531,7 +517,7 @@ async def test_a_fork_cut_short_leaves_a_promise_that_the_next_try_uses(
                     tasks.cancel_scope.cancel()
                     await anyio.sleep_forever()
 
-                patched.setattr("bus.log.Log.fork", never)
+                patched.setattr("lanebus.bus.log.fork._begin", never)
                 await parent.fork(2, id="c")
         assert pins(server, "p") == {"f:c": "0"}
         assert (await bus.session("c").head()).origin is None

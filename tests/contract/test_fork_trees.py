@@ -7,7 +7,7 @@ from typing import NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bus import Bus, Cursor, Lane, Session
+from lanebus import Bus, Cursor, Lane, Session
 from tests.support.log.said import said, told, word
 from tests.support.servers.kinds import Shared
 from tests.support.servers.real import AnyServer

@@ -5,11 +5,13 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 import anyio
 import pytest
 
-from bus import Bus, Consumer, Unavailable, Work
-from bus.bounds import Bounds
-from bus.group_log import Calling, Fetched, GroupLog, Mode
-from bus.keys import Keys
-from bus.work_bounds import WorkBounds
+from lanebus import Bus, Unavailable
+from lanebus.bus.bounds import Bounds
+from lanebus.bus.groups.group_log import Fetched, GroupLog, Mode
+from lanebus.bus.log.work_bounds import WorkBounds
+from lanebus.bus.servers.replies import Calling
+from lanebus.bus.wire.keys import Keys
+from lanebus.groups import Consumer, Work
 from tests.support.log.groups import TINY, pending, ring, take_all, take_one
 from tests.support.log.late import Late
 from tests.support.servers.real import AnyServer, eventually, shortly
@@ -30,9 +32,9 @@ Ending = Callable[[Consumer, Work], Coroutine[object, object, object]]
 
 ENDINGS: Mapping[str, tuple[str, Ending]] = {
     "acknowledged": ("ack", Consumer.ack),
-    "put off": ("put_off", lambda consumer, work: consumer.retry(work, delay=0)),
-    "handed back": ("put_off", Consumer.hand_back),
-    "set aside": ("set_aside", lambda consumer, work: consumer.set_aside(work, reason="x")),
+    "put off": ("put_off", lambda consumer, work: consumer.nack(work, delay=0)),
+    "handed back": ("put_off", Consumer.nack),
+    "set aside": ("dead_letter", lambda consumer, work: consumer.dead_letter(work, reason="x")),
 }
 
 
@@ -131,4 +133,4 @@ async def test_what_the_server_has_for_a_consumer_that_does_not_know_of_it_is_fo
         server.do("HSET", names, "a", work.replace("other", "c", 1))
         found = await take_one(consumer)
         assert (found.session, found.attempt) == ("a", 2)
-        assert await consumer.keep(kept, found) == []
+        assert await consumer.heartbeat(kept, found) == []

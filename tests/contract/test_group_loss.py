@@ -4,8 +4,9 @@ missed."""
 import anyio
 import pytest
 
-from bus import Bus, Consumer
-from bus.keys import Keys
+from lanebus import Bus
+from lanebus.bus.wire.keys import Keys
+from lanebus.groups import Consumer
 from tests.support.log.groups import pending, ring, take_all, take_one
 from tests.support.servers.real import AnyServer, eventually
 
@@ -16,7 +17,7 @@ WAKE_UPS, GROUPS = Keys().wake_ups(BUCKET), Keys().groups(BUCKET)
 async def nothing_comes(consumer: Consumer) -> None:
     """Look through everything."""
     with anyio.move_on_after(0.3) as scope:
-        found = await consumer.take(100)
+        found = await consumer.fetch(100)
         raise AssertionError(found)
     assert scope.cancelled_caught
 

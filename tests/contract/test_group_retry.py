@@ -3,10 +3,12 @@
 import anyio
 import pytest
 
-from bus import Bus, DeadLetter, InvalidLetterId, TrimRefused
-from bus.bounds import Bounds
-from bus.keys import Keys
-from bus.work_bounds import WorkBounds
+from lanebus import Bus, TrimRefused
+from lanebus.bus.bounds import Bounds
+from lanebus.bus.log.work_bounds import WorkBounds
+from lanebus.bus.wire.keys import Keys
+from lanebus.errors import InvalidLetterId
+from lanebus.groups import DeadLetter
 from tests.support.log.groups import pending, ring, take_all, take_one
 from tests.support.log.said import said, told
 from tests.support.servers.real import AnyServer, RealServer, eventually
@@ -25,14 +27,14 @@ async def test_work_that_was_put_off_comes_again_when_it_is_due_and_says_why(ser
         await ring(bus, "a")
         work = await take_one(consumer)
         assert (work.attempt, work.error, work.is_retry) == (1, "", False)
-        await consumer.retry(work, delay=0.3, error="429\nslow down")
+        await consumer.nack(work, delay=0.3, error="429\nslow down")
         assert pending(server) == []
         due = int(str(server.do("ZSCORE", Keys().due(work.bucket, "g"), work.session)))
         again = await take_one(consumer)
         assert await server_milliseconds(bus) >= due
         assert (again.session, again.position, again.attempt, again.error) == ("a", 1, 2, "429\nslow down")
         assert again.is_retry
-        await consumer.retry(again, delay=0, error="x", attempts=7)
+        await consumer.nack(again, delay=0, error="x", attempts=7)
         third = await take_one(consumer)
         assert (third.attempt, third.error) == (8, "x")
         await consumer.ack(third)
@@ -48,8 +50,8 @@ async def test_what_is_due_a_little_later_does_not_wait_for_the_next_sweep(serve
     async with server.bus(bounds=bounds) as bus, bus.consumer("g", "c", heartbeat=3600) as consumer:
         await ring(bus, "a", "b")
         first, second = await take_all(consumer, 2)
-        await consumer.retry(first, delay=0.3, error="")
-        await consumer.retry(second, delay=0.6, error="")
+        await consumer.nack(first, delay=0.3, error="")
+        await consumer.nack(second, delay=0.6, error="")
         assert sorted(work.session for work in await take_all(consumer, 2)) == ["a", "b"]
 
 
@@ -57,7 +59,7 @@ async def test_what_is_due_a_little_later_does_not_wait_for_the_next_sweep(serve
 async def test_what_is_due_is_given_to_any_consumer_and_to_one_only(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "dead") as dead:
         await ring(bus, *(f"s{number}" for number in range(20)))
-        await dead.retry(*await take_all(dead, 20), delay=0)
+        await dead.nack(*await take_all(dead, 20), delay=0)
         await dead.close()
         heard: list[str] = []
         async with anyio.create_task_group() as tasks:
@@ -66,7 +68,7 @@ async def test_what_is_due_is_given_to_any_consumer_and_to_one_only(server: AnyS
                 async def serve(name: str = f"c{number}") -> None:
                     async with bus.consumer("g", name) as consumer:
                         while True:
-                            works = await consumer.take(2)
+                            works = await consumer.fetch(2)
                             heard.extend(work.session for work in works)
                             await consumer.ack(*works)
 
@@ -82,13 +84,13 @@ async def test_work_whose_taker_died_comes_again_and_counts(server: AnyServer) -
         dead, alive = bus.consumer("g", "dead", heartbeat=0.2), bus.consumer("g", "alive", heartbeat=0.2)
         async with dead, alive:
             await ring(bus, "a")
-            await dead.retry(await take_one(dead), delay=0)
+            await dead.nack(await take_one(dead), delay=0)
             again = await take_one(dead)
             await dead.close()
             third = await take_one(alive)
             assert (third.session, third.attempt) == ("a", 3)
             await dead.ack(again)  # it was taken over, and is left to the other
-            assert await alive.keep() == []
+            assert await alive.heartbeat() == []
             await alive.ack(third)
             assert (await bus.group_status("g")).retries == 0
 
@@ -99,18 +101,18 @@ async def test_work_that_was_put_off_and_is_kept_is_not_taken_over(server: AnySe
         holder, other = bus.consumer("g", "holder", heartbeat=2.5), bus.consumer("g", "other", heartbeat=2.5)
         async with holder, other:
             await ring(bus, "a")
-            await holder.retry(await take_one(holder), delay=0)
+            await holder.nack(await take_one(holder), delay=0)
             work = await take_one(holder)
             with anyio.move_on_after(6) as scope:
                 async with anyio.create_task_group() as tasks:
 
                     async def keep() -> None:
                         while True:
-                            assert await holder.keep(work) == []
+                            assert await holder.heartbeat(work) == []
                             await anyio.sleep(0.05)
 
                     tasks.start_soon(keep)
-                    raise AssertionError(await other.take(1))
+                    raise AssertionError(await other.fetch(1))
             assert scope.cancelled_caught
 
 
@@ -118,8 +120,8 @@ async def test_work_that_is_put_off_twice_in_one_answer_that_was_lost_is_put_off
     async with one.bus() as bus, bus.consumer("g", "c") as consumer:
         await ring(bus, "a")
         work = await take_one(consumer)
-        await consumer.retry(work, delay=60)
-        await consumer.retry(work, delay=0)  # as a repeat is: it is not this consumer's any more
+        await consumer.nack(work, delay=60)
+        await consumer.nack(work, delay=0)  # as a repeat is: it is not this consumer's any more
         status = await bus.group_status("g")
         assert status.retries == 1
         assert status.next_retry is not None
@@ -131,7 +133,7 @@ async def test_a_session_that_was_put_off_is_given_at_once_where_it_is_woken(ser
     """A command to it is not to wait."""
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         await ring(bus, "a")
-        await consumer.retry(await take_one(consumer), delay=600, error="slow")
+        await consumer.nack(await take_one(consumer), delay=600, error="slow")
         await ring(bus, "a")
         work = await take_one(consumer)
         assert (work.position, work.attempt, work.error, work.is_retry) == (2, 2, "slow", False)
@@ -144,7 +146,7 @@ async def test_a_session_that_was_woken_before_it_was_put_off_is_given_at_once(s
         work = await take_one(consumer)
         await ring(bus, "a", "b")
         await other.ack(await take_one(other))  # and has looked at that wake-up, too
-        await consumer.retry(work, delay=600, error="slow")
+        await consumer.nack(work, delay=600, error="slow")
         assert (await take_one(other)).position == 2
 
 
@@ -152,7 +154,7 @@ async def test_a_session_that_was_woken_before_it_was_put_off_is_given_at_once(s
 async def test_groups_do_not_share_what_they_put_off(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as one, bus.consumer("h", "c") as other:
         await ring(bus, "a")
-        await one.retry(await take_one(one), delay=0)
+        await one.nack(await take_one(one), delay=0)
         work = await take_one(other)
         assert (work.attempt, work.is_retry) == (1, False)
         assert (await take_one(one)).is_retry
@@ -164,7 +166,7 @@ async def test_work_that_was_put_off_holds_what_it_needs_from_a_trim(server: Any
         await ring(bus, "a")
         await consumer.ack(await take_one(consumer))
         await ring(bus, "a", "a")
-        await consumer.retry(await take_one(consumer), delay=600)
+        await consumer.nack(await take_one(consumer), delay=600)
         with pytest.raises(TrimRefused) as caught:
             await bus.session("a").trim(4)
         assert caught.value.holders == {"g:g": 1}
@@ -177,15 +179,15 @@ async def test_nothing_is_kept_of_a_session_that_was_erased(server: AnyServer) -
         await ring(bus, "a", "b")
         (work,) = (work for work in await take_all(consumer, 2) if work.session == "a")
         (late,) = (work for work in await take_all(other, 2) if work.session == "a")
-        await consumer.set_aside(work, reason="secret", raw=b"secret")
+        await consumer.dead_letter(work, reason="secret", raw=b"secret")
         await ring(bus, "a")
-        await consumer.retry(await take_one(consumer), delay=600, error="secret")
+        await consumer.nack(await take_one(consumer), delay=600, error="secret")
         assert await bus.dead_letters("g").count() == 1
         await bus.session("a").erase()
         assert await bus.dead_letters("g").count() == 0
         assert (await bus.group_status("g")).retries == 0
-        await other.retry(late, delay=600, error="secret")  # a worker that has not heard of it
-        assert await other.set_aside(late, reason="secret", raw=b"secret") == ""
+        await other.nack(late, delay=600, error="secret")  # a worker that has not heard of it
+        assert await other.dead_letter(late, reason="secret", raw=b"secret") == ""
         await other.ack(late)
         assert await bus.dead_letters("h").count() == 0
         assert (await bus.group_status("h")).retries == 0
@@ -196,7 +198,7 @@ async def test_nothing_is_kept_of_a_session_that_was_erased(server: AnyServer) -
 async def test_nothing_is_kept_of_a_session_whose_erasure_has_only_begun(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer, bus.consumer("h", "c") as other:
         await ring(bus, "a")
-        await consumer.set_aside(await take_one(consumer), reason="secret")
+        await consumer.dead_letter(await take_one(consumer), reason="secret")
         late = await take_one(other)
         letters = [letter async for letter in bus.dead_letters("g").read()]
         keys, bucket = Keys(), Keys().bucket("a")
@@ -204,7 +206,7 @@ async def test_nothing_is_kept_of_a_session_whose_erasure_has_only_begun(server:
         server.do("HSET", keys.head("a"), "state", "erased")
         server.do("ZREM", keys.order(bucket), "a")
         server.do("HDEL", keys.woken(bucket), "a")
-        await other.retry(late, delay=600, error="secret")
+        await other.nack(late, delay=600, error="secret")
         assert await bus.dead_letters("g").redrive(letters) == 0
         for group in ("g", "h"):
             status = await bus.group_status(group)
@@ -232,13 +234,13 @@ def _mentions(server: AnyServer, name: str, session: str) -> bool:
 # --- dead letters -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.cluster("smoke test of set_aside and of reading dead letters")
-@pytest.mark.sentinel("smoke test of set_aside and of reading dead letters")
+@pytest.mark.cluster("smoke test of dead_letter and of reading dead letters")
+@pytest.mark.sentinel("smoke test of dead_letter and of reading dead letters")
 async def test_a_dead_letter_says_what_was_set_aside_and_why(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         await ring(bus, "a", "b")
         first, second = sorted(await take_all(consumer, 2))
-        letter_id = await consumer.set_aside(first, reason="no\x00 such tool ü", attempts=3, raw=b"\x00\xff" * 20_000)
+        letter_id = await consumer.dead_letter(first, reason="no\x00 such tool ü", attempts=3, raw=b"\x00\xff" * 20_000)
         letters = bus.dead_letters("g")
         (letter,) = [letter async for letter in letters.read()]
         assert letter == await letters.get(letter.id)
@@ -248,9 +250,9 @@ async def test_a_dead_letter_says_what_was_set_aside_and_why(server: AnyServer) 
         assert (len(letter.raw), letter.size_bytes) == (16_384, 40_000)
         assert abs(letter.time - (await bus.session("a").head()).updated) < 60
         assert pending(server) == [("b", "c")]
-        assert await consumer.set_aside(first, reason="again") == ""
-        await consumer.retry(second, delay=0)
-        await consumer.set_aside(await take_one(consumer), reason="r")
+        assert await consumer.dead_letter(first, reason="again") == ""
+        await consumer.nack(second, delay=0)
+        await consumer.dead_letter(await take_one(consumer), reason="r")
         assert (await letters.count(), await letters.count("a"), await letters.count("x")) == (2, 1, 0)
         assert (await bus.group_status("g")).dead == 2
 
@@ -261,7 +263,7 @@ async def test_a_redriven_letter_comes_again_once_as_if_never_tried(server: AnyS
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         for name in ("a", "b", "b"):
             await ring(bus, name)
-            await consumer.set_aside(await take_one(consumer), reason="broken", attempts=5)
+            await consumer.dead_letter(await take_one(consumer), reason="broken", attempts=5)
         before = [await bus.session(name).head() for name in ("a", "b")]
         letters = bus.dead_letters("g")
         chosen = [letter async for letter in letters.read("b")]
@@ -285,7 +287,7 @@ async def test_a_letter_holds_up_no_trim_until_it_is_redriven(server: AnyServer)
         session = bus.session("a")
         for _ in range(3):
             await session.publish(said("x"))
-        await consumer.set_aside(await take_one(consumer), reason="broken")
+        await consumer.dead_letter(await take_one(consumer), reason="broken")
         assert (await session.trim(2, dry_run=True)).holders == {}
         await bus.dead_letters("g").redrive_all()
         assert (await session.trim(4, dry_run=True)).holders == {"g:g": 2}
@@ -299,7 +301,7 @@ async def test_only_the_newest_letters_are_kept_and_how_many_went_is_told(server
     async with server.bus(bounds=bounds) as bus, bus.consumer("g", "c") as consumer:
         for _ in range(5):
             await bus.session("a").publish(said("x"))
-            await consumer.set_aside(await take_one(consumer), reason="r")
+            await consumer.dead_letter(await take_one(consumer), reason="r")
         letters = bus.dead_letters("g")
         assert [letter.position async for letter in letters.read()] == [3, 4, 5]
         assert await letters.dropped() == (await bus.group_status("g")).dropped == 2

@@ -3,10 +3,10 @@
 import anyio
 import pytest
 
-from bus import Bus
-from bus.bounds import Bounds
-from bus.keys import Keys
-from bus.work_bounds import WorkBounds
+from lanebus import Bus
+from lanebus.bus.bounds import Bounds
+from lanebus.bus.log.work_bounds import WorkBounds
+from lanebus.bus.wire.keys import Keys
 from tests.support.agent.agents import until
 from tests.support.log.groups import ring, take_all, take_one
 from tests.support.log.said import told
@@ -27,10 +27,10 @@ async def test_a_group_is_shown_with_who_works_on_what_and_what_waits(server: An
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         await ring(bus, "a", "a", "b", "d")
         works = sorted(await take_all(consumer, 3))
-        await consumer.retry(works[2], delay=600)
+        await consumer.nack(works[2], delay=600)
         await ring(bus, "x")
         dead = await take_one(consumer)
-        await consumer.set_aside(dead, reason="r")
+        await consumer.dead_letter(dead, reason="r")
         await ring(bus, "x", "y", "y")
         await bus.session("z").publish(told("wakes nobody"))
         status = await bus.group_status("g")
@@ -83,7 +83,7 @@ async def test_a_group_that_nobody_works_in_for_a_week_is_told_of(server: AnySer
 async def test_work_that_was_taken_again_is_in_hand_and_waits_no_more(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         await ring(bus, "a")
-        await consumer.retry(await take_one(consumer), delay=0)
+        await consumer.nack(await take_one(consumer), delay=0)
         await take_one(consumer)
         status = await bus.group_status("g")
         assert (status.retries, status.next_retry) == (0, None)
@@ -101,7 +101,7 @@ async def test_a_silent_consumer_is_shown_as_such_and_its_work_goes_to_another(s
             assert (await take_one(alive)).attempt == 2
 
             async def is_shown() -> bool:
-                await alive.keep()  # on a slow machine its sign of life is soon too old
+                await alive.heartbeat()  # on a slow machine its sign of life is soon too old
                 shown = {each.name: each.is_alive for each in (await bus.group_status("g")).consumers}
                 return shown == {"dead": False, "alive": True}
 
@@ -121,7 +121,7 @@ async def test_what_many_left_is_found_as_they_fall_silent(server: AnyServer) ->
         async def serve(name: str) -> None:
             async with bus.consumer("g", name, heartbeat=1) as consumer:
                 while True:
-                    heard.update(work.session for work in await consumer.take(4))
+                    heard.update(work.session for work in await consumer.fetch(4))
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(serve, "c1")
@@ -137,7 +137,7 @@ async def test_who_only_waits_writes_nothing_but_its_signs_of_life(server: AnySe
         await consumer.ack(await take_one(consumer))
         before = _keys(server)
         with anyio.move_on_after(0.6):
-            await consumer.take(1)
+            await consumer.fetch(1)
         async with shortly():
             assert set(_keys(server)) == set(before)
 
@@ -153,7 +153,7 @@ async def test_signs_of_life_of_long_ago_are_forgotten(server: AnyServer) -> Non
 
 async def _meet(bus: Bus, name: str) -> None:
     async with bus.consumer("g", name) as consumer:
-        await consumer.keep()
+        await consumer.heartbeat()
 
 
 def _keys(server: AnyServer) -> list[str]:

@@ -3,8 +3,10 @@
 import anyio
 import pytest
 
-from bus import InvalidName, SetupError, Work
-from bus.keys import Keys
+from lanebus import SetupError
+from lanebus.bus.wire.keys import Keys
+from lanebus.errors import InvalidName
+from lanebus.groups import Work
 from tests.support.log.groups import pending, ring, take_all, take_one
 from tests.support.log.said import said
 from tests.support.servers.real import AnyServer, shortly
@@ -29,7 +31,7 @@ async def test_no_more_is_taken_than_there_is_room_for(server: AnyServer) -> Non
         works: list[Work] = []
         while len(done) < 40:
             async with shortly():
-                works += await consumer.take(SLOTS - len(works))
+                works += await consumer.fetch(SLOTS - len(works))
             assert not any(work.is_retry for work in works)  # none had to be handed back
             assert len(works) <= SLOTS
             assert len(pending(server)) <= SLOTS
@@ -86,7 +88,7 @@ async def test_a_take_that_is_cut_off_anywhere_loses_nothing(server: AnyServer) 
             while len(heard) < len(names):
                 cuts += 1
                 with anyio.move_on_after(0.0005 * (cuts % 8) if cuts % 10 else 5):
-                    heard += [work.session for work in await consumer.take(5)]
+                    heard += [work.session for work in await consumer.fetch(5)]
         assert sorted(heard) == sorted(names)
 
 
@@ -98,7 +100,7 @@ async def test_what_is_in_hand_is_not_given_again(server: AnyServer) -> None:
         await consumer.close()  # as a lost link is: what is pending is looked through once more
         await ring(bus, "c")
         assert (await take_one(consumer)).session == "c"
-        await consumer.hand_back(*works)
+        await consumer.nack(*works)
         assert {work.attempt for work in await take_all(consumer, 2)} == {1}, "it would seem to have been tried"
 
 
@@ -164,14 +166,14 @@ async def test_who_was_silent_takes_nothing_back(server: AnyServer) -> None:
         async with quiet, alive:
             await ring(bus, "a")
             work = await take_one(quiet)
-            assert await quiet.keep() == []
+            assert await quiet.heartbeat() == []
             taken = await take_one(alive)
             assert (taken.session, taken.attempt) == ("a", 2)
-            assert await quiet.keep(work) == [work]
-            assert await quiet.keep() == []
+            assert await quiet.heartbeat(work) == [work]
+            assert await quiet.heartbeat() == []
             assert pending(server) == [("a", "alive")]
-            await quiet.retry(work, delay=0)
-            await quiet.set_aside(work, reason="late")
+            await quiet.nack(work, delay=0)
+            await quiet.dead_letter(work, reason="late")
             assert pending(server) == [("a", "alive")]
             assert await bus.dead_letters("g").count() == 0
 
@@ -184,23 +186,23 @@ async def test_who_leaves_hands_back_all_and_is_forgotten(server: AnyServer) -> 
         async with leaving, staying:
             await ring(bus, *(f"s{number}" for number in range(30)))
             works = await take_all(leaving, 30)
-            await leaving.retry(works[0], delay=0)
+            await leaving.nack(works[0], delay=0)
             again = await take_one(leaving)
             assert again.attempt == 2
-            assert await leaving.leave() == 30
+            assert await leaving.deregister() == 30
             taken = await take_all(staying, 30)
             assert sorted(work.session for work in taken) == sorted(work.session for work in works)
             assert {work.attempt for work in taken} == {1, 2}
             assert [each.name for each in (await bus.group_status("g")).consumers] == ["staying"]
-            assert await leaving.leave() == 0
+            assert await leaving.deregister() == 0
 
 
-@pytest.mark.cluster("smoke test of hand_back")
-@pytest.mark.sentinel("smoke test of hand_back")
+@pytest.mark.cluster("smoke test of nack")
+@pytest.mark.sentinel("smoke test of nack")
 async def test_what_is_handed_back_is_given_to_others_at_once_and_not_as_tried(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "full") as full, bus.consumer("g", "free") as free:
         await ring(bus, "a")
-        await full.hand_back(await take_one(full))
+        await full.nack(await take_one(full))
         again = await take_one(free)
         assert (again.session, again.attempt) == ("a", 1)
         await free.ack(again)
@@ -216,11 +218,11 @@ async def test_names_and_numbers_that_cannot_be_meant_are_refused(server: AnySer
                 bus.consumer(group, name)
         async with bus.consumer("g", "c") as consumer:
             with pytest.raises(SetupError):
-                await consumer.take(0)
+                await consumer.fetch(0)
             await ring(bus, "a")
             work = await take_one(consumer)
             for number in (-1.0, float("nan"), float("inf")):
                 with pytest.raises(SetupError):
-                    await consumer.retry(work, delay=number)
+                    await consumer.nack(work, delay=number)
                 with pytest.raises(SetupError):
                     bus.consumer("g", "c", heartbeat=number)

@@ -4,11 +4,12 @@ import shutil
 
 import pytest
 
-from bus import Bus, Cursor, LogRolledBack
-from bus.head import Incarnation, SessionHead
-from handlers.context import WarmContext
-from handlers.projections.projection import project
-from handlers.projections.usage import USAGE
+from lanebus import Bus, Cursor
+from lanebus.bus.log.head import Incarnation, SessionHead
+from lanebus.context import WarmContext
+from lanebus.errors import LogRolledBack
+from lanebus.handlers.projections.projection import project
+from lanebus.handlers.projections.usage import USAGE
 from tests.support.log.said import read, said, words
 from tests.support.servers.real import AnyServer, RealServer
 
@@ -34,7 +35,7 @@ def head(position: int, *incarnations: tuple[str, int]) -> SessionHead:
     ],
 )
 def test_a_cursor_is_good_as_far_as_its_incarnation_reached(cursor: Cursor, agreed: int) -> None:
-    assert head(20, ("a", 0), ("b", 10)).agreed(cursor) == agreed
+    assert head(20, ("a", 0), ("b", 10)).common_position(cursor) == agreed
 
 
 def test_an_entry_is_of_the_incarnation_that_wrote_it() -> None:
@@ -53,7 +54,7 @@ async def test_a_restart_begins_another_incarnation_and_keeps_the_cursors(proces
         now = await session.head()
         assert [i.start for i in now.incarnations] == [0, 2]
         assert before.incarnation == now.incarnations[0].token != now.incarnations[1].token
-        assert now.agreed(before) == 2
+        assert now.common_position(before) == 2
         assert [e.cursor.incarnation for e in await read(session)] == [before.incarnation] * 2 + [
             now.incarnations[1].token
         ]

@@ -8,10 +8,11 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from bus import Bus, OutcomeUnknown, Session
-from bus.bounds import Bounds
-from bus.connection_bounds import ConnectionBounds
-from bus.publish import PublishBounds
+from lanebus import Bus, Session
+from lanebus.bus.bounds import Bounds
+from lanebus.bus.publishing.bounds import PublishBounds
+from lanebus.bus.servers.bounds import ConnectionBounds
+from lanebus.errors import OutcomeUnknown
 from tests.support.log.said import assert_gap_free, read, said, told, word, words
 from tests.support.servers.proxy import Proxy, proxy
 from tests.support.servers.real import RealServer, eventually

@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
-from bus import Bus, Checkpoint, Cursor, Delta, Fenced, Lease
+from lanebus import Bus, Cursor, Delta, Fenced
+from lanebus.bus.log.checkpoints import Checkpoint
+from lanebus.bus.servers.pool import ConnectionPool
+from lanebus.groups import Lease
 from tests.support.log.groups import works
 from tests.support.log.said import assert_gap_free, read, said, told, words
 from tests.support.servers.proxy import proxy
@@ -180,6 +183,7 @@ async def _preview(bus: Bus) -> None:
 def is_at_rest(bus: Bus) -> bool:
     """Nobody follows, no link is in use, and those that are idle are whole."""
     hub, pool = bus._shards.of("s").hub, bus._pool  # pyright: ignore[reportPrivateUsage]  # a leak shows nowhere else
+    assert isinstance(pool, ConnectionPool)
     return hub.followed == {} and pool.borrowed == 0 and not any(link.is_broken for link in pool.idle)
 
 

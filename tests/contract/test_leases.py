@@ -3,10 +3,11 @@
 import anyio
 import pytest
 
-from bus import Bus, Cursor, ExtensionMessage, SessionErased, UserMessage
-from bus.head import read_head
-from bus.log import FirstPage
-from bus.messages.control import Abort
+from lanebus import Bus, Cursor, ExtensionMessage, UserMessage
+from lanebus.bus.log.first_page import FirstPage
+from lanebus.bus.log.head import read_head
+from lanebus.bus.messages.control import Abort
+from lanebus.errors import SessionErased
 from tests.support.log.said import said, told
 from tests.support.servers.real import AnyServer, RealServer, shortly
 
@@ -18,7 +19,7 @@ async def rung(bus: Bus, count: int) -> list[str]:
     found: list[str] = []
     async with bus.consumer("g", "c") as consumer, shortly():
         while len(found) < count:
-            works = await consumer.take(100)
+            works = await consumer.fetch(100)
             await consumer.ack(*works)
             found += [work.session for work in works]
     return sorted(found)
@@ -116,7 +117,7 @@ async def test_who_waits_is_told_who_rings(server: AnyServer, word: UserMessage 
         told_of: list[int] = []
 
         async def wait() -> None:
-            await session.wait_rung(Cursor(position))
+            await session.wait_for_wake_up(Cursor(position))
             told_of.append((await session.head()).position)
 
         async with shortly(), anyio.create_task_group() as tasks:
@@ -131,7 +132,7 @@ async def test_what_stands_behind_the_cursor_already_is_not_waited_for(server: A
         session = bus.session("s")
         await session.publish(said("x"))
         async with shortly():
-            await session.wait_rung(Cursor(0))
+            await session.wait_for_wake_up(Cursor(0))
 
 
 @pytest.mark.cluster("its sessions are on several nodes")
@@ -163,12 +164,12 @@ async def test_a_page_that_is_taken_with_a_lease_holds_what_was_said_before_the_
 
         async with bus.consumer("g", "c", owner="me", first_page=first_page) as consumer:
             await session.publish(said("one"), said("two"))  # before it listens: no wake-up names it
-            (work,) = await consumer.take(8)
+            (work,) = await consumer.fetch(8)
             await consumer.ack(work)
             assert work.page is None
 
             await session.publish(said("three"))
-            (work,) = await consumer.take(8)
+            (work,) = await consumer.fetch(8)
             assert work.lease is not None
             assert work.page is not None
             assert read_head("s", work.page.replies[0]).epoch == work.lease.epoch, "it was read before the lease"
@@ -203,13 +204,13 @@ async def test_of_several_sessions_no_page_is_read_with_their_leases(one: RealSe
 
         async with bus.consumer("g", "c", owner="me", first_page=first_page) as consumer:
             await bus.session("s1").publish(said("x"))
-            await consumer.take(8)
+            await consumer.fetch(8)
             asked.clear()
             async with anyio.create_task_group() as tasks:
                 for name in ("s2", "s3", "s4"):
                     tasks.start_soon(bus.session(name).publish, said("x"))
             given: list[str] = []
             while len(given) < 3:
-                works = await consumer.take(8)
+                works = await consumer.fetch(8)
                 given += [work.session for work in works]
                 assert len(works) == 1 or not {work.session for work in works} & {*asked}

@@ -9,28 +9,27 @@ from typing import cast
 import anyio
 import pytest
 
-from bus import (
+from lanebus import (
     START,
     AssistantMessage,
     Bus,
     Cursor,
-    DecodeError,
     Delta,
     Envelope,
     Fenced,
     Lane,
-    MessageTooLarge,
-    PreviewFull,
     Session,
     SessionClosed,
     TextBlock,
     Unavailable,
-    live_streams,
 )
-from bus.codec import Entry, decode_delta
-from bus.errors import Refused
-from bus.keys import Keys
-from bus.log import Log
+from lanebus.bus.errors import Refused
+from lanebus.bus.log.log import Log
+from lanebus.bus.previews import live_streams
+from lanebus.bus.previews.deltas import show_deltas
+from lanebus.bus.wire.codec import Entry, decode_delta
+from lanebus.bus.wire.keys import Keys
+from lanebus.errors import DecodeError, MessageTooLarge, PreviewFull
 from tests.contract.test_follow import Follower, piece
 from tests.support.log.said import assert_gap_free, said, told
 from tests.support.servers.bounded import bound_hub, bound_live, bound_log
@@ -147,10 +146,10 @@ async def test_a_piece_that_lands_behind_a_later_one_of_its_speaker_is_dropped(s
     async with server.bus() as bus:
         session = bus.session("s")
         await session.publish(said("q"))
-        log: Log = session._log  # pyright: ignore[reportPrivateUsage]  # a command that a server holds back cannot be timed
+        log: Log = session.resources.log  # a command that a server holds back cannot be timed
         for number, speaker in ((7, "a"), (6, "a"), (6, "b"), (7, "a"), (8, "a"), (6, "b")):
             body = piece(f"{speaker}{number} ").to_json_bytes()
-            await log.preview("s", speaker, number, [body], epoch=None, is_end=False)
+            await show_deltas(log, "s", speaker, number, [body], epoch=None, is_end=False)
         assert await open_texts(session) == {"m": ["a7 b6 a8 "]}
 
 
@@ -449,7 +448,7 @@ async def test_who_joins_while_the_reader_waits_lacks_no_piece(
         await session.publish(told("o"))
         await eventually(first.has(2))
         late = Follower(session, live=True, after=first.seen[-1].cursor).start(tasks)
-        await eventually(lambda: bus.session("s")._hub.followed == {"s": 2})  # pyright: ignore[reportPrivateUsage]
+        await eventually(lambda: bus.session("s").resources.hub.followed == {"s": 2})
         await session.preview(piece("1"))
         await session.publish(told("p"))
         await eventually(late.has(2))
@@ -471,7 +470,7 @@ async def test_who_is_ahead_of_the_reader_is_shown_nothing_of_what_was_cut(
         await session.preview(cut())
         await session.publish(told("r"))
         late = Follower(session, live=True, after=(await session.head()).cursor).start(tasks)
-        await eventually(lambda: bus.session("s")._hub.followed == {"s": 2})  # pyright: ignore[reportPrivateUsage]
+        await eventually(lambda: bus.session("s").resources.hub.followed == {"s": 2})
         await session.publish(said("z"))
         await eventually(late.has(1))
         assert late.words == ["z"]

@@ -3,9 +3,9 @@
 import anyio
 import pytest
 
-from bus import Lane, Session
-from bus.bounds import Bounds
-from bus.work_bounds import WorkBounds
+from lanebus import Lane, Session
+from lanebus.bus.bounds import Bounds
+from lanebus.bus.log.work_bounds import WorkBounds
 from tests.support.log.said import said, told
 from tests.support.servers.bounded import bound_hub
 from tests.support.servers.real import AnyServer, eventually

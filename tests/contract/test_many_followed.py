@@ -3,10 +3,11 @@
 import anyio
 import pytest
 
-from bus import Bounds, Delta, Envelope, Lane, LogRolledBack, Notice
-from bus.keys import Keys
-from bus.log import LogBounds
-from bus.subscription import HubBounds
+from lanebus import Bounds, Delta, Envelope, Lane, Notice
+from lanebus.bus.following.subscription import HubBounds
+from lanebus.bus.log.bounds import LogBounds
+from lanebus.bus.wire.keys import Keys
+from lanebus.errors import LogRolledBack
 from tests.support.log.following import Subscriber
 from tests.support.log.said import assert_gap_free, said, told
 from tests.support.servers.bounded import bound_hub, bound_servers

@@ -13,25 +13,16 @@ import anyio.lowlevel
 import httpx2
 import pytest
 
-from bus import (
-    DirectoryMedia,
-    MediaDamaged,
-    MediaMissing,
-    MediaStore,
-    MediaTooLarge,
-    ObjectMedia,
-    SetupError,
-    SigningStore,
-    Unavailable,
-)
-from bus.connection import LinkPool, Server, topology_at
-from bus.connection_bounds import ConnectionBounds
-from bus.errors import InvalidMediaKey, MissingExtra
-from bus.keys import Keys
-from bus.launch import find_binary
-from bus.media import RedisMedia
-from bus.media.bounds import MediaBounds
-from bus.media.store import MediaHead
+from lanebus import SetupError, Unavailable
+from lanebus.bus.embedded.launcher import find_binary
+from lanebus.bus.errors import InvalidMediaKey, MissingExtra
+from lanebus.bus.media.bounds import MediaBounds
+from lanebus.bus.media.store import MediaHead
+from lanebus.bus.servers.bounds import ConnectionBounds
+from lanebus.bus.servers.topology import ConnectionPool, Endpoint, topology_at
+from lanebus.bus.wire.keys import Keys
+from lanebus.errors import MediaDamaged, MediaMissing, MediaTooLarge
+from lanebus.media import DirectoryMedia, MediaStore, ObjectMedia, RedisMedia, SigningStore
 from tests.support.servers.object_store import bucket_at
 from tests.support.servers.real import AnyServer, RealServer, real_server, shortly
 from tests.support.suite.needs import find
@@ -236,7 +227,7 @@ async def test_a_server_that_is_gone_is_unavailable(valkey: RealServer) -> None:
 
 async def test_the_server_s_memory_is_not_asked_for_more_than_the_limit(shared_valkey: RealServer) -> None:
     async with on_redis(shared_valkey) as place:
-        pool = LinkPool(Server(shared_valkey.url))
+        pool = ConnectionPool(Endpoint(shared_valkey.url))
         small = RedisMedia(pool, Keys(), limit_bytes=len(DATA) - 1)
         with pytest.raises(MediaTooLarge) as caught:
             await small.put_if_absent(DATA)
@@ -250,7 +241,7 @@ async def test_a_connection_counts_as_dead_if_it_is_slower_than_the_slowest(
     valkey: RealServer, slowest: int, is_dead: bool
 ) -> None:
     connection = ConnectionBounds(answer_seconds=0.2)
-    pool = LinkPool(Server(valkey.url, connection), 8, connection)
+    pool = ConnectionPool(Endpoint(valkey.url, connection), 8, connection)
     store = RedisMedia(pool, Keys(), bounds=MediaBounds(slowest_bytes_a_second=slowest))
     await store.put_if_absent(DATA)
     valkey.do("CLIENT", "PAUSE", "86400000" if is_dead else "1000", "ALL")

@@ -8,9 +8,10 @@ import anyio
 import pytest
 from anyio.lowlevel import checkpoint
 
-from bus import ALL_LANES, Bounds, Cursor, Envelope, ExtensionMessage, Lane, LogRolledBack, Notice, Session, UserMessage
-from bus.session import CLOSED
-from bus.subscription import HubBounds
+from lanebus import ALL_LANES, Bounds, Cursor, Envelope, ExtensionMessage, Lane, Notice, Session, UserMessage
+from lanebus.bus.following.subscription import HubBounds
+from lanebus.bus.session.session import CLOSED
+from lanebus.errors import LogRolledBack
 from tests.contract.test_read import fill
 from tests.support.log.following import Subscriber
 from tests.support.log.said import assert_gap_free, read, said, told

@@ -2,19 +2,10 @@
 
 import pytest
 
-from bus import (
-    Conflict,
-    Cursor,
-    ExtensionMessage,
-    Fenced,
-    Limits,
-    MessageTooLarge,
-    OverLimit,
-    Receipt,
-    SessionClosed,
-)
-from bus.bus import Bus
-from bus.session import CLOSED, REOPENED
+from lanebus import Conflict, Cursor, ExtensionMessage, Fenced, Limits, Receipt, SessionClosed
+from lanebus.bus.bus import Bus
+from lanebus.bus.session.session import CLOSED, REOPENED
+from lanebus.errors import MessageTooLarge, OverLimit
 from tests.support.log.said import read, said, told, words
 from tests.support.servers.real import AnyServer
 

@@ -6,22 +6,12 @@ from pathlib import Path
 import anyio
 import pytest
 
-from bus import (
-    Bounds,
-    Bus,
-    BusError,
-    Cursor,
-    Delta,
-    DirectoryArchive,
-    Envelope,
-    Lane,
-    ReplyTooLarge,
-    Session,
-    Unreadable,
-)
-from bus.keys import Keys
-from bus.subscription import HubBounds
-from handlers.verify import verify_session
+from lanebus import Bounds, Bus, BusError, Cursor, DecodeFailure, Delta, Envelope, Lane, Session
+from lanebus.archive import DirectoryArchive
+from lanebus.bus.following.subscription import HubBounds
+from lanebus.bus.wire.keys import Keys
+from lanebus.errors import ReplyTooLarge
+from lanebus.handlers.verify.session import verify_session
 from tests.support.log.following import Subscriber, stalled
 from tests.support.log.said import assert_gap_free, read, said, told
 from tests.support.servers.bounded import TINY
@@ -202,6 +192,6 @@ async def test_large_foreign_entries_below_a_position_stop_neither_readers_nor_f
         await session.publish(told("last"))
         await eventually(lambda: bool(subscriber.envelopes) and subscriber.envelopes[-1].position == 4)
         for envelopes in (await read(session), subscriber.envelopes):
-            genuine = [each.position for each in envelopes if not isinstance(each.message, Unreadable)]
+            genuine = [each.position for each in envelopes if not isinstance(each.message, DecodeFailure)]
             assert genuine == [1, 2, 3, 4]
         tasks.cancel_scope.cancel()

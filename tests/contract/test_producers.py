@@ -8,13 +8,16 @@ from contextlib import AsyncExitStack, contextmanager
 import anyio
 import pytest
 
-from bus import Bus, LogRolledBack, OutcomeUnknown, Session, publisher
-from bus.bounds import Bounds
-from bus.connection_bounds import ConnectionBounds
-from bus.keys import Keys
-from bus.log import LogBounds, publish_command
-from bus.outboxes import Outboxes
-from bus.publish import PublishBounds
+from lanebus import Bus, Session
+from lanebus.bus.bounds import Bounds
+from lanebus.bus.log.bounds import LogBounds
+from lanebus.bus.publishing import publisher
+from lanebus.bus.publishing.append import publish_command
+from lanebus.bus.publishing.bounds import PublishBounds
+from lanebus.bus.publishing.outboxes import Outboxes
+from lanebus.bus.servers.bounds import ConnectionBounds
+from lanebus.bus.wire.keys import Keys
+from lanebus.errors import LogRolledBack, OutcomeUnknown
 from tests.support.log.said import assert_gap_free, read, said, words
 from tests.support.servers.proxy import proxy
 from tests.support.servers.real import AnyServer, RealServer, eventually

@@ -9,25 +9,12 @@ from functools import partial
 import anyio
 import pytest
 
-from bus import (
-    Bus,
-    Conflict,
-    Cursor,
-    ExtensionMessage,
-    Fenced,
-    Lane,
-    LogRolledBack,
-    MessageTooLarge,
-    OutcomeUnknown,
-    Receipt,
-    Session,
-    Unavailable,
-    UserMessage,
-)
-from bus.bounds import Bounds
-from bus.errors import DecodeError, KeyTooLong, Refused
-from bus.keys import Keys
-from bus.publish import PublishBounds
+from lanebus import Bus, Conflict, Cursor, ExtensionMessage, Fenced, Lane, Receipt, Session, Unavailable, UserMessage
+from lanebus.bus.bounds import Bounds
+from lanebus.bus.errors import DecodeError, KeyTooLong, Refused
+from lanebus.bus.publishing.bounds import PublishBounds
+from lanebus.bus.wire.keys import Keys
+from lanebus.errors import LogRolledBack, MessageTooLarge, OutcomeUnknown
 from tests.support.log.said import assert_gap_free, read, said, told, word, words
 from tests.support.servers.proxy import proxy
 from tests.support.servers.real import AnyServer, RealServer, eventually, refused, shortly

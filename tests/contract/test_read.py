@@ -3,7 +3,8 @@
 import anyio
 import pytest
 
-from bus import START, Cursor, Envelope, ExtensionMessage, Lane, LogRolledBack, Session, SessionHead
+from lanebus import START, Cursor, Envelope, ExtensionMessage, Lane, Session, SessionHead
+from lanebus.errors import LogRolledBack
 from tests.support.log.said import assert_gap_free, read, said, told, word
 from tests.support.servers.real import AnyServer, RealServer
 

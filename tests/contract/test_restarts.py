@@ -7,23 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from bus import (
-    START,
-    Bounds,
-    Bus,
-    Cursor,
-    CursorTrimmed,
-    Delta,
-    DirectoryArchive,
-    Envelope,
-    Lane,
-    LogRolledBack,
-    Session,
-)
-from bus.launch import find_binary
-from bus.log import LogBounds
-from handlers.projections.projection import project
-from handlers.projections.usage import USAGE
+from lanebus import START, Bounds, Bus, Cursor, Delta, Envelope, Lane, Session
+from lanebus.archive import DirectoryArchive
+from lanebus.bus.embedded.launcher import find_binary
+from lanebus.bus.log.bounds import LogBounds
+from lanebus.errors import CursorTrimmed, LogRolledBack
+from lanebus.handlers.projections.projection import project
+from lanebus.handlers.projections.usage import USAGE
 from tests.support.log.said import read, said, told, word, words
 from tests.support.servers.real import RealServer, real_server
 from tests.support.suite.scale import count

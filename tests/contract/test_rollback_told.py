@@ -7,9 +7,10 @@ from contextlib import contextmanager
 import anyio
 import pytest
 
-from bus import Bus, LogRolledBack, OutcomeUnknown, Session
-from bus.bounds import Bounds
-from bus.connection_bounds import ConnectionBounds
+from lanebus import Bus, Session
+from lanebus.bus.bounds import Bounds
+from lanebus.bus.servers.bounds import ConnectionBounds
+from lanebus.errors import LogRolledBack, OutcomeUnknown
 from tests.support.laws.cancelling import Moment, cut
 from tests.support.log.said import said, words
 from tests.support.servers.proxy import proxy

@@ -7,11 +7,12 @@ from functools import partial
 import anyio
 import pytest
 
-from bus import Bus, Closed, Cursor, LoginRefused, OutcomeUnknown, Session, SetupError, Unavailable
-from bus.bounds import Bounds
-from bus.connection_bounds import ConnectionBounds
-from bus.errors import Refused
-from bus.hub import Hub
+from lanebus import Bus, Closed, Cursor, Session, SetupError, Unavailable
+from lanebus.bus.bounds import Bounds
+from lanebus.bus.errors import Refused
+from lanebus.bus.following.hub import Hub
+from lanebus.bus.servers.bounds import ConnectionBounds
+from lanebus.errors import LoginRefused, OutcomeUnknown
 from tests.support.log.said import said, word, words
 from tests.support.servers.clusters import RealCluster
 from tests.support.servers.proxy import proxy
@@ -50,15 +51,15 @@ async def test_bus_goes_on_when_a_password_that_was_refused_is_right_again(proce
             async for envelope in session.follow():
                 seen.append(word(envelope))
 
-        async def wait_rung(after: Cursor) -> None:
+        async def wait_for_wake_up(after: Cursor) -> None:
             while not rung:
                 with suppress(Unavailable):  # it is waited for only once it has begun
-                    await session.wait_rung(after)
+                    await session.wait_for_wake_up(after)
                     rung.append(1)
 
         receipt = await session.publish(said("a"))
         tasks.start_soon(follow)
-        tasks.start_soon(wait_rung, receipt.cursor)
+        tasks.start_soon(wait_for_wake_up, receipt.cursor)
         await eventually(lambda: seen == ["a"])
         rotate(process, "new")
         error = await told(session)

@@ -11,32 +11,32 @@ import pytest
 from anyio.lowlevel import checkpoint
 from pydantic import JsonValue
 
-from bus import (
+from lanebus import (
     START,
     AssistantMessage,
     Bus,
     Cursor,
-    CursorTrimmed,
     Delta,
     Envelope,
     ExtensionMessage,
     Lane,
     Session,
-    SessionErased,
-    Trimmed,
     TrimRefused,
     Unavailable,
 )
-from bus.connection import Argument, LinkPool, Reply, Server
-from bus.errors import Refused
-from bus.keys import Keys
-from bus.log import Log, Script
-from bus.reader import read_pages
-from bus.retention import trim
-from bus.selection import Selection
-from handlers.context.build import WarmContext, build_context
-from handlers.projections.projection import project, rebuild
-from handlers.projections.usage import USAGE
+from lanebus.archive import Trimmed
+from lanebus.bus.errors import Refused
+from lanebus.bus.log.log import Log
+from lanebus.bus.log.script import Script
+from lanebus.bus.reading.reader import read_pages
+from lanebus.bus.retention.trim import trim
+from lanebus.bus.servers.topology import Argument, ConnectionPool, Endpoint, Reply
+from lanebus.bus.wire.keys import Keys
+from lanebus.bus.wire.selection import Selection
+from lanebus.errors import CursorTrimmed, SessionErased
+from lanebus.handlers.context.build import WarmContext, build_context
+from lanebus.handlers.projections.projection import project, rebuild
+from lanebus.handlers.projections.usage import USAGE
 from tests.support.log.groups import begin, take_all, take_one
 from tests.support.log.said import read, said, told, word
 from tests.support.servers.real import AnyServer, RealServer, eventually
@@ -53,9 +53,9 @@ async def fill(session: Session, count: int, *, wake: bool | None = False) -> No
 
 
 @asynccontextmanager
-async def pool_of(server: AnyServer) -> AsyncGenerator[LinkPool, None]:
+async def pool_of(server: AnyServer) -> AsyncGenerator[ConnectionPool, None]:
     """Links of its own, for a log that does what a test needs."""
-    pool = LinkPool(Server(server.url))
+    pool = ConnectionPool(Endpoint(server.url))
     try:
         yield pool
     finally:
@@ -439,7 +439,7 @@ async def test_what_goes_between_the_head_and_the_entries_is_told(
     async with shared_valkey.bus() as bus:
         session = bus.session("s")
 
-        class CutIn(LinkPool):
+        class CutIn(ConnectionPool):
             async def call_many(
                 self, commands: Sequence[Sequence[Argument]], *, more_seconds: float = 0.0
             ) -> list[Reply | Refused]:
@@ -448,7 +448,7 @@ async def test_what_goes_between_the_head_and_the_entries_is_told(
                 return head + await super().call_many(commands[1:], more_seconds=more_seconds)
 
         await fill(session, 40)
-        pool = CutIn(Server(shared_valkey.url))
+        pool = CutIn(Endpoint(shared_valkey.url))
         with pytest.raises(SessionErased if is_erased else CursorTrimmed):
             await anext(read_pages(Log(pool, Keys()), "s", Selection.of(lanes), START, None))
         await pool.close()

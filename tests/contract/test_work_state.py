@@ -6,10 +6,11 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from bus import Bus, Consumer, Cursor
-from bus.bounds import Bounds
-from bus.keys import Keys
-from bus.work_bounds import WorkBounds
+from lanebus import Bus, Cursor
+from lanebus.bus.bounds import Bounds
+from lanebus.bus.log.work_bounds import WorkBounds
+from lanebus.bus.wire.keys import Keys
+from lanebus.groups import Consumer
 from tests.support.log.groups import TINY, begin, ring, take_all, take_one
 from tests.support.log.said import said, told
 from tests.support.servers.real import AnyServer, RealServer, shortly
@@ -31,7 +32,7 @@ async def find(consumer: Consumer, session: str = "asked") -> None:
     """Work until a session was given, which must come soon."""
     async with shortly():
         while True:
-            works = await consumer.take(100)
+            works = await consumer.fetch(100)
             await consumer.ack(*works)
             if any(work.session == session for work in works):
                 return
@@ -63,7 +64,7 @@ async def test_twelve_thousand_appends_to_other_sessions_hide_nothing(valkey: Re
         await ring(bus, "asked", "held")
         async with bus.consumer("g", "dead", heartbeat=0.1) as dead:
             works = await take_all(dead, 2)
-            await dead.hand_back(*(work for work in works if work.session == "asked"))
+            await dead.nack(*(work for work in works if work.session == "asked"))
         for _ in range(12):
             async with anyio.create_task_group() as tasks:
                 for number in range(1_000):
@@ -72,7 +73,7 @@ async def test_twelve_thousand_appends_to_other_sessions_hide_nothing(valkey: Re
         found: set[str] = set()
         async with bus.consumer("g", "c", heartbeat=1.0) as consumer, shortly():
             while not {"asked", "held"} <= found:
-                works = await consumer.take(100)
+                works = await consumer.fetch(100)
                 found |= {work.session for work in works}
                 await consumer.ack(*works)
 
@@ -103,7 +104,7 @@ async def test_who_waits_at_work_is_told_what_no_wake_up_told_of(server: AnyServ
         session = bus.session("asked")
         position = (await session.publish(said("x"))).position
         async with shortly(), anyio.create_task_group() as tasks:
-            tasks.start_soon(session.wait_rung, Cursor(position))
+            tasks.start_soon(session.wait_for_wake_up, Cursor(position))
             await anyio.wait_all_tasks_blocked()
             await ring(bus, "asked")
 
@@ -180,9 +181,9 @@ async def test_a_removed_group_keeps_nothing_and_leaves_the_others_alone(server:
         async with bus.consumer("g", "c") as one, bus.consumer("h", "c") as other:
             works = await take_all(one, 2)
             await one.ack(works[0])
-            await one.set_aside(works[1], reason="r")
+            await one.dead_letter(works[1], reason="r")
             await take_all(other, 2)
-            await one.leave()
+            await one.deregister()
         await bus.remove_group("g")
         assert await bus.groups() == ("h",)
         assert (await bus.group_status("g")).dead == 0
@@ -217,6 +218,6 @@ def state(server: AnyServer) -> list[object]:
 async def nothing_more(consumer: Consumer) -> AsyncGenerator[None, None]:
     """Nothing waits for the consumer, which has looked everywhere."""
     with anyio.move_on_after(0.5) as scope:
-        raise AssertionError(await consumer.take(100))
+        raise AssertionError(await consumer.fetch(100))
     assert scope.cancelled_caught
     yield

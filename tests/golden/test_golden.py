@@ -7,17 +7,17 @@ from typing import get_args
 import pytest
 from pydantic import BaseModel
 
-from bus import Delta, Envelope, ExtensionMessage, Lane, Unreadable
-from bus.codec import encode
-from bus.keys import Keys
-from bus.messages import content, context_entry, control, events, message
-from bus.messages.control import Control
-from bus.messages.events import AgentEvent, parse_event
-from handlers.context import build_context
-from handlers.projections.projection import project
-from handlers.projections.sessions import SESSIONS
-from handlers.projections.turns import TURNS
-from handlers.projections.usage import USAGE
+from lanebus import DecodeFailure, Delta, Envelope, ExtensionMessage, Lane
+from lanebus.bus.messages import content, context_entry, control, events, message
+from lanebus.bus.messages.control import Control
+from lanebus.bus.messages.events import AgentEvent, parse_event
+from lanebus.bus.wire.codec import encode
+from lanebus.bus.wire.keys import Keys
+from lanebus.context import build_context
+from lanebus.handlers.projections.projection import project
+from lanebus.handlers.projections.sessions import SESSIONS
+from lanebus.handlers.projections.turns import TURNS
+from lanebus.handlers.projections.usage import USAGE
 from tests.support.golden.logs import (
     FOLDERS,
     MATERIAL,
@@ -62,7 +62,7 @@ def test_every_entry_of_a_golden_log_is_read(folder: Path) -> None:
     lines = read_lines(folder)
     found = [*envelopes(lines), *deltas(lines)]
     assert len(found) == len(lines)
-    assert [envelope for envelope in found if isinstance(envelope.message, Unreadable)] == []
+    assert [envelope for envelope in found if isinstance(envelope.message, DecodeFailure)] == []
 
 
 @pytest.mark.parametrize("folder", MATERIAL, ids=lambda folder: folder.name)
@@ -101,7 +101,7 @@ def _kinds(found: list[Envelope]) -> set[str]:
     kinds: set[str] = set()
     for envelope in found:
         said = envelope.message
-        assert not isinstance(said, Unreadable)
+        assert not isinstance(said, DecodeFailure)
         if isinstance(said, Delta):
             kinds.add(f"delta {said.kind}")
             continue

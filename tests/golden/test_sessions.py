@@ -6,18 +6,18 @@ from typing import TypeVar
 
 import pytest
 
-from bus import AssistantMessage, Envelope, ExtensionMessage, Lane, Unreadable
-from bus.codec import VERSION
-from bus.keys import Keys
-from bus.messages.events import AgentEnded, ControlAnswered, ToolWaiting, parse_event
-from handlers.agent.marks import AGAIN
-from handlers.agent.status import STATUS
-from handlers.context import build_context
-from handlers.projections.projection import project
-from handlers.projections.sessions import SESSIONS
-from handlers.projections.turns import TURNS
-from handlers.projections.usage import USAGE
-from handlers.transcripts.importer import import_transcript
+from lanebus import AssistantMessage, DecodeFailure, Envelope, ExtensionMessage, Lane
+from lanebus.bus.messages.events import AgentEnded, ControlAnswered, ToolWaiting, parse_event
+from lanebus.bus.wire.codec import VERSION
+from lanebus.bus.wire.keys import Keys
+from lanebus.context import build_context
+from lanebus.handlers.agent.marks import AGAIN
+from lanebus.handlers.projections.agent_status import STATUS
+from lanebus.handlers.projections.projection import project
+from lanebus.handlers.projections.sessions import SESSIONS
+from lanebus.handlers.projections.turns import TURNS
+from lanebus.handlers.projections.usage import USAGE
+from lanebus.handlers.transcripts.importer import import_transcript
 from tests.support.golden.logs import pretty, requests
 from tests.support.golden.sessions import (
     FOLDERS,
@@ -73,7 +73,7 @@ async def test_a_golden_session_gives_the_same_projections_and_requests(valkey: 
 @pytest.mark.parametrize("folder", FOLDERS, ids=_id)
 async def test_a_golden_session_is_imported_as_the_same_conversation(valkey: RealServer, folder: Path) -> None:
     log = envelopes(read_session(folder), _name(folder))
-    assert not any(isinstance(entry.message, Unreadable) for entry in log)
+    assert not any(isinstance(entry.message, DecodeFailure) for entry in log)
     async with valkey.bus() as bus:
         elsewhere = bus.session("elsewhere")
         report = await import_transcript(elsewhere, folder / "session.jsonl")

@@ -8,10 +8,10 @@ from pathlib import Path
 import anyio
 import pytest
 
-from bus import Bounds, Bus, Cursor, Envelope, ExtensionMessage
-from bus.retention import TRIMMED
-from bus.server import server_status
-from bus.session import CLOSED, REOPENED
+from lanebus import Bounds, Bus, Cursor, Envelope, ExtensionMessage
+from lanebus.bus.embedded.server import server_status
+from lanebus.bus.retention.trim import TRIMMED
+from lanebus.bus.session.session import CLOSED, REOPENED
 from tests.support.laws.calls import BUSES, CALLS, Call, Point, open_bus
 from tests.support.laws.cancelling import Moment, Trial, cut
 from tests.support.laws.mutants import KEPT, MUTANTS

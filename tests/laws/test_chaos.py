@@ -8,7 +8,7 @@ from random import Random
 import anyio
 import pytest
 
-from bus import ALL_LANES, START, Bus, Cursor, Envelope, Lane, Session
+from lanebus import ALL_LANES, START, Bus, Cursor, Envelope, Lane, Session
 from tests.support.laws.tally import Tally
 from tests.support.laws.tiny import is_tiny, shrink
 from tests.support.log.said import assert_gap_free, read, said, told

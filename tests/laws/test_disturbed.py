@@ -6,16 +6,15 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from bus import Bus, Session, UserMessage
-from bus.server import open_server
-from handlers.agent import commands
-from handlers.agent.bounds import WorkerBounds
-from handlers.agent.run import View
-from handlers.agent.standing import Standing, read_standing
-from handlers.agent.status import STATUS
-from handlers.agent.warm import WarmSessions
-from handlers.context import build_context
-from handlers.projections.projection import project
+from lanebus import Bus, Session, UserMessage
+from lanebus.bus.embedded.server import open_server
+from lanebus.context import build_context
+from lanebus.handlers.agent import commands
+from lanebus.handlers.agent.bounds import WorkerBounds
+from lanebus.handlers.agent.decide.loop_state import LoopState, SessionSnapshot
+from lanebus.handlers.agent.session_cache import SessionCache
+from lanebus.handlers.projections.agent_status import STATUS
+from lanebus.handlers.projections.projection import project
 from tests.support.agent.agents import short_folder
 from tests.support.laws.disturbed import BOUNDS, CANARY, Life
 from tests.support.laws.disturbed_agent import RUN_ONCE, Wild
@@ -49,7 +48,7 @@ async def test_sessions_come_to_rest_side_by_side_with_room_for_three_in_memory(
     rules()
     async with _two_buses() as buses:
         bounds = WorkerBounds(warm_sessions=3), WORKER_TINY
-        warm = [WarmSessions(bus.session, each) for bus, each in zip(buses, bounds, strict=True)]
+        warm = [SessionCache(bus.session, each) for bus, each in zip(buses, bounds, strict=True)]
         numbers = iter(range(count(LIVES)))
 
         async def live_one_after_another() -> None:
@@ -77,7 +76,7 @@ async def _two_buses() -> AsyncGenerator[tuple[Bus, Bus], None]:
 
 
 async def _live(
-    buses: Sequence[Bus], number: int, *, kills: bool, warm: Sequence[WarmSessions | None] = (None, None)
+    buses: Sequence[Bus], number: int, *, kills: bool, warm: Sequence[SessionCache | None] = (None, None)
 ) -> list[str]:
     small = is_tiny(number // 2)  # of those that are killed, too, every second one
     life = Life(
@@ -115,7 +114,7 @@ async def _rest(life: Life, wild: Wild) -> list[str]:
     for _ in range(20):
         await life.work(wild.loop)
         view = await _view(life.session)
-        standing = read_standing(*view)
+        standing = view.loop_state
         if standing.is_halted:
             await commands.resume(life.session)
         elif standing.is_waiting and standing.answer is not None and view.status.loop is not None:
@@ -126,10 +125,10 @@ async def _rest(life: Life, wild: Wild) -> list[str]:
     return ["it does not come to rest"]
 
 
-def _left(standing: Standing) -> list[str]:
-    left = (*standing.prompts, *standing.held, *([] if standing.answer is None else [standing.answer]))
+def _left(standing: LoopState) -> list[str]:
+    left = (*standing.prompts, *standing.deferred, *([] if standing.answer is None else [standing.answer]))
     return [f"{each} is left" for each in left]
 
 
-async def _view(session: Session) -> View:
-    return View(await build_context(session), (await project(session, STATUS)).state)
+async def _view(session: Session) -> SessionSnapshot:
+    return SessionSnapshot(await build_context(session), (await project(session, STATUS)).state)

@@ -8,7 +8,7 @@ import anyio
 import pytest
 from anyio.to_thread import run_sync
 
-from bus import ALL_LANES, START, Bounds, Bus, Cursor, Envelope, Lane, Session, Unavailable
+from lanebus import ALL_LANES, START, Bounds, Bus, Cursor, Envelope, Lane, Session, Unavailable
 from tests.support.laws.follower import Follower
 from tests.support.laws.tally import Tally
 from tests.support.laws.tiny import LAW_TINY, is_tiny, shrink

@@ -14,14 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from bus import Bounds, Bus, Envelope, ExtensionMessage, Publishable
-from bus.messages.context_entry import BranchSummary, Compaction, Label, LeafMove, Prune
-from bus.messages.control import Abort, Approve, Compact, Control, Deny, Handoff, Pause, Resume, Steer
-from bus.messages.events import AgentEvent, ControlAnswered
-from bus.messages.reading import LlmLaneMessage
-from bus.messages.turn import TurnId
-from handlers.context import Context, build_context
-from handlers.providers.registry import PROVIDERS
+from lanebus import Bounds, Bus, Envelope, ExtensionMessage
+from lanebus.bus.messages.context_entry import BranchSummary, Compaction, Label, LeafMove, Prune
+from lanebus.bus.messages.control import Abort, Approve, Compact, Control, Deny, Handoff, Pause, Resume, Steer
+from lanebus.bus.messages.events import AgentEvent, ControlAnswered
+from lanebus.bus.messages.json_reader import LlmLaneMessage
+from lanebus.bus.messages.turn import TurnId
+from lanebus.context import Context, build_context
+from lanebus.handlers.providers.registry import PROVIDERS
+from lanebus.messages import Publishable
 from tests.support.laws.held import held_loop
 from tests.support.laws.tiny import is_tiny, shrink
 from tests.support.messages.lane_logs import lane_logs
@@ -118,7 +119,7 @@ def _moved(message: LlmLaneMessage, places: Mapping[int, int]) -> LlmLaneMessage
         case BranchSummary(branch=last):
             return message.model_copy(update={"branch": at(last)})
         case Label(target=target):
-            return message.model_copy(update={"target": at(target)})
+            return message.model_copy(update={"target": places.get(target, NOWHERE)})
         case Prune(pruned=pruned):
             return message.model_copy(update={"pruned": tuple(places.get(position, NOWHERE) for position in pruned)})
         case _:
@@ -184,14 +185,15 @@ def test_extension_messages_change_no_byte_of_what_a_model_is_sent(valkey: RealS
 # --- the same, as types -------------------------------------------------------------------------------------------
 
 _HEADER = """
-from bus import AssistantMessage, ExtensionMessage, LlmMessage, UserMessage, resolve_media
-from bus.messages.compaction_block import CompactedSection, TurnRange
-from bus.messages.reading import LlmLaneMessage
-from handlers.context import BY_BYTES, Context
-from handlers.context.chunked import Chunked
-from handlers.context.pairing import Pairing
-from handlers.providers import to_anthropic, to_gemini, to_openai_chat, to_openai_responses
-from handlers.providers.target import Target
+from lanebus import AssistantMessage, ExtensionMessage, LlmMessage, UserMessage
+from lanebus.media import resolve_media
+from lanebus.bus.messages.compaction_block import CompactedSection, TurnRange
+from lanebus.bus.messages.json_reader import LlmLaneMessage
+from lanebus.context import BY_BYTES, Context
+from lanebus.handlers.context.persistent_list import Chunked
+from lanebus.handlers.context.tool_pairs import Pairing
+from lanebus.providers import to_anthropic, to_gemini, to_openai_chat, to_openai_responses
+from lanebus.handlers.providers.common.target import Target
 
 extension = ExtensionMessage.of("progress")
 user, assistant, context = UserMessage.text("a"), AssistantMessage(), Context("s")

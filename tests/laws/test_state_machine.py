@@ -8,31 +8,27 @@ from typing import Unpack
 import pytest
 from pydantic import TypeAdapter
 
-from bus import (
+from lanebus import (
     ALL_LANES,
     START,
     Bus,
     Cursor,
-    CursorTrimmed,
-    DirectoryArchive,
     Envelope,
     ExtensionMessage,
     Lane,
-    Lease,
     Limits,
-    LogRolledBack,
-    NoSuchPosition,
     Receipt,
     Session,
-    SessionErased,
-    SessionExists,
     TrimRefused,
     UserMessage,
 )
-from bus.messages.reading import Publishable
-from bus.receipt import REFUSALS
-from bus.session import CLOSED, REOPENED
-from handlers.projections.projection import Projection, project, rebuild
+from lanebus.archive import DirectoryArchive
+from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.session.session import CLOSED, REOPENED
+from lanebus.bus.wire.receipt import REFUSALS
+from lanebus.errors import CursorTrimmed, LogRolledBack, NoSuchPosition, SessionErased, SessionExists
+from lanebus.groups import Lease
+from lanebus.handlers.projections.projection import Projection, project, rebuild
 from tests.support.laws.draws import chosen, fraction, lists, maybe, pairs, whole
 from tests.support.laws.follower import Follower
 from tests.support.laws.held import Held, held_loop

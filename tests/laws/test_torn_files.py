@@ -10,8 +10,10 @@ from random import Random
 
 import pytest
 
-from bus import Bus, DurabilityWarning, ExtensionMessage, UserMessage
-from handlers.verify import Report, verify_all
+from lanebus import Bus, ExtensionMessage, UserMessage
+from lanebus.errors import DurabilityWarning
+from lanebus.handlers.verify.namespace import verify_all
+from lanebus.handlers.verify.problem import Report
 from tests.support.laws.tiny import is_tiny, shrink
 from tests.support.servers.real import KINDS, RealServer, one_server, real_server
 from tests.support.suite.needs import find
@@ -103,7 +105,7 @@ def _mend(server: RealServer) -> None:
 
 
 @pytest.mark.needs("redis-server")
-@pytest.mark.filterwarnings("ignore::bus.DurabilityWarning")
+@pytest.mark.filterwarnings("ignore::lanebus.errors.DurabilityWarning")
 async def test_a_log_that_a_server_went_on_with_that_may_lose_entries_is_not_called_whole() -> None:
     binary = find("redis-server")
     assert binary is not None

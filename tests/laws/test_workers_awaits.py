@@ -9,14 +9,15 @@ from typing import NamedTuple
 
 import pytest
 
-from bus import AssistantMessage, Bus, Envelope, ExtensionMessage, ToolResultMessage, TurnId
-from bus.messages.control import Abort
-from bus.messages.events import AgentEnded, ControlAnswered, parse_event
-from handlers.agent.bounds import DEFAULT_RUN_BOUNDS, RunBounds
-from handlers.agent.marks import CUT
-from handlers.agent.open_answer import Answer, open_answer
-from handlers.agent.run import Run
-from handlers.agent.tool import FunctionTool, ToolContext
+from lanebus import AssistantMessage, Bus, Envelope, ExtensionMessage, ToolResultMessage
+from lanebus.bus.messages.control import Abort
+from lanebus.bus.messages.events import AgentEnded, ControlAnswered, parse_event
+from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS, RunBounds
+from lanebus.handlers.agent.decide.open_answer import OpenAnswer, is_cut, open_answer
+from lanebus.handlers.agent.marks import CUT
+from lanebus.handlers.agent.run import Run
+from lanebus.handlers.agent.tools.tool import FunctionTool, ToolContext
+from lanebus.messages import TurnId
 from tests.support.agent.agents import log
 from tests.support.laws.await_scenarios import SCENARIOS, Scenario
 from tests.support.laws.cancelling import Moment, cut, watched
@@ -188,7 +189,8 @@ async def _killed(server: RealServer, forks: Forks, book: Book, name: str) -> tu
         return len(killed), sum([await _go_on(bus, session, scenario, book, wanted.entries) for session in killed])
 
 
-async def _nothing(_: Run) -> None: ...
+async def _nothing(_: Run) -> bool:
+    return False
 
 
 def _change_keys(patch: pytest.MonkeyPatch) -> None:
@@ -203,18 +205,18 @@ def _run_again(patch: pytest.MonkeyPatch) -> None:
 
 def _forget_results(patch: pytest.MonkeyPatch) -> None:
     """A turn that is begun again behind a cut does not name the results that it answers."""
-    patch.setattr("handlers.agent.standing.open_answer", _without_results)
+    patch.setattr("lanebus.handlers.agent.decide.loop_state.open_answer", _without_results)
 
 
-def _without_results(path: Sequence[Envelope]) -> Answer | None:
+def _without_results(path: Sequence[Envelope]) -> OpenAnswer | None:
     answer = open_answer(path)
-    return answer._replace(results=()) if answer is not None and answer.is_cut else answer
+    return answer._replace(results=()) if answer is not None and is_cut(answer.message) else answer
 
 
 async def test_a_lost_answer_that_is_not_recorded_is_found(
     valkey: RealServer, forks: Forks, book: Book, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("handlers.agent.loop.record_lost", _nothing)
+    monkeypatch.setattr("lanebus.handlers.agent.loop.record_lost", _nothing)
     with pytest.raises(AssertionError, match="what was shown is not in the log"):
         await _killed(valkey, forks, book, "an answer")
 

@@ -12,7 +12,7 @@ from random import Random
 import anyio
 import pytest
 
-from bus import Bounds, Bus, Envelope, Session, UserMessage
+from lanebus import Bounds, Bus, Envelope, Session, UserMessage
 from tests.support.agent.agents import until, wait_for
 from tests.support.laws.aftermath import Fault, Leases, extra_calls, find_faults, repeated
 from tests.support.laws.clerk import Book

@@ -2,7 +2,8 @@
 
 import pytest
 
-from bus import AgentMessage, ExtensionMessage, LlmMessage, TurnId, UserMessage
+from lanebus import AgentMessage, ExtensionMessage, LlmMessage, UserMessage
+from lanebus.messages import TurnId
 from tests.support.vectors.cases import Case, Object, cases
 from tests.support.vectors.native import native
 

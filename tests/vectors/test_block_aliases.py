@@ -5,18 +5,25 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from bus.messages.content import AnnotationBlock, AnnotationRef, Block, ErrorBlock, ThinkingBlock, ToolResultBlock
-from bus.messages.message import LlmMessage
-from bus.messages.text import result_text
-from handlers.codecs.c002 import C002
-from handlers.codecs.c003 import C003
-from handlers.codecs.codec import Codec
+from lanebus.bus.messages.content import (
+    AnnotationBlock,
+    AnnotationRef,
+    Block,
+    ErrorBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+)
+from lanebus.bus.messages.message import LlmMessage
+from lanebus.bus.messages.text import result_text
+from lanebus.handlers.codecs.codec import Codec
+from lanebus.handlers.codecs.graph.v1 import GRAPH_V1
+from lanebus.handlers.codecs.graph.v2 import GRAPH_V2
 from tests.support.vectors.cases import Case, Object, cases
 
 __all__ = ()
 
 
-@pytest.mark.parametrize("codec", [C002, C003], ids=["002", "003"])
+@pytest.mark.parametrize("codec", [GRAPH_V1, GRAPH_V2], ids=["002", "003"])
 @cases("block_aliases")
 def test_each_spelling_of_a_block_is_read_and_written_back(case: Case, codec: Codec) -> None:
     block = cast("dict[str, JsonValue]", case.given)

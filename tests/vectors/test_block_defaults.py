@@ -5,8 +5,8 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from bus.messages.message import AssistantMessage
-from handlers.codecs.c003 import C003
+from lanebus.bus.messages.message import AssistantMessage
+from lanebus.handlers.codecs.graph.v2 import GRAPH_V2
 from tests.support.vectors.cases import Case, cases
 
 __all__ = ()
@@ -26,10 +26,10 @@ def test_what_is_left_out_has_its_default(case: Case) -> None:
             blocks = [GIVEN[str(name)] for name in names]
         case _:
             pytest.fail("no such case")
-    (read,) = C003.read({"role": "assistant", "content": [*blocks]})
+    (read,) = GRAPH_V2.read({"role": "assistant", "content": [*blocks]})
     assert isinstance(read, AssistantMessage)
     # Only what was read: its origin knows what was left out, and would leave it out again.
-    (value,) = C003.write([AssistantMessage(content=read.content, stop_reason="toolUse")], False).values
+    (value,) = GRAPH_V2.write([AssistantMessage(content=read.content, stop_reason="toolUse")], False).values
     assert isinstance(value, dict)
     written = value["content"]
     assert isinstance(written, list)

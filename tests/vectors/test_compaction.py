@@ -4,15 +4,15 @@ from typing import cast
 
 import pytest
 
-from bus.messages.compaction_block import CompactionBlock, TurnRange
-from bus.messages.content import TextBlock
-from bus.messages.context_entry import LoopCompaction
-from bus.messages.message import AssistantMessage, LlmMessage, UserMessage
-from bus.messages.turn import TurnId
-from handlers.context.budget import HeadroomTrigger, ReserveTrigger
-from handlers.context.shortened import BlockSettings, block_of, blocks_of
-from handlers.context.tokens import BY_BYTES
-from handlers.context.turn_list import turns_of
+from lanebus.bus.messages.compaction_block import CompactionBlock, TurnRange
+from lanebus.bus.messages.content import TextBlock
+from lanebus.bus.messages.context_entry import LoopCompaction
+from lanebus.bus.messages.message import AssistantMessage, LlmMessage, UserMessage
+from lanebus.bus.messages.turn import TurnId
+from lanebus.handlers.context.budget import HeadroomTrigger, ReserveTrigger
+from lanebus.handlers.context.loop_compaction import BlockSettings, block_of, blocks_of
+from lanebus.handlers.context.tokens import BY_BYTES
+from lanebus.handlers.context.turn_list import turns_of
 from tests.support.log.entries import context_of
 from tests.support.vectors.cases import Case, Object, cases
 

@@ -6,11 +6,18 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from bus.errors import InvalidContent
-from bus.messages.construct import SpokenRole, attach_media, file_message, image_message, text_message, tool_message
-from bus.messages.content import ImageBlock, ToolResultBlock
-from bus.messages.message import LlmMessage
-from handlers.codecs.c003 import C003
+from lanebus.bus.errors import InvalidContent
+from lanebus.bus.messages.content import ImageBlock, ToolResultBlock
+from lanebus.bus.messages.message import LlmMessage
+from lanebus.handlers.codecs.graph.constructors import (
+    SpokenRole,
+    attach_media,
+    file_message,
+    image_message,
+    text_message,
+    tool_message,
+)
+from lanebus.handlers.codecs.graph.v2 import GRAPH_V2
 from tests.support.vectors.cases import Case, Object, cases
 
 __all__ = ()
@@ -56,13 +63,13 @@ def test_a_constructor_makes_the_message_that_theirs_makes(case: Case, tmp_path:
 
 
 def _read(content: JsonValue) -> LlmMessage:
-    (message,) = C003.read({"role": "user", "content": content})
+    (message,) = GRAPH_V2.read({"role": "user", "content": content})
     assert isinstance(message, LlmMessage)
     return message
 
 
 def _written(*messages: LlmMessage) -> Object:
-    (value,) = C003.write(messages, False).values
+    (value,) = GRAPH_V2.write(messages, False).values
     return cast("Object", value)
 
 

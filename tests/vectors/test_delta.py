@@ -5,10 +5,10 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from bus.messages.content import ToolCallBlock
-from bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage, UserMessage
-from bus.messages.reduce import add_messages, without_tools
-from handlers.codecs.c003 import C003
+from lanebus.bus.messages.content import ToolCallBlock
+from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage, UserMessage
+from lanebus.handlers.codecs.graph.message_list import add_messages, without_tools
+from lanebus.handlers.codecs.graph.v2 import GRAPH_V2
 from tests.support.vectors.cases import Case, cases
 
 __all__ = ()
@@ -42,6 +42,8 @@ def _messages(said: list[JsonValue]) -> list[LlmMessage]:
     for one in said:
         more: dict[str, JsonValue] = one if isinstance(one, dict) else {"message_id": str(one)}
         result += [
-            message for message in C003.read({"role": "user", "content": [], **more}) if isinstance(message, LlmMessage)
+            message
+            for message in GRAPH_V2.read({"role": "user", "content": [], **more})
+            if isinstance(message, LlmMessage)
         ]
     return result

@@ -5,14 +5,14 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from bus import AssistantMessage, LlmMessage
-from bus.envelope import Envelope
-from bus.messages.delta import Delta
-from bus.messages.lanes import Lane
-from bus.messages.node import node_text, parse_node_id
-from bus.messages.turn import TurnId
-from handlers.codecs.c001 import C001, EventWriter
-from handlers.codecs.c001.words import SCOPE
+from lanebus import AssistantMessage, LlmMessage
+from lanebus.bus.messages.delta import Delta
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.messages.turn import TurnId
+from lanebus.bus.wire.envelope import Envelope
+from lanebus.handlers.codecs.two_lane_agent import TWO_LANE_AGENT, EventWriter
+from lanebus.handlers.codecs.two_lane_agent.nodes import node_text, parse_node_id
+from lanebus.handlers.codecs.two_lane_agent.words import SCOPE
 from tests.support.messages.events_001 import answer, through, turn_start
 from tests.support.vectors.cases import Case, cases
 from tests.support.vectors.native import Json, native
@@ -39,11 +39,11 @@ def test_a_word_is_the_variant_s(case: Case) -> None:
 
 
 def stop_reason(given: Json, expect: Json) -> None:
-    (message,) = C001.read({**answer("x"), "stopReason": expect["json"]})
+    (message,) = TWO_LANE_AGENT.read({**answer("x"), "stopReason": expect["json"]})
     assert isinstance(message, AssistantMessage)
     variant = str(given["variant"])
     assert message.stop_reason == variant[0].lower() + variant[1:]
-    assert C001.write([message], False).values == ({**answer("x"), "stopReason": expect["json"]},)
+    assert TWO_LANE_AGENT.write([message], False).values == ({**answer("x"), "stopReason": expect["json"]},)
 
 
 def node_id(given: Json, expect: Json) -> None:

@@ -5,10 +5,10 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from bus import UserMessage
-from handlers.agent.loop import AgentLoop
-from handlers.codecs.c001 import EventWriter
-from handlers.context import build_context
+from lanebus import UserMessage
+from lanebus.context import build_context
+from lanebus.handlers.agent.loop import AgentLoop
+from lanebus.handlers.codecs.two_lane_agent import EventWriter
 from tests.support.agent.agents import ScriptedModel, answer, fresh_bus, log, messages, take_run
 from tests.support.vectors.cases import Case, cases
 from tests.support.vectors.native import Json, dumped

@@ -5,9 +5,9 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from bus.messages.message import AssistantMessage
-from handlers.codecs import C004
-from handlers.providers import from_anthropic, from_gemini, from_openai_chat, from_openai_responses
+from lanebus.bus.messages.message import AssistantMessage
+from lanebus.codecs import UNIVERSAL_CLIENT
+from lanebus.providers import from_anthropic, from_gemini, from_openai_chat, from_openai_responses
 from tests.support.vectors.cases import Case, Object, cases
 
 __all__ = ()
@@ -32,7 +32,7 @@ def test_an_answer_says_why_it_ended(case: Case) -> None:
             assert message.stop_reason == reason
         case {"reason": _}:
             # The words are seed 004's, so what its codec writes is what is compared.
-            (written,) = C004.write([message], True).values
+            (written,) = UNIVERSAL_CLIENT.write([message], True).values
             told = cast("Object", cast("Object", written).get("finish_reason", {"reason": "stop"}))
             assert {key: told[key] for key in case.expect} == case.expect
         case _:

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from bus.messages.ids import (
+from lanebus.bus.messages.ids import (
     Id,
     IdKind,
     big_int_id,

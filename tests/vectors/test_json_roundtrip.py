@@ -5,10 +5,10 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from bus import AssistantMessage, ImageBlock, LlmMessage, ToolCallBlock
-from bus.messages.content import Block
-from bus.messages.parsing import parse_json
-from handlers.codecs.c001 import C001
+from lanebus import AssistantMessage, ImageBlock, LlmMessage, ToolCallBlock
+from lanebus.bus.messages.content import Block
+from lanebus.bus.messages.json_parser import parse_json
+from lanebus.handlers.codecs.two_lane_agent import TWO_LANE_AGENT
 from tests.support.vectors.cases import Case, cases
 from tests.support.vectors.native import Json, dumped, native
 
@@ -20,13 +20,13 @@ def test_what_is_read_is_written_the_same(case: Case) -> None:
     given, expect = cast("Json", case.given), cast("Json", case.expect)
     match given, expect:
         case {"json": list() as many}, {"lanes": lanes, "reserialised": written}:
-            messages = [message for value in many for message in C001.read(value)]
+            messages = [message for value in many for message in TWO_LANE_AGENT.read(value)]
             assert [str(message.lane) for message in messages] == lanes
-            assert [*C001.write(messages, False).values] == written
+            assert [*TWO_LANE_AGENT.write(messages, False).values] == written
             assert [dumped(native(value)) for value in many] == written
         case {"json": value}, {"lane": lane, "reserialised": written}:
-            (message,) = C001.read(value)
-            assert (str(message.lane), C001.write([message], False).values[0]) == (lane, written)
+            (message,) = TWO_LANE_AGENT.read(value)
+            assert (str(message.lane), TWO_LANE_AGENT.write([message], False).values[0]) == (lane, written)
             assert dumped(native(value)) == written
         case {"content_json": block}, {"reserialised": written}:
             assert through_codec(block) == written
@@ -44,7 +44,7 @@ def test_what_is_read_is_written_the_same(case: Case) -> None:
 
 def through_codec(block: JsonValue) -> JsonValue:
     value: JsonValue = {"role": "user", "content": [block], "timestamp": 1}
-    match C001.write(C001.read(value), False).values:
+    match TWO_LANE_AGENT.write(TWO_LANE_AGENT.read(value), False).values:
         case ({"content": [written]},):
             return written
         case other:

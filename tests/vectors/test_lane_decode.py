@@ -5,12 +5,12 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from bus.errors import MessageError
-from bus.messages.extension import ExtensionMessage
-from bus.messages.message import AssistantMessage, LlmMessage
-from bus.messages.usage import Usage
-from handlers.codecs.c001 import C001, C001_CAMEL
-from handlers.codecs.c001.writing import write_usage
+from lanebus.bus.errors import MessageError
+from lanebus.bus.messages.extension import ExtensionMessage
+from lanebus.bus.messages.message import AssistantMessage, LlmMessage
+from lanebus.bus.messages.usage import Usage
+from lanebus.handlers.codecs.two_lane_agent import TWO_LANE_AGENT, TWO_LANE_AGENT_CAMEL
+from lanebus.handlers.codecs.two_lane_agent.writer import write_usage
 from tests.support.vectors.cases import Case, cases
 from tests.support.vectors.native import Json
 
@@ -29,22 +29,22 @@ def test_a_message_is_accepted_as_001_accepts_it(case: Case) -> None:
     match given, expect:
         case {"json": value}, {"error": True}:
             with pytest.raises(MessageError):
-                C001.read(value)
+                TWO_LANE_AGENT.read(value)
         case {"json": value}, {"lane": _}:
             assert {key: item for key, item in seen(value).items() if key in expect} == expect
         case {"json_keys": list() as keys}, {"decodes_both": both, "encodes": written}:
-            read = [C001_CAMEL.read(failed(str(key))) for key in keys]
+            read = [TWO_LANE_AGENT_CAMEL.read(failed(str(key))) for key in keys]
             assert (read[0] == read[1]) is both
-            (value,) = C001_CAMEL.write(read[1], False).values
+            (value,) = TWO_LANE_AGENT_CAMEL.write(read[1], False).values
             assert value == failed(str(written))
         case _:
             pytest.fail("no such case")
 
 
 def seen(value: JsonValue) -> Json:
-    (message,) = C001.read(value)
+    (message,) = TWO_LANE_AGENT.read(value)
     assert isinstance(message, LlmMessage | ExtensionMessage)
-    (again,) = C001.write([message], False).values
+    (again,) = TWO_LANE_AGENT.write([message], False).values
     assert isinstance(value, dict)
     assert isinstance(again, dict)
     answer = message if isinstance(message, AssistantMessage) else AssistantMessage()

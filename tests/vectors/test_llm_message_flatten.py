@@ -4,11 +4,12 @@ from typing import cast
 
 import pytest
 
-from bus import LlmMessage, TurnId
-from bus.codec import encode
-from bus.messages.node import NodeTag
-from bus.messages.parsing import parse_json
-from handlers.codecs.c001 import C001
+from lanebus import LlmMessage
+from lanebus.bus.messages.json_parser import parse_json
+from lanebus.bus.messages.node import NodeTag
+from lanebus.bus.wire.codec import encode
+from lanebus.handlers.codecs.two_lane_agent import TWO_LANE_AGENT
+from lanebus.messages import TurnId
 from tests.support.vectors.cases import Case, cases
 from tests.support.vectors.native import Json, dumped, native
 
@@ -20,14 +21,14 @@ def test_a_message_is_flat_with_its_turn(case: Case) -> None:
     given, expect = cast("Json", case.given), cast("Json", case.expect)
     match given:
         case {"json": value}:
-            for message in (native(value), *C001.read(value)):
+            for message in (native(value), *TWO_LANE_AGENT.read(value)):
                 assert isinstance(message, LlmMessage)
                 found = seen(message)
                 assert {key: found[key] for key in expect} == expect
         case {"message": value, "with_turn_id": turn}:
             message = bare(value).with_turn_id(turn_of(turn))
             assert dumped(message) == expect["json"]
-            assert [*C001.write([message], False).values] == [expect["json"]]
+            assert [*TWO_LANE_AGENT.write([message], False).values] == [expect["json"]]
             text = encode(message).decode()
             assert all(
                 isinstance(key, str) and f'"{key}"' in text for key in cast("list[str]", expect["json_contains_keys"])
@@ -43,7 +44,7 @@ def test_a_message_is_flat_with_its_turn(case: Case) -> None:
             message = bare(value).with_node(node, parent).model_copy(update={"tags": tagged})
             assert dumped(message) == expect["json"]
             assert native(expect["json"]) == message
-            assert [*C001.write(C001.read(expect["json"]), False).values] == [expect["json"]]
+            assert [*TWO_LANE_AGENT.write(TWO_LANE_AGENT.read(expect["json"]), False).values] == [expect["json"]]
         case _:
             pytest.fail("no such case")
 

@@ -7,10 +7,10 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from bus.messages.media import MediaRef
-from bus.messages.message import LlmMessage, UserMessage
-from handlers.codecs import C000, c000
-from handlers.codecs.c000 import to_base64
+from lanebus.bus.messages.media import MediaRef
+from lanebus.bus.messages.message import LlmMessage, UserMessage
+from lanebus.codecs import CODING_AGENT, coding_agent_codec
+from lanebus.handlers.codecs.coding_agent import to_base64
 from tests.support.vectors.cases import Case, Object, cases
 
 CONTRADICTED = {
@@ -52,7 +52,7 @@ def _pairs(kind: str, items: Sequence[Object], *files: bytes) -> list[tuple[str,
         str(item["str"]) if "str" in item else base64.b64encode(bytes.fromhex(str(item["bytes_hex"]))).decode()
         for item in items
     ]
-    codec = c000(files=lambda path: MediaRef.from_bytes(files[0])) if files else C000
+    codec = coding_agent_codec(files=lambda path: MediaRef.from_bytes(files[0])) if files else CODING_AGENT
     (message,) = codec.read({"role": "user", "contents": [{"type": kind, ITEMS[kind]: texts}]})
     assert isinstance(message, LlmMessage)
     return to_base64(message.content)
@@ -60,7 +60,7 @@ def _pairs(kind: str, items: Sequence[Object], *files: bytes) -> list[tuple[str,
 
 def _shape(message: UserMessage) -> tuple[object, list[object], list[int]]:
     """Role, types and how many items each block of media has, in their JSON."""
-    (value,) = C000.write([message], False).values
+    (value,) = CODING_AGENT.write([message], False).values
     match value:
         case {"role": role, "contents": list(contents)}:
             blocks = [block for block in contents if isinstance(block, dict)]

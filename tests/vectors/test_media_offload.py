@@ -4,8 +4,9 @@ import base64
 
 import pytest
 
-from bus import ImageBlock, MediaRef, ObjectMedia, UserMessage
-from bus.media import as_agentflow, offloaded
+from lanebus import ImageBlock, MediaRef, UserMessage
+from lanebus.bus.media.offload import offloaded
+from lanebus.media import ObjectMedia, as_agentflow
 from tests.support.vectors.cases import Case, Object, cases
 
 CONTRADICTED = {

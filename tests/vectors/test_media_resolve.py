@@ -6,12 +6,11 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from bus import MediaStore, ObjectMedia, resolve_media
-from bus.errors import NoMediaStore
-from bus.media import KeyedMedia
-from bus.messages.message import LlmMessage
-from bus.messages.reading import read_llm
-from handlers.providers import to_openai_chat
+from lanebus.bus.errors import NoMediaStore
+from lanebus.bus.messages.json_reader import read_llm
+from lanebus.bus.messages.message import LlmMessage
+from lanebus.media import KeyedMedia, MediaStore, ObjectMedia, resolve_media
+from lanebus.providers import to_openai_chat
 from tests.support.log.entries import context_of
 from tests.support.vectors.cases import Case, cases
 from tests.support.vectors.openai_cases import with_data

@@ -5,10 +5,11 @@ from typing import cast
 
 import pytest
 
-from bus import MediaMissing, MediaRef, ObjectMedia
-from bus.errors import InvalidMediaKey
-from bus.media import KeyedMedia, as_agentflow
-from bus.messages.safety import extension_of
+from lanebus import MediaRef
+from lanebus.bus.errors import InvalidMediaKey
+from lanebus.bus.messages.media_checks import extension_of
+from lanebus.errors import MediaMissing
+from lanebus.media import KeyedMedia, ObjectMedia, as_agentflow
 from tests.support.vectors.cases import Case, Object, cases
 
 ERRORS = {"KeyError": MediaMissing, "ValueError": InvalidMediaKey}

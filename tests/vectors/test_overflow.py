@@ -4,9 +4,9 @@ from typing import cast
 
 import pytest
 
-from bus.messages.message import AssistantMessage, UserMessage
-from bus.messages.overflow import classify_http, says_overflow
-from bus.messages.usage import Usage
+from lanebus.bus.messages.message import AssistantMessage, UserMessage
+from lanebus.bus.messages.overflow import classify_http, says_overflow
+from lanebus.bus.messages.usage import Usage
 from tests.support.vectors.cases import Case, Object, cases
 
 _CLASSES = {

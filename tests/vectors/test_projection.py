@@ -7,11 +7,11 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from bus import ExtensionMessage, LlmMessage, TurnId
-from bus.messages.usage import Usage
-from handlers.codecs.c001.words import CONTINUATION, TRIGGER, word
-from handlers.codecs.c001.writing import write_usage
-from handlers.projections.loops import (
+from lanebus import ExtensionMessage, LlmMessage
+from lanebus.bus.messages.usage import Usage
+from lanebus.handlers.codecs.two_lane_agent.words import CONTINUATION, TRIGGER, word
+from lanebus.handlers.codecs.two_lane_agent.writer import write_usage
+from lanebus.handlers.projections.loops import (
     chain_to,
     children,
     find_loop,
@@ -22,9 +22,10 @@ from handlers.projections.loops import (
     siblings,
     total_usage,
 )
-from handlers.projections.sessions import SESSIONS
-from handlers.projections.turns import TURNS, Loop, Turn, TurnsState, abandoned
-from handlers.projections.usage import USAGE
+from lanebus.handlers.projections.sessions import SESSIONS
+from lanebus.handlers.projections.turns import TURNS, Loop, Turn, TurnsState, abandoned
+from lanebus.handlers.projections.usage import USAGE
+from lanebus.messages import TurnId
 from tests.support.agent.folding import fold
 from tests.support.messages.events_001 import Through, through
 from tests.support.vectors.cases import Case, cases

@@ -5,10 +5,10 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from bus.messages.message import AssistantMessage
-from bus.messages.usage import Usage
-from handlers.codecs import C004
-from handlers.providers import from_anthropic, from_gemini, from_openai_responses
+from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.messages.usage import Usage
+from lanebus.codecs import UNIVERSAL_CLIENT
+from lanebus.providers import from_anthropic, from_gemini, from_openai_responses
 from tests.support.vectors.cases import Case, Object, cases
 
 __all__ = ()
@@ -100,5 +100,5 @@ def _usage(usage: Usage, *, includes_cached: bool) -> Object:
 
 def _parts(message: AssistantMessage) -> list[Object]:
     """Our blocks in seed 004's words, as its codec writes them."""
-    (written,) = C004.write([message], True).values
+    (written,) = UNIVERSAL_CLIENT.write([message], True).values
     return cast("list[Object]", cast("Object", written)["content"])

@@ -9,16 +9,16 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from bus import Bus
-from bus.messages.context_entry import BranchSummary, Compaction
-from bus.messages.message import LlmMessage
-from handlers.context import Context, build_context
-from handlers.context.summaries import branch_message, compaction_message
-from handlers.transcripts.format import Format
-from handlers.transcripts.importer import import_transcript
-from handlers.transcripts.listed import ListedTranscript
-from handlers.transcripts.pi import PI
-from handlers.transcripts.seed000 import SEED000
+from lanebus import Bus
+from lanebus.bus.messages.context_entry import BranchSummary, Compaction
+from lanebus.bus.messages.message import LlmMessage
+from lanebus.context import Context, build_context
+from lanebus.handlers.context.summaries import branch_message, compaction_message
+from lanebus.handlers.transcripts.coding_agent import SEED000
+from lanebus.handlers.transcripts.format import Format
+from lanebus.handlers.transcripts.importer import import_transcript
+from lanebus.handlers.transcripts.in_memory import ListedTranscript
+from lanebus.handlers.transcripts.pi import PI
 from tests.support.vectors.cases import Case, Object, cases
 
 __all__ = ()

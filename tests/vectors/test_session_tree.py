@@ -8,12 +8,12 @@ from typing import cast
 
 import pytest
 
-from bus import Bus
-from bus.messages.lanes import Lane
-from bus.messages.message import AssistantMessage, UserMessage
-from bus.session import Session
-from handlers.context import UnknownLeaf, branch, read_tree
-from handlers.transcripts.importer import import_transcript
+from lanebus import Bus
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.messages.message import AssistantMessage, UserMessage
+from lanebus.bus.session.session import Session
+from lanebus.context import UnknownLeaf, branch, read_tree
+from lanebus.handlers.transcripts.importer import import_transcript
 from tests.support.vectors.cases import Case, cases
 
 __all__ = ()

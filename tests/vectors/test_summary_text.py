@@ -5,15 +5,15 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from bus.messages.content import TextBlock, ToolCallBlock
-from bus.messages.context_entry import BranchSummary, Compaction, Prune
-from bus.messages.message import AssistantMessage, LlmMessage, UserMessage
-from bus.messages.reading import Publishable
-from handlers.context.shortened import one_line_each
-from handlers.context.tokens import BY_BYTES
-from handlers.providers import to_anthropic
-from handlers.transcripts.listed import ListedTranscript
-from handlers.transcripts.pi import PI, pi
+from lanebus.bus.messages.content import TextBlock, ToolCallBlock
+from lanebus.bus.messages.context_entry import BranchSummary, Compaction, Prune
+from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.messages.message import AssistantMessage, LlmMessage, UserMessage
+from lanebus.handlers.context.loop_compaction import one_line_each
+from lanebus.handlers.context.tokens import BY_BYTES
+from lanebus.handlers.transcripts.in_memory import ListedTranscript
+from lanebus.handlers.transcripts.pi import PI, pi
+from lanebus.providers import to_anthropic
 from tests.support.log.entries import asks, context_of
 from tests.support.vectors.cases import Case, Object, cases
 

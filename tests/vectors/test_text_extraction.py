@@ -6,13 +6,13 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from bus.errors import DecodeError
-from bus.messages.message import AssistantMessage, LlmMessage
-from bus.messages.reading import read_message
-from bus.messages.structured import extract_json
-from bus.messages.text import split_reasoning
-from handlers.codecs.c003 import C003
-from handlers.codecs.c004 import C004
+from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.json_reader import read_message
+from lanebus.bus.messages.message import AssistantMessage, LlmMessage
+from lanebus.bus.messages.text import split_reasoning
+from lanebus.handlers.codecs.graph.v2 import GRAPH_V2
+from lanebus.handlers.codecs.two_lane_agent.json_answer import extract_json
+from lanebus.handlers.codecs.universal_client import UNIVERSAL_CLIENT
 from tests.support.vectors.cases import Case, Object, cases
 
 __all__ = ()
@@ -33,11 +33,11 @@ def test_a_message_has_the_text_that_its_system_says(case: Case) -> None:
             said = split_reasoning(text)
             assert {"text": said.text, "reasoning": said.reasoning} == case.expect
         case {"content": [{"kind": str()}, *_] as content}:
-            (part,) = C004.read({"role": "assistant", "content": content})
+            (part,) = UNIVERSAL_CLIENT.read({"role": "assistant", "content": content})
             assert isinstance(part, LlmMessage)
             assert part.text_content() == case.expect["text"]
         case {"content": content}:
-            (message,) = C003.read({"role": "assistant", "content": content})
+            (message,) = GRAPH_V2.read({"role": "assistant", "content": content})
             assert isinstance(message, LlmMessage)
             assert message.text_with_results() == case.expect["text"]
         case _:

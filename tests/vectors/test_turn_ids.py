@@ -4,10 +4,11 @@ from typing import cast
 
 import pytest
 
-from bus import AssistantMessage, TurnId, UserMessage
-from bus.messages.events import MessageEnded, TurnEnded
-from bus.messages.usage import Usage
-from handlers.codecs.c001 import EventReader, EventWriter
+from lanebus import AssistantMessage, UserMessage
+from lanebus.bus.messages.events import MessageEnded, TurnEnded
+from lanebus.bus.messages.usage import Usage
+from lanebus.handlers.codecs.two_lane_agent import EventReader, EventWriter
+from lanebus.messages import TurnId
 from tests.support.agent.folding import log_of
 from tests.support.messages.events_001 import answer, message_end, prompt, turn_start
 from tests.support.vectors.cases import Case, cases

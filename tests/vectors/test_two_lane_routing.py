@@ -7,10 +7,10 @@ from typing import cast
 import pytest
 from pydantic import ValidationError
 
-from bus import ExtensionMessage, Lane, LlmMessage, UserMessage
-from bus.errors import BusError
-from bus.messages.reading import read_llm
-from handlers.codecs.c001 import C001
+from lanebus import ExtensionMessage, Lane, LlmMessage, UserMessage
+from lanebus.bus.errors import BusError
+from lanebus.bus.messages.json_reader import read_llm
+from lanebus.handlers.codecs.two_lane_agent import TWO_LANE_AGENT
 from tests.support.log.entries import context_of
 from tests.support.vectors.cases import Case, cases
 from tests.support.vectors.native import Json
@@ -23,7 +23,7 @@ def test_a_model_reads_the_one_lane_alone(case: Case) -> None:
     given, expect = cast("Json", case.given), cast("Json", case.expect)
     match given:
         case {"messages": list() as values}:
-            messages = [message for value in values for message in C001.read(value)]
+            messages = [message for value in values for message in TWO_LANE_AGENT.read(value)]
             spoken = [message for message in messages if isinstance(message, LlmMessage) and message.as_llm()]
             read = context_of(*spoken).messages
             assert [json.loads(message.to_json())["role"] for message in read] == expect["llm_roles"]

@@ -6,11 +6,11 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from bus.messages.message import AssistantMessage
-from bus.messages.usage import Rates, Usage
-from handlers.codecs.c002 import C002
-from handlers.context import context_tokens, usage_tokens
-from handlers.providers import from_anthropic, from_openai_responses
+from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.messages.usage import Rates, Usage
+from lanebus.context import context_tokens, usage_tokens
+from lanebus.handlers.codecs.graph.v1 import GRAPH_V1
+from lanebus.providers import from_anthropic, from_openai_responses
 from tests.support.log.entries import context_of
 from tests.support.vectors.cases import Case, Object, cases
 
@@ -65,7 +65,9 @@ def last_counted(answers: list[Object]) -> Usage:
 
 
 def read_as_graph_message(usages: Object, expect: Object) -> None:
-    (message,) = C002.read({"message_id": "1", "role": "assistant", "content": [], "usages": cast("JsonValue", usages)})
+    (message,) = GRAPH_V1.read(
+        {"message_id": "1", "role": "assistant", "content": [], "usages": cast("JsonValue", usages)}
+    )
     assert isinstance(message, AssistantMessage)
     assert message.usage is not None
     names = {"reasoning": "reasoning_tokens", "cache_write": "cache_creation_input_tokens"}

@@ -5,8 +5,8 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from bus.errors import DecodeError
-from handlers.codecs import C004
+from lanebus.bus.errors import DecodeError
+from lanebus.codecs import UNIVERSAL_CLIENT
 from tests.support.vectors.cases import Case, cases
 
 
@@ -25,5 +25,5 @@ def _part(case: Case) -> JsonValue:
 def test_a_part_without_what_its_kind_needs_is_refused(case: Case) -> None:
     assert case.expect == {"error": True}
     with pytest.raises(DecodeError) as caught:
-        C004.read({"role": "assistant", "content": [_part(case)]})
+        UNIVERSAL_CLIENT.read({"role": "assistant", "content": [_part(case)]})
     assert caught.value.path.startswith("content.0.")

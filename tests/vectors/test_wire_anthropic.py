@@ -5,8 +5,8 @@ from typing import cast
 
 import pytest
 
-from handlers.providers import ToolChoice, to_anthropic
-from handlers.providers.anthropic.form import PLACEHOLDER
+from lanebus.handlers.providers.anthropic.form import PLACEHOLDER
+from lanebus.providers import ToolChoice, to_anthropic
 from tests.support.providers.anthropic_rules import require_legal
 from tests.support.vectors.cases import Case, Object, cases
 from tests.support.vectors.histories import MODEL, SYSTEM, TOOL, at, history

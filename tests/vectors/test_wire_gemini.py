@@ -5,9 +5,9 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from bus.messages.message import AssistantMessage
-from handlers.providers import from_gemini, to_gemini
-from handlers.providers.gemini.form import PLACEHOLDER
+from lanebus.bus.messages.message import AssistantMessage
+from lanebus.handlers.providers.gemini.form import PLACEHOLDER
+from lanebus.providers import from_gemini, to_gemini
 from tests.support.providers.gemini_rules import require_legal
 from tests.support.vectors.cases import Case, Object, cases
 from tests.support.vectors.histories import MODEL, SYSTEM, at, history

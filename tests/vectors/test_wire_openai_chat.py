@@ -5,11 +5,11 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from bus.messages.context_entry import Compaction
-from bus.messages.message import LlmMessage, SystemMessage, UserMessage
-from handlers.codecs.c003 import C003
-from handlers.context import Context
-from handlers.providers import ProviderRequest, to_openai_chat
+from lanebus.bus.messages.context_entry import Compaction
+from lanebus.bus.messages.message import LlmMessage, SystemMessage, UserMessage
+from lanebus.context import Context
+from lanebus.handlers.codecs.graph.v2 import GRAPH_V2
+from lanebus.providers import ProviderRequest, to_openai_chat
 from tests.support.log.entries import context_of
 from tests.support.providers.openai_chat_rules import require_legal
 from tests.support.vectors.cases import Case, Object, cases
@@ -30,7 +30,7 @@ def test_a_chat_request_says_what_the_case_says(case: Case) -> None:
     given, expect = with_data(case)
     match given:
         case {"message": dict(message)}:
-            found = [one for one in C003.read(message) if isinstance(one, LlmMessage)]
+            found = [one for one in GRAPH_V2.read(message) if isinstance(one, LlmMessage)]
         case {"messages": list(messages)}:
             found = read_all(messages)
         case {"system": list(), "context_summary": str()}:

@@ -5,10 +5,10 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from bus.messages.content import AudioBlock, TextBlock
-from bus.messages.media import MediaRef
-from bus.messages.message import LlmMessage, ToolResultMessage, UserMessage
-from handlers.providers import ProviderRequest, to_openai_responses
+from lanebus.bus.messages.content import AudioBlock, TextBlock
+from lanebus.bus.messages.media import MediaRef
+from lanebus.bus.messages.message import LlmMessage, ToolResultMessage, UserMessage
+from lanebus.providers import ProviderRequest, to_openai_responses
 from tests.support.providers.openai_responses_rules import require_legal
 from tests.support.vectors.cases import Case, Object, cases
 from tests.support.vectors.openai_cases import answering, is_merged, read_all, with_data, without_arguments_text

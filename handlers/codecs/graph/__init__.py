@@ -1,1 +1,25 @@
-"""What the codecs of seeds 002 and 003 share: one graph framework a year apart, with two spellings of some blocks."""
+"""What the codecs of seeds 002 and 003 share: one graph framework a year apart, with two spellings of some blocks.
+
+Beside the codec it has the framework's constructors of messages, and the two steps on a graph's list of messages.
+"""
+
+from lanebus.handlers.codecs.graph.constructors import (
+    attach_media,
+    file_message,
+    image_message,
+    multimodal_message,
+    text_message,
+    tool_message,
+)
+from lanebus.handlers.codecs.graph.message_list import add_messages, without_tools
+
+__all__ = (
+    "add_messages",
+    "attach_media",
+    "file_message",
+    "image_message",
+    "multimodal_message",
+    "text_message",
+    "tool_message",
+    "without_tools",
+)

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from bus.messages.message import ToolResultMessage
-from bus.messages.reading import Publishable
+from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.messages.message import ToolResultMessage
 
 __all__ = ("batch_name", "grouped")
 

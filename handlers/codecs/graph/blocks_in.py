@@ -4,9 +4,8 @@ from collections.abc import Callable
 
 from pydantic import JsonValue
 
-from bus.errors import DecodeError
-from bus.messages.construct import media_block
-from bus.messages.content import (
+from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.content import (
     AnnotationBlock,
     AnnotationRef,
     AudioBlock,
@@ -21,10 +20,11 @@ from bus.messages.content import (
     ToolResultBlock,
     UnknownBlock,
     VideoBlock,
+    media_block,
 )
-from handlers.codecs.graph.dialect import ALIASES, Dialect
-from handlers.codecs.graph.media import looks_like_media, media_of
-from handlers.codecs.graph.shapes import (
+from lanebus.handlers.codecs.graph.dialect import ALIASES, GraphDialect
+from lanebus.handlers.codecs.graph.media import looks_like_media, media_of
+from lanebus.handlers.codecs.graph.shapes import (
     AnnotationShape,
     AudioShape,
     CallShape,
@@ -33,7 +33,6 @@ from handlers.codecs.graph.shapes import (
     ErrorShape,
     ImageShape,
     MediaShape,
-    Object,
     ReasoningShape,
     RefShape,
     ResultShape,
@@ -41,6 +40,7 @@ from handlers.codecs.graph.shapes import (
     VideoShape,
     checked,
 )
+from lanebus.handlers.json_fields import Object
 
 __all__ = ("BlockReader", "Output", "renamed")
 
@@ -70,7 +70,7 @@ class BlockReader:
     has it, with no word more than that.
     """
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: GraphDialect) -> None:
         self.words: dict[str, frozenset[str]] = {}
         self._dialect = dialect
         self._kinds: dict[str, Callable[[Object, str, dict[str, str]], tuple[Block, set[str]]]] = {

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from pydantic import JsonValue
 
-from bus.messages.content import (
+from lanebus.bus.messages.content import (
     AnnotationBlock,
     AnnotationRef,
     AudioBlock,
@@ -21,11 +21,11 @@ from bus.messages.content import (
     UnknownBlock,
     VideoBlock,
 )
-from bus.messages.media import MediaRef
-from bus.messages.message import ToolResultMessage
-from handlers.codecs.graph.dialect import ALIASES, Dialect
-from handlers.codecs.graph.media import media_out
-from handlers.codecs.graph.shapes import Object
+from lanebus.bus.messages.media import MediaRef
+from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.handlers.codecs.graph.dialect import ALIASES, GraphDialect
+from lanebus.handlers.codecs.graph.media import media_out
+from lanebus.handlers.json_fields import Object
 
 __all__ = ("BlockWriter",)
 
@@ -45,7 +45,7 @@ class _Stored(Exception):
 class BlockWriter:
     """Writes the blocks of one message of theirs."""
 
-    def __init__(self, dialect: Dialect, words: Mapping[str, Words], *, is_sparse: bool) -> None:
+    def __init__(self, dialect: GraphDialect, words: Mapping[str, Words], *, is_sparse: bool) -> None:
         self.inner: list[str] = []
         """what was left out inside results, each with its reason"""
         self._dialect, self._words, self._is_sparse = dialect, words, is_sparse

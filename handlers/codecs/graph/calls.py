@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 from pydantic import JsonValue
 
-from bus.messages.content import ToolCallBlock
-from handlers.codecs.graph.shapes import Object
+from lanebus.bus.messages.content import ToolCallBlock
+from lanebus.handlers.json_fields import Object
 
 __all__ = ("calls_beside", "calls_out")
 

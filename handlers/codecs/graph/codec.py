@@ -10,27 +10,27 @@ from functools import partial
 
 from pydantic import JsonValue
 
-from bus.errors import DecodeError
-from bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
-from bus.messages.reading import Publishable
-from handlers.codecs.codec import ORIGIN, Codec, Written, written
-from handlers.codecs.graph.batch import grouped
-from handlers.codecs.graph.dialect import Dialect
-from handlers.codecs.graph.message_in import read
-from handlers.codecs.graph.message_out import plain
-from handlers.codecs.graph.origin import Origin, is_spelling, origin_of, without_origin
-from handlers.codecs.graph.residue import differences, restored
-from handlers.codecs.graph.shapes import Object
+from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
+from lanebus.handlers.codecs.codec import ORIGIN, Codec, Written, written
+from lanebus.handlers.codecs.graph.batch import grouped
+from lanebus.handlers.codecs.graph.dialect import GraphDialect
+from lanebus.handlers.codecs.graph.message_in import read
+from lanebus.handlers.codecs.graph.message_out import plain
+from lanebus.handlers.codecs.graph.origin import MessageOrigin, is_spelling, origin_of, without_origin
+from lanebus.handlers.codecs.graph.residue import differences, restored
+from lanebus.handlers.json_fields import Object
 
 __all__ = ("graph_codec",)
 
 
-def graph_codec(dialect: Dialect, about: str) -> Codec:
+def graph_codec(dialect: GraphDialect, about: str) -> Codec:
     """The codec of a dialect."""
     return Codec(name=dialect.name, about=about, read=partial(read, dialect=dialect), write=partial(_write, dialect))
 
 
-def _write(dialect: Dialect, messages: Sequence[Publishable], lossy: bool) -> Written:
+def _write(dialect: GraphDialect, messages: Sequence[Publishable], lossy: bool) -> Written:
     values: list[JsonValue] = []
     losses: list[str] = []
     names: dict[str, str] = {}
@@ -48,7 +48,7 @@ def _write(dialect: Dialect, messages: Sequence[Publishable], lossy: bool) -> Wr
 
 
 def _one(
-    messages: list[LlmMessage], place: int, names: dict[str, str], dialect: Dialect
+    messages: list[LlmMessage], place: int, names: dict[str, str], dialect: GraphDialect
 ) -> tuple[list[JsonValue], list[str]]:
     """A message of theirs, if they have one for it, and what it does not say, each with its path.
 
@@ -60,7 +60,7 @@ def _one(
     """
     origin = origin_of(messages[0], dialect.name)
     ways: list[tuple[list[JsonValue], list[str]]] = []
-    for way in (origin, replace(origin, residue=()), Origin()):
+    for way in (origin, replace(origin, residue=()), MessageOrigin()):
         ways.append(_by(way, messages, place, names, dialect))
         if not ways[-1][1]:
             break
@@ -74,7 +74,7 @@ def _one(
 
 
 def _by(
-    origin: Origin, messages: list[LlmMessage], place: int, names: dict[str, str], dialect: Dialect
+    origin: MessageOrigin, messages: list[LlmMessage], place: int, names: dict[str, str], dialect: GraphDialect
 ) -> tuple[list[JsonValue], list[str]]:
     """The message by an origin, and what is lost that way."""
     said = plain(messages, origin, dialect)
@@ -98,7 +98,7 @@ def _by(
     return [value], losses
 
 
-def _is_forgotten(message: LlmMessage, index: int, dialect: Dialect) -> bool:
+def _is_forgotten(message: LlmMessage, index: int, dialect: GraphDialect) -> bool:
     """Whether something that its origin remembers is not written: another system's, or of one result among several."""
     said = (message.metadata or {}).get(ORIGIN)
     if not isinstance(said, dict) or not isinstance(said.get("codec"), str):

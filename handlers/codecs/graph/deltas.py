@@ -5,13 +5,13 @@ from collections.abc import Iterator
 
 from pydantic import JsonValue
 
-from bus.errors import DecodeError
-from bus.messages.content import Block, TextBlock, ThinkingBlock, ToolCallBlock
-from bus.messages.delta import Delta
-from bus.messages.parsing import require_json
-from handlers.codecs.graph.blocks_in import BlockReader
-from handlers.codecs.graph.dialect import Dialect
-from handlers.codecs.graph.shapes import MessageShape, checked
+from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.content import Block, TextBlock, ThinkingBlock, ToolCallBlock
+from lanebus.bus.messages.delta import Delta
+from lanebus.bus.messages.json_parser import require_json
+from lanebus.handlers.codecs.graph.blocks_in import BlockReader
+from lanebus.handlers.codecs.graph.dialect import GraphDialect
+from lanebus.handlers.codecs.graph.shapes import MessageShape, checked
 
 __all__ = ("read_deltas",)
 
@@ -19,7 +19,7 @@ _THINKING, _TEXT, _CALLS = 0, 1, 2
 """Their chunks do not say which block they go on with: thinking comes first, then text, then calls."""
 
 # Every name of either year is understood; what is written is no question here.
-_ANY = Dialect(name="", spelling={}, has_document_text=True, has_remote_calls=True, writes_iso_time=False)
+_ANY = GraphDialect(name="", spelling={}, has_document_text=True, has_remote_calls=True, writes_iso_time=False)
 
 
 def read_deltas(value: JsonValue) -> tuple[Delta, ...]:

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ("ALIASES", "MESSAGE_ALIASES", "Dialect")
+__all__ = ("ALIASES", "MESSAGE_ALIASES", "GraphDialect")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dialect:
+class GraphDialect:
     """One seed's JSON, as it is written where no origin says otherwise."""
 
     name: str

@@ -2,9 +2,10 @@
 
 from pydantic import JsonValue, ValidationError
 
-from bus.errors import DecodeError
-from bus.messages.media import MediaRef
-from handlers.codecs.graph.shapes import MediaShape, Object
+from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.media import MediaRef
+from lanebus.handlers.codecs.graph.shapes import MediaShape
+from lanebus.handlers.json_fields import Object, first_fault
 
 __all__ = ("looks_like_media", "media_of", "media_out")
 
@@ -38,9 +39,9 @@ def media_of(shape: MediaShape, path: str) -> MediaRef:
             page=shape.page,
         )
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        name = str(first["loc"][0]) if first["loc"] else shape.kind
-        raise DecodeError(f"{path}.{_THEIR_NAMES.get(name, name)}", first["msg"]) from None
+        names, reason = first_fault(error)
+        name = names[0] if names else shape.kind
+        raise DecodeError(f"{path}.{_THEIR_NAMES.get(name, name)}", reason) from None
 
 
 def media_out(media: MediaRef) -> tuple[Object, Object] | None:

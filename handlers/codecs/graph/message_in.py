@@ -6,34 +6,29 @@ from dataclasses import replace
 
 from pydantic import JsonValue
 
-from bus.errors import DecodeError
-from bus.messages.content import Block, TextBlock, ToolCallBlock, ToolResultBlock
-from bus.messages.message import (
-    AssistantMessage,
-    LlmMessage,
-    SystemMessage,
-    ToolResultMessage,
-    UserMessage,
-)
-from bus.messages.parsing import DEPTH_LIMIT, require_depth, require_json
-from bus.messages.usage import Usage
-from handlers.codecs.codec import ORIGIN
-from handlers.codecs.graph.batch import batch_name
-from handlers.codecs.graph.blocks_in import BlockReader, renamed
-from handlers.codecs.graph.calls import calls_beside
-from handlers.codecs.graph.dialect import MESSAGE_ALIASES, Dialect
-from handlers.codecs.graph.message_out import plain
-from handlers.codecs.graph.moment import read_moment
-from handlers.codecs.graph.origin import Origin
-from handlers.codecs.graph.residue import differences
-from handlers.codecs.graph.shapes import MessageShape, Object, UsageShape, checked
+from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.content import Block, TextBlock, ToolCallBlock, ToolResultBlock
+from lanebus.bus.messages.json_parser import DEPTH_LIMIT, require_depth, require_json
+from lanebus.bus.messages.message import AssistantMessage, LlmMessage, SystemMessage, ToolResultMessage, UserMessage
+from lanebus.bus.messages.usage import Usage
+from lanebus.handlers.codecs.codec import ORIGIN
+from lanebus.handlers.codecs.graph.batch import batch_name
+from lanebus.handlers.codecs.graph.blocks_in import BlockReader, renamed
+from lanebus.handlers.codecs.graph.calls import calls_beside
+from lanebus.handlers.codecs.graph.dialect import MESSAGE_ALIASES, GraphDialect
+from lanebus.handlers.codecs.graph.message_out import plain
+from lanebus.handlers.codecs.graph.moment import read_moment
+from lanebus.handlers.codecs.graph.origin import MessageOrigin
+from lanebus.handlers.codecs.graph.residue import differences
+from lanebus.handlers.codecs.graph.shapes import MessageShape, UsageShape, checked
+from lanebus.handlers.json_fields import Object
 
 __all__ = ("read",)
 
 _ROOM = 8
 
 
-def read(value: JsonValue, dialect: Dialect) -> tuple[LlmMessage, ...]:
+def read(value: JsonValue, dialect: GraphDialect) -> tuple[LlmMessage, ...]:
     """One message of theirs.
 
     Raises:
@@ -84,17 +79,17 @@ def _content(content: JsonValue, reader: BlockReader) -> tuple[Block, ...]:
 
 def _messages(
     shape: MessageShape, content: tuple[Block, ...], reader: BlockReader
-) -> tuple[tuple[LlmMessage, ...], Origin]:
+) -> tuple[tuple[LlmMessage, ...], MessageOrigin]:
     moment = read_moment(shape.timestamp, "timestamp")
     id = str(shape.message_id) if "message_id" in shape.model_fields_set else None
     metadata = {key: value for key, value in (shape.metadata or {}).items() if key != ORIGIN} or None
     match shape.role:
         case "user":
             user = UserMessage(content=content, timestamp=moment, id=id, metadata=metadata, raw=shape.raw)
-            return (user,), Origin()
+            return (user,), MessageOrigin()
         case "system":
             system = SystemMessage(content=content, timestamp=moment, id=id, metadata=metadata, raw=shape.raw)
-            return (system,), Origin()
+            return (system,), MessageOrigin()
         case "assistant":
             own = [block.id for block in content if isinstance(block, ToolCallBlock)]
             more = calls_beside(shape.tools_calls or (), own)
@@ -107,7 +102,7 @@ def _messages(
                 usage=None if shape.usages is None else _usage(shape.usages),
                 stop_reason="toolUse" if own or more else "stop",
             )
-            return (assistant,), Origin(added_calls=len(more))
+            return (assistant,), MessageOrigin(added_calls=len(more))
         case "tool":
             results, origin = _results(content, reader)
             first, *others = results
@@ -124,12 +119,12 @@ def _messages(
             return (head, *rest), origin
 
 
-def _results(content: tuple[Block, ...], reader: BlockReader) -> tuple[list[ToolResultMessage], Origin]:
+def _results(content: tuple[Block, ...], reader: BlockReader) -> tuple[list[ToolResultMessage], MessageOrigin]:
     """One message a result. What stands beside the results goes to the one before it, or to the first."""
     places = [index for index, block in enumerate(content) if isinstance(block, ToolResultBlock)]
     if not places:
         # There is no call that it answers: the log keeps it, and no request ever shows it.
-        return [ToolResultMessage(tool_call_id="", content=content)], Origin(is_bare=True)
+        return [ToolResultMessage(tool_call_id="", content=content)], MessageOrigin(is_bare=True)
     results: list[ToolResultMessage] = []
     beside: list[tuple[int, int]] = []
     for place, end in zip(places, (*places[1:], len(content)), strict=True):
@@ -152,7 +147,7 @@ def _results(content: tuple[Block, ...], reader: BlockReader) -> tuple[list[Tool
             )
         )
         beside.append((len(before), len(behind)))
-    return results, Origin(beside=tuple(beside) if any(map(any, beside)) else ())
+    return results, MessageOrigin(beside=tuple(beside) if any(map(any, beside)) else ())
 
 
 def _usage(shape: UsageShape) -> Usage:
@@ -171,7 +166,9 @@ def _usage(shape: UsageShape) -> Usage:
     )
 
 
-def _least(value: Object, messages: Sequence[LlmMessage], origin: Origin, dialect: Dialect) -> Origin:
+def _least(
+    value: Object, messages: Sequence[LlmMessage], origin: MessageOrigin, dialect: GraphDialect
+) -> MessageOrigin:
     """The origin with all else that is to be remembered; the keys that say nothing are there or not, as is shorter."""
     found = [
         replace(way, residue=tuple(differences(value, plain(messages, way, dialect).value)))
@@ -180,7 +177,9 @@ def _least(value: Object, messages: Sequence[LlmMessage], origin: Origin, dialec
     return min(found, key=lambda way: len(way.residue))
 
 
-def _remembering(messages: tuple[LlmMessage, ...], origin: Origin, dialect: Dialect) -> tuple[LlmMessage, ...]:
+def _remembering(
+    messages: tuple[LlmMessage, ...], origin: MessageOrigin, dialect: GraphDialect
+) -> tuple[LlmMessage, ...]:
     said = origin.to_json(dialect.name)
     if said is None:
         return messages

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from bus.messages.content import Block, TextBlock, ToolCallBlock
-from bus.messages.message import (
+from lanebus.bus.messages.content import Block, TextBlock, ToolCallBlock
+from lanebus.bus.messages.message import (
     AssistantMessage,
     DeveloperMessage,
     LlmMessage,
@@ -14,13 +14,13 @@ from bus.messages.message import (
     ToolResultMessage,
     UserMessage,
 )
-from bus.messages.usage import Usage
-from handlers.codecs.graph.blocks_out import BlockWriter
-from handlers.codecs.graph.calls import calls_out
-from handlers.codecs.graph.dialect import MESSAGE_ALIASES, Dialect
-from handlers.codecs.graph.moment import iso_time, seconds
-from handlers.codecs.graph.origin import Origin, without_origin
-from handlers.codecs.graph.shapes import Object
+from lanebus.bus.messages.usage import Usage
+from lanebus.handlers.codecs.graph.blocks_out import BlockWriter
+from lanebus.handlers.codecs.graph.calls import calls_out
+from lanebus.handlers.codecs.graph.dialect import MESSAGE_ALIASES, GraphDialect
+from lanebus.handlers.codecs.graph.moment import iso_time, seconds
+from lanebus.handlers.codecs.graph.origin import MessageOrigin, without_origin
+from lanebus.handlers.json_fields import Object
 
 __all__ = ("Plain", "plain")
 
@@ -36,7 +36,7 @@ class Plain:
     """the same for blocks inside results, whose place the comparison names"""
 
 
-def plain(messages: Sequence[LlmMessage], origin: Origin, dialect: Dialect) -> Plain:
+def plain(messages: Sequence[LlmMessage], origin: MessageOrigin, dialect: GraphDialect) -> Plain:
     """What is written for a message, or for the results of one batch, by their origin's spelling."""
     writer = _Writer(messages, origin, dialect)
     first = messages[0]
@@ -66,7 +66,7 @@ def plain(messages: Sequence[LlmMessage], origin: Origin, dialect: Dialect) -> P
 class _Writer:
     """The content of one message of theirs in the making."""
 
-    def __init__(self, messages: Sequence[LlmMessage], origin: Origin, dialect: Dialect) -> None:
+    def __init__(self, messages: Sequence[LlmMessage], origin: MessageOrigin, dialect: GraphDialect) -> None:
         self.dropped: dict[tuple[int, int], str] = {}
         self._messages, self._origin = messages, origin
         self._blocks = BlockWriter(dialect, origin.words, is_sparse=origin.is_sparse)
@@ -118,7 +118,7 @@ class _Writer:
                 self._written.append(written)
 
 
-def _id(id: str, origin: Origin) -> JsonValue:
+def _id(id: str, origin: MessageOrigin) -> JsonValue:
     if origin.has_int_id:
         try:
             return int(id)

@@ -1,11 +1,11 @@
 """Moments of their JSON: ISO 8601 text, or numbers."""
 
 import math
-from datetime import UTC, datetime, timedelta
 
 from pydantic import JsonValue
 
-from bus.errors import DecodeError
+from lanebus.bus.errors import DecodeError
+from lanebus.handlers.timestamps import datetime_of, milliseconds_of, parse_datetime
 
 __all__ = ("iso_time", "read_moment", "seconds")
 
@@ -13,7 +13,6 @@ _MILLISECONDS_FROM = 1e11
 """A larger number is milliseconds, as the TypeScript client writes them: as seconds it would be the year 5138."""
 
 _LIMIT = 2**53
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def read_moment(value: JsonValue, path: str) -> int | None:
@@ -30,7 +29,7 @@ def read_moment(value: JsonValue, path: str) -> int | None:
         case int() | float():
             found = _from_number(value)
         case str():
-            found = _from_text(value, path)
+            found = milliseconds_of(parse_datetime(value, path))
         case _:
             raise DecodeError(path, "want seconds or ISO 8601 text")
     if found is None or abs(found) > _LIMIT:
@@ -48,7 +47,7 @@ def iso_time(moment: int | None) -> str | None:
     if moment is None:
         return None
     try:
-        return (_EPOCH + timedelta(milliseconds=moment)).isoformat().replace("+00:00", "Z")
+        return datetime_of(moment).isoformat().replace("+00:00", "Z")
     except OverflowError:
         return None
 
@@ -57,13 +56,3 @@ def _from_number(value: float) -> int | None:
     if abs(value) > _LIMIT or not math.isfinite(value):  # in this order: a whole number may be no float
         return None
     return round(value if abs(value) > _MILLISECONDS_FROM else value * 1000)
-
-
-def _from_text(value: str, path: str) -> int:
-    try:
-        moment = datetime.fromisoformat(value)
-    except ValueError:
-        raise DecodeError(path, f"{value[:40]!r} is no moment in ISO 8601") from None
-    since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
-    # In whole numbers: timestamp() is a float, which may name the millisecond before.
-    return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000

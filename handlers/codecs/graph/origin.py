@@ -5,18 +5,18 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from bus.messages.message import LlmMessage
-from handlers.codecs.codec import ORIGIN
-from handlers.codecs.graph.residue import Patch
-from handlers.codecs.graph.shapes import Object
+from lanebus.bus.messages.message import LlmMessage
+from lanebus.handlers.codecs.codec import ORIGIN
+from lanebus.handlers.codecs.graph.residue import Patch
+from lanebus.handlers.json_fields import Object
 
-__all__ = ("Origin", "is_spelling", "origin_of", "without_origin")
+__all__ = ("MessageOrigin", "is_spelling", "origin_of", "without_origin")
 
 _SPELLINGS = frozenset({"codec", "sparse", "words", "beside", "bare", "calls", "residue"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class MessageOrigin:
     """One message of theirs, as far as ours does not say it."""
 
     is_sparse: bool = False
@@ -48,12 +48,12 @@ class Origin:
         return {"codec": codec, **said} if said else None
 
 
-def origin_of(message: LlmMessage, codec: str) -> Origin:
+def origin_of(message: LlmMessage, codec: str) -> MessageOrigin:
     """What the message remembers of this codec's JSON; nothing, where it came from elsewhere or that is damaged."""
     said = (message.metadata or {}).get(ORIGIN)
     if not isinstance(said, dict) or said.get("codec") != codec:
-        return Origin()
-    return Origin(
+        return MessageOrigin()
+    return MessageOrigin(
         is_sparse=said.get("sparse") is True,
         has_int_id=said.get("intId") is True,
         words=_words(said.get("words")),

@@ -7,7 +7,8 @@ from typing import Annotated, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from bus.errors import DecodeError
+from lanebus.bus.errors import DecodeError
+from lanebus.handlers.json_fields import first_fault
 
 __all__ = (
     "AnnotationShape",
@@ -19,7 +20,6 @@ __all__ = (
     "ImageShape",
     "MediaShape",
     "MessageShape",
-    "Object",
     "ReasoningShape",
     "RefShape",
     "ResultShape",
@@ -29,8 +29,6 @@ __all__ = (
     "VideoShape",
     "checked",
 )
-
-Object = dict[str, JsonValue]
 
 Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 """Larger ones are no counts but faults, and other languages read them as something else."""
@@ -178,7 +176,7 @@ def checked(shape: type[S], value: JsonValue, path: str, names: dict[str, str]) 
     try:
         return shape.model_validate(value)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        known = [str(part) for part in first["loc"] if part not in {"str", "int", "dict", "list"}]
+        found, reason = first_fault(error)
+        known = [part for part in found if part not in {"str", "int", "dict", "list"}]
         known[:1] = [names.get(name, name) for name in known[:1]]
-        raise DecodeError(".".join([*([path] if path else []), *known]), first["msg"]) from None
+        raise DecodeError(".".join([*([path] if path else []), *known]), reason) from None

@@ -6,13 +6,13 @@ Source: seed 003's code, `StreamChunk` and `EventModel`.
 
 from pydantic import JsonValue
 
-from bus.errors import DecodeError
-from bus.messages.delta import Delta
-from bus.messages.extension import ExtensionMessage
-from bus.messages.parsing import require_json
-from bus.messages.reading import Publishable
-from handlers.codecs.codec import Codec
-from handlers.codecs.graph.deltas import read_deltas
+from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.delta import Delta
+from lanebus.bus.messages.extension import ExtensionMessage
+from lanebus.bus.messages.json_parser import require_json
+from lanebus.bus.messages.json_reader import Publishable
+from lanebus.handlers.codecs.codec import Codec
+from lanebus.handlers.codecs.graph.deltas import read_deltas
 
 __all__ = ("read_chunk",)
 

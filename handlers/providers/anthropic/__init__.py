@@ -1,6 +1,6 @@
 """Anthropic's Messages API: requests out, answers in."""
 
-from handlers.providers.anthropic.answer import AnthropicAnswer, from_anthropic
-from handlers.providers.anthropic.form import to_anthropic
+from lanebus.handlers.providers.anthropic.answer import AnthropicAnswer, from_anthropic
+from lanebus.handlers.providers.anthropic.form import to_anthropic
 
 __all__ = ("AnthropicAnswer", "from_anthropic", "to_anthropic")

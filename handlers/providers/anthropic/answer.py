@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from bus.errors import DecodeError
-from bus.messages.content import (
+from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.content import (
     AnnotationRef,
     Block,
     RedactedThinkingBlock,
@@ -12,12 +12,12 @@ from bus.messages.content import (
     ToolCallBlock,
     UnknownBlock,
 )
-from bus.messages.message import AssistantMessage, StopReason
-from bus.messages.parsing import require_json
-from bus.messages.usage import Rates, Usage
-from handlers.providers.answer import ModelEvent, Piece, answered, count_of, priced, read_call, text_of
-from handlers.providers.anthropic.blocks import PROVIDER
-from handlers.providers.request import Json
+from lanebus.bus.messages.json_parser import require_json
+from lanebus.bus.messages.message import AssistantMessage, StopReason
+from lanebus.bus.messages.usage import Rates, Usage
+from lanebus.handlers.providers.anthropic.blocks import PROVIDER
+from lanebus.handlers.providers.common.answer import ModelEvent, Piece, answered, count_of, priced, read_call, text_of
+from lanebus.handlers.providers.common.request import Json
 
 __all__ = ("AnthropicAnswer", "from_anthropic")
 

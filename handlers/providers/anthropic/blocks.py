@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from pydantic import JsonValue
 
-from bus.messages.content import (
+from lanebus.bus.messages.content import (
     Block,
     DocumentBlock,
     ImageBlock,
@@ -15,13 +15,13 @@ from bus.messages.content import (
     ToolCallBlock,
     UnknownBlock,
 )
-from bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
-from handlers.providers.anthropic.media import document_block, image_block
-from handlers.providers.blocks import NO_OUTPUT, arguments_of, called, copied, flat, is_failed, name_of
-from handlers.providers.request import Json
-from handlers.providers.target import Target
-from handlers.providers.thinking import as_text
-from handlers.providers.wire_ids import WireNames
+from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
+from lanebus.handlers.providers.anthropic.media import document_block, image_block
+from lanebus.handlers.providers.common.blocks import NO_OUTPUT, arguments_of, called, copied, flat, is_failed, name_of
+from lanebus.handlers.providers.common.request import Json
+from lanebus.handlers.providers.common.target import Target
+from lanebus.handlers.providers.common.thinking import as_text
+from lanebus.handlers.providers.common.wire_ids import WireNames
 
 __all__ = ("PROVIDER", "assistant_blocks", "result_block", "system_blocks", "user_blocks")
 

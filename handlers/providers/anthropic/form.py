@@ -4,18 +4,25 @@ Source: the Messages API and the parameter types of its Python SDK (2.11).
 """
 
 from collections import deque
+from collections.abc import Mapping
 from typing import Unpack
 
 from pydantic import JsonValue
 
-from bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage, UserMessage
-from handlers.context.fold import Context
-from handlers.providers.anthropic.blocks import PROVIDER, assistant_blocks, result_block, system_blocks, user_blocks
-from handlers.providers.blocks import copied
-from handlers.providers.finish import finished
-from handlers.providers.request import Json, ProviderRequest
-from handlers.providers.target import RequestOptions, Target
-from handlers.providers.wire_ids import WireIds, WireNames, WirePattern
+from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage, UserMessage
+from lanebus.handlers.context.fold import Context
+from lanebus.handlers.providers.anthropic.blocks import (
+    PROVIDER,
+    assistant_blocks,
+    result_block,
+    system_blocks,
+    user_blocks,
+)
+from lanebus.handlers.providers.common.blocks import copied
+from lanebus.handlers.providers.common.form import build_request
+from lanebus.handlers.providers.common.request import Json, ProviderRequest
+from lanebus.handlers.providers.common.target import RequestOptions, Target
+from lanebus.handlers.providers.common.wire_ids import WireIds, WireNames, WirePattern
 
 __all__ = ("PLACEHOLDER", "to_anthropic")
 
@@ -50,74 +57,75 @@ def to_anthropic(context: Context, **options: Unpack[RequestOptions]) -> Provide
         ToolNotOffered: the tool choice names none of the tools.
         ContentRefused: strict mode, and something would be left out or changed.
     """
-    target = Target.of(PROVIDER, context, options)
-    form = _Form(target)
-    for index, instruction in enumerate(context.system):
-        form.instruct(f"system.{index} ({instruction.role})", instruction)
-    for index, message in enumerate(context.messages):
-        form.say(f"messages.{index}", message)
-    body: Json = {"model": target.model, "max_tokens": target.max_tokens or MAX_TOKENS}
-    if form.system:
-        body["system"] = [*form.system]
-    body["messages"] = form.turns()
-    body |= form.offered()
-    if target.cache:
-        form.mark(body)
-    if target.stream:
-        body["stream"] = True
-    ids, names = form.ids.originals, form.names.originals
-    return finished(context, target, body, form.losses, unsaid=form.unsaid, call_ids=ids, tool_names=names)
+    return build_request(PROVIDER, context, options, _Form)
 
 
 class _Form:
     """A request in the making: turns that alternate, one message after the other."""
 
     def __init__(self, target: Target) -> None:
-        self.system: list[Json] = []
-        self.losses: list[str] = []
-        self.unsaid: list[str] = []
-        """where thinking was left out"""
-        self.ids, self.names = WireIds(CALL_ID), WireNames(TOOL_NAME, (tool.name for tool in target.tools))
+        self._system: list[Json] = []
+        self._ids, self._names = WireIds(CALL_ID), WireNames(TOOL_NAME, (tool.name for tool in target.tools))
         self._target = target
         self._turns: list[tuple[str, list[Json]]] = []
-        self._unanswered: deque[str] = deque()
-        """wire ids of the calls whose results come next: the context has one a call, in the order of the calls"""
         self._last_blocks: deque[Json] = deque(maxlen=2)
         """the one that ends each of the last two messages, of those that may be marked"""
 
-    def instruct(self, place: str, message: LlmMessage) -> None:
-        losses: list[str] = []
-        self.system += system_blocks(message, self._target, losses)
-        self._tell(place, losses)
+    @property
+    def call_ids(self) -> Mapping[str, str]:
+        """See `Form`."""
+        return self._ids.originals
 
-    def say(self, place: str, message: LlmMessage) -> None:
-        losses: list[str] = []
-        match message:
-            case UserMessage():
-                self._add("user", user_blocks(message, self._target, losses))
-            case AssistantMessage():
-                ids = [self.ids.take(call.id) for call in message.tool_calls()]
-                self._unanswered.extend(ids)
-                blocks, left_out = assistant_blocks(message, ids, self.names, self._target, losses)
-                self._add("assistant", blocks)
-                self.unsaid += [place] if left_out else []
-            case ToolResultMessage():
-                self._add("user", [result_block(message, self._unanswered.popleft(), self._target, losses)])
-            case _:
-                losses.append("left out: the API has no such role")
-        self._tell(place, losses)
+    @property
+    def tool_names(self) -> Mapping[str, str]:
+        """See `Form`."""
+        return self._names.originals
 
-    def turns(self) -> list[JsonValue]:
+    def instruct(self, message: LlmMessage, losses: list[str]) -> None:
+        """See `Form`."""
+        self._system += system_blocks(message, self._target, losses)
+
+    def ask(self, message: UserMessage, losses: list[str]) -> None:
+        """See `Form`."""
+        self._add("user", user_blocks(message, self._target, losses))
+
+    def answer(self, index: int, message: AssistantMessage, losses: list[str]) -> bool:
+        """See `Form`."""
+        del index
+        ids = self._ids.take_all(message)
+        blocks, left_out = assistant_blocks(message, ids, self._names, self._target, losses)
+        self._add("assistant", blocks)
+        return left_out
+
+    def give_result(self, message: ToolResultMessage, losses: list[str]) -> None:
+        """See `Form`."""
+        self._add("user", [result_block(message, self._ids.take_unanswered(), self._target, losses)])
+
+    def body(self) -> Json:
+        """See `Form`."""
+        target = self._target
+        body: Json = {"model": target.model, "max_tokens": target.max_tokens or MAX_TOKENS}
+        if self._system:
+            body["system"] = [*self._system]
+        body["messages"] = self._messages()
+        body |= self._offered()
+        if target.cache:
+            self._mark(body)
+        if target.stream:
+            body["stream"] = True
+        return body
+
+    def _messages(self) -> list[JsonValue]:
         """The turns, the first of them a user's; none ends with white space, which the API refuses."""
         self._strip_end()
         if not self._turns or self._turns[0][0] != "user":
             self._turns.insert(0, ("user", [{"type": "text", "text": PLACEHOLDER}]))
         return [{"role": role, "content": [*blocks]} for role, blocks in self._turns]
 
-    def mark(self, body: Json) -> None:
+    def _mark(self, body: Json) -> None:
         """Mark what the provider is to keep."""
         tools = body.get("tools")
-        marked = [self.system[-1]] if self.system else []
+        marked = [self._system[-1]] if self._system else []
         if isinstance(tools, list) and tools and isinstance(last := tools[-1], dict):
             marked.append(last)
         if len(self._last_blocks) == 2:  # the message before the last one
@@ -125,19 +133,19 @@ class _Form:
         for block in marked:
             block["cache_control"] = {"type": "ephemeral"}
 
-    def offered(self) -> Json:
+    def _offered(self) -> Json:
         """The tools, and which of them the model must call. Must it call none, they are not offered."""
         target = self._target
         choice = target.tool_choice
         if not target.tools or (choice and choice.mode == "none"):
             return {}
         tools: list[JsonValue] = [
-            {"name": self.names.of(tool.name), "description": tool.description, "input_schema": copied(tool.schema)}
+            {"name": self._names.of(tool.name), "description": tool.description, "input_schema": copied(tool.schema)}
             for tool in target.tools
         ]
         if choice is None:
             return {"tools": tools}
-        named: Json = {"name": self.names.of(choice.name or "")} if choice.mode == "named" else {}
+        named: Json = {"name": self._names.of(choice.name or "")} if choice.mode == "named" else {}
         return {"tools": tools, "tool_choice": {"type": _CHOICE[choice.mode], **named}}
 
     def _add(self, role: str, blocks: list[Json]) -> None:
@@ -155,6 +163,3 @@ class _Form:
             last = self._turns[-1][1][-1]
             if isinstance(text := last.get("text"), str):
                 last["text"] = text.rstrip()
-
-    def _tell(self, place: str, losses: list[str]) -> None:
-        self.losses += [f"{place}: {loss}" for loss in losses]

@@ -1,9 +1,9 @@
 """Images and documents as Anthropic's API takes them. A reference is passed on or left out, never fetched."""
 
-from bus.messages.content import DocumentBlock
-from bus.messages.media import MediaRef
-from handlers.providers.media import inline_type, is_web, unreachable
-from handlers.providers.request import Json
+from lanebus.bus.messages.content import DocumentBlock
+from lanebus.bus.messages.media import MediaRef
+from lanebus.handlers.providers.common.media import inline_type, is_web, unreachable
+from lanebus.handlers.providers.common.request import Json
 
 __all__ = ("document_block", "image_block")
 

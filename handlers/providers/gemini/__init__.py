@@ -1,6 +1,6 @@
 """Google's Gemini API: requests out, answers in."""
 
-from handlers.providers.gemini.answer import GeminiAnswer, from_gemini
-from handlers.providers.gemini.form import to_gemini
+from lanebus.handlers.providers.gemini.answer import GeminiAnswer, from_gemini
+from lanebus.handlers.providers.gemini.form import to_gemini
 
 __all__ = ("GeminiAnswer", "from_gemini", "to_gemini")

@@ -5,17 +5,17 @@ from collections.abc import Mapping
 
 from pydantic import JsonValue
 
-from bus.errors import DecodeError
-from bus.messages.content import AnnotationRef, Block, TextBlock, ThinkingBlock, ToolCallBlock
-from bus.messages.message import AssistantMessage, StopReason
-from bus.messages.parsing import require_json
-from bus.messages.usage import Rates, Usage
-from handlers.providers.answer import ModelEvent, Piece, answered, priced
-from handlers.providers.gemini.fields import field_at, list_at, object_at, text_at
-from handlers.providers.gemini.parts import PROVIDER
-from handlers.providers.gemini.reading import citations, read_part
-from handlers.providers.gemini.usage import normalised
-from handlers.providers.request import Json
+from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.content import AnnotationRef, Block, TextBlock, ThinkingBlock, ToolCallBlock
+from lanebus.bus.messages.json_parser import require_json
+from lanebus.bus.messages.message import AssistantMessage, StopReason
+from lanebus.bus.messages.usage import Rates, Usage
+from lanebus.handlers.providers.common.answer import ModelEvent, Piece, answered, priced
+from lanebus.handlers.providers.common.request import Json
+from lanebus.handlers.providers.gemini.fields import field_at, list_at, object_at, text_at
+from lanebus.handlers.providers.gemini.part_reader import citations, read_part
+from lanebus.handlers.providers.gemini.parts import PROVIDER
+from lanebus.handlers.providers.gemini.usage import normalised
 
 __all__ = ("GeminiAnswer", "from_gemini")
 

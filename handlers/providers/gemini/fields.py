@@ -3,8 +3,8 @@
 from pydantic import JsonValue
 from pydantic.alias_generators import to_snake
 
-from bus.errors import DecodeError
-from handlers.providers.request import Json
+from lanebus.handlers.json_fields import as_list, as_object, as_text
+from lanebus.handlers.providers.common.request import Json
 
 __all__ = ("field_at", "list_at", "object_at", "text_at")
 
@@ -24,22 +24,16 @@ def object_at(value: Json, name: str, path: str = "") -> Json | None:
         DecodeError: it holds something else.
     """
     found = field_at(value, name)
-    if found is not None and not isinstance(found, dict):
-        raise DecodeError(f"{path}{name}", "wants a JSON object")
-    return found
+    return None if found is None else as_object(found, f"{path}{name}")
 
 
 def list_at(value: Json, name: str, path: str = "") -> list[JsonValue] | None:
     """The list in a field, as `object_at`."""
     found = field_at(value, name)
-    if found is not None and not isinstance(found, list):
-        raise DecodeError(f"{path}{name}", "wants a list")
-    return found
+    return None if found is None else as_list(found, f"{path}{name}")
 
 
 def text_at(value: Json, name: str, path: str = "") -> str | None:
     """The text in a field, as `object_at`; None also for an empty one."""
     found = field_at(value, name)
-    if found is not None and not isinstance(found, str):
-        raise DecodeError(f"{path}{name}", "wants text")
-    return found or None
+    return None if found is None else as_text(found, f"{path}{name}") or None

@@ -4,16 +4,20 @@ Source: the API's REST reference and the types of Google's Python SDK (3.4).
 """
 
 from collections import deque
+from collections.abc import Mapping
 from typing import Unpack
 
 from pydantic import JsonValue
 
-from bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage, UserMessage
-from handlers.context.fold import Context
-from handlers.providers.answer import is_minted
-from handlers.providers.blocks import called, copied
-from handlers.providers.finish import finished
-from handlers.providers.gemini.parts import (
+from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage, UserMessage
+from lanebus.handlers.context.fold import Context
+from lanebus.handlers.providers.common.answer import is_minted
+from lanebus.handlers.providers.common.blocks import called, copied
+from lanebus.handlers.providers.common.form import build_request
+from lanebus.handlers.providers.common.request import Json, ProviderRequest
+from lanebus.handlers.providers.common.target import RequestOptions, Target
+from lanebus.handlers.providers.common.wire_ids import WireNames, WirePattern
+from lanebus.handlers.providers.gemini.parts import (
     PROVIDER,
     WireCall,
     assistant_parts,
@@ -22,10 +26,7 @@ from handlers.providers.gemini.parts import (
     system_texts,
     user_parts,
 )
-from handlers.providers.gemini.signing import sign_current_turn
-from handlers.providers.request import Json, ProviderRequest
-from handlers.providers.target import RequestOptions, Target
-from handlers.providers.wire_ids import WireNames, WirePattern
+from lanebus.handlers.providers.gemini.signatures import sign_current_turn
 
 __all__ = ("PLACEHOLDER", "to_gemini")
 
@@ -57,33 +58,15 @@ def to_gemini(context: Context, **options: Unpack[RequestOptions]) -> ProviderRe
         ToolNotOffered: the tool choice names none of the tools.
         ContentRefused: strict mode, and something would be left out or changed.
     """
-    target = Target.of(PROVIDER, context, options)
-    form = _Form(target)
-    for index, instruction in enumerate(context.system):
-        form.instruct(f"system.{index} ({instruction.role})", instruction)
-    for index, message in enumerate(context.messages):
-        form.say(f"messages.{index}", message)
-    body: Json = {}
-    if form.system:
-        body["systemInstruction"] = {"parts": [{"text": "\n\n".join(form.system)}]}
-    body["contents"] = form.contents()
-    body |= form.offered()
-    if target.max_tokens is not None:
-        body["generationConfig"] = {"maxOutputTokens": target.max_tokens}
-    return finished(
-        context, target, body, form.losses, unsaid=form.unsaid, call_ids={}, tool_names=form.names.originals
-    )
+    return build_request(PROVIDER, context, options, _Form)
 
 
 class _Form:
     """A request in the making: contents that alternate, one message after the other."""
 
     def __init__(self, target: Target) -> None:
-        self.system: list[str] = []
-        self.losses: list[str] = []
-        self.unsaid: list[str] = []
-        """where thinking was left out"""
-        self.names = WireNames(FUNCTION_NAME, (tool.name for tool in target.tools))
+        self._system: list[str] = []
+        self._names = WireNames(FUNCTION_NAME, (tool.name for tool in target.tools))
         self._target = target
         self._contents: list[tuple[str, list[Json]]] = []
         self._ids: set[str] = set()
@@ -92,34 +75,54 @@ class _Form:
         self._behind: list[Json] = []
         """media of results, which wait until all of the batch have been told"""
 
-    def instruct(self, place: str, message: LlmMessage) -> None:
-        losses: list[str] = []
-        self.system += system_texts(message, losses)
-        self._tell(place, losses)
+    @property
+    def call_ids(self) -> Mapping[str, str]:
+        """See `Form`."""
+        return {}
 
-    def say(self, place: str, message: LlmMessage) -> None:
-        losses: list[str] = []
-        match message:
-            case UserMessage():
-                self._add("user", user_parts(message, self._target, losses))
-            case AssistantMessage():
-                calls = self._calls(message, losses)
-                self._unanswered.extend(calls)
-                parts, left_out = assistant_parts(message, calls, self._target, losses)
-                self._add("model", parts)
-                self.unsaid += [place] if left_out else []
-            case ToolResultMessage():
-                response, behind = result_parts(message, self._unanswered.popleft(), self._target, losses)
-                self._behind += behind
-                self._add("user", [response])
-                if not self._unanswered:
-                    self._add("user", self._behind)
-                    self._behind = []
-            case _:
-                losses.append("left out: the API has no such role")
-        self._tell(place, losses)
+    @property
+    def tool_names(self) -> Mapping[str, str]:
+        """See `Form`."""
+        return self._names.originals
 
-    def contents(self) -> list[JsonValue]:
+    def instruct(self, message: LlmMessage, losses: list[str]) -> None:
+        """See `Form`."""
+        self._system += system_texts(message, losses)
+
+    def ask(self, message: UserMessage, losses: list[str]) -> None:
+        """See `Form`."""
+        self._add("user", user_parts(message, self._target, losses))
+
+    def answer(self, index: int, message: AssistantMessage, losses: list[str]) -> bool:
+        """See `Form`."""
+        del index
+        calls = self._calls(message, losses)
+        self._unanswered.extend(calls)
+        parts, left_out = assistant_parts(message, calls, self._target, losses)
+        self._add("model", parts)
+        return left_out
+
+    def give_result(self, message: ToolResultMessage, losses: list[str]) -> None:
+        """See `Form`."""
+        response, behind = result_parts(message, self._unanswered.popleft(), self._target, losses)
+        self._behind += behind
+        self._add("user", [response])
+        if not self._unanswered:
+            self._add("user", self._behind)
+            self._behind = []
+
+    def body(self) -> Json:
+        """See `Form`."""
+        body: Json = {}
+        if self._system:
+            body["systemInstruction"] = {"parts": [{"text": "\n\n".join(self._system)}]}
+        body["contents"] = self._said()
+        body |= self._offered()
+        if self._target.max_tokens is not None:
+            body["generationConfig"] = {"maxOutputTokens": self._target.max_tokens}
+        return body
+
+    def _said(self) -> list[JsonValue]:
         """The contents, the first of them a user's."""
         if not self._contents or self._contents[0][0] != "user":
             self._contents.insert(0, ("user", [{"text": PLACEHOLDER}]))
@@ -127,14 +130,14 @@ class _Form:
             sign_current_turn(self._contents)
         return [{"role": role, "parts": [*parts]} for role, parts in self._contents]
 
-    def offered(self) -> Json:
+    def _offered(self) -> Json:
         """The tools, and which of them the model must call."""
         target = self._target
         if not target.tools:
             return {}
         declarations: list[JsonValue] = [
             {
-                "name": self.names.of(tool.name),
+                "name": self._names.of(tool.name),
                 "description": tool.description,
                 "parametersJsonSchema": copied(tool.schema),
             }
@@ -145,7 +148,7 @@ class _Form:
             return tools
         config: Json = {"mode": _MODE[choice.mode]}
         if choice.mode == "named":
-            config["allowedFunctionNames"] = [self.names.of(choice.name or "")]
+            config["allowedFunctionNames"] = [self._names.of(choice.name or "")]
         return {**tools, "toolConfig": {"functionCallingConfig": config}}
 
     def _calls(self, message: AssistantMessage, losses: list[str]) -> list[WireCall]:
@@ -154,7 +157,7 @@ class _Form:
         for call in message.tool_calls():
             # An id that we made up means nothing to the model, another provider's even less.
             is_its_own = own and call.id and not is_minted(call.id) and call.id not in self._ids
-            calls.append(WireCall(called(call, self.names, losses), call.id if is_its_own else None))
+            calls.append(WireCall(called(call, self._names, losses), call.id if is_its_own else None))
             self._ids.add(call.id)
         return calls
 
@@ -165,6 +168,3 @@ class _Form:
             self._contents[-1][1].extend(parts)
         else:
             self._contents.append((role, parts))
-
-    def _tell(self, place: str, losses: list[str]) -> None:
-        self.losses += [f"{place}: {loss}" for loss in losses]

@@ -3,10 +3,10 @@
 from pathlib import PurePosixPath
 from urllib.parse import urlsplit
 
-from bus.messages.content import AudioBlock, DocumentBlock, ImageBlock, VideoBlock
-from bus.messages.media import MediaRef
-from handlers.providers.media import inline_type, is_web, unreachable
-from handlers.providers.request import Json
+from lanebus.bus.messages.content import AudioBlock, DocumentBlock, ImageBlock, VideoBlock
+from lanebus.bus.messages.media import MediaRef
+from lanebus.handlers.providers.common.media import inline_type, is_web, unreachable
+from lanebus.handlers.providers.common.request import Json
 
 __all__ = ("MediaBlock", "media_part")
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from bus.errors import DecodeError
-from bus.messages.content import (
+from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.content import (
     AudioBlock,
     Block,
     DocumentBlock,
@@ -20,21 +20,13 @@ from bus.messages.content import (
     UnknownBlock,
     VideoBlock,
 )
-from bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
-from bus.messages.reading import parse_json
-from handlers.providers.blocks import (
-    NO_OUTPUT,
-    arguments_of,
-    copied,
-    flat,
-    is_failed,
-    joined,
-    name_of,
-)
-from handlers.providers.gemini.media import media_part
-from handlers.providers.request import Json
-from handlers.providers.target import Target
-from handlers.providers.thinking import as_text
+from lanebus.bus.messages.json_reader import parse_json
+from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
+from lanebus.handlers.providers.common.blocks import NO_OUTPUT, arguments_of, copied, flat, is_failed, joined, name_of
+from lanebus.handlers.providers.common.request import Json
+from lanebus.handlers.providers.common.target import Target
+from lanebus.handlers.providers.common.thinking import as_text
+from lanebus.handlers.providers.gemini.media import media_part
 
 __all__ = (
     "PROVIDER",

@@ -1,9 +1,9 @@
 """Gemini's token counts as ours. Its own stay beside them, raw."""
 
-from bus.messages.usage import Usage
-from handlers.providers.answer import count_of
-from handlers.providers.gemini.fields import field_at, list_at
-from handlers.providers.request import Json
+from lanebus.bus.messages.usage import Usage
+from lanebus.handlers.providers.common.answer import count_of
+from lanebus.handlers.providers.common.request import Json
+from lanebus.handlers.providers.gemini.fields import field_at, list_at
 
 __all__ = ("normalised",)
 

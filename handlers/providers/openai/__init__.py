@@ -1,1 +1,1 @@
-"""What OpenAI's two APIs, Chat Completions and Responses, have in common."""
+"""OpenAI's two APIs, Chat Completions and Responses; `shared` has what they have in common."""

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from bus.errors import DecodeError, MessageError, UnknownRole
-from bus.messages.content import (
+from lanebus.bus.errors import DecodeError, MessageError, UnknownRole
+from lanebus.bus.messages.content import (
     AudioBlock,
     Block,
     ImageBlock,
@@ -21,11 +21,12 @@ from bus.messages.content import (
     ToolResultBlock,
     UnknownBlock,
 )
-from bus.messages.context_entry import BranchSummary, Compaction, LeafMove
-from bus.messages.extension import ExtensionMessage
-from bus.messages.lanes import Lane
-from bus.messages.media import MediaRef
-from bus.messages.message import (
+from lanebus.bus.messages.context_entry import BranchSummary, Compaction, LeafMove
+from lanebus.bus.messages.extension import ExtensionMessage
+from lanebus.bus.messages.json_reader import Publishable, parse_json
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.messages.media import MediaRef
+from lanebus.bus.messages.message import (
     AssistantMessage,
     DeveloperMessage,
     LlmMessage,
@@ -33,11 +34,10 @@ from bus.messages.message import (
     ToolResultMessage,
     UserMessage,
 )
-from bus.messages.reading import Publishable, parse_json
-from bus.messages.usage import Cost, Usage
-from handlers.codecs import C000, ORIGIN, Unsayable, c000
-from handlers.codecs.c000 import to_base64
-from handlers.providers import to_anthropic
+from lanebus.bus.messages.usage import Cost, Usage
+from lanebus.codecs import CODING_AGENT, ORIGIN, Unsayable, coding_agent_codec
+from lanebus.handlers.codecs.coding_agent import to_base64
+from lanebus.providers import to_anthropic
 from tests.support.log.entries import context_of
 from tests.support.messages.faithfulness import logged, require_read_back, require_written_back
 from tests.support.messages.sayings import BASE64, URLS, histories, json_objects, json_values, numbers, objects, texts
@@ -68,7 +68,7 @@ def result(call: str, **rest: JsonValue) -> Object:
 
 
 def read(value: JsonValue) -> Publishable:
-    (found,) = C000.read(value)
+    (found,) = CODING_AGENT.read(value)
     return found
 
 
@@ -133,8 +133,8 @@ def test_each_type_of_content_is_a_block_of_ours(content: JsonValue, block: Bloc
 def test_the_images_of_one_block_are_one_block_again() -> None:
     value = message("user", {"type": "image", "images": [PNG, PLACE, JPEG]})
     assert len(blocks_of(*_contents(value))) == 3
-    assert C000.write(C000.read(value), False).values == (value,)
-    assert ORIGIN not in _metadata(C000.read(value)[0])
+    assert CODING_AGENT.write(CODING_AGENT.read(value), False).values == (value,)
+    assert ORIGIN not in _metadata(CODING_AGENT.read(value)[0])
 
 
 def test_blocks_of_images_side_by_side_stay_apart() -> None:
@@ -142,12 +142,12 @@ def test_blocks_of_images_side_by_side_stay_apart() -> None:
     shown: list[Object] = [{"type": "image", "images": images} for images in groups]
     value = message("user", *shown)
     assert [block.group_id for block in blocks_of(*_contents(value)) if isinstance(block, ImageBlock)] == [*"0012"]
-    assert C000.write(C000.read(value), False).values == (value,)
+    assert CODING_AGENT.write(CODING_AGENT.read(value), False).values == (value,)
 
 
 def test_images_and_sounds_that_a_constructor_gave_are_one_block_each() -> None:
     seen = UserMessage.with_images("look", [b"\x89PNG\r\n\x1a\n1", PLACE]).model_copy(update={"timestamp": None})
-    (value,) = C000.write([seen], False).values
+    (value,) = CODING_AGENT.write([seen], False).values
     shown: Object = {"type": "image", "images": ["iVBORw0KGgox", PLACE]}
     assert value == message("user", {"type": "text", "content": "look"}, shown)
 
@@ -162,36 +162,36 @@ def test_a_file_is_read_by_who_says_so_and_by_nobody_else(tmp_path: Path) -> Non
     (tmp_path / "a").write_bytes(b"OggS\0\2")
     value = message("user", {"type": "audio", "audio": [f"file:{tmp_path / 'a'}"]})
     with pytest.raises(DecodeError):
-        C000.read(value)
-    (found,) = c000(files=MediaRef.from_file).read(value)
+        CODING_AGENT.read(value)
+    (found,) = coding_agent_codec(files=MediaRef.from_file).read(value)
     assert isinstance(found, UserMessage)
     assert found.content == (AudioBlock(media=MediaRef(kind="data", data=OGG, mime_type="audio/ogg")),)
 
 
 def test_several_results_are_several_messages_of_one_batch_and_one_again() -> None:
     value = message("tool", result("a"), result("b", is_error=True), id="t1", timestamp=2.5)
-    found = [each for each in C000.read(value) if isinstance(each, ToolResultMessage)]
+    found = [each for each in CODING_AGENT.read(value) if isinstance(each, ToolResultMessage)]
     assert [(each.tool_call_id, each.is_error, each.batch_id) for each in found] == [
         ("a", False, "t1"),
         ("b", True, "t1"),
     ]
-    assert C000.write(found, False).values == (value,)
+    assert CODING_AGENT.write(found, False).values == (value,)
 
 
 def test_batches_side_by_side_stay_apart() -> None:
     values = (message("tool", result("a"), result("b")), message("tool", result("c"), result("d")))
-    assert C000.write(C000.read_all(values), False).values == values
+    assert CODING_AGENT.write(CODING_AGENT.read_all(values), False).values == values
 
 
 def test_a_batch_that_something_stands_between_is_told() -> None:
-    one, two = C000.read(message("tool", result("a"), result("b")))
-    assert C000.write([one, UserMessage(), two], True).losses == ("2.batchId",)
+    one, two = CODING_AGENT.read(message("tool", result("a"), result("b")))
+    assert CODING_AGENT.write([one, UserMessage(), two], True).losses == ("2.batchId",)
 
 
 def test_a_result_in_a_users_message_stays_there_and_goes_to_the_model() -> None:
     value = message("user", result("c", metadata={"secret": 1}), {"type": "text", "content": "go on"})
-    (found,) = C000.read(value)
-    assert C000.write([found], False).values == (value,)
+    (found,) = CODING_AGENT.read(value)
+    assert CODING_AGENT.write([found], False).values == (value,)
     call = AssistantMessage(content=(ToolCallBlock(id="c", name="f"),), stop_reason="toolUse")
     body = to_anthropic(context_of(call, found), model="m").body
     assert "secret" not in str(body)
@@ -215,7 +215,7 @@ def test_usage_is_counted_and_its_cost_is_exact() -> None:
     assert isinstance(found, AssistantMessage)
     cost = Cost(input=Decimal("0.1"), output=Decimal("0.2"), total=Decimal("0.3"), source="seed-000")
     assert found.usage == Usage(input=10, output=5, cache_read=2, cache_write=1, total_tokens=18, cost=cost)
-    require_read_back(C000, value)
+    require_read_back(CODING_AGENT, value)
 
 
 def test_a_cost_of_nothing_is_one_that_nobody_knows() -> None:
@@ -225,7 +225,7 @@ def test_a_cost_of_nothing_is_one_that_nobody_knows() -> None:
     assert isinstance(found, AssistantMessage)
     assert found.usage is not None
     assert found.usage.cost is None
-    assert C000.write([found], False).values == (value,)
+    assert CODING_AGENT.write([found], False).values == (value,)
 
 
 @pytest.mark.parametrize(
@@ -246,14 +246,14 @@ def test_a_stop_reason_is_one_of_our_words(word: str, reason: str) -> None:
     assert isinstance(found, AssistantMessage)
     assert (found.stop_reason, found.error_message) == (reason, "why")
     assert found.raw_stop_reason == ("new" if word == "new" else None)
-    require_read_back(C000, message("assistant", stop_reason=word))
+    require_read_back(CODING_AGENT, message("assistant", stop_reason=word))
 
 
 def test_what_is_finer_than_a_millisecond_is_kept_beside() -> None:
     found = read(message("user", timestamp=1700000000.1234567))
     assert isinstance(found, UserMessage)
     assert found.timestamp == 1_700_000_000_123
-    require_read_back(C000, message("user", timestamp=1700000000.1234567))
+    require_read_back(CODING_AGENT, message("user", timestamp=1700000000.1234567))
 
 
 def test_a_custom_message_is_of_the_extension_lane() -> None:
@@ -277,17 +277,17 @@ def test_a_custom_message_is_of_the_extension_lane() -> None:
         "id": "m1",
         "timestamp": 1500,
     }
-    assert C000.write([found], False).values == (value,)
-    require_read_back(C000, {**value, "contents": "hi", "more": 1})
+    assert CODING_AGENT.write([found], False).values == (value,)
+    require_read_back(CODING_AGENT, {**value, "contents": "hi", "more": 1})
 
 
 def test_summaries_are_entries_that_the_context_is_built_with() -> None:
     compaction: Object = {"role": "compaction_summary", "summary": "S", "tokens_before": 7, "timestamp": 1.5}
     branch: Object = {"role": "branch_summary", "summary": "B", "from_id": "e1", "timestamp": 2.5}
-    entries = C000.read_all([compaction, branch])
+    entries = CODING_AGENT.read_all([compaction, branch])
     assert entries[0] == Compaction(summary="S", tokens_before=7, timestamp=1500)
     assert isinstance(entries[1], BranchSummary)
-    assert C000.write(logged(entries), False).values == (compaction, branch)
+    assert CODING_AGENT.write(logged(entries), False).values == (compaction, branch)
     said = [each.text_content() for each in context_of(*entries).messages]
     assert ["<summary>\nS" in said[0], "<summary>\nB" in said[1]] == [True, True]
 
@@ -295,7 +295,7 @@ def test_summaries_are_entries_that_the_context_is_built_with() -> None:
 def test_signed_thinking_goes_back_to_the_author_that_the_codec_was_told() -> None:
     thinking: Object = {"type": "thinking", "content": "t", "signature": "s"}
     value = message("assistant", thinking, {"type": "text", "content": "a"})
-    told = c000(provider="anthropic", model="m")
+    told = coding_agent_codec(provider="anthropic", model="m")
     (found,) = told.read(value)
     body = to_anthropic(context_of(UserMessage.text("q"), found, UserMessage.text("why")), model="m").body
     assert {"type": "thinking", "thinking": "t", "signature": "s"} in _blocks_of_turn(body, 1)
@@ -334,9 +334,9 @@ def test_signed_thinking_goes_back_to_the_author_that_the_codec_was_told() -> No
 )  # fmt: skip
 def test_what_it_cannot_say_is_refused_with_its_place(ours: Publishable, loss: str) -> None:
     with pytest.raises(Unsayable) as caught:
-        C000.write([ours], False)
+        CODING_AGENT.write([ours], False)
     assert [found for found in caught.value.losses if found.startswith(loss)]
-    written = C000.write([ours, SystemMessage(content=(TextBlock(text="a"),))], True)
+    written = CODING_AGENT.write([ours, SystemMessage(content=(TextBlock(text="a"),))], True)
     assert written.values[-1] == message("system", {"type": "text", "content": "a"})
 
 
@@ -388,21 +388,23 @@ def test_what_it_cannot_say_is_refused_with_its_place(ours: Publishable, loss: s
     ],
 )
 def test_ours_are_written_in_their_words_and_read_again_as_they_were(ours: Publishable, theirs: Object) -> None:
-    assert C000.write([ours], False).values == (theirs,)
-    assert C000.read(theirs) == (ours,)
+    assert CODING_AGENT.write([ours], False).values == (theirs,)
+    assert CODING_AGENT.read(theirs) == (ours,)
 
 
 def test_a_results_name_is_no_loss_where_its_call_is_written_too() -> None:
     call = ToolCallBlock(id="c", name="f")
     answer = AssistantMessage(content=(call,), stop_reason="toolUse")
-    assert C000.write([answer, ToolResultMessage(tool_call_id="c", tool_name="f")], False).losses == ()
-    assert C000.write([answer, ToolResultMessage(tool_call_id="c", tool_name="g")], True).losses == ("1.toolName",)
+    assert CODING_AGENT.write([answer, ToolResultMessage(tool_call_id="c", tool_name="f")], False).losses == ()
+    assert CODING_AGENT.write([answer, ToolResultMessage(tool_call_id="c", tool_name="g")], True).losses == (
+        "1.toolName",
+    )
 
 
 @examples(300)
 @given(histories())
 def test_nothing_of_ours_is_lost_in_silence(said: Sequence[Publishable]) -> None:
-    require_written_back(C000, said)
+    require_written_back(CODING_AGENT, said)
 
 
 _images = st.lists(st.sampled_from([*URLS, *BASE64]), max_size=3)
@@ -471,8 +473,8 @@ _theirs = st.one_of(
 @examples(300)
 @given(_theirs)
 def test_what_was_read_is_written_as_it_was(value: JsonValue) -> None:
-    require_read_back(C000, value)
-    require_read_back(c000(provider="anthropic", model="m"), value)
+    require_read_back(CODING_AGENT, value)
+    require_read_back(coding_agent_codec(provider="anthropic", model="m"), value)
 
 
 def user(content: str) -> str:
@@ -559,14 +561,14 @@ MALFORMED = [
 @pytest.mark.parametrize(("text", "path"), MALFORMED)
 def test_a_malformed_message_is_refused_with_the_path_to_its_fault(text: str, path: str) -> None:
     with pytest.raises(DecodeError) as caught:
-        C000.read(parse_json(text))
+        CODING_AGENT.read(parse_json(text))
     assert caught.value.path == path
 
 
 @pytest.mark.parametrize("role", ["", "developer", "toolResult", "extension", "context"])
 def test_a_role_of_none_of_its_messages_is_refused(role: str) -> None:
     with pytest.raises(UnknownRole):
-        C000.read(message(role))
+        CODING_AGENT.read(message(role))
 
 
 _odd = objects(
@@ -589,11 +591,11 @@ _odd = objects(
 @given(json_values | _odd)
 def test_no_json_at_all_raises_anything_but_a_typed_error(value: JsonValue) -> None:
     try:
-        found = C000.read(value)
+        found = CODING_AGENT.read(value)
     except MessageError:
         return
     assert logged(found) == tuple(found)
-    require_read_back(C000, value)
+    require_read_back(CODING_AGENT, value)
 
 
 def _contents(value: Object) -> list[JsonValue]:

@@ -5,26 +5,23 @@ import json
 import pytest
 from pydantic import JsonValue
 
-from bus import (
+from lanebus import (
     AssistantMessage,
-    Compaction,
-    DeveloperMessage,
     ExtensionMessage,
     ImageBlock,
     MediaRef,
-    Publishable,
     SystemMessage,
     TextBlock,
     ToolCallBlock,
     ToolResultMessage,
-    TurnId,
     Usage,
     UserMessage,
 )
-from bus.errors import DecodeError, UnknownRole
-from bus.messages.content import AnnotationRef, AudioBlock, RedactedThinkingBlock, ThinkingBlock, UnknownBlock
-from handlers.codecs import Unsayable
-from handlers.codecs.c001 import C001, C001_CAMEL
+from lanebus.bus.errors import DecodeError, UnknownRole
+from lanebus.bus.messages.content import AnnotationRef, AudioBlock, RedactedThinkingBlock, ThinkingBlock, UnknownBlock
+from lanebus.codecs import Unsayable
+from lanebus.handlers.codecs.two_lane_agent import TWO_LANE_AGENT, TWO_LANE_AGENT_CAMEL
+from lanebus.messages import Compaction, DeveloperMessage, Publishable, TurnId
 
 __all__ = ()
 
@@ -61,7 +58,7 @@ def nested(depth: int) -> JsonValue:
 
 
 def read(value: JsonValue) -> Publishable:
-    (message,) = C001.read(value)
+    (message,) = TWO_LANE_AGENT.read(value)
     return message
 
 
@@ -126,14 +123,14 @@ MALFORMED: tuple[tuple[JsonValue, str], ...] = (
 @pytest.mark.parametrize(("value", "path"), MALFORMED)
 def test_what_001_refuses_is_refused_with_the_path_to_its_fault(value: JsonValue, path: str) -> None:
     with pytest.raises(DecodeError) as caught:
-        C001.read(value)
+        TWO_LANE_AGENT.read(value)
     assert caught.value.path == path
 
 
 @pytest.mark.parametrize("role", ["system", "developer", "tool", "tool_result", "context", "User", ""])
 def test_a_role_that_001_has_not_is_refused(role: str) -> None:
     with pytest.raises(UnknownRole):
-        C001.read({**user(), "role": role})
+        TWO_LANE_AGENT.read({**user(), "role": role})
 
 
 # --- what is accepted ---------------------------------------------------------------------------------------------
@@ -150,7 +147,7 @@ def test_a_role_that_001_has_not_is_refused(role: str) -> None:
     ],
 )
 def test_what_001_does_not_know_is_passed_over(value: JsonValue, kept: JsonValue) -> None:
-    assert C001.write([read(value)], False).values == (kept,)
+    assert TWO_LANE_AGENT.write([read(value)], False).values == (kept,)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +163,7 @@ def test_what_001_does_not_know_is_passed_over(value: JsonValue, kept: JsonValue
     ],
 )
 def test_what_001_says_comes_back_by_value(value: JsonValue) -> None:
-    assert C001.write([read(value)], False).values == (value,)
+    assert TWO_LANE_AGENT.write([read(value)], False).values == (value,)
 
 
 @pytest.mark.parametrize(
@@ -185,7 +182,7 @@ def test_what_001_drops_in_silence_is_kept_where_no_provider_sees_it(key: str, v
     assert isinstance(message, UserMessage)
     assert (message.turn_id, message.node_id, message.tags) == (None, None, None)
     assert message.metadata == {kept_as: value}
-    assert C001.write([message], False).values == (user(**{key: value}),)
+    assert TWO_LANE_AGENT.write([message], False).values == (user(**{key: value}),)
 
 
 def test_image_data_that_is_no_base64_stays_readable_and_goes_to_no_provider() -> None:
@@ -193,7 +190,7 @@ def test_image_data_that_is_no_base64_stays_readable_and_goes_to_no_provider() -
     message = read(user(image))
     assert isinstance(message, UserMessage)
     assert message.content == (UnknownBlock(raw=image),)
-    assert C001.write([message], False).values == (user(image),)
+    assert TWO_LANE_AGENT.write([message], False).values == (user(image),)
 
 
 def test_the_upstream_s_spelling_is_read_and_written() -> None:
@@ -201,14 +198,14 @@ def test_the_upstream_s_spelling_is_read_and_written() -> None:
         errorMessage="boom",
         usage={"input": 1, "output": 2, "reasoning": 0, "cacheRead": 3, "cacheWrite": 4, "totalTokens": 10},
     )
-    (message,) = C001_CAMEL.read(camel)
+    (message,) = TWO_LANE_AGENT_CAMEL.read(camel)
     assert isinstance(message, AssistantMessage)
     assert (message.error_message, message.usage and message.usage.cache_read) == ("boom", 3)
-    assert C001_CAMEL.write([message], False).values == (camel,)
-    assert C001_CAMEL.read(C001.write([message], False).values[0]) == (message,)
+    assert TWO_LANE_AGENT_CAMEL.write([message], False).values == (camel,)
+    assert TWO_LANE_AGENT_CAMEL.read(TWO_LANE_AGENT.write([message], False).values[0]) == (message,)
     for twice in (answer(errorMessage="a", error_message="a"), answer(usage={"cacheRead": 1, "cache_read": 1})):
         with pytest.raises(DecodeError, match="given twice"):
-            C001_CAMEL.read(twice)
+            TWO_LANE_AGENT_CAMEL.read(twice)
 
 
 # --- what is lost -------------------------------------------------------------------------------------------------
@@ -264,12 +261,12 @@ FALSE = INLINE.model_copy(update={"size_bytes": 7, "sha256": "0" * 64})
 )
 def test_what_001_cannot_say_is_told_with_its_path(message: Publishable, losses: list[str]) -> None:
     with pytest.raises(Unsayable) as caught:
-        C001.write([message], False)
+        TWO_LANE_AGENT.write([message], False)
     assert sorted(caught.value.losses) == sorted(losses)
-    written = C001.write([message], True)
+    written = TWO_LANE_AGENT.write([message], True)
     assert written.losses == caught.value.losses
     for value in written.values:
-        C001.read(json.loads(json.dumps(value)))
+        TWO_LANE_AGENT.read(json.loads(json.dumps(value)))
 
 
 def test_a_result_gets_its_tool_s_name_from_the_call() -> None:
@@ -277,12 +274,12 @@ def test_a_result_gets_its_tool_s_name_from_the_call() -> None:
         content=(ToolCallBlock(id="c", name="grep"),), timestamp=1, model="m", provider="p", usage=Usage()
     )
     said: list[Publishable] = [call, ToolResultMessage(tool_call_id="c", timestamp=2)]
-    written = C001.write(said, False)
+    written = TWO_LANE_AGENT.write(said, False)
     assert written.values[1] == result(toolName="grep", timestamp=2)
 
 
 def test_what_is_lost_of_one_message_does_not_touch_the_next() -> None:
     said: list[Publishable] = [SystemMessage.text("be brief"), ExtensionMessage.of("k", 1)]
-    written = C001.write(said, True)
+    written = TWO_LANE_AGENT.write(said, True)
     assert written.values == ({"role": "extension", "kind": "k", "data": 1},)
     assert written.losses == ("0: a system message",)

@@ -3,24 +3,18 @@
 import pytest
 from pydantic import JsonValue
 
-from bus import (
+from lanebus import (
     AssistantMessage,
-    BranchSummary,
-    DecodeError,
     ExtensionMessage,
-    LeafMove,
     LlmMessage,
     MessageError,
     ToolCallBlock,
     ToolResultMessage,
-    TurnId,
-    UnknownKind,
     Usage,
     UserMessage,
 )
-from bus.envelope import Envelope, Unreadable
-from bus.messages.delta import Delta
-from bus.messages.events import (
+from lanebus.bus.messages.delta import Delta
+from lanebus.bus.messages.events import (
     AgentEnded,
     AgentEvent,
     AgentStarted,
@@ -34,8 +28,11 @@ from bus.messages.events import (
     TurnStarted,
     parse_event,
 )
-from bus.messages.lanes import Lane
-from handlers.codecs.c001 import EventReader, EventWriter
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.wire.envelope import DecodeFailure, Envelope
+from lanebus.errors import DecodeError, UnknownKind
+from lanebus.handlers.codecs.two_lane_agent import EventReader, EventWriter
+from lanebus.messages import BranchSummary, LeafMove, TurnId
 from tests.support.agent.folding import log_of
 from tests.support.messages.events_001 import (
     LOOP,
@@ -370,5 +367,5 @@ def test_what_names_nothing_that_was_seen_is_passed_over() -> None:
         UserMessage.text("x"),
     ):
         assert EventWriter().write(Envelope("s", 1, Lane(message.lane), message, 0.0, "test")).values == ()
-    unreadable = Unreadable(DecodeError("", "broken"), b"{")
+    unreadable = DecodeFailure(DecodeError("", "broken"), b"{")
     assert EventWriter().write(Envelope("s", 1, Lane.LLM, unreadable, 0.0, "test")).values == ()

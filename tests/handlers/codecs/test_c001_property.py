@@ -7,20 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bus import (
+from lanebus import (
     AssistantMessage,
     ExtensionMessage,
     ImageBlock,
-    Publishable,
     TextBlock,
     ToolCallBlock,
     ToolResultMessage,
     Usage,
     UserMessage,
 )
-from bus.messages.content import ThinkingBlock
-from handlers.codecs import Codec, Unsayable
-from handlers.codecs.c001 import C001, C001_CAMEL
+from lanebus.bus.messages.content import ThinkingBlock
+from lanebus.codecs import Codec, Unsayable
+from lanebus.handlers.codecs.two_lane_agent import TWO_LANE_AGENT, TWO_LANE_AGENT_CAMEL
+from lanebus.messages import Publishable
 from tests.support.messages.made import inline, made, messages, tags, turns, u64, values, words
 from tests.support.suite.scale import examples
 
@@ -62,7 +62,7 @@ theirs: st.SearchStrategy[Publishable] = st.one_of(
 
 
 @examples(200)
-@given(theirs, st.sampled_from([C001, C001_CAMEL]))
+@given(theirs, st.sampled_from([TWO_LANE_AGENT, TWO_LANE_AGENT_CAMEL]))
 def test_what_001_can_say_comes_back_as_it_was(message: Publishable, codec: Codec) -> None:
     (value,) = codec.write([message], False).values
     parsed = json.loads(json.dumps(value))
@@ -73,13 +73,13 @@ def test_what_001_can_say_comes_back_as_it_was(message: Publishable, codec: Code
 @examples(200)
 @given(st.lists(messages, max_size=3))
 def test_what_is_written_is_read_and_what_is_lost_is_told(said: list[Publishable]) -> None:
-    written = C001.write(said, True)
-    again = [message for value in written.values for message in C001.read(json.loads(json.dumps(value)))]
+    written = TWO_LANE_AGENT.write(said, True)
+    again = [message for value in written.values for message in TWO_LANE_AGENT.read(json.loads(json.dumps(value)))]
     if written.losses:
         with pytest.raises(Unsayable) as caught:
-            C001.write(said, False)
+            TWO_LANE_AGENT.write(said, False)
         assert caught.value.losses == written.losses
         assert {int(re.split(r"[.:]", loss)[0]) for loss in written.losses} <= set(range(len(said)))
     else:
         assert len(again) == len(said)
-        assert C001.write(again, False).values == written.values
+        assert TWO_LANE_AGENT.write(again, False).values == written.values

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from bus.codec import encode
-from bus.errors import DecodeError, MessageError, UnknownRole
-from bus.messages.content import (
+from lanebus.bus.errors import DecodeError, MessageError, UnknownRole
+from lanebus.bus.messages.content import (
     AudioBlock,
     Block,
     DocumentBlock,
@@ -24,9 +23,10 @@ from bus.messages.content import (
     UnknownBlock,
     VideoBlock,
 )
-from bus.messages.extension import ExtensionMessage
-from bus.messages.media import MediaRef
-from bus.messages.message import (
+from lanebus.bus.messages.extension import ExtensionMessage
+from lanebus.bus.messages.json_reader import Publishable, parse_json, read_message
+from lanebus.bus.messages.media import MediaRef
+from lanebus.bus.messages.message import (
     AssistantMessage,
     DeveloperMessage,
     LlmMessage,
@@ -34,11 +34,11 @@ from bus.messages.message import (
     ToolResultMessage,
     UserMessage,
 )
-from bus.messages.reading import Publishable, parse_json, read_message
-from bus.messages.turn import TurnId
-from bus.messages.usage import Usage
-from handlers.codecs import C000, C004, ORIGIN, Codec, Unsayable, c004
-from handlers.providers import to_anthropic
+from lanebus.bus.messages.turn import TurnId
+from lanebus.bus.messages.usage import Usage
+from lanebus.bus.wire.codec import encode
+from lanebus.codecs import CODING_AGENT, ORIGIN, UNIVERSAL_CLIENT, Codec, Unsayable, universal_client_codec
+from lanebus.providers import to_anthropic
 from tests.support.log.entries import context_of
 from tests.support.messages.faithfulness import logged, require_read_back, require_written_back
 from tests.support.messages.sayings import BASE64, URLS, histories, json_objects, json_values, numbers, objects, texts
@@ -59,7 +59,7 @@ def message(role: str, *parts: JsonValue, **rest: JsonValue) -> Object:
 
 
 def read(value: JsonValue) -> LlmMessage:
-    (found,) = C004.read(value)
+    (found,) = UNIVERSAL_CLIENT.read(value)
     assert isinstance(found, LlmMessage)
     return found
 
@@ -166,7 +166,7 @@ def test_a_results_image_stands_behind_its_text() -> None:
     value = message("tool", result, tool_call_id="c")
     shown = image(kind="data", data=PNG, mime_type="image/png")
     assert read(value).content == (TextBlock(text="see"), shown)
-    assert C004.write(C004.read(value), False).values == (value,)
+    assert UNIVERSAL_CLIENT.write(UNIVERSAL_CLIENT.read(value), False).values == (value,)
     assert ORIGIN not in (read(value).metadata or {})
 
 
@@ -184,16 +184,16 @@ def test_a_tool_message_without_a_result_part_is_the_result() -> None:
 
 def test_several_results_of_one_message_are_several_messages_and_one_again() -> None:
     value = message("tool", *(part("tool_result", tool_call_id=call, content=call) for call in ("a", "b")))
-    found = C004.read(value)
+    found = UNIVERSAL_CLIENT.read(value)
     assert [each.tool_call_id for each in found if isinstance(each, ToolResultMessage)] == ["a", "b"]
-    assert C004.write(found, False).values == (value,)
+    assert UNIVERSAL_CLIENT.write(found, False).values == (value,)
 
 
 def test_results_that_came_one_by_one_are_written_one_by_one() -> None:
     values = tuple(
         message("tool", part("tool_result", tool_call_id=call, content=call), tool_call_id=call) for call in ("a", "b")
     )
-    assert C004.write(C004.read_all(values), False).values == values
+    assert UNIVERSAL_CLIENT.write(UNIVERSAL_CLIENT.read_all(values), False).values == values
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_a_finish_reason_is_one_of_our_words_and_the_raw_one(told: Object, reaso
     found = read(message("assistant", **told))
     assert isinstance(found, AssistantMessage)
     assert (found.stop_reason, found.raw_stop_reason) == (reason, raw)
-    require_read_back(C004, message("assistant", **told))
+    require_read_back(UNIVERSAL_CLIENT, message("assistant", **told))
 
 
 def test_an_answer_with_calls_ended_for_them() -> None:
@@ -225,11 +225,13 @@ USAGE: Object = {"input_tokens": 100, "output_tokens": 5, "total_tokens": 105, "
 
 @pytest.mark.parametrize(("provider", "own_input"), [(None, 100), ("anthropic", 100), ("openai", 20), ("gemini", 20)])
 def test_input_never_has_the_cached_tokens_in_it(provider: str | None, own_input: int) -> None:
-    (found,) = c004(provider=provider).read(message("assistant", usage=USAGE))
+    (found,) = universal_client_codec(provider=provider).read(message("assistant", usage=USAGE))
     assert isinstance(found, AssistantMessage)
     assert found.usage == Usage(input=own_input, output=5, total_tokens=105, cache_read=80)
-    require_read_back(c004(provider=provider), message("assistant", usage=USAGE))
-    require_read_back(c004(provider=provider), message("assistant", usage={**USAGE, "cache_read_tokens": 500}))
+    require_read_back(universal_client_codec(provider=provider), message("assistant", usage=USAGE))
+    require_read_back(
+        universal_client_codec(provider=provider), message("assistant", usage={**USAGE, "cache_read_tokens": 500})
+    )
 
 
 def test_signed_thinking_goes_back_to_the_author_that_the_codec_was_told() -> None:
@@ -238,14 +240,14 @@ def test_signed_thinking_goes_back_to_the_author_that_the_codec_was_told() -> No
         message("assistant", part("thinking", text="t", signature="s"), {"kind": "text", "text": "a"}),
         message("user", {"kind": "text", "text": "why"}),
     ]
-    told = c004(provider="anthropic", model="m").read_all(history)
-    for known, kinds in ((told, ["thinking", "text"]), (C004.read_all(history), ["text"])):
+    told = universal_client_codec(provider="anthropic", model="m").read_all(history)
+    for known, kinds in ((told, ["thinking", "text"]), (UNIVERSAL_CLIENT.read_all(history), ["text"])):
         turns = to_anthropic(context_of(*known), model="m").body["messages"]
         assert isinstance(turns, list)
         assert isinstance(turns[1], dict)
         assert isinstance(turns[1]["content"], list)
         assert [block["type"] for block in turns[1]["content"] if isinstance(block, dict)] == kinds
-    assert c004(provider="anthropic", model="m").write(told, False).values == tuple(history)
+    assert universal_client_codec(provider="anthropic", model="m").write(told, False).values == tuple(history)
 
 
 @pytest.mark.parametrize("prefix", ["", "file:"])
@@ -253,8 +255,8 @@ def test_a_local_file_is_read_by_who_says_so_and_by_nobody_else(tmp_path: Path, 
     (tmp_path / "a").write_bytes(b"\x89PNG\r\n\x1a\n")
     value = message("user", part("image", url=f"{prefix}{tmp_path / 'a'}"))
     with pytest.raises(DecodeError):
-        C004.read(value)
-    (found,) = c004(files=MediaRef.from_file).read(value)
+        UNIVERSAL_CLIENT.read(value)
+    (found,) = universal_client_codec(files=MediaRef.from_file).read(value)
     assert isinstance(found, UserMessage)
     assert found.content == (image(kind="data", data=PNG, mime_type="image/png"),)
 
@@ -279,15 +281,15 @@ def test_a_local_file_is_read_by_who_says_so_and_by_nobody_else(tmp_path: Path, 
 )
 def test_what_it_cannot_say_is_refused_with_its_place(ours: Publishable, loss: str) -> None:
     with pytest.raises(Unsayable) as caught:
-        C004.write([ours], False)
+        UNIVERSAL_CLIENT.write([ours], False)
     assert [found for found in caught.value.losses if found.startswith(loss)]
-    written = C004.write([ours, UserMessage(content=(TextBlock(text="a"),))], True)
+    written = UNIVERSAL_CLIENT.write([ours, UserMessage(content=(TextBlock(text="a"),))], True)
     assert written.values[-1] == message("user", {"kind": "text", "text": "a"})
 
 
 def test_blocks_behind_one_that_is_left_out_keep_their_places_in_what_is_told() -> None:
     ours = UserMessage(content=(VideoBlock(media=PLACE), ImageBlock(media=PLACE, alt_text="a")))
-    assert C004.write([ours], True).losses == ("0.content.0 (video)", "0.content.1.altText")
+    assert UNIVERSAL_CLIENT.write([ours], True).losses == ("0.content.0 (video)", "0.content.1.altText")
 
 
 CALL = ToolCallBlock(id="c", name="f", arguments={"a": 1})
@@ -392,26 +394,28 @@ SIGNED = ThinkingBlock.model_validate({"text": "t", "signature": "s"})
     ],
 )
 def test_ours_are_written_in_their_words_and_read_again_as_they_were(ours: Publishable, theirs: Object) -> None:
-    assert C004.write([ours], False).values == (theirs,)
-    assert C004.read(theirs) == (ours,)
+    assert UNIVERSAL_CLIENT.write([ours], False).values == (theirs,)
+    assert UNIVERSAL_CLIENT.read(theirs) == (ours,)
 
 
 def test_a_message_that_was_changed_is_not_written_as_it_was_read() -> None:
-    (found,) = C004.read({"role": "USER", "content": "before"})
+    (found,) = UNIVERSAL_CLIENT.read({"role": "USER", "content": "before"})
+    assert isinstance(found, UserMessage)
     changed = found.model_copy(update={"content": (TextBlock(text="after"),)})
-    assert C004.write([changed], False).values == (message("user", {"kind": "text", "text": "after"}),)
+    assert UNIVERSAL_CLIENT.write([changed], False).values == (message("user", {"kind": "text", "text": "after"}),)
 
 
 def test_what_another_codec_kept_is_told_as_lost() -> None:
-    (found,) = C004.read({"role": "user", "content": "a"})
+    (found,) = UNIVERSAL_CLIENT.read({"role": "user", "content": "a"})
+    assert isinstance(found, UserMessage)
     foreign = found.model_copy(update={"metadata": {ORIGIN: {"codec": "003", "edits": []}}})
-    assert C004.write([foreign], True).losses == ("0.metadata",)
+    assert UNIVERSAL_CLIENT.write([foreign], True).losses == ("0.metadata",)
 
 
 @examples(300)
 @given(histories())
 def test_nothing_of_ours_is_lost_in_silence(said: Sequence[Publishable]) -> None:
-    require_written_back(C004, said)
+    require_written_back(UNIVERSAL_CLIENT, said)
 
 
 _extra = {"extra": json_values, "name": st.none() | texts}
@@ -478,8 +482,8 @@ _theirs = st.one_of(
 @examples(300)
 @given(_theirs)
 def test_what_was_read_is_written_as_it_was(value: JsonValue) -> None:
-    require_read_back(C004, value)
-    require_read_back(c004(provider="openai", model="m"), value)
+    require_read_back(UNIVERSAL_CLIENT, value)
+    require_read_back(universal_client_codec(provider="openai", model="m"), value)
 
 
 def user(content: str) -> str:
@@ -571,7 +575,7 @@ MALFORMED = [
 @pytest.mark.parametrize(("text", "path"), MALFORMED)
 def test_a_malformed_message_is_refused_with_the_path_to_its_fault(text: str, path: str) -> None:
     with pytest.raises(DecodeError) as caught:
-        C004.read(parse_json(text))
+        UNIVERSAL_CLIENT.read(parse_json(text))
     assert caught.value.path == path
 
 
@@ -585,14 +589,16 @@ def test_a_malformed_message_is_refused_with_the_path_to_its_fault(text: str, pa
 )
 def test_what_is_read_can_be_published_however_deep_it_is(text: str) -> None:
     value = parse_json(text)
-    require_read_back(C004, value)
-    assert [read_message(encode(message)) for message in C004.read(value)] == [*C004.read(value)]
+    require_read_back(UNIVERSAL_CLIENT, value)
+    assert [read_message(encode(message)) for message in UNIVERSAL_CLIENT.read(value)] == [
+        *UNIVERSAL_CLIENT.read(value)
+    ]
 
 
 @pytest.mark.parametrize("role", ["", "custom", "extension", "context", "User"])
 def test_a_role_of_none_of_its_messages_is_refused(role: str) -> None:
     with pytest.raises(UnknownRole):
-        C004.read(message(role))
+        UNIVERSAL_CLIENT.read(message(role))
 
 
 @pytest.mark.parametrize(
@@ -600,12 +606,12 @@ def test_a_role_of_none_of_its_messages_is_refused(role: str) -> None:
 )
 def test_a_value_that_was_never_json_is_refused_too(value: JsonValue) -> None:
     with pytest.raises(DecodeError):
-        C004.read(value)
+        UNIVERSAL_CLIENT.read(value)
 
 
 def test_a_history_tells_which_of_its_messages_is_at_fault() -> None:
     with pytest.raises(DecodeError) as caught:
-        C004.read_all([message("user"), {"role": "user", "content": [{}]}])
+        UNIVERSAL_CLIENT.read_all([message("user"), {"role": "user", "content": [{}]}])
     assert caught.value.path == "1.content.0.kind"
 
 
@@ -623,14 +629,14 @@ _odd = objects(
 @given(json_values | _odd)
 def test_no_json_at_all_raises_anything_but_a_typed_error(value: JsonValue) -> None:
     try:
-        found = C004.read(value)
+        found = UNIVERSAL_CLIENT.read(value)
     except MessageError:
         return
     assert logged(found) == tuple(found)
-    require_read_back(C004, value)
+    require_read_back(UNIVERSAL_CLIENT, value)
 
 
-@pytest.mark.parametrize("codec", [C000, C004], ids=["000", "004"])
+@pytest.mark.parametrize("codec", [CODING_AGENT, UNIVERSAL_CLIENT], ids=["000", "004"])
 @pytest.mark.parametrize("role", ["nobody", "assistant", 7])
 def test_a_forged_origin_makes_no_other_message_of_it(codec: Codec, role: JsonValue) -> None:
     plain = UserMessage(content=(TextBlock(text="a"),))
@@ -645,7 +651,9 @@ def test_a_result_that_is_a_number_is_its_text_and_that_is_told(structured: Json
         ToolResultMessage(tool_call_id="a", structured=structured, batch_id="b"),
         ToolResultMessage(tool_call_id="c", content=(TextBlock(text="kept"),), batch_id="b"),
     ]
-    written = C004.write(said, True)
-    first, second = [message for message in C004.read_all(written.values) if isinstance(message, ToolResultMessage)]
+    written = UNIVERSAL_CLIENT.write(said, True)
+    first, second = [
+        message for message in UNIVERSAL_CLIENT.read_all(written.values) if isinstance(message, ToolResultMessage)
+    ]
     assert (first.text_content(), second.text_content()) == (json.dumps(structured), "kept")
     assert written.losses == ("0.content", "0.structured")

@@ -3,12 +3,12 @@
 import pytest
 from pydantic import JsonValue
 
-from bus.errors import DecodeError
-from bus.messages.delta import Delta
-from handlers.codecs.c002 import C002
-from handlers.codecs.c003 import C003
-from handlers.codecs.codec import Codec
-from handlers.codecs.graph.deltas import read_deltas
+from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.delta import Delta
+from lanebus.handlers.codecs.codec import Codec
+from lanebus.handlers.codecs.graph.deltas import read_deltas
+from lanebus.handlers.codecs.graph.v1 import GRAPH_V1
+from lanebus.handlers.codecs.graph.v2 import GRAPH_V2
 
 __all__ = ()
 
@@ -67,7 +67,7 @@ def test_what_is_no_delta_is_refused(value: JsonValue, path: str) -> None:
     assert caught.value.path == path
 
 
-@pytest.mark.parametrize("codec", [C002, C003], ids=["002", "003"])
+@pytest.mark.parametrize("codec", [GRAPH_V1, GRAPH_V2], ids=["002", "003"])
 def test_no_codec_makes_a_message_of_a_delta(codec: Codec) -> None:
     with pytest.raises(DecodeError, match="read_deltas"):
         codec.read(chunk({"type": "text", "text": "a"}))

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from bus.errors import DecodeError
-from handlers.codecs.edits import differences, edited, edits_between
+from lanebus.bus.errors import DecodeError
+from lanebus.handlers.codecs.edits import differences, edited, edits_between
 from tests.support.messages.sayings import json_values
 
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from bus.codec import encode
-from bus.messages.message import AssistantMessage
-from bus.messages.reading import read_message
-from bus.messages.usage import Usage
-from handlers.codecs.registry import CODECS
+from lanebus.bus.messages.json_reader import read_message
+from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.messages.usage import Usage
+from lanebus.bus.wire.codec import encode
+from lanebus.handlers.codecs.registry import CODECS
 
 __all__ = ()
 

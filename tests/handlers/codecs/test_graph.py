@@ -7,20 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from bus.envelope import Envelope
-from bus.messages.context_entry import ContextEntry
-from bus.messages.message import LlmMessage, ToolResultMessage
-from bus.messages.reading import Publishable, read_message
-from handlers.codecs.c002 import C002
-from handlers.codecs.c003 import C003
-from handlers.codecs.codec import ORIGIN, Codec, Unsayable
+from lanebus.bus.messages.context_entry import ContextEntry
+from lanebus.bus.messages.json_reader import Publishable, read_message
+from lanebus.bus.messages.message import LlmMessage, ToolResultMessage
+from lanebus.bus.wire.envelope import Envelope
+from lanebus.handlers.codecs.codec import ORIGIN, Codec, Unsayable
+from lanebus.handlers.codecs.graph.v1 import GRAPH_V1
+from lanebus.handlers.codecs.graph.v2 import GRAPH_V2
 from tests.support.messages.graph_json import graph_messages
 from tests.support.messages.lane_logs import lane_logs
 from tests.support.suite.scale import examples
 
 __all__ = ()
 
-both = pytest.mark.parametrize("codec", [C002, C003], ids=["002", "003"])
+both = pytest.mark.parametrize("codec", [GRAPH_V1, GRAPH_V2], ids=["002", "003"])
 
 
 def exactly(value: JsonValue) -> str:

@@ -3,17 +3,17 @@
 import pytest
 from pydantic import JsonValue
 
-from bus.errors import DecodeError, MessageError
-from bus.messages.parsing import parse_json
-from bus.messages.reading import read_message
-from handlers.codecs.c002 import C002
-from handlers.codecs.c003 import C003
-from handlers.codecs.codec import Codec
+from lanebus.bus.errors import DecodeError, MessageError
+from lanebus.bus.messages.json_parser import parse_json
+from lanebus.bus.messages.json_reader import read_message
+from lanebus.handlers.codecs.codec import Codec
+from lanebus.handlers.codecs.graph.v1 import GRAPH_V1
+from lanebus.handlers.codecs.graph.v2 import GRAPH_V2
 from tests.support.messages.malformed import BAD_BASE64, BAD_TEXTS, BAD_URLS, BAD_VALUES, deep
 
 __all__ = ()
 
-both = pytest.mark.parametrize("codec", [C002, C003], ids=["002", "003"])
+both = pytest.mark.parametrize("codec", [GRAPH_V1, GRAPH_V2], ids=["002", "003"])
 
 Object = dict[str, JsonValue]
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 import pytest
 from pydantic import JsonValue
 
-from handlers.codecs.c002 import C002
-from handlers.codecs.c003 import C003
-from handlers.codecs.codec import Codec
-from handlers.providers import ProviderRequest, to_anthropic, to_gemini, to_openai_chat, to_openai_responses
+from lanebus.handlers.codecs.codec import Codec
+from lanebus.handlers.codecs.graph.v1 import GRAPH_V1
+from lanebus.handlers.codecs.graph.v2 import GRAPH_V2
+from lanebus.providers import ProviderRequest, to_anthropic, to_gemini, to_openai_chat, to_openai_responses
 from tests.support.log.entries import context_of
 
 __all__ = ()
@@ -47,7 +47,7 @@ HISTORY: list[dict[str, JsonValue]] = [
 ]
 
 
-@pytest.mark.parametrize("codec", [C002, C003], ids=["002", "003"])
+@pytest.mark.parametrize("codec", [GRAPH_V1, GRAPH_V2], ids=["002", "003"])
 @pytest.mark.parametrize("form", [to_anthropic, to_gemini, to_openai_chat, to_openai_responses])
 def test_what_stands_beside_the_content_is_on_no_wire(codec: Codec, form: Callable[..., ProviderRequest]) -> None:
     messages = [message for value in HISTORY for message in codec.read(value)]

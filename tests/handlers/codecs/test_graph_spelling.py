@@ -5,7 +5,7 @@ import hashlib
 import pytest
 from pydantic import JsonValue
 
-from bus.messages.content import (
+from lanebus.bus.messages.content import (
     AnnotationBlock,
     AnnotationRef,
     Block,
@@ -20,9 +20,10 @@ from bus.messages.content import (
     ToolResultBlock,
     UnknownBlock,
 )
-from bus.messages.extension import ExtensionMessage
-from bus.messages.media import MediaRef
-from bus.messages.message import (
+from lanebus.bus.messages.extension import ExtensionMessage
+from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.messages.media import MediaRef
+from lanebus.bus.messages.message import (
     AssistantMessage,
     DeveloperMessage,
     LlmMessage,
@@ -30,16 +31,15 @@ from bus.messages.message import (
     ToolResultMessage,
     UserMessage,
 )
-from bus.messages.reading import Publishable
-from bus.messages.usage import Usage
-from handlers.codecs.c002 import C002
-from handlers.codecs.c003 import C003
-from handlers.codecs.codec import ORIGIN, Codec, Unsayable
+from lanebus.bus.messages.usage import Usage
+from lanebus.handlers.codecs.codec import ORIGIN, Codec, Unsayable
+from lanebus.handlers.codecs.graph.v1 import GRAPH_V1
+from lanebus.handlers.codecs.graph.v2 import GRAPH_V2
 from tests.support.messages.malformed import deep
 
 __all__ = ()
 
-both = pytest.mark.parametrize("codec", [C002, C003], ids=["002", "003"])
+both = pytest.mark.parametrize("codec", [GRAPH_V1, GRAPH_V2], ids=["002", "003"])
 
 MEDIA = MediaRef(kind="url", url="https://example.com/a")
 DIGEST_OF_USER, DIGEST_OF_FALSE = (hashlib.sha256(text).hexdigest()[:12] for text in (b'"user"', b"false"))
@@ -125,19 +125,19 @@ def lost(codec: Codec, *messages: Publishable) -> tuple[str, ...]:
 def test_a_block_is_spelled_as_the_page_has_it_or_as_only_the_other_can_say_it(
     block: Block, first: Object, second: Object
 ) -> None:
-    assert written(C002, block) == first
-    assert written(C003, block) == second
+    assert written(GRAPH_V1, block) == first
+    assert written(GRAPH_V2, block) == second
 
 
 def test_one_citation_is_the_later_page_s_annotation() -> None:
     block = AnnotationBlock(refs=(REF,))
-    assert written(C003, block).keys() == {"type", "annotation"}
-    assert written(C002, block).keys() == {"type", "kind", "refs"}
+    assert written(GRAPH_V2, block).keys() == {"type", "annotation"}
+    assert written(GRAPH_V1, block).keys() == {"type", "kind", "refs"}
 
 
 def test_a_call_in_the_users_client_is_the_later_year_s_alone() -> None:
     call = ToolCallBlock(id="c", name="n", remote=True)
-    assert written(C003, call) == {
+    assert written(GRAPH_V2, call) == {
         "type": "remote_tool_call",
         "id": "c",
         "name": "n",
@@ -145,15 +145,15 @@ def test_a_call_in_the_users_client_is_the_later_year_s_alone() -> None:
         "tool_type": "remote",
     }
     calling = AssistantMessage(content=(call,), stop_reason="toolUse")
-    assert lost(C002, calling) == ("0.content.0.remote",)
+    assert lost(GRAPH_V1, calling) == ("0.content.0.remote",)
     # No provider made it, so it is not among the provider's calls.
-    assert write(C003, calling)[0]["tools_calls"] is None
+    assert write(GRAPH_V2, calling)[0]["tools_calls"] is None
 
 
 def test_a_documents_text_is_the_later_year_s_alone() -> None:
     document = DocumentBlock(media=MEDIA, text="all of it")
-    assert written(C003, document)["text"] == "all of it"
-    assert lost(C002, UserMessage(content=(document,))) == ("0.content.0.text",)
+    assert written(GRAPH_V2, document)["text"] == "all of it"
+    assert lost(GRAPH_V1, UserMessage(content=(document,))) == ("0.content.0.text",)
 
 
 @both
@@ -265,9 +265,9 @@ def test_a_moment_is_read_from_all_that_either_year_wrote_and_written_back(
 
 def test_a_moment_of_ours_is_text_for_the_one_and_seconds_for_the_other() -> None:
     message = UserMessage(timestamp=1_735_787_045_123)
-    assert write(C002, message)[0]["timestamp"] == "2025-01-02T03:04:05.123000Z"
-    assert write(C003, message)[0]["timestamp"] == 1_735_787_045.123
-    assert lost(C002, UserMessage(timestamp=10**15)) == ("0.timestamp",)
+    assert write(GRAPH_V1, message)[0]["timestamp"] == "2025-01-02T03:04:05.123000Z"
+    assert write(GRAPH_V2, message)[0]["timestamp"] == 1_735_787_045.123
+    assert lost(GRAPH_V1, UserMessage(timestamp=10**15)) == ("0.timestamp",)
 
 
 @both
@@ -334,7 +334,7 @@ def test_what_was_changed_since_it_was_read_is_written_as_it_is_now(codec: Codec
 
 @both
 def test_the_other_codec_s_memory_is_not_written(codec: Codec) -> None:
-    other = C003 if codec is C002 else C002
+    other = GRAPH_V2 if codec is GRAPH_V1 else GRAPH_V1
     value: Object = {"message_id": 7, "role": "user", "content": [], "reasoning": "private", "metadata": {"a": 1}}
     (message,) = other.read(value)
     with pytest.raises(Unsayable, match="metadata"):
@@ -350,7 +350,7 @@ def test_the_other_codec_s_memory_is_not_written(codec: Codec) -> None:
 
 @both
 def test_how_the_other_codec_spelled_a_message_is_no_loss(codec: Codec) -> None:
-    other = C003 if codec is C002 else C002
+    other = GRAPH_V2 if codec is GRAPH_V1 else GRAPH_V1
     call: Object = {"type": "tool_call", "id": "c", "name": "n", "arguments": {"a": 1}}
     (message,) = other.read({"role": "assistant", "content": [call]})
     assert isinstance(message, LlmMessage)

@@ -3,11 +3,11 @@
 import pytest
 from pydantic import JsonValue
 
-from bus.errors import DecodeError
-from bus.messages.delta import Delta
-from bus.messages.extension import ExtensionMessage
-from handlers.codecs.c003 import C003
-from handlers.codecs.graph.stream import read_chunk
+from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.delta import Delta
+from lanebus.bus.messages.extension import ExtensionMessage
+from lanebus.handlers.codecs.graph.stream import read_chunk
+from lanebus.handlers.codecs.graph.v2 import GRAPH_V2
 
 __all__ = ()
 
@@ -15,11 +15,11 @@ SAID: dict[str, JsonValue] = {"message_id": "m", "role": "assistant", "content":
 
 
 def test_a_whole_message_is_a_message() -> None:
-    assert read_chunk({"event": "message", "message": SAID, "thread_id": "t"}, C003) == C003.read(SAID)
+    assert read_chunk({"event": "message", "message": SAID, "thread_id": "t"}, GRAPH_V2) == GRAPH_V2.read(SAID)
 
 
 def test_a_piece_of_a_message_is_a_preview() -> None:
-    (delta,) = read_chunk({"event": "message", "message": {**SAID, "delta": True}}, C003)
+    (delta,) = read_chunk({"event": "message", "message": {**SAID, "delta": True}}, GRAPH_V2)
     assert delta == Delta(kind="text", message_id="m", delta="secret", block=1)
 
 
@@ -38,7 +38,7 @@ def test_a_piece_of_a_message_is_a_preview() -> None:
     ],
 )
 def test_an_event_names_what_happened_and_repeats_no_word_of_it(chunk: dict[str, JsonValue]) -> None:
-    (event,) = read_chunk(chunk, C003)
+    (event,) = read_chunk(chunk, GRAPH_V2)
     assert isinstance(event, ExtensionMessage)
     assert event.kind == f"graph.{chunk['event']}"
     assert "secret" not in event.to_json()
@@ -61,5 +61,5 @@ def test_an_event_names_what_happened_and_repeats_no_word_of_it(chunk: dict[str,
 )
 def test_what_is_no_chunk_is_refused(chunk: JsonValue, path: str) -> None:
     with pytest.raises(DecodeError) as caught:
-        read_chunk(chunk, C003)
+        read_chunk(chunk, GRAPH_V2)
     assert caught.value.path == path

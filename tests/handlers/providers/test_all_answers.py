@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from bus.errors import DecodeError, MessageError
-from bus.messages.message import AssistantMessage
-from bus.messages.reading import read_message
-from handlers.providers import (
+from lanebus.bus.errors import DecodeError, MessageError
+from lanebus.bus.messages.json_reader import read_message
+from lanebus.bus.messages.message import AssistantMessage
+from lanebus.providers import (
     Answer,
     AnthropicAnswer,
     GeminiAnswer,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bus.envelope import Envelope
-from bus.messages.content import (
+from lanebus.agent import ToolSpec
+from lanebus.bus.messages.content import (
     AnnotationRef,
     ImageBlock,
     RedactedThinkingBlock,
@@ -18,11 +18,12 @@ from bus.messages.content import (
     ThinkingBlock,
     ToolCallBlock,
 )
-from bus.messages.extension import ExtensionMessage
-from bus.messages.media import MediaRef
-from bus.messages.message import AssistantMessage, ToolResultMessage, UserMessage
-from handlers.context import Context, build_context, evolve
-from handlers.providers import ContentRefused, RequestOptions, ToolChoice, ToolNotOffered, ToolSpec
+from lanebus.bus.messages.extension import ExtensionMessage
+from lanebus.bus.messages.media import MediaRef
+from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage, UserMessage
+from lanebus.bus.wire.envelope import Envelope
+from lanebus.context import Context, build_context, evolve
+from lanebus.providers import ContentRefused, RequestOptions, ToolChoice, ToolNotOffered
 from tests.support.log.entries import ListedSession, asks, calls, context_of, folded, results
 from tests.support.messages.lane_logs import CANARY, lane_logs
 from tests.support.providers.forms import FORMS

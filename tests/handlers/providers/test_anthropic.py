@@ -9,7 +9,8 @@ import httpx2
 import pytest
 from pydantic import JsonValue
 
-from bus.messages.content import (
+from lanebus.agent import ToolSpec
+from lanebus.bus.messages.content import (
     AnnotationBlock,
     AudioBlock,
     Block,
@@ -25,9 +26,10 @@ from bus.messages.content import (
     UnknownBlock,
     VideoBlock,
 )
-from bus.messages.context_entry import BranchSummary, Compaction, ModelChange
-from bus.messages.media import MediaRef
-from bus.messages.message import (
+from lanebus.bus.messages.context_entry import BranchSummary, Compaction, ModelChange
+from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.messages.media import MediaRef
+from lanebus.bus.messages.message import (
     AssistantMessage,
     DeveloperMessage,
     LlmMessage,
@@ -35,11 +37,10 @@ from bus.messages.message import (
     ToolResultMessage,
     UserMessage,
 )
-from bus.messages.reading import Publishable
-from handlers.context import Context
-from handlers.providers import ContentRefused, NoModel, ProviderRequest, ToolSpec, to_anthropic
-from handlers.providers.anthropic.form import CALL_ID
-from handlers.providers.wire_ids import WireIds
+from lanebus.context import Context
+from lanebus.handlers.providers.anthropic.form import CALL_ID
+from lanebus.handlers.providers.common.wire_ids import WireIds
+from lanebus.providers import ContentRefused, NoModel, ProviderRequest, to_anthropic
 from tests.support.log.entries import asks, calls, context_of, results, says
 from tests.support.providers.anthropic_rules import require_legal
 

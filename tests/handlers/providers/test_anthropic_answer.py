@@ -9,8 +9,8 @@ import httpx2
 import pytest
 from pydantic import JsonValue
 
-from bus.errors import DecodeError
-from bus.messages.content import (
+from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.content import (
     AnnotationRef,
     RedactedThinkingBlock,
     TextBlock,
@@ -18,9 +18,9 @@ from bus.messages.content import (
     ToolCallBlock,
     UnknownBlock,
 )
-from bus.messages.message import AssistantMessage
-from bus.messages.usage import Rates
-from handlers.providers import AnthropicAnswer, from_anthropic, to_anthropic
+from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.messages.usage import Rates
+from lanebus.providers import AnthropicAnswer, from_anthropic, to_anthropic
 from tests.support.log.entries import asks, context_of, results
 from tests.support.providers.anthropic_rules import require_legal
 

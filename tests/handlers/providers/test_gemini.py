@@ -9,7 +9,8 @@ import pytest
 from pydantic import JsonValue
 from pydantic.alias_generators import to_camel
 
-from bus.messages.content import (
+from lanebus.agent import ToolSpec
+from lanebus.bus.messages.content import (
     AnnotationBlock,
     AudioBlock,
     Block,
@@ -25,9 +26,10 @@ from bus.messages.content import (
     UnknownBlock,
     VideoBlock,
 )
-from bus.messages.context_entry import Compaction, ModelChange
-from bus.messages.media import MediaRef
-from bus.messages.message import (
+from lanebus.bus.messages.context_entry import Compaction, ModelChange
+from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.messages.media import MediaRef
+from lanebus.bus.messages.message import (
     AssistantMessage,
     DeveloperMessage,
     LlmMessage,
@@ -35,10 +37,9 @@ from bus.messages.message import (
     ToolResultMessage,
     UserMessage,
 )
-from bus.messages.reading import Publishable
-from handlers.context import Context
-from handlers.providers import ContentRefused, NoModel, ProviderRequest, ToolChoice, ToolSpec, to_gemini
-from handlers.providers.answer import minted_id
+from lanebus.context import Context
+from lanebus.handlers.providers.common.answer import minted_id
+from lanebus.providers import ContentRefused, NoModel, ProviderRequest, ToolChoice, to_gemini
 from tests.support.log.entries import asks, calls, context_of, results
 from tests.support.providers.gemini_rules import require_legal
 

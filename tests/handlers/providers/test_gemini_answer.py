@@ -9,8 +9,9 @@ import httpx2
 import pytest
 from pydantic import JsonValue
 
-from bus.errors import DecodeError
-from bus.messages.content import (
+from lanebus.agent import ModelEvent, Piece
+from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.content import (
     AnnotationRef,
     AudioBlock,
     Block,
@@ -22,10 +23,10 @@ from bus.messages.content import (
     UnknownBlock,
     VideoBlock,
 )
-from bus.messages.media import MediaRef
-from bus.messages.message import AssistantMessage
-from bus.messages.usage import Rates, Usage
-from handlers.providers import GeminiAnswer, ModelEvent, Piece, from_gemini, to_gemini
+from lanebus.bus.messages.media import MediaRef
+from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.messages.usage import Rates, Usage
+from lanebus.providers import GeminiAnswer, from_gemini, to_gemini
 from tests.support.log.entries import asks, context_of, results
 from tests.support.providers.gemini_rules import require_legal
 

@@ -8,7 +8,8 @@ import httpx2
 import pytest
 from pydantic import JsonValue
 
-from bus.messages.content import (
+from lanebus.agent import ToolSpec
+from lanebus.bus.messages.content import (
     AnnotationBlock,
     AudioBlock,
     Block,
@@ -24,12 +25,18 @@ from bus.messages.content import (
     UnknownBlock,
     VideoBlock,
 )
-from bus.messages.context_entry import BranchSummary, Compaction, ModelChange
-from bus.messages.media import MediaRef
-from bus.messages.message import AssistantMessage, DeveloperMessage, SystemMessage, ToolResultMessage, UserMessage
-from bus.messages.reading import Publishable
-from handlers.context import Context
-from handlers.providers import ContentRefused, NoModel, ProviderRequest, ToolChoice, ToolSpec, to_openai_chat
+from lanebus.bus.messages.context_entry import BranchSummary, Compaction, ModelChange
+from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.messages.media import MediaRef
+from lanebus.bus.messages.message import (
+    AssistantMessage,
+    DeveloperMessage,
+    SystemMessage,
+    ToolResultMessage,
+    UserMessage,
+)
+from lanebus.context import Context
+from lanebus.providers import ContentRefused, NoModel, ProviderRequest, ToolChoice, to_openai_chat
 from tests.support.log.entries import asks, calls, context_of, results, says
 from tests.support.providers.openai_chat_rules import require_legal
 

@@ -8,14 +8,22 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from bus.errors import DecodeError
-from bus.messages.content import AnnotationRef, AudioBlock, TextBlock, ThinkingBlock, ToolCallBlock, UnknownBlock
-from bus.messages.media import MediaRef
-from bus.messages.message import AssistantMessage, StopReason
-from bus.messages.usage import Rates, Usage
-from handlers.providers import OpenAIChatAnswer, Piece, from_openai_chat, to_openai_chat
-from handlers.providers.answer import is_minted
-from handlers.providers.request import Json
+from lanebus.agent import Piece
+from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.content import (
+    AnnotationRef,
+    AudioBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+    UnknownBlock,
+)
+from lanebus.bus.messages.media import MediaRef
+from lanebus.bus.messages.message import AssistantMessage, StopReason
+from lanebus.bus.messages.usage import Rates, Usage
+from lanebus.handlers.providers.common.answer import is_minted
+from lanebus.handlers.providers.common.request import Json
+from lanebus.providers import OpenAIChatAnswer, from_openai_chat, to_openai_chat
 from tests.support.log.entries import asks, context_of
 from tests.support.providers.openai_chat_rules import require_legal
 from tests.support.providers.openai_replay import chat_chunks, folded, spoken, untimed

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from bus.envelope import Envelope
-from bus.messages.content import TextBlock
-from bus.messages.message import AssistantMessage, ToolResultMessage
-from handlers.context import Context
-from handlers.providers import ProviderRequest, RequestOptions, to_openai_chat, to_openai_responses
-from handlers.providers.target import ERROR_PREFIX
+from lanebus.bus.messages.content import TextBlock
+from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage
+from lanebus.bus.wire.envelope import Envelope
+from lanebus.context import Context
+from lanebus.handlers.providers.common.target import ERROR_PREFIX
+from lanebus.providers import ProviderRequest, RequestOptions, to_openai_chat, to_openai_responses
 from tests.support.log.entries import folded
 from tests.support.messages.lane_logs import CANARY, lane_logs
 from tests.support.providers import openai_chat_rules, openai_responses_rules

@@ -8,7 +8,8 @@ import httpx2
 import pytest
 from pydantic import JsonValue
 
-from bus.messages.content import (
+from lanebus.agent import ToolSpec
+from lanebus.bus.messages.content import (
     AnnotationBlock,
     AudioBlock,
     Block,
@@ -23,11 +24,17 @@ from bus.messages.content import (
     UnknownBlock,
     VideoBlock,
 )
-from bus.messages.media import MediaRef
-from bus.messages.message import AssistantMessage, DeveloperMessage, SystemMessage, ToolResultMessage, UserMessage
-from bus.messages.reading import Publishable
-from handlers.context import Context
-from handlers.providers import ContentRefused, NoModel, ProviderRequest, ToolChoice, ToolSpec, to_openai_responses
+from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.messages.media import MediaRef
+from lanebus.bus.messages.message import (
+    AssistantMessage,
+    DeveloperMessage,
+    SystemMessage,
+    ToolResultMessage,
+    UserMessage,
+)
+from lanebus.context import Context
+from lanebus.providers import ContentRefused, NoModel, ProviderRequest, ToolChoice, to_openai_responses
 from tests.support.log.entries import asks, calls, context_of, results, says
 from tests.support.providers.openai_responses_rules import require_legal
 

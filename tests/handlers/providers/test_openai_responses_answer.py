@@ -7,8 +7,9 @@ from typing import cast
 import pytest
 from pydantic import JsonValue
 
-from bus.errors import DecodeError
-from bus.messages.content import (
+from lanebus.agent import Piece
+from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.content import (
     AnnotationRef,
     RedactedThinkingBlock,
     TextBlock,
@@ -16,11 +17,11 @@ from bus.messages.content import (
     ToolCallBlock,
     UnknownBlock,
 )
-from bus.messages.message import AssistantMessage, StopReason
-from bus.messages.usage import Rates, Usage
-from handlers.providers import OpenAIResponsesAnswer, Piece, from_openai_responses, to_openai_responses
-from handlers.providers.openai_responses.reasoning import reasoning_item, thinking_block
-from handlers.providers.request import Json
+from lanebus.bus.messages.message import AssistantMessage, StopReason
+from lanebus.bus.messages.usage import Rates, Usage
+from lanebus.handlers.providers.common.request import Json
+from lanebus.handlers.providers.openai.responses.reasoning import reasoning_item, thinking_block
+from lanebus.providers import OpenAIResponsesAnswer, from_openai_responses, to_openai_responses
 from tests.support.log.entries import asks, context_of
 from tests.support.providers.openai_replay import folded, responses_events, spoken, untimed
 from tests.support.providers.openai_responses_rules import require_legal

@@ -5,9 +5,9 @@ from importlib.metadata import version
 
 import pytest
 
-from bus.messages.message import AssistantMessage
-from bus.messages.usage import Cost, Usage
-from handlers.providers.prices import PricesMissing, list_price, with_list_price
+from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.messages.usage import Cost, Usage
+from lanebus.handlers.providers.common.prices import PricesMissing, list_price, with_list_price
 
 USAGE = Usage(input=1000, output=100, cache_read=200)
 

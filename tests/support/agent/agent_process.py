@@ -8,9 +8,9 @@ from pathlib import Path
 
 import anyio
 
-from bus import Bus
-from handlers.agent.demo import demo_agent
-from handlers.agent.worker import Worker
+from lanebus import Bus
+from lanebus.handlers.agent.demo import demo_agent
+from lanebus.handlers.agent.worker.worker import Worker
 
 __all__ = ("main",)
 

@@ -9,16 +9,16 @@ from tempfile import mkdtemp
 
 import anyio
 
-from bus import Bounds, Bus, Envelope, Session, TextBlock, ToolCallBlock, Usage
-from bus.keeper import KEEPER_LOCK, lock_owner
-from bus.messages.delta import Delta
-from bus.messages.events import AgentEvent, parse_event
-from bus.messages.extension import ExtensionMessage
-from bus.messages.message import AssistantMessage, LlmMessage, StopReason, ToolResultMessage
-from handlers.agent.bounds import DEFAULT_RUN_BOUNDS, RunBounds
-from handlers.agent.model import ModelRequest
-from handlers.agent.run import Run
-from handlers.providers.answer import ModelEvent, Piece
+from lanebus import Bounds, Bus, Envelope, Session, TextBlock, ToolCallBlock, Usage
+from lanebus.bus.embedded.keeper import KEEPER_LOCK, lock_owner
+from lanebus.bus.messages.delta import Delta
+from lanebus.bus.messages.events import AgentEvent, parse_event
+from lanebus.bus.messages.extension import ExtensionMessage
+from lanebus.bus.messages.message import AssistantMessage, LlmMessage, StopReason, ToolResultMessage
+from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS, RunBounds
+from lanebus.handlers.agent.models.model import ModelRequest
+from lanebus.handlers.agent.run import Run
+from lanebus.handlers.providers.common.answer import ModelEvent, Piece
 from tests.support.servers.kinds import SHARED
 from tests.support.servers.real import eventually
 

@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from typing import TypeVar
 
-from bus.envelope import Envelope
-from bus.messages.delta import Delta
-from bus.messages.lanes import Lane
-from bus.messages.reading import Publishable
-from handlers.projections.projection import Projection
+from lanebus.bus.messages.delta import Delta
+from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.wire.envelope import Envelope
+from lanebus.handlers.projections.projection import Projection
 
 __all__ = ("fold", "log_of", "through_json")
 

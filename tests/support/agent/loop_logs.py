@@ -4,38 +4,31 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
-from bus.messages.content import Block, TextBlock, ToolCallBlock
-from bus.messages.control import Control
-from bus.messages.events import (
-    AgentEnded,
-    AgentStarted,
-    ControlAnswered,
-    ToolStarted,
-    ToolWaiting,
-    TurnStarted,
-)
-from bus.messages.extension import ExtensionMessage
-from bus.messages.lanes import Lane
-from bus.messages.message import AssistantMessage, StopReason, ToolResultMessage, UserMessage
-from bus.messages.reading import Publishable
-from bus.messages.turn import TurnId
-from bus.messages.usage import Usage
-from handlers.agent.marks import FOLLOW_UP, HELD, SEEN
-from handlers.agent.run import View
-from handlers.agent.status import STATUS
-from handlers.agent.steps import (
-    CloseCalls,
+from lanebus.bus.messages.content import Block, TextBlock, ToolCallBlock
+from lanebus.bus.messages.control import Control
+from lanebus.bus.messages.events import AgentEnded, AgentStarted, ControlAnswered, ToolStarted, ToolWaiting, TurnStarted
+from lanebus.bus.messages.extension import ExtensionMessage
+from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.messages.message import AssistantMessage, StopReason, ToolResultMessage, UserMessage
+from lanebus.bus.messages.turn import TurnId
+from lanebus.bus.messages.usage import Usage
+from lanebus.context import Context, evolve
+from lanebus.handlers.agent.decide.decision import (
+    AddSystemPrompt,
+    AdoptToolCalls,
+    CallModel,
     CompactContext,
-    Instruct,
-    Obey,
-    Rest,
+    Decision,
+    FailToolCalls,
+    HandleCommand,
+    Idle,
     RunTools,
-    Speak,
-    Step,
-    Stop,
-    TakeUp,
+    StopAtLimit,
 )
-from handlers.context import Context, evolve
+from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
+from lanebus.handlers.agent.marks import FOLLOW_UP, HELD, SEEN
+from lanebus.handlers.projections.agent_status import STATUS
 from tests.support.agent.folding import fold, log_of
 
 __all__ = (
@@ -128,44 +121,44 @@ def answered(control: int, outcome: str = "applied") -> ExtensionMessage:
     return ControlAnswered.model_validate({"control": control, "outcome": outcome}).as_extension()
 
 
-def view_of(*messages: Publishable) -> View:
+def view_of(*messages: Publishable) -> SessionSnapshot:
     """What a worker knows of a session that holds these, at positions 1, 2, 3 …"""
     entries = log_of(*messages)
     context = Context("s1")
     for entry in entries:
         if entry.lane is Lane.LLM:
             context = evolve(context, entry)
-    return View(context, fold(STATUS, entries))
+    return SessionSnapshot(context, fold(STATUS, entries))
 
 
-def in_words(step: Step) -> str:
+def in_words(step: Decision) -> str:
     match step:
-        case Rest():
+        case Idle():
             return "rest"
-        case Obey(command=command):
+        case HandleCommand(command=command):
             return f"obey {command.position}"
-        case Instruct(text=text):
+        case AddSystemPrompt(text=text):
             return f"instruct {text}"
-        case TakeUp(answer=answer, begins=begins):
-            return f"take up {_calls(answer.open_calls)} in {answer.turn_id} from {begins.parent} {begins.continuation}"
+        case AdoptToolCalls(answer=answer, start=start):
+            return f"take up {_calls(answer.open_calls)} in {answer.turn_id} from {start.parent} {start.continuation}"
         case RunTools(answer=answer):
             return f"run {_calls(answer.open_calls)} of {answer.turn_id}"
-        case CloseCalls(answer=answer, text=text):
+        case FailToolCalls(answer=answer, text=text):
             return f"close {_calls(answer.open_calls)} of {answer.turn_id}: {text}"
-        case Stop(turn_id=turn_id, reached=reached, seen=seen):
+        case StopAtLimit(turn_id=turn_id, reached=reached, read_up_to=seen):
             return f"stop {turn_id} {reached.stop_reason} seen {seen}: {reached.text}"
         case CompactContext(turn_id=turn_id, is_open=is_open):
             return f"compact {'in' if is_open else 'before'} {turn_id}"
-        case Speak():
+        case CallModel():
             return _speak(step)
 
 
-def _speak(step: Speak) -> str:
+def _speak(step: CallModel) -> str:
     words = f"speak {step.turn_id} {step.trigger} {[*step.results, *step.prompts]}"
-    if step.held:
-        words += f" holds {[*step.held]}"
-    if step.begins is not None:
-        words += f" from {step.begins.parent} {step.begins.continuation}"
+    if step.deferred:
+        words += f" holds {[*step.deferred]}"
+    if step.start is not None:
+        words += f" from {step.start.parent} {step.start.continuation}"
     return words
 
 

@@ -3,21 +3,18 @@
 from contextlib import aclosing
 from decimal import Decimal
 
-from bus import (
+from lanebus import (
     AssistantMessage,
-    Cost,
     Delta,
     ExtensionMessage,
     Session,
     TextBlock,
-    ThinkingBlock,
     ToolCallBlock,
     ToolResultMessage,
-    TurnId,
     Usage,
     UserMessage,
 )
-from bus.messages.events import (
+from lanebus.bus.messages.events import (
     AgentEnded,
     AgentStarted,
     MessageEnded,
@@ -27,6 +24,7 @@ from bus.messages.events import (
     TurnEnded,
     TurnStarted,
 )
+from lanebus.messages import Cost, ThinkingBlock, TurnId
 
 __all__ = ("ANSWER", "ENTRIES", "answer_all")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import anyio
 
-from bus import Bus, ToolCallBlock
-from handlers.agent.tool import FunctionTool, ToolContext, tool
+from lanebus import Bus, ToolCallBlock
+from lanebus.handlers.agent.tools.tool import FunctionTool, ToolContext, tool
 from tests.support.agent.agents import take_run
 from tests.support.agent.tool_runs import called, go_on
 

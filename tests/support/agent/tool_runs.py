@@ -2,16 +2,16 @@
 
 from collections.abc import Sequence
 
-from bus import Session, ToolCallBlock, TurnId, UserMessage
-from bus.messages.control import Control
-from bus.messages.events import AgentStarted, ControlAnswered, TurnStarted
-from bus.messages.message import AssistantMessage, ToolResultMessage
-from handlers.agent.recording import record_answer
-from handlers.agent.run import Run
-from handlers.agent.standing import Answer, read_standing
-from handlers.agent.tool import Tool
-from handlers.agent.toolbox import run_tools
-from handlers.agent.verdict import waits_for_person
+from lanebus import Session, ToolCallBlock, UserMessage
+from lanebus.bus.messages.control import Control
+from lanebus.bus.messages.events import AgentStarted, ControlAnswered, TurnStarted
+from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage
+from lanebus.handlers.agent.decide.open_answer import OpenAnswer
+from lanebus.handlers.agent.run import Run
+from lanebus.handlers.agent.tools.tool import Tool
+from lanebus.handlers.agent.tools.tool_executor import run_tools
+from lanebus.handlers.agent.turn.answer_record import record_answer
+from lanebus.messages import TurnId
 from tests.support.agent.agents import messages
 
 __all__ = ("called", "command", "go_on", "open_answer", "results", "step")
@@ -30,17 +30,17 @@ async def called(run: Run, *calls: ToolCallBlock, loop: int = 1) -> None:
     await record_answer(run, context, turn, AssistantMessage(content=calls, stop_reason="toolUse"))
 
 
-async def open_answer(run: Run) -> Answer | None:
+async def open_answer(run: Run) -> OpenAnswer | None:
     """The answer whose calls are open, if there is one."""
-    answer = read_standing(*await run.refresh()).answer
+    answer = (await run.refresh()).loop_state.answer
     return answer if answer is not None and answer.open_calls else None
 
 
 async def step(run: Run, *tools: Tool) -> bool:
     """One step of the open calls; gives whether there was something to do."""
     view = await run.refresh()
-    answer = read_standing(*view).answer
-    if answer is None or not answer.open_calls or waits_for_person(answer, view.status):
+    answer = view.loop_state.answer
+    if answer is None or not answer.open_calls or view.loop_state.is_waiting:
         return False
     await run_tools(run, {tool.name: tool for tool in tools}, answer, view)
     return True

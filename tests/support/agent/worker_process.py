@@ -10,9 +10,9 @@ import sys
 
 import anyio
 
-from bus import Bus
-from handlers.agent.demo import demo_agent
-from handlers.agent.worker import Worker
+from lanebus import Bus
+from lanebus.handlers.agent.demo import demo_agent
+from lanebus.handlers.agent.worker.worker import Worker
 
 __all__ = ("main",)
 

@@ -32,9 +32,9 @@ import anyio
 import pytest
 from pydantic import JsonValue
 
-from bus import keeper
-from bus.data_dir import DataDir
-from bus.server import server_status
+from lanebus.bus.embedded import keeper
+from lanebus.bus.embedded.data_dir import DataDir
+from lanebus.bus.embedded.server import server_status
 from tests.support.cli.starter import Started, Starter, starting
 from tests.support.paths import ROOT
 from tests.support.servers.clusters import wait_until
@@ -132,7 +132,7 @@ class CommandLine:
     def anew(self, *arguments: str | Path, stdin: str | bytes = b"", env: Mapping[str, str] | None = None) -> Answer:
         """Do the same in a Python that is started for it; only such a one obeys variables like PYTHONIOENCODING."""
         done = subprocess.run(
-            [sys.executable, "-W", "error", "-m", "handlers.cli", *map(str, arguments)],
+            [sys.executable, "-W", "error", "-m", "lanebus.handlers.cli", *map(str, arguments)],
             input=stdin.encode() if isinstance(stdin, str) else stdin,
             capture_output=True,
             cwd=ROOT,

@@ -88,7 +88,7 @@ class Started:
         return said[1], said[2]
 
 
-COMMAND_LINE = "handlers.cli"
+COMMAND_LINE = "lanebus.handlers.cli"
 """the module of the command line"""
 
 

@@ -23,15 +23,21 @@ from importlib import import_module
 from types import FrameType
 from typing import NoReturn, TypedDict, cast
 
-from handlers.cli.group import COMMANDS
+from lanebus.handlers.cli.group import COMMANDS, module_of
 
 __all__ = ("NUMBER", "Request")
 
 NUMBER = struct.Struct("!i")
 
 _MORE = (
-    *("anyio._backends._asyncio", "concurrent.futures.thread", "bus.connection", "handlers.cli", "handlers.agent.demo"),
-    *("handlers.agent.worker", "handlers.cli.once", "handlers.ui.server"),
+    *(
+        "anyio._backends._asyncio",
+        "concurrent.futures.thread",
+        "lanebus.bus.servers.topology",
+        "lanebus.handlers.cli",
+        "lanebus.handlers.agent.demo",
+    ),
+    *("lanebus.handlers.agent.worker.worker", "lanebus.handlers.cli.demo_question", "lanebus.handlers.ui.server"),
 )
 """What commands import only when they run."""
 
@@ -141,8 +147,8 @@ def _become(request: Request, streams: list[int], status: socket.socket) -> NoRe
 
 if __name__ == "__main__":
     for name in (
-        "handlers.cli",
-        *(f"handlers.cli.{module}" for group in COMMANDS.values() for module, _ in group.values()),
+        "lanebus.handlers.cli",
+        *(module_of(name) for group in COMMANDS.values() for name in group),
         *_MORE,
     ):
         import_module(name)

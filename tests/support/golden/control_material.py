@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from pydantic import JsonValue
 
-from bus import AssistantMessage, ExtensionMessage, Publishable, TextBlock, ToolCallBlock, TurnId, Usage, UserMessage
-from bus.messages.control import Abort, Approve, Compact, Control, Deny, Handoff, Pause, Resume, Steer
-from bus.messages.events import (
+from lanebus import AssistantMessage, ExtensionMessage, TextBlock, ToolCallBlock, Usage, UserMessage
+from lanebus.bus.messages.control import Abort, Approve, Compact, Control, Deny, Handoff, Pause, Resume, Steer
+from lanebus.bus.messages.events import (
     AgentEnded,
     AgentEvent,
     AgentStarted,
@@ -20,6 +20,7 @@ from bus.messages.events import (
     ToolWaiting,
     TurnStarted,
 )
+from lanebus.messages import Publishable, TurnId
 
 __all__ = ("CONTROLLED",)
 

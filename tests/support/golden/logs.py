@@ -15,13 +15,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bus import Delta, Envelope, Lane, Publishable
-from bus.codec import VERSION, decode, decode_delta, encode
-from handlers.context import Context, evolve
-from handlers.projections.sessions import SESSIONS
-from handlers.projections.turns import TURNS
-from handlers.projections.usage import USAGE
-from handlers.providers import to_anthropic, to_gemini, to_openai_chat, to_openai_responses
+from lanebus import Delta, Envelope, Lane
+from lanebus.bus.wire.codec import VERSION, decode, decode_delta, encode
+from lanebus.context import Context, evolve
+from lanebus.handlers.projections.sessions import SESSIONS
+from lanebus.handlers.projections.turns import TURNS
+from lanebus.handlers.projections.usage import USAGE
+from lanebus.messages import Publishable
+from lanebus.providers import to_anthropic, to_gemini, to_openai_chat, to_openai_responses
 from tests.support.agent.folding import fold
 from tests.support.golden.control_material import CONTROLLED
 from tests.support.golden.material import DELTAS, SAID, STEERED

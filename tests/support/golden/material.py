@@ -3,34 +3,20 @@
 from collections.abc import Sequence
 from decimal import Decimal
 
-from bus import (
+from lanebus import (
     AssistantMessage,
-    BranchSummary,
-    Compaction,
-    CompactionBlock,
-    Cost,
     Delta,
-    DeveloperMessage,
     ExtensionMessage,
-    Label,
-    LeafMove,
-    LoopCompaction,
     MediaRef,
-    ModelChange,
-    Prune,
-    Publishable,
     SystemMessage,
     TextBlock,
-    ThinkingBlock,
-    ThinkingLevelChange,
     ToolCallBlock,
     ToolResultMessage,
-    TurnId,
     Usage,
     UserMessage,
 )
-from bus.messages.compaction_block import CompactedSection, TurnRange
-from bus.messages.content import (
+from lanebus.bus.messages.compaction_block import CompactedSection, TurnRange
+from lanebus.bus.messages.content import (
     AnnotationBlock,
     AnnotationRef,
     AudioBlock,
@@ -43,7 +29,7 @@ from bus.messages.content import (
     UnknownBlock,
     VideoBlock,
 )
-from bus.messages.events import (
+from lanebus.bus.messages.events import (
     AgentEnded,
     AgentEvent,
     AgentStarted,
@@ -64,7 +50,23 @@ from bus.messages.events import (
     TurnStarted,
     UsageSettled,
 )
-from bus.messages.node import NodeTag
+from lanebus.bus.messages.node import NodeTag
+from lanebus.messages import (
+    BranchSummary,
+    Compaction,
+    CompactionBlock,
+    Cost,
+    DeveloperMessage,
+    Label,
+    LeafMove,
+    LoopCompaction,
+    ModelChange,
+    Prune,
+    Publishable,
+    ThinkingBlock,
+    ThinkingLevelChange,
+    TurnId,
+)
 
 __all__ = ("DELTAS", "SAID", "STEERED")
 

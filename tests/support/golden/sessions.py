@@ -18,16 +18,16 @@ from typing import cast
 import anyio
 from pydantic import JsonValue
 
-from bus import AssistantMessage, Envelope, Lane, Session
-from bus.codec import VERSION, decode
-from bus.launch import find_binary
-from handlers.agent.marks import CUT
-from handlers.agent.status import STATUS
-from handlers.context import Context, evolve
-from handlers.projections.sessions import SESSIONS
-from handlers.projections.turns import TURNS
-from handlers.projections.usage import USAGE
-from handlers.transcripts.own import entry_line, header_line
+from lanebus import AssistantMessage, Envelope, Lane, Session
+from lanebus.bus.embedded.launcher import find_binary
+from lanebus.bus.wire.codec import VERSION, decode
+from lanebus.context import Context, evolve
+from lanebus.handlers.agent.marks import CUT
+from lanebus.handlers.projections.agent_status import STATUS
+from lanebus.handlers.projections.sessions import SESSIONS
+from lanebus.handlers.projections.turns import TURNS
+from lanebus.handlers.projections.usage import USAGE
+from lanebus.handlers.transcripts.lanebus_export import entry_line, header_line
 from tests.support.agent.folding import fold
 from tests.support.golden.logs import Line, pretty, requests
 from tests.support.laws.await_scenarios import SCENARIOS, Scenario

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from bus import AssistantMessage, Envelope, ExtensionMessage, ToolResultMessage, TurnId, UserMessage
-from bus.messages.events import AgentEnded, AgentStarted, MessageStarted, TurnStarted, parse_event
-from handlers.agent.marks import CUT
+from lanebus import AssistantMessage, Envelope, ExtensionMessage, ToolResultMessage, UserMessage
+from lanebus.bus.messages.events import AgentEnded, AgentStarted, MessageStarted, TurnStarted, parse_event
+from lanebus.handlers.agent.marks import CUT
+from lanebus.messages import TurnId
 from tests.support.laws.clerk import Line, handled
 
 __all__ = ("Fault", "Leases", "extra_calls", "find_faults", "repeated")

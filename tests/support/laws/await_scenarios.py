@@ -11,20 +11,20 @@ from dataclasses import dataclass
 import anyio
 from anyio.lowlevel import checkpoint
 
-from bus import AssistantMessage, Session, TextBlock, ToolCallBlock, Usage, UserMessage
-from bus.messages.control import Abort, Approve, Pause, Resume, Steer
-from bus.messages.message import ToolResultMessage
-from handlers.agent.bounds import DEFAULT_RUN_BOUNDS
-from handlers.agent.failure import ModelFailure, with_failure
-from handlers.agent.loop import AgentLoop
-from handlers.agent.marks import AGAIN
-from handlers.agent.model import ModelRequest
-from handlers.agent.run import Agent
-from handlers.agent.status import STATUS
-from handlers.agent.tool import Tool, ToolContext, tool
-from handlers.context.fold import Context
-from handlers.projections.projection import project
-from handlers.providers.answer import ModelEvent, Piece
+from lanebus import AssistantMessage, Session, TextBlock, ToolCallBlock, Usage, UserMessage
+from lanebus.bus.messages.control import Abort, Approve, Pause, Resume, Steer
+from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
+from lanebus.handlers.agent.loop import AgentLoop
+from lanebus.handlers.agent.marks import AGAIN
+from lanebus.handlers.agent.models.failure import ModelFailure, with_failure
+from lanebus.handlers.agent.models.model import ModelRequest
+from lanebus.handlers.agent.run import Agent
+from lanebus.handlers.agent.tools.tool import Tool, ToolContext, tool
+from lanebus.handlers.context.fold import Context
+from lanebus.handlers.projections.agent_status import STATUS
+from lanebus.handlers.projections.projection import project
+from lanebus.handlers.providers.common.answer import ModelEvent, Piece
 from tests.support.laws.clerk import Book
 
 __all__ = ("SCENARIOS", "Scenario")

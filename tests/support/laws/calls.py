@@ -10,29 +10,15 @@ from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from bus import (
-    START,
-    ArchiveProblem,
-    Bus,
-    Consumer,
-    Cursor,
-    Delta,
-    DirectoryArchive,
-    Envelope,
-    ImageBlock,
-    Lease,
-    MediaRef,
-    Outcome,
-    Receipt,
-    Session,
-    UserMessage,
-    Work,
-    resolve_media,
-)
-from handlers.context import Context, WarmContext, build_context
-from handlers.projections.projection import project, rebuild
-from handlers.projections.usage import USAGE
-from handlers.verify import Replayed, replay, verify_session
+from lanebus import START, Bus, Cursor, Delta, Envelope, ImageBlock, MediaRef, Outcome, Receipt, Session, UserMessage
+from lanebus.archive import ArchiveProblem, DirectoryArchive
+from lanebus.context import Context, WarmContext, build_context
+from lanebus.groups import Consumer, Lease, Work
+from lanebus.handlers.projections.projection import project, rebuild
+from lanebus.handlers.projections.usage import USAGE
+from lanebus.handlers.verify.replay_check import Replayed, replay
+from lanebus.handlers.verify.session import verify_session
+from lanebus.media import resolve_media
 from tests.support.log.groups import works
 from tests.support.log.said import said, told, word
 from tests.support.servers.real import RealServer
@@ -151,7 +137,7 @@ async def _at_work(point: Point) -> None:
 
 async def _set_aside(point: Point) -> None:
     await _at_work(point)
-    await point.author.consumer("g", "c").set_aside(_work(point), reason="r")
+    await point.author.consumer("g", "c").dead_letter(_work(point), reason="r")
 
 
 def _lease(point: Point) -> Lease:
@@ -231,7 +217,7 @@ async def _take(point: Point) -> list[Work]:
     """All there is until the point's session is among it."""
     async with point.consumer as consumer:
         while True:
-            works = await consumer.take(8)
+            works = await consumer.fetch(8)
             await consumer.ack(*(work for work in works if work.session != point.session.id))
             if point.session.id in {work.session for work in works}:
                 return works
@@ -338,17 +324,17 @@ CALLS: dict[str, Call] = {
     "release a lease": _call(lambda p: p.session.release_lease(_lease(p)), before=_leased),
     "work": _call(lambda p: _next_work(p, p.consumer), lambda p, work: work.session == p.session.id, before=_ring),
     "ack": _call(lambda p: p.consumer.ack(_work(p)), before=_at_work),
-    "keep": _call(lambda p: p.consumer.keep(_work(p)), lambda _, lost: lost == [], before=_at_work),
+    "keep": _call(lambda p: p.consumer.heartbeat(_work(p)), lambda _, lost: lost == [], before=_at_work),
     "take": _call(_take, lambda p, works: p.session.id in {work.session for work in works}, before=_ring),
-    "keep all": _call(lambda p: p.consumer.keep(), lambda _, lost: lost == []),
-    "retry": _call(lambda p: p.consumer.retry(_work(p), delay=600), before=_at_work),
-    "hand back": _call(lambda p: p.consumer.hand_back(_work(p)), before=_at_work),
+    "keep all": _call(lambda p: p.consumer.heartbeat(), lambda _, lost: lost == []),
+    "retry": _call(lambda p: p.consumer.nack(_work(p), delay=600), before=_at_work),
+    "hand back": _call(lambda p: p.consumer.nack(_work(p)), before=_at_work),
     "set aside": _call(
-        lambda p: p.consumer.set_aside(_work(p), reason="r"),
+        lambda p: p.consumer.dead_letter(_work(p), reason="r"),
         lambda _, letter: letter == "" or "-" in letter,
         before=_at_work,
     ),
-    "leave": _call(lambda p: p.bus.consumer("g", "leaver").leave(), lambda _, count: count == 0),
+    "leave": _call(lambda p: p.bus.consumer("g", "leaver").deregister(), lambda _, count: count == 0),
     "read dead letters": _call(_letters, lambda p, found: p.session.id in found, before=_set_aside),
     "show a dead letter": _call(_show_letter, lambda p, found: found == p.session.id, before=_set_aside),
     "redrive": _call(_redrive, lambda _, count: count in {0, 1}, before=_set_aside),

@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 import anyio
 
-from bus import AssistantMessage, TextBlock, ToolCallBlock, Usage, UserMessage
-from handlers.agent.loop import AgentLoop
-from handlers.agent.model import ModelRequest
-from handlers.agent.run import Agent, Run
-from handlers.agent.tool import Tool, ToolContext, tool
-from handlers.context.fold import Context
-from handlers.providers.answer import ModelEvent, Piece
+from lanebus import AssistantMessage, TextBlock, ToolCallBlock, Usage, UserMessage
+from lanebus.handlers.agent.loop import AgentLoop
+from lanebus.handlers.agent.models.model import ModelRequest
+from lanebus.handlers.agent.run import Agent, Run
+from lanebus.handlers.agent.tools.tool import Tool, ToolContext, tool
+from lanebus.handlers.context.fold import Context
+from lanebus.handlers.providers.common.answer import ModelEvent, Piece
 
 __all__ = ("Book", "Clerk", "Gate", "Line", "clerk", "handled", "unhandled")
 

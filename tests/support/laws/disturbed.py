@@ -7,17 +7,17 @@ from typing import cast
 
 import anyio
 
-from bus import ExtensionMessage, Receipt, Session, UserMessage
-from bus.log import Lease
-from bus.messages.reading import Publishable
-from handlers.agent import commands
-from handlers.agent.bounds import RunBounds
-from handlers.agent.errors import TryAgain
-from handlers.agent.run import Agent, Run
-from handlers.agent.standing import read_standing
-from handlers.agent.status import STATUS
-from handlers.agent.warm import WarmSession, WarmSessions
-from handlers.projections.projection import project
+from lanebus import ExtensionMessage, Receipt, Session, UserMessage
+from lanebus.bus.log.lease import Lease
+from lanebus.bus.messages.json_reader import Publishable
+from lanebus.handlers.agent import commands
+from lanebus.handlers.agent.bounds import RunBounds
+from lanebus.handlers.agent.cached_session import CachedSession
+from lanebus.handlers.agent.errors import TryAgain
+from lanebus.handlers.agent.run import Agent, Run
+from lanebus.handlers.agent.session_cache import SessionCache
+from lanebus.handlers.projections.agent_status import STATUS
+from lanebus.handlers.projections.projection import project
 
 __all__ = ("BOUNDS", "CANARY", "Killed", "Life", "Stuck")
 
@@ -52,7 +52,7 @@ class Life:
         random: Random,
         *,
         kills: bool,
-        warm: WarmSessions | None = None,
+        warm: SessionCache | None = None,
         bounds: RunBounds = BOUNDS,
     ) -> None:
         """
@@ -143,7 +143,7 @@ class Life:
 
     async def _work(self, agent: Agent, run: Run) -> None:
         for _ in range(MOST_ROUNDS):
-            if not read_standing(*await run.refresh()).has_work:
+            if not (await run.refresh()).loop_state.has_work:
                 return
             try:
                 await agent(run)
@@ -169,7 +169,7 @@ class Life:
 class MortalRun(Run):
     """A run whose worker dies when its life has it so: what it does from then on has no effect."""
 
-    def __init__(self, life: Life, lease: Lease, warm: WarmSession | None = None) -> None:
+    def __init__(self, life: Life, lease: Lease, warm: CachedSession | None = None) -> None:
         super().__init__(cast("Session", _Mortal(life)), lease, warm, bounds=life.bounds)
 
 

@@ -3,17 +3,18 @@
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 
-from bus import AssistantMessage, TextBlock, ToolCallBlock, Usage, UserMessage
-from handlers.agent.compaction import Compactor
-from handlers.agent.compaction_policy import CompactionPolicy
-from handlers.agent.failure import ModelFailure, with_failure
-from handlers.agent.guards import Reject, Warn
-from handlers.agent.limits import LoopLimits
-from handlers.agent.loop import AgentLoop
-from handlers.agent.model import ModelRequest
-from handlers.agent.retry import ModelRetry
-from handlers.agent.tool import FunctionTool, ToolContext, ToolReply, tool
-from handlers.providers.answer import Begun, ModelEvent, Piece
+from lanebus import AssistantMessage, TextBlock, ToolCallBlock, Usage, UserMessage
+from lanebus.bus.groups.retry_policy import RetryPolicy
+from lanebus.handlers.agent.compaction.compactor import Compactor
+from lanebus.handlers.agent.compaction.policy import CompactionPolicy
+from lanebus.handlers.agent.decide.limits import LoopLimits
+from lanebus.handlers.agent.loop import AgentLoop
+from lanebus.handlers.agent.models.failure import ModelFailure, with_failure
+from lanebus.handlers.agent.models.model import ModelRequest
+from lanebus.handlers.agent.tools.tool import FunctionTool, ToolContext, tool
+from lanebus.handlers.agent.tools.tool_reply import ToolReply
+from lanebus.handlers.agent.turn.guards import Reject, Warn
+from lanebus.handlers.providers.common.answer import Begun, ModelEvent, Piece
 from tests.support.laws.disturbed import Life
 
 __all__ = ("RUN_ONCE", "Wild")
@@ -44,7 +45,7 @@ class Wild:
             system=choose([None, "Be brief."]),
             limits=LoopLimits(turns=choose([1, 2, 4, 20]), tokens=choose([None, None, 60, 120])),
             guards=choose([(), (), (self._guard,)]),
-            retry=ModelRetry(attempts=2, base=0),
+            retry=RetryPolicy(attempts=2, base=0),
             drain_seconds=0.01,
             compaction=choose([None, Compactor(self, policy)]),
         )

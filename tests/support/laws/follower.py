@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Collection
 from contextlib import aclosing, suppress
 
-from bus import Cursor, Envelope, Lane, Session, Unavailable
+from lanebus import Cursor, Envelope, Lane, Session, Unavailable
 
 __all__ = ("Follower",)
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import anyio
 
-from bus import Bus
+from lanebus import Bus
 
 __all__ = ("Held", "held_loop")
 

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, Required, TypedDict, Unpack
 
 from pydantic import JsonValue
 
-from bus import (
+from lanebus import (
     AssistantMessage,
     Conflict,
     Envelope,
@@ -18,15 +18,14 @@ from bus import (
     Fenced,
     Lane,
     Outcome,
-    OverLimit,
     Receipt,
     SessionClosed,
-    SessionErased,
     UserMessage,
 )
-from bus.codec import encode
-from bus.messages.reading import Publishable
-from bus.retention import TRIMMED
+from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.retention.trim import TRIMMED
+from lanebus.bus.wire.codec import encode
+from lanebus.errors import OverLimit, SessionErased
 
 __all__ = ("ModelSession", "Outcomes", "Said", "Shown", "Terms", "Writer", "outcome_of", "shown", "text_of")
 

@@ -2,16 +2,16 @@
 
 import asyncio
 
-from bus import SessionHead
-from bus.connection import Link, Server
-from bus.selection import Selection
-from bus.subscription import Interest
+from lanebus import SessionHead
+from lanebus.bus.following.subscription import SubscriptionOptions
+from lanebus.bus.servers.topology import Connection, Endpoint
+from lanebus.bus.wire.selection import Selection
 from tests.support.laws.calls import Call, Point
 from tests.support.log.said import said
 
 __all__ = ("KEPT", "MUTANTS")
 
-KEPT: list[Link] = []
+KEPT: list[Connection] = []
 """what a mutant has left, for the test to close"""
 
 
@@ -35,7 +35,7 @@ async def _translate(point: Point) -> bool:
 
 async def _keep_link(point: Point) -> bool:
     """Closes its link only if all went well."""
-    link = await Server(point.server.url).connect()
+    link = await Endpoint(point.server.url).connect()
     KEPT.append(link)
     await point.session.head()
     await KEPT.pop().close()
@@ -53,7 +53,7 @@ async def _keep_task(point: Point) -> bool:
 async def _keep_following(point: Point) -> bool:
     """Leaves the hub only if all went well."""
     hub = point.bus._shards.of("s").hub  # pyright: ignore[reportPrivateUsage]
-    subscription = await hub.subscribe("s", Interest(Selection(frozenset())))
+    subscription = await hub.subscribe("s", SubscriptionOptions(Selection(frozenset())))
     await point.session.head()
     subscription.close()
     return True

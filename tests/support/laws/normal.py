@@ -8,8 +8,8 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from bus import AssistantMessage, Envelope, ExtensionMessage, Lane, ToolResultMessage, TurnId, Unreadable
-from bus.messages.events import (
+from lanebus import AssistantMessage, DecodeFailure, Envelope, ExtensionMessage, Lane, ToolResultMessage
+from lanebus.bus.messages.events import (
     AgentEnded,
     AgentEvent,
     MessageEnded,
@@ -20,7 +20,8 @@ from bus.messages.events import (
     TurnStarted,
     parse_event,
 )
-from handlers.agent.marks import CUT, SEEN
+from lanebus.handlers.agent.marks import CUT, SEEN
+from lanebus.messages import TurnId
 
 __all__ = ("normal",)
 
@@ -122,7 +123,7 @@ def _repeatable(entry: Envelope) -> tuple[object, ...] | None:
 
 
 def _entry(entry: Envelope, cut: Cut, places: Mapping[int, int], llm: Sequence[int]) -> Entry:
-    assert not isinstance(entry.message, Unreadable)
+    assert not isinstance(entry.message, DecodeFailure)
     said = cast("Entry", json.loads(entry.message.to_json()))
     said.pop("timestamp", None)
     metadata = said.get("metadata")

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from typing import TypeVar
 from unittest.mock import patch
 
-from bus.connection import Link, LinkPool
-from bus.hub import Hub
+from lanebus.bus.following.hub import Hub
+from lanebus.bus.servers.topology import Connection, ConnectionPool
 from tests.support.servers.real import RealServer
 
 __all__ = ("Watch", "watching")
@@ -18,7 +18,9 @@ T = TypeVar("T")
 class Watch:
     """What a server and this process hold, compared with what they held when the watch began."""
 
-    def __init__(self, server: RealServer, links: list[Link], pools: list[LinkPool], hubs: list[Hub]) -> None:
+    def __init__(
+        self, server: RealServer, links: list[Connection], pools: list[ConnectionPool], hubs: list[Hub]
+    ) -> None:
         self._server, self._links, self._pools, self._hubs = server, links, pools, hubs
         self._tasks = asyncio.all_tasks()
 
@@ -33,7 +35,7 @@ class Watch:
         return len(self._open) - sum(len(pool.idle) for pool in self._pools)
 
     @property
-    def _open(self) -> list[Link]:
+    def _open(self) -> list[Connection]:
         self._links[:] = [link for link in self._links if not link.is_broken]
         return self._links
 
@@ -56,10 +58,10 @@ class Watch:
 @contextmanager
 def watching(server: RealServer) -> Generator[Watch, None, None]:
     """Know every link, pool and hub that is made in the block, however many a bus makes."""
-    links: list[Link] = []
-    pools: list[LinkPool] = []
+    links: list[Connection] = []
+    pools: list[ConnectionPool] = []
     hubs: list[Hub] = []
-    with _noting(Link, links), _noting(LinkPool, pools), _noting(Hub, hubs):
+    with _noting(Connection, links), _noting(ConnectionPool, pools), _noting(Hub, hubs):
         yield Watch(server, links, pools, hubs)
 
 

@@ -5,8 +5,8 @@ A law asks `is_tiny` whether a round has them, and opens that round's buses with
 
 from dataclasses import replace
 
-from bus import Bounds
-from handlers.agent.bounds import PreviewBounds, RunBounds, WorkerBounds
+from lanebus import Bounds
+from lanebus.handlers.agent.bounds import PreviewBounds, RunBounds, WorkerBounds
 from tests.support.servers.bounded import OUTPUT_LIMIT, TINY
 from tests.support.servers.real import RealServer
 from tests.support.suite.scale import SEED

@@ -4,14 +4,14 @@ from collections.abc import Callable, Sequence
 
 import anyio
 
-from bus.consumer import Consumer, Work
-from bus.log import PUBLISH
-from bus.messages.reading import Publishable
-from bus.receipt import Receipt
-from handlers.agent.heartbeat import Heartbeat
-from handlers.agent.parameters import Function
-from handlers.agent.run import Run
-from handlers.agent.tool import FunctionTool
+from lanebus.bus.groups.consumer import Consumer, Work
+from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.publishing.append import PUBLISH
+from lanebus.bus.wire.receipt import Receipt
+from lanebus.handlers.agent.run import Run
+from lanebus.handlers.agent.tools.parameters import Function
+from lanebus.handlers.agent.tools.tool import FunctionTool
+from lanebus.handlers.agent.worker.heartbeat import Heartbeat
 
 __all__ = ("MUTANTS",)
 
@@ -53,14 +53,14 @@ def _no_epoch_no_key() -> None:
 
 def _acks_first() -> None:
     """A pointer is acknowledged as it is taken."""
-    take = Consumer.take
+    take = Consumer.fetch
 
     async def acked(self: Consumer, free: int) -> list[Work]:
         works = await take(self, free)
         await self.ack(*works)
         return works
 
-    Consumer.take = acked  # type: ignore[method-assign]  # a fault
+    Consumer.fetch = acked  # type: ignore[method-assign]  # a fault
 
 
 def _charges_again() -> None:

@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from bus import Bus
-from handlers.agent.bounds import DEFAULT_RUN_BOUNDS, DEFAULT_WORKER_BOUNDS
-from handlers.agent.worker import Worker
+from lanebus import Bus
+from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS, DEFAULT_WORKER_BOUNDS
+from lanebus.handlers.agent.worker.worker import Worker
 from tests.support.laws.await_scenarios import SCENARIOS
 from tests.support.laws.cancelling import counted
 from tests.support.laws.clerk import Book, Gate, clerk

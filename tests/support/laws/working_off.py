@@ -2,11 +2,10 @@
 
 from contextlib import suppress
 
-from bus import Session
-from handlers.agent.bounds import DEFAULT_RUN_BOUNDS, RunBounds
-from handlers.agent.errors import TryAgain
-from handlers.agent.run import Run
-from handlers.agent.standing import read_standing
+from lanebus import Session
+from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS, RunBounds
+from lanebus.handlers.agent.errors import TryAgain
+from lanebus.handlers.agent.run import Run
 from tests.support.laws.await_scenarios import Scenario
 from tests.support.laws.clerk import Book
 
@@ -24,6 +23,6 @@ async def work_off(session: Session, scenario: Scenario, book: Book, *, bounds: 
     run = Run(session, lease, bounds=bounds)
     for act in scenario.acts:
         await act(session)
-        while read_standing(*await run.refresh()).has_work:
+        while (await run.refresh()).loop_state.has_work:
             with suppress(TryAgain):  # later is now
                 await agent(run)

@@ -9,13 +9,13 @@ from typing import cast
 
 import pytest
 
-from bus import ALL_LANES, ArchiveProblem, Bounds, Bus, DirectoryArchive, Envelope, Lane, Session
-from bus.archive import Archive
-from bus.archive.bounds import ArchiveBounds
-from bus.archive.names import SegmentName, file_of, folder_of
-from bus.connection import topology_at
-from bus.keys import Keys
-from bus.log import Log
+from lanebus import ALL_LANES, Bounds, Bus, Envelope, Lane, Session
+from lanebus.archive import Archive, ArchiveProblem, DirectoryArchive
+from lanebus.bus.archive.bounds import ArchiveBounds
+from lanebus.bus.archive.names import SegmentName, file_of, folder_of
+from lanebus.bus.log.log import Log
+from lanebus.bus.servers.topology import topology_at
+from lanebus.bus.wire.keys import Keys
 from tests.support.log.said import said, told
 from tests.support.servers.bounded import bound_servers
 from tests.support.servers.real import AnyServer

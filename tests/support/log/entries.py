@@ -2,12 +2,12 @@
 
 from collections.abc import AsyncIterator, Iterable
 
-from bus.envelope import START, Cursor, Envelope
-from bus.messages.content import Block, TextBlock, ToolCallBlock
-from bus.messages.lanes import Lane
-from bus.messages.message import AssistantMessage, StopReason, ToolResultMessage, UserMessage
-from bus.messages.reading import Publishable
-from handlers.context import Context, evolve
+from lanebus.bus.messages.content import Block, TextBlock, ToolCallBlock
+from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.messages.message import AssistantMessage, StopReason, ToolResultMessage, UserMessage
+from lanebus.bus.wire.envelope import START, Cursor, Envelope
+from lanebus.context import Context, evolve
 
 __all__ = ("ListedSession", "asks", "calls", "context_of", "entry", "folded", "log", "results", "says", "texts")
 

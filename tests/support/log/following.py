@@ -6,7 +6,7 @@ from threading import Thread
 import anyio
 from anyio.abc import TaskGroup
 
-from bus import ALL_LANES, START, BusError, Cursor, Envelope, ExtensionMessage, Lane, Notice, Session
+from lanebus import ALL_LANES, START, BusError, Cursor, Envelope, ExtensionMessage, Lane, Notice, Session
 from tests.support.log.said import word
 
 __all__ = ("Subscriber", "stalled")

@@ -6,10 +6,11 @@ from typing import cast
 
 import anyio
 
-from bus import Bus, Consumer, Work
-from bus.bounds import Bounds
-from bus.keys import Keys
-from bus.work_bounds import WorkBounds
+from lanebus import Bus
+from lanebus.bus.bounds import Bounds
+from lanebus.bus.log.work_bounds import WorkBounds
+from lanebus.bus.wire.keys import Keys
+from lanebus.groups import Consumer, Work
 from tests.support.log.said import said
 from tests.support.servers.real import AnyServer, eventually, shortly
 
@@ -28,7 +29,7 @@ async def ring(bus: Bus, *names: str) -> None:
 async def take_one(consumer: Consumer) -> Work:
     """The next work, which must come soon."""
     async with shortly():
-        (work,) = await consumer.take(1)
+        (work,) = await consumer.fetch(1)
     return work
 
 
@@ -37,7 +38,7 @@ async def take_all(consumer: Consumer, count: int) -> list[Work]:
     works: list[Work] = []
     async with shortly():
         while len(works) < count:
-            works += await consumer.take(count - len(works))
+            works += await consumer.fetch(count - len(works))
     return works
 
 
@@ -46,7 +47,7 @@ async def taking_nothing(consumer: Consumer) -> AsyncGenerator[None, None]:
     """Let a consumer wait for work while the block runs; fail if it is given any."""
 
     async def take() -> None:
-        raise AssertionError(await consumer.take(100))
+        raise AssertionError(await consumer.fetch(100))
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(take)
@@ -70,7 +71,7 @@ async def works(consumer: Consumer) -> AsyncGenerator[Work, None]:
     """All works one by one; it never ends. Some are taken ahead."""
     try:
         while True:
-            for work in await consumer.take(64):
+            for work in await consumer.fetch(64):
                 yield work
     finally:
         await consumer.close()

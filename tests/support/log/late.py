@@ -6,7 +6,7 @@ from typing import cast
 import anyio
 import pytest
 
-from bus.group_log import Fetched, GroupLog
+from lanebus.bus.groups.group_log import Fetched, GroupLog
 
 __all__ = ("Late",)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from bus import AssistantMessage, Envelope, ExtensionMessage, Session, Unreadable, UserMessage
+from lanebus import AssistantMessage, DecodeFailure, Envelope, ExtensionMessage, Session, UserMessage
 
 __all__ = ("assert_gap_free", "read", "said", "told", "word", "words")
 
@@ -24,7 +24,7 @@ def word(envelope: Envelope) -> str:
             return text
         case UserMessage() | AssistantMessage():
             return envelope.message.text_content()
-        case Unreadable(error=error):
+        case DecodeFailure(error=error):
             return type(error).__name__
         case _:
             raise AssertionError(envelope)

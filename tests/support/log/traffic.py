@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager
 
 import anyio
 
-from bus import Bus, LogRolledBack, Session
+from lanebus import Bus, Session
+from lanebus.errors import LogRolledBack
 from tests.support.log.said import assert_gap_free, read, said, told, word
 from tests.support.servers.real import eventually
 

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Literal, cast
 import anyio
 from pydantic import JsonValue
 
-from bus import ToolCallBlock, ToolResultMessage, TurnId
-from handlers.agent.tool import Tool, ToolContext
-from handlers.mcp import McpTool, McpTools
-from handlers.mcp.tools import McpServer
+from lanebus import ToolCallBlock, ToolResultMessage
+from lanebus.handlers.agent.tools.tool import Tool, ToolContext
+from lanebus.handlers.mcp.server import McpServer
+from lanebus.mcp import McpTool, McpTools
+from lanebus.messages import TurnId
 from tests.support.agent.agents import SECONDS
 from tests.support.servers.clusters import wait_until
 from tests.support.servers.real import eventually, spawn

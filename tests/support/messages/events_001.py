@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from bus.envelope import Envelope
-from bus.messages.delta import Delta
-from bus.messages.lanes import Lane
-from handlers.codecs.c001 import EventReader, EventWriter
+from lanebus.bus.messages.delta import Delta
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.wire.envelope import Envelope
+from lanebus.handlers.codecs.two_lane_agent import EventReader, EventWriter
 
 __all__ = (
     "LOOP",

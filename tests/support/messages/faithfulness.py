@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import pytest
 from pydantic import JsonValue
 
-from bus.messages.message import ToolResultMessage
-from bus.messages.reading import Publishable, parse_json, read_message
-from handlers.codecs import Codec, Unsayable
-from handlers.codecs.edits import differences
+from lanebus.bus.messages.json_reader import Publishable, parse_json, read_message
+from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.codecs import Codec, Unsayable
+from lanebus.handlers.codecs.edits import differences
 
 __all__ = ("logged", "require_read_back", "require_written_back")
 

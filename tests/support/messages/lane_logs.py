@@ -5,9 +5,8 @@ from typing import Literal
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from bus.envelope import Envelope
-from bus.messages.compaction_block import CompactedSection, CompactionBlock, TurnRange
-from bus.messages.content import (
+from lanebus.bus.messages.compaction_block import CompactedSection, CompactionBlock, TurnRange
+from lanebus.bus.messages.content import (
     AudioBlock,
     Block,
     DataBlock,
@@ -23,7 +22,7 @@ from bus.messages.content import (
     UnknownBlock,
     VideoBlock,
 )
-from bus.messages.context_entry import (
+from lanebus.bus.messages.context_entry import (
     BranchSummary,
     Compaction,
     Label,
@@ -33,8 +32,9 @@ from bus.messages.context_entry import (
     Prune,
     ThinkingLevelChange,
 )
-from bus.messages.media import MediaRef
-from bus.messages.message import (
+from lanebus.bus.messages.json_reader import LlmLaneMessage
+from lanebus.bus.messages.media import MediaRef
+from lanebus.bus.messages.message import (
     AssistantMessage,
     DeveloperMessage,
     LlmMessage,
@@ -43,9 +43,9 @@ from bus.messages.message import (
     ToolResultMessage,
     UserMessage,
 )
-from bus.messages.reading import LlmLaneMessage
-from bus.messages.turn import TurnId
-from bus.messages.usage import Usage
+from lanebus.bus.messages.turn import TurnId
+from lanebus.bus.messages.usage import Usage
+from lanebus.bus.wire.envelope import Envelope
 from tests.support.log.entries import entry
 
 __all__ = ("CANARY", "lane_logs")

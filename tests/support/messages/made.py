@@ -6,30 +6,20 @@ from typing import TypeVar
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from bus import (
+from lanebus import (
     AssistantMessage,
-    BranchSummary,
-    Compaction,
-    Cost,
-    DeveloperMessage,
     ExtensionMessage,
     ImageBlock,
-    Label,
-    LeafMove,
     LlmMessage,
     MediaRef,
-    ModelChange,
-    Publishable,
     SystemMessage,
     TextBlock,
-    ThinkingLevelChange,
     ToolCallBlock,
     ToolResultMessage,
-    TurnId,
     Usage,
     UserMessage,
 )
-from bus.messages.content import (
+from lanebus.bus.messages.content import (
     AnnotationBlock,
     AnnotationRef,
     AudioBlock,
@@ -43,7 +33,19 @@ from bus.messages.content import (
     UnknownBlock,
     VideoBlock,
 )
-from bus.messages.node import NodeTag
+from lanebus.bus.messages.node import NodeTag
+from lanebus.messages import (
+    BranchSummary,
+    Compaction,
+    Cost,
+    DeveloperMessage,
+    Label,
+    LeafMove,
+    ModelChange,
+    Publishable,
+    ThinkingLevelChange,
+    TurnId,
+)
 
 __all__ = ("inline", "made", "messages", "tags", "turns", "u64", "values", "words")
 

@@ -7,7 +7,7 @@ from typing import TypeVar, get_args
 from hypothesis import strategies as st
 from pydantic import BaseModel, JsonValue
 
-from bus.messages.content import (
+from lanebus.bus.messages.content import (
     AnnotationBlock,
     AnnotationRef,
     AudioBlock,
@@ -24,7 +24,7 @@ from bus.messages.content import (
     UnknownBlock,
     VideoBlock,
 )
-from bus.messages.context_entry import (
+from lanebus.bus.messages.context_entry import (
     BranchSummary,
     Compaction,
     Label,
@@ -32,9 +32,10 @@ from bus.messages.context_entry import (
     ModelChange,
     ThinkingLevelChange,
 )
-from bus.messages.extension import ExtensionMessage
-from bus.messages.media import MediaRef
-from bus.messages.message import (
+from lanebus.bus.messages.extension import ExtensionMessage
+from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.messages.media import MediaRef
+from lanebus.bus.messages.message import (
     AssistantMessage,
     DeveloperMessage,
     LlmMessage,
@@ -43,9 +44,8 @@ from bus.messages.message import (
     ToolResultMessage,
     UserMessage,
 )
-from bus.messages.reading import Publishable
-from bus.messages.turn import TurnId
-from bus.messages.usage import Cost, Usage
+from lanebus.bus.messages.turn import TurnId
+from lanebus.bus.messages.usage import Cost, Usage
 
 __all__ = ("BASE64", "URLS", "histories", "json_objects", "json_values", "numbers", "objects", "texts")
 

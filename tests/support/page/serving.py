@@ -9,11 +9,11 @@ from tempfile import TemporaryDirectory
 import anyio
 import httpx2
 
-from bus import Bus
-from bus.keeper import KEEPER_LOCK, lock_owner
-from bus.server import stop_server
-from handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
-from handlers.ui.server import serve
+from lanebus import Bus
+from lanebus.bus.embedded.keeper import KEEPER_LOCK, lock_owner
+from lanebus.bus.embedded.server import stop_server
+from lanebus.handlers.ui.bounds import DEFAULT_UI_BOUNDS, UiBounds
+from lanebus.handlers.ui.server import serve
 from tests.support.servers.real import eventually
 
 __all__ = ("TOKEN", "Served", "client_of", "serving", "temporary_bus", "temporary_dir")

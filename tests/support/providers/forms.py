@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, Unpack
 
-from handlers.context import Context
-from handlers.providers import (
+from lanebus.context import Context
+from lanebus.providers import (
     ProviderRequest,
     RequestOptions,
     to_anthropic,

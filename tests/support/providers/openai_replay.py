@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, cast
 
 import httpx2
 
-from bus.messages.message import AssistantMessage
-from handlers.providers import Answer, ModelEvent, Piece
-from handlers.providers.request import Json
+from lanebus.agent import ModelEvent, Piece
+from lanebus.bus.messages.message import AssistantMessage
+from lanebus.handlers.providers.common.request import Json
+from lanebus.providers import Answer
 
 if TYPE_CHECKING:
     import openai

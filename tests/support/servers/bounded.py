@@ -5,14 +5,14 @@ from typing import Protocol
 
 import pytest
 
-from bus import Bounds
-from bus.archive.bounds import ArchiveBounds
-from bus.connection_bounds import ConnectionBounds
-from bus.live import LiveBounds
-from bus.log import LogBounds
-from bus.publish import PublishBounds
-from bus.subscription import HubBounds
-from bus.work_bounds import WorkBounds
+from lanebus import Bounds
+from lanebus.bus.archive.bounds import ArchiveBounds
+from lanebus.bus.following.subscription import HubBounds
+from lanebus.bus.log.bounds import LogBounds
+from lanebus.bus.log.work_bounds import WorkBounds
+from lanebus.bus.previews.bounds import LiveBounds
+from lanebus.bus.publishing.bounds import PublishBounds
+from lanebus.bus.servers.bounds import ConnectionBounds
 
 __all__ = ("OUTPUT_LIMIT", "TINY", "Bounded", "bound_archive", "bound_hub", "bound_live", "bound_log", "bound_servers")
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from bus import Bus
-from bus.bounds import Bounds
-from bus.launch import find_binary
+from lanebus import Bus
+from lanebus.bus.bounds import Bounds
+from lanebus.bus.embedded.launcher import find_binary
 from tests.support.servers.real import DEADLINE, RealServer, real_server, spawn
 from tests.support.servers.resp import Reply, Resp, ResponseError
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import anyio
 from anyio.to_thread import run_sync
 
-from bus.errors import BusError
-from bus.server import open_server
+from lanebus.bus.embedded.server import open_server
+from lanebus.bus.errors import BusError
 from tests.support.servers.resp import Resp
 
 

@@ -29,8 +29,8 @@ from typing import Protocol
 import anyio
 import pytest
 
-from bus import Bounds, Bus
-from bus.launch import find_binary
+from lanebus import Bounds, Bus
+from lanebus.bus.embedded.launcher import find_binary
 from tests.support.servers.resp import Reply, Resp
 from tests.support.suite.needs import find
 

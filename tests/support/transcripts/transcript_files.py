@@ -8,13 +8,13 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from bus.bus import Bus
-from bus.envelope import Envelope, Unreadable
-from bus.messages.delta import Delta
-from bus.messages.reading import Publishable
-from bus.session import Session
-from handlers.transcripts.bounds import DEFAULT_TRANSCRIPT_BOUNDS, TranscriptBounds
-from handlers.transcripts.importer import ImportReport, import_transcript
+from lanebus.bus.bus import Bus
+from lanebus.bus.messages.delta import Delta
+from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.session.session import Session
+from lanebus.bus.wire.envelope import DecodeFailure, Envelope
+from lanebus.handlers.transcripts.bounds import DEFAULT_TRANSCRIPT_BOUNDS, TranscriptBounds
+from lanebus.handlers.transcripts.importer import ImportReport, import_transcript
 
 __all__ = ("Imported", "Object", "file_of", "imported", "messages_of")
 
@@ -52,5 +52,5 @@ async def imported(
 
 
 def _message(envelope: Envelope) -> Publishable:
-    assert not isinstance(envelope.message, Unreadable | Delta)
+    assert not isinstance(envelope.message, DecodeFailure | Delta)
     return envelope.message

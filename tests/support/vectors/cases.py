@@ -7,7 +7,7 @@ from typing import NamedTuple, cast
 
 import pytest
 
-from bus.errors import BusError
+from lanebus.bus.errors import BusError
 from tests.support.paths import SHARED
 
 __all__ = ("CLAIMED", "Case", "Object", "all_cases", "cases")

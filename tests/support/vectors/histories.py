@@ -7,12 +7,12 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from bus.messages.content import TextBlock, ToolCallBlock
-from bus.messages.message import AssistantMessage, SystemMessage, ToolResultMessage, UserMessage
-from bus.messages.reading import Publishable, read_llm
-from handlers.codecs import c004
-from handlers.context import Context
-from handlers.providers import ToolSpec
+from lanebus.agent import ToolSpec
+from lanebus.bus.messages.content import TextBlock, ToolCallBlock
+from lanebus.bus.messages.json_reader import Publishable, read_llm
+from lanebus.bus.messages.message import AssistantMessage, SystemMessage, ToolResultMessage, UserMessage
+from lanebus.codecs import universal_client_codec
+from lanebus.context import Context
 from tests.support.log.entries import asks, context_of
 from tests.support.vectors.cases import Case, Object
 
@@ -36,7 +36,7 @@ def history(case: Case, *, author: str | None = None, first: Sequence[Publishabl
     if isinstance(values[0], list):
         return context_of(*first, *(_listed(value) for value in values))
     if any("kind" in block for value in values for block in blocks_of(value)):
-        codec = c004(provider=author, model=MODEL) if author else c004()
+        codec = universal_client_codec(provider=author, model=MODEL) if author else universal_client_codec()
         return context_of(*first, *codec.read_all(values))
     said = [read_llm(json.dumps(value)) for value in values]
     # A result by itself answers nothing, and is left out: its call goes before it.

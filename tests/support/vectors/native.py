@@ -4,10 +4,11 @@ import json
 
 from pydantic import JsonValue
 
-from bus import LlmMessage, read_message
-from bus.codec import encode
-from bus.messages.extension import ExtensionMessage
-from bus.messages.parsing import parse_json
+from lanebus import LlmMessage
+from lanebus.bus.messages.extension import ExtensionMessage
+from lanebus.bus.messages.json_parser import parse_json
+from lanebus.bus.wire.codec import encode
+from lanebus.messages import read_message
 
 __all__ = ("Json", "dumped", "native")
 

@@ -8,11 +8,11 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from bus.messages.content import ToolCallBlock
-from bus.messages.message import AssistantMessage, DeveloperMessage, LlmMessage, ToolResultMessage
-from bus.messages.reading import read_llm
-from handlers.codecs.c004 import C004
-from handlers.context import Context
+from lanebus.bus.messages.content import ToolCallBlock
+from lanebus.bus.messages.json_reader import read_llm
+from lanebus.bus.messages.message import AssistantMessage, DeveloperMessage, LlmMessage, ToolResultMessage
+from lanebus.context import Context
+from lanebus.handlers.codecs.universal_client import UNIVERSAL_CLIENT
 from tests.support.log.entries import context_of
 from tests.support.vectors.cases import Case, Object
 
@@ -58,7 +58,7 @@ def without_arguments_text(call: dict[str, JsonValue]) -> dict[str, JsonValue]:
 def _read(value: JsonValue) -> list[LlmMessage]:
     blocks = value.get("content") if isinstance(value, dict) else None
     if isinstance(blocks, list) and any(isinstance(block, dict) and "kind" in block for block in blocks):
-        found = C004.read(value)
+        found = UNIVERSAL_CLIENT.read(value)
     else:
         found = [read_llm(json.dumps(value))]
     return [message for message in found if isinstance(message, LlmMessage)]

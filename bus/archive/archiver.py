@@ -1,0 +1,227 @@
+"""Add to a session's archive: read what is not in it yet, write it as segments, and have the chain go on with each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from anyio.to_thread import run_sync
+
+from lanebus.bus.archive.archive import require_same_log
+from lanebus.bus.archive.bounds import ArchiveBounds
+from lanebus.bus.archive.index import archived_segments, extend_archive
+from lanebus.bus.archive.names import SegmentName, Tip, file_of
+from lanebus.bus.archive.segment import LINE_LIMIT_BYTES, Header, line_of, sealed
+from lanebus.bus.errors import ArchiveDamaged, CursorTrimmed, LogRolledBack, MessageTooLarge, SessionErased
+from lanebus.bus.log.incarnations import common_position
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.reading.page_size import Pager
+from lanebus.bus.reading.pages import fetch_page
+from lanebus.bus.wire.codec import position_of, token_of
+from lanebus.bus.wire.envelope import Cursor
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from lanebus.bus.archive.archive import Archive
+    from lanebus.bus.archive.segment import LaneEntry
+    from lanebus.bus.log.head import SessionHead
+
+__all__ = ("Archived", "archive_session")
+
+_LANES = tuple(Lane)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archived:
+    """What archiving a session came to."""
+
+    session: str
+    position: int
+    """up to which position the archive has the session now"""
+    segments: tuple[str, ...] = ()
+    """the names of those that were written, `<first>-<last>-<sha256>`"""
+    entries: int = 0
+    """how many they hold"""
+    size_bytes: int = 0
+    """of their files, compressed"""
+    orphans: tuple[str, ...] = ()
+    """segments that were written and are in no chain, as somebody else was faster: they harm nobody"""
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A segment that is being gathered."""
+
+    bounds: ArchiveBounds
+    lines: list[bytes] = field(default_factory=list[bytes])
+    size_bytes: int = 0
+    last: int = 0
+    incarnation: str = ""
+
+    def take(self, entries: list[LaneEntry], position: int) -> bool:
+        """Add all entries of one position; False, and nothing is added, if there is no room for them."""
+        lines = [line_of(*entry) for entry in entries]
+        if (size := sum(map(len, lines))) > LINE_LIMIT_BYTES:
+            raise MessageTooLarge(size, LINE_LIMIT_BYTES)
+        bounds = self.bounds
+        is_full = len(self.lines) + len(lines) > bounds.entries or self.size_bytes + size > bounds.text_bytes
+        if self.lines and is_full:
+            return False
+        self.lines += lines
+        self.size_bytes += size
+        self.last = position
+        self.incarnation = next((token_of(entry) for _, entry in entries if entry[0] == b"%d-0" % position), "")
+        return True
+
+
+class _Written(NamedTuple):
+    name: SegmentName
+    header: Header
+    entries: int
+    size_bytes: int
+
+
+async def archive_session(archive: Archive, session: str, before: int | None = None) -> Archived:
+    """Have the archive hold what the log holds below a position; None is all there is now.
+
+    A segment is read back from the store before the head says that it is there. Broken off at any place it leaves whole
+    segments, and at most one that is in no chain. Any number of processes may do it at once.
+
+    Raises:
+        SessionErased: it was erased; what was written of it is deleted again.
+        LogRolledBack: the log lost its end below what is archived already.
+        ArchiveDamaged: the last segment is not what it was, so nothing can follow it; or the store does not give back
+            what was written.
+        CursorTrimmed: an entry in the middle was deleted by somebody else.
+        MessageTooLarge: an entry that the bus did not write is larger than a segment may be.
+        Unavailable, SetupError: the server or the store cannot be reached.
+    """
+    done: Archived = Archived(session=session, position=0)
+    target = before - 1 if before is not None else None
+    while True:
+        head = await archive.log.head(session)
+        if head.is_erased:
+            raise SessionErased(session)
+        if head.archived > head.position:
+            raise LogRolledBack(session, head.archived, head.position)
+        target = head.position if target is None else min(target, head.position)
+        tip = await archive.tip(session)
+        done = replace(done, position=max(tip.name.last if tip else 0, done.position))
+        if max(done.position, _begin(head)) >= target:
+            return done
+        if tip is not None and not done.segments:
+            await require_same_log(archive.log, head, (await archive.segment(session, tip.name)).header)
+            await _note_again(archive, tip, session)
+        written = await _write(archive, head, tip, target)
+        if written is None:
+            continue  # it was trimmed while it was read: begin behind that
+        if await _move(archive, tip, written):
+            done = replace(
+                done,
+                position=written.name.last,
+                segments=(*done.segments, str(written.name)),
+                entries=done.entries + written.entries,
+                size_bytes=done.size_bytes + written.size_bytes,
+            )
+        else:
+            done = replace(done, orphans=(*done.orphans, str(written.name)))
+
+
+async def _write(archive: Archive, head: SessionHead, tip: Tip | None, target: int) -> _Written | None:
+    """Write the segment that follows; None if what it needs was trimmed away meanwhile."""
+    after = max(tip.name.last if tip else 0, _begin(head))
+    draft = _Draft(archive.bounds)
+    try:
+        async for position, entries in _positions(archive, head, after, target):
+            if not draft.take(entries, position):
+                break
+    except _TrimmedMeanwhile:
+        return None
+    header = Header(
+        archive.namespace,
+        head.session,
+        tip.number + 1 if tip else 1,
+        after + 1,
+        draft.last,
+        draft.incarnation,
+        str(tip.name) if tip else "",
+    )
+    name, data = await run_sync(sealed, header, draft.lines)
+    file = file_of(archive.namespace, head.session, name)
+    await archive.store.put_if_absent(file, data)
+    # The log may be trimmed up to here afterwards, so it is not enough that somebody said it was kept.
+    if await archive.store.get(file) != data:
+        raise ArchiveDamaged(head.session, str(name), "the store gives other bytes than were written")
+    return _Written(name, header, len(draft.lines), len(data))
+
+
+def _begin(head: SessionHead) -> int:
+    """Behind which position there is something to archive: what a fork shares is its parent's."""
+    return max(head.trimmed, head.own_start.position)
+
+
+class _TrimmedMeanwhile(Exception):
+    """What comes next was trimmed between two pages."""
+
+
+async def _positions(
+    archive: Archive, head: SessionHead, after: int, target: int
+) -> AsyncGenerator[tuple[int, list[LaneEntry]], None]:
+    """The entries of each position above `after`, both lanes; more than one only where somebody else has written."""
+    session, position, proof, log = head.session, after, head.cursor, archive.log
+    pager = Pager(log.bounds.page_bytes, log.bounds.page_entries, len(_LANES))
+    while position < target:
+        fetched = await fetch_page(log, session, _LANES, position, target, pager=pager)
+        now, pages = fetched.head, fetched.pages
+        if now.trimmed > position:
+            raise _TrimmedMeanwhile
+        if (held := min(now.position, await common_position(log, now, proof))) < target:
+            raise LogRolledBack(session, target, held)
+        proof = now.cursor
+        bound = fetched.complete(target)
+        found: dict[int, list[LaneEntry]] = {}
+        own: set[int] = set()  # not of other clients: their 3-5 does not replace a deleted 3-0
+        for lane, page in zip(_LANES, pages, strict=True):
+            for entry in page:
+                found.setdefault(position_of(entry), []).append((lane, entry))
+                if entry[0].endswith(b"-0"):
+                    own.add(position_of(entry))
+        for place in range(position + 1, bound + 1):
+            if place not in own:
+                raise CursorTrimmed(
+                    session, str(Cursor(place - 1)), min((p for p in own if p > place), default=bound + 1)
+                )
+            yield place, found[place]
+        position = bound
+
+
+async def _note_again(archive: Archive, tip: Tip, session: str) -> None:
+    """Have the server know all segments by their positions, where it has lost some of them."""
+    if len(await archived_segments(archive.log, session)) >= tip.number:
+        return
+    names: list[SegmentName] = []
+    async for segment in archive.chain(session, tip):
+        names.insert(0, segment.name)
+    pairs = [(name.last, str(name)) for name in names]
+    await extend_archive(archive.log, session, str(tip), str(tip), incarnation="", segments=pairs)
+
+
+async def _move(archive: Archive, tip: Tip | None, written: _Written) -> bool:
+    """Have the chain go on with a segment; False if somebody else has let it go on with another one."""
+    session, name, header = written.header.session, written.name, written.header
+    new_tip = Tip(header.number, name)
+    segments = [(name.last, str(name))]
+    word = await extend_archive(
+        archive.log, session, str(tip or ""), str(new_tip), incarnation=header.incarnation, segments=segments
+    )
+    match word:
+        case "moved":
+            return True
+        case "behind":
+            return False
+        case "erased":
+            await archive.store.delete(file_of(archive.namespace, session, name))
+            raise SessionErased(session)
+        case _:
+            raise LogRolledBack(session, name.last, header.first - 1)

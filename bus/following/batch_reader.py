@@ -1,0 +1,110 @@
+"""Reads sessions that changed, many in one round trip, without a reply that the server would refuse to send.
+
+A server closes a connection whose replies outgrow its `client-output-buffer-limit`. After a lost answer, and if many
+sessions have changed, the sizes of what is new are asked for first, and no reply is asked for that is larger than a
+budget. Each further loss halves the budget. A single entry that does not come through is left to its followers, which
+read it from the log and learn there why it cannot be read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from lanebus.bus.errors import AnswerLost, Refused
+from lanebus.bus.following.blocking_read import pages_of
+from lanebus.bus.following.log_checks import changed_sessions
+from lanebus.bus.following.read_request import ReadBatch, ReadRequest, divided
+from lanebus.bus.log.batches import batched
+from lanebus.bus.log.head import head_command, read_head
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lanebus.bus.following.delivery import Delivery
+    from lanebus.bus.following.followed_sessions import FollowedSessions
+    from lanebus.bus.following.subscription import HubBounds
+    from lanebus.bus.log.log import Log
+    from lanebus.bus.servers.topology import Argument, Connection
+    from lanebus.bus.wire.keys import Keys
+
+__all__ = ("BatchReader",)
+
+
+class BatchReader:
+    """Reads the marked ones of a hub's sessions."""
+
+    def __init__(self, log: Log, keys: Keys, sessions: FollowedSessions, delivery: Delivery, bounds: HubBounds) -> None:
+        self._log, self._keys, self._sessions, self._delivery, self._bounds = log, keys, sessions, delivery, bounds
+        self._budget = log.bounds.page_bytes
+        self.is_careful = False
+        """an answer was lost, and not everything was read since: sizes are asked for first"""
+
+    async def read_marked(self, link: Connection, *, is_sure: bool = False) -> None:
+        """Read every marked session, until none is left.
+
+        Args:
+            is_sure: read them even if their heads show nothing new.
+
+        Raises:
+            Unavailable: the connection is lost. What was not read is marked again.
+        """
+        while marked := self._sessions.take_dirty():
+            try:
+                # A process that begins to follow thousands marks them all, and hardly any has changed.
+                is_many = len(marked) > self._bounds.unsized_sessions and not is_sure
+                changed = await changed_sessions(self._log, marked) if is_many else marked
+                for some in batched(changed, self._bounds.sessions_at_once):
+                    await self._read(link, [ReadRequest(followed) for followed in some])
+            except BaseException:
+                for followed in marked:
+                    self._sessions.mark(followed)
+                raise
+        self.is_careful, self._budget = False, self._log.bounds.page_bytes
+
+    async def _read(self, link: Connection, requests: list[ReadRequest]) -> None:
+        if self.is_careful or len(requests) > self._bounds.unsized_sessions:
+            batches = await self._divided(link, requests)
+        else:
+            batches = [ReadBatch(requests, self._bounds.page_entries)]
+        for batch in batches:
+            try:
+                await self._read_batch(link, batch)
+            except AnswerLost:
+                if not self.is_careful:
+                    self.is_careful = True
+                elif len(batch.requests) > 1 or batch.count > 1:
+                    self._budget = max(self._budget // 2, 1)
+                else:
+                    batch.requests[0].followed.drop()
+                raise
+
+    async def _divided(self, link: Connection, requests: list[ReadRequest]) -> list[ReadBatch]:
+        """The requests in batches, after the size of each was asked for. A refused one counts as too large."""
+        names = [self._keys.head(request.followed.session) for request in requests]
+        replies = await link.call_many([("HMGET", name, "position", "bytes", "trimmed", "live") for name in names])
+        sized = [
+            (
+                request,
+                self._budget + 1
+                if isinstance(reply, Refused)
+                else request.unread_bytes(cast("list[bytes | None]", reply)),
+            )
+            for request, reply in zip(requests, replies, strict=True)
+        ]
+        return divided(sized, self._budget, self._bounds.page_entries)
+
+    async def _read_batch(self, link: Connection, batch: ReadBatch) -> None:
+        # One XREAD sees all of a session at one moment; several XRANGE would not.
+        commands: list[Sequence[Argument]] = []
+        for request in batch.requests:
+            names, places = zip(*request.streams, strict=True) if request.streams else ((), ())
+            commands.append(("XREAD", "COUNT", batch.count, "STREAMS", *names, *places))
+            commands.append(head_command(self._keys, request.followed.session))
+        replies = await link.call_many(commands)
+        for request, reply, head_reply in zip(batch.requests, replies[::2], replies[1::2], strict=True):
+            if isinstance(reply, Refused) and not reply.is_transient:
+                request.followed.fail(reply)
+                continue
+            found = pages_of(reply)
+            head = read_head(request.followed.session, head_reply)
+            await self._delivery.deliver(request, found, head, batch.count, is_whole=True)

@@ -1,0 +1,140 @@
+"""Delivery: what a hub has read of a session is handed to its subscriptions, in order and without a gap."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lanebus.bus.errors import CursorTrimmed
+from lanebus.bus.following.log_checks import why_lost
+from lanebus.bus.log.incarnations import cursor_at
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.reading.gaps import find_gap, has_all
+from lanebus.bus.reading.merge import cut, merge
+from lanebus.bus.reading.pages import size_of, whole, with_rest
+from lanebus.bus.wire.codec import decode_delta, position_of
+from lanebus.bus.wire.envelope import Cursor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lanebus.bus.following.followed_session import FollowedSession
+    from lanebus.bus.following.followed_sessions import FollowedSessions
+    from lanebus.bus.following.read_request import ReadRequest
+    from lanebus.bus.following.subscription import Sized
+    from lanebus.bus.log.head import SessionHead
+    from lanebus.bus.log.log import Log
+    from lanebus.bus.wire.codec import Entry
+
+__all__ = ("Delivery",)
+
+
+class Delivery:
+    """Hands out what was read for the sessions of one hub."""
+
+    def __init__(self, log: Log, sessions: FollowedSessions) -> None:
+        self._log, self._sessions = log, sessions
+
+    async def deliver(
+        self, request: ReadRequest, found: Mapping[str, list[Entry]], head: SessionHead, count: int, *, is_whole: bool
+    ) -> None:
+        """Hand out what was read for one session, up to where no page can still lack an entry.
+
+        What cannot be handed out yet is marked to be read again. If the log is not the one that was read before, all
+        subscriptions of the session fail.
+
+        Args:
+            found: the entries of each stream.
+            head: read after them.
+            count: entries of each stream that were asked for.
+            is_whole: all streams were read at one moment. A read that has blocked is not: Redis 7.0 answers it with the
+                one stream that woke it, though the same script wrote to others too.
+        """
+        followed, lanes = request.followed, request.lanes
+        if followed not in self._sessions:
+            return  # all have left
+        if not {*followed.lanes} <= {*lanes} or (followed.live is not None and followed.live != request.live):
+            self._sessions.mark(followed)  # a subscription for another lane, or for live deltas, came: read again
+            return
+        if (lost := await why_lost(self._log, followed, head)) is not None:
+            followed.fail(lost)
+            return
+        if head.trimmed > followed.position:
+            if head.lacks(lanes, followed.position):
+                followed.fail(CursorTrimmed(followed.session, str(Cursor(followed.position)), head.trimmed + 1))
+                return
+            followed.cursor = head.cursor_at(head.trimmed)  # nothing of these lanes stood there
+        pages, ends = await self._complete(followed, lanes, found, head, count)
+        live = found.get(followed.live_name, []) if followed.live is not None else []
+        if ends:  # a delta behind the end of a full page would come before the entries that stand before it
+            live = [delta for delta in live if position_of(delta) <= min(ends)]
+        if len(live) == count:
+            ends.append(position_of(live[-1]))
+        end = max((position_of(page[-1]) for page in pages if page), default=followed.position)
+        if len(lanes) < len(Lane):  # of two lanes the end is their last entry: what is missing behind it is a loss
+            end = max(end, request.counted)
+        bound = min([end, *ends])
+        if bound < end:
+            pages = cut(pages, bound)
+        is_behind = bound < end or bool(ends)
+        is_dense = len(lanes) < len(Lane) or has_all(pages, followed.position, bound)
+        sized = _sized(followed, lanes, pages, is_dense=is_dense)
+        deltas = [decode_delta(followed.session, entry) for entry in live]
+        hole = None if is_dense else find_gap([envelope for envelope, *_ in sized], followed.position)
+        if hole is not None and not is_whole:
+            self._sessions.mark(followed)
+            return
+        if hole is not None:
+            sized = [each for each in sized if each[0].position <= hole.after]
+            followed.advance(sized, head, sized[-1][0].cursor if sized else followed.cursor, None)
+            followed.fail(CursorTrimmed(followed.session, str(Cursor(hole.after)), hole.first_kept))
+            return
+        if deltas:
+            sized += [(delta, size_of(entry), True) for delta, entry in zip(deltas, live, strict=True)]
+            sized.sort(key=lambda each: each[0].cursor)
+        place = await cursor_at(self._log, head, bound, pages) if bound > followed.position else followed.cursor
+        followed.advance(sized, head, place, deltas[-1].cursor if deltas else None)
+        if is_behind:
+            self._sessions.mark(followed)
+
+    async def _complete(
+        self,
+        followed: FollowedSession,
+        lanes: Sequence[Lane],
+        found: Mapping[str, list[Entry]],
+        head: SessionHead,
+        count: int,
+    ) -> tuple[list[Sequence[Entry]], list[int]]:
+        """The page of each lane without entries above the head, and for each full page up to where it is complete.
+
+        Foreign entries above the head are moved out of the lane.
+        """
+        pages: list[Sequence[Entry]] = []
+        ends: list[int] = []
+        for lane in lanes:
+            page = found.get(followed.names[lane], [])
+            if page and position_of(page[-1]) > head.position:
+                await self._log.quarantine(followed.session, lane)
+                page = [entry for entry in page if position_of(entry) <= head.position]
+            elif len(page) == count:
+                page = await with_rest(self._log, followed.session, lane, page, count)
+                ends.append(whole(page))
+            pages.append(page)
+        return pages, ends
+
+
+def _sized(
+    followed: FollowedSession, lanes: Sequence[Lane], pages: Sequence[Sequence[Entry]], *, is_dense: bool
+) -> list[Sized]:
+    """The envelopes that any subscription may take, in the order of their ids; all of them if a hole is possible."""
+    sized: list[Sized] = []
+    filled = 0
+    for lane, page in zip(lanes, pages, strict=True):
+        if page and is_dense and followed.selection.names is not None:
+            page = [entry for entry in page if followed.selection.may_take(lane, entry)]  # noqa: PLW2901  # shorter
+        if page:
+            filled += 1
+            envelopes = merge(followed.session, ((lane, page),), position_of(page[-1]))
+            sized += [(envelope, size_of(entry), False) for envelope, entry in zip(envelopes, page, strict=True)]
+    if filled > 1:
+        sized.sort(key=lambda each: (each[0].position, each[0].delta))
+    return sized

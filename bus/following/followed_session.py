@@ -1,0 +1,174 @@
+"""One followed session: how far the hub has read it, and the subscriptions that it reads it for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from lanebus.bus.following.subscription import HubBounds, Sized, Subscription, SubscriptionOptions
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.wire.envelope import Cursor
+from lanebus.bus.wire.notice import Notice
+from lanebus.bus.wire.selection import Selection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lanebus.bus.errors import BusError
+    from lanebus.bus.log.head import SessionHead
+    from lanebus.bus.wire.keys import Keys
+
+__all__ = ("FollowedSession",)
+
+
+class FollowedSession:
+    """One followed session and its subscriptions."""
+
+    def __init__(
+        self,
+        head: SessionHead,
+        keys: Keys,
+        bounds: HubBounds,
+        *,
+        forget: Callable[[FollowedSession], None],
+        changed: Callable[[FollowedSession], None],
+    ) -> None:
+        """Begin at a head. Call `changed` when other streams are to be read, and `forget` after the last has left."""
+        self.session, self.cursor = head.session, head.cursor
+        self.proof = head.cursor
+        """cursor of the last head: while the log holds it, the log holds what was read here"""
+        self.caught_up = head
+        """the last head whose end was read"""
+        self.bucket = keys.bucket(head.session)
+        self.names = {lane: keys.lane(head.session, lane) for lane in Lane}
+        self.live_name = keys.live(head.session)
+        self.live: Cursor | None = None
+        """the last live delta that was read; None if no subscription takes them"""
+        self.is_closed = head.is_closed
+        """the session was closed with the last entry that was read"""
+        self.subscriptions: dict[Subscription, None] = {}
+        self.lanes: tuple[Lane, ...] = ()
+        self.selection = Selection(frozenset())
+        """what any subscription takes, and perhaps more"""
+        self.counted = head.position
+        """All entries up to here are in the streams by now. If one lane is read, the ones it lacks are in the other
+        lane, and trimming those loses nothing."""
+        self._forget, self._changed, self._bounds = forget, changed, bounds
+        self._options: Counter[SubscriptionOptions] = Counter()
+
+    @property
+    def position(self) -> int:
+        """Up to which the hub has read."""
+        return self.cursor.position
+
+    @property
+    def live_id(self) -> str:
+        """The id of the last live delta that the hub has read."""
+        return (self.live or self.cursor).id
+
+    def join(self, options: SubscriptionOptions, buffer_bytes: int, goal: int, live_id: str = "") -> Subscription:
+        """Add a subscription, which has caught up once position `goal` was read.
+
+        Args:
+            live_id: the highest id of any live delta a moment ago; "" if unknown.
+        """
+        if goal > self.position:
+            self.counted = max(self.counted, goal)
+            self._changed(self)
+        if options.live and self.live is None:
+            self.live = self.cursor
+            # Not above the position: deltas of entries that were not read yet come after those entries.
+            if live_id and (newest := Cursor.parse(live_id)).position == self.position:
+                self.live = newest._replace(incarnation=self.cursor.incarnation)
+        subscription = Subscription(
+            options,
+            buffer_bytes,
+            goal,
+            start=self.cursor,
+            live_start=self.live or self.cursor,
+            is_closed=self.is_closed,
+            leave=self._leave,
+            bounds=self._bounds,
+        )
+        self.subscriptions[subscription] = None
+        self._options[options] += 1
+        if self._options[options] == 1:
+            self._count()
+        return subscription
+
+    def _leave(self, subscription: Subscription) -> None:
+        if subscription not in self.subscriptions:
+            return
+        del self.subscriptions[subscription]
+        self._options[subscription.options] -= 1
+        if not self.subscriptions:
+            self._forget(self)
+        elif not self._options[subscription.options]:
+            del self._options[subscription.options]
+            self._count()
+
+    def advance(self, sized: Sequence[Sized], head: SessionHead, end: Cursor, live: Cursor | None) -> None:
+        """Offer every subscription what was read up to `end`, and up to the last live delta, if there was one.
+
+        Args:
+            head: read after it.
+        """
+        before, was_closed, has_moved = self.cursor, self.is_closed, end.position > self.position
+        if has_moved:
+            self.cursor = end
+        self.live = live or self.live
+        self.counted, self.proof = head.position, head.cursor
+        if end.position == head.position:
+            self.caught_up = head
+        self.is_closed = head.is_closed and head.position == end.position
+        if was_closed and (has_moved or not self.is_closed):
+            self._notify(Notice("reopened", before))
+        if sized or has_moved:
+            for subscription in tuple(self.subscriptions):
+                subscription.offer(sized, self.cursor)
+        if self.is_closed and (has_moved or not was_closed):
+            self._notify(Notice("closed", self.cursor))
+
+    def fail(self, error: BusError) -> None:
+        """End all subscriptions with an error. Later ones begin with a `FollowedSession` of their own."""
+        self._forget(self)
+        for subscription in tuple(self.subscriptions):
+            subscription.fail(error)
+
+    def is_at(self, glance: bytes) -> bool:
+        """Return whether everything was read here, if this is the session's glance now."""
+        return self.live is None and self.position == self.caught_up.position and self.caught_up.glance == glance
+
+    def drop(self) -> None:
+        """Make every subscriber read on from the log; it follows again afterwards."""
+        self._forget(self)
+        for subscription in tuple(self.subscriptions):
+            subscription.drop()
+
+    def falls_short_of(self, head: SessionHead) -> bool:
+        """Return whether the log has more than was read here: its change notice was lost, or it is in a lane that is
+        not read here. The next read accounts for it."""
+        if head.position <= self.position:
+            return False
+        self.counted = max(self.counted, head.position)
+        return True
+
+    def precedes_fork(self, head: SessionHead) -> bool:
+        """Return whether the session became a fork after it was followed. Its parent's streams hold what it shares."""
+        return head.origin is not None and self.position < head.origin.position
+
+    def _notify(self, notice: Notice) -> None:
+        for subscription in tuple(self.subscriptions):
+            if subscription.options.state:
+                subscription.notify(notice)
+
+    def _count(self) -> None:
+        options = tuple(self._options)
+        self.selection = Selection.union(each.selection for each in options)
+        lanes = {*self.selection.lanes}
+        if any(each.state for each in options):
+            lanes.add(Lane.EXTENSION)  # closing adds its note there, which wakes the reader
+        self.lanes = tuple(lane for lane in Lane if lane in lanes)
+        if not any(each.live for each in options):
+            self.live = None
+        self._changed(self)

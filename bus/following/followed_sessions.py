@@ -1,0 +1,116 @@
+"""All sessions that a hub follows. A look-up takes the same time for any number of them."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from lanebus.bus.following.followed_session import FollowedSession
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from lanebus.bus.following.subscription import HubBounds
+    from lanebus.bus.log.head import SessionHead
+    from lanebus.bus.wire.keys import Keys
+
+__all__ = ("FollowedSessions",)
+
+
+class FollowedSessions:
+    """The followed sessions by their ids and by their indexes, and which of them are to be read.
+
+    An index is a stream that names the sessions that changed: a bucket's own, or the one of its live deltas.
+    """
+
+    def __init__(self, keys: Keys, bounds: HubBounds) -> None:
+        self._keys, self._bounds = keys, bounds
+        self._sessions: dict[str, FollowedSession] = {}
+        self._dirty: dict[FollowedSession, None] = {}
+        self._indexes: dict[str, dict[FollowedSession, None]] = {}
+        self._unseen: list[FollowedSession] = []
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def __contains__(self, followed: FollowedSession) -> bool:
+        return self._sessions.get(followed.session) is followed
+
+    @property
+    def all(self) -> tuple[FollowedSession, ...]:
+        """All of them, in no order."""
+        return tuple(self._sessions.values())
+
+    @property
+    def any(self) -> str:
+        """The id of one of them; there is at least one. A command for it reaches the server of all."""
+        return next(iter(self._sessions))
+
+    @property
+    def indexes(self) -> Collection[str]:
+        """The streams that name any of them."""
+        return self._indexes.keys()
+
+    def get(self, session: str) -> FollowedSession | None:
+        """Return a session by its id; None if it is not followed."""
+        return self._sessions.get(session)
+
+    def add(self, head: SessionHead) -> FollowedSession:
+        """Follow a session from its head on. It is to be read at once, as it may have changed since."""
+        followed = FollowedSession(head, self._keys, self._bounds, forget=self._forget, changed=self._changed)
+        self._sessions[followed.session] = followed
+        self._changed(followed)
+        return followed
+
+    def mark(self, followed: FollowedSession) -> None:
+        """Mark a session as to be read."""
+        if followed in self:
+            self._dirty[followed] = None
+
+    def mark_indexed(self, index: str, session: str | None = None) -> None:
+        """Mark the session that an index named; None marks all that it could name."""
+        named = self._indexes.get(index, {})
+        if session is None:
+            self._dirty |= named
+        elif (followed := self._sessions.get(session)) in named:
+            self._dirty[followed] = None
+
+    def take_dirty(self, limit: int | None = None) -> list[FollowedSession]:
+        """Take those that are to be read, the first marked first; their marks go."""
+        taken = list(islice(self._dirty, limit))
+        for followed in taken:
+            del self._dirty[followed]
+        return taken
+
+    def take_unseen(self, limit: int) -> list[FollowedSession]:
+        """Take the next ones of the round over all."""
+        if not self._unseen:
+            self._unseen = list(self._sessions.values())
+        taken, self._unseen = self._unseen[:limit], self._unseen[limit:]
+        return [followed for followed in taken if followed in self]
+
+    def _changed(self, followed: FollowedSession) -> None:
+        if followed not in self:
+            return
+        self._dirty[followed] = None
+        self._indexes.setdefault(self._keys.index(followed.bucket), {})[followed] = None
+        live_index = self._keys.live_bell(followed.bucket)
+        if followed.live is not None:
+            self._indexes.setdefault(live_index, {})[followed] = None
+        else:
+            self._remove(live_index, followed)
+
+    def _forget(self, followed: FollowedSession) -> None:
+        if followed not in self:
+            return
+        del self._sessions[followed.session]
+        self._dirty.pop(followed, None)
+        for index in (self._keys.index(followed.bucket), self._keys.live_bell(followed.bucket)):
+            self._remove(index, followed)
+
+    def _remove(self, index: str, followed: FollowedSession) -> None:
+        named = self._indexes.get(index)
+        if named is not None:
+            named.pop(followed, None)
+            if not named:
+                del self._indexes[index]

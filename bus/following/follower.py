@@ -1,0 +1,158 @@
+"""A follower: it reads a session's log, then what the hub hands out, and the log again if it was too slow."""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from lanebus.bus.errors import CursorTrimmed, SessionErased
+from lanebus.bus.following.ended_messages import EndedMessages
+from lanebus.bus.log.incarnations import require_same_log
+from lanebus.bus.reading.reader import Page, read_pages
+from lanebus.bus.wire.envelope import Cursor, Envelope
+from lanebus.bus.wire.notice import Notice
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterable
+
+    from lanebus.bus.following.hub import Hub
+    from lanebus.bus.following.subscription import Subscription, SubscriptionOptions
+    from lanebus.bus.log.archive_reader import ArchiveReader
+    from lanebus.bus.log.log import Log
+    from lanebus.bus.previews.previews import Previews
+
+__all__ = ("Follower",)
+
+
+class Follower:
+    """Follows one session once: everything its options take after a cursor, in order, and notices in between."""
+
+    def __init__(
+        self,
+        session: str,
+        log: Log,
+        hub: Hub,
+        previews: Previews,
+        *,
+        options: SubscriptionOptions,
+        after: Cursor,
+        buffer_bytes: int,
+        past: ArchiveReader | None = None,
+    ) -> None:
+        self._session, self._log, self._hub, self._previews, self._archive = session, log, hub, previews, past
+        self._options, self._buffer_bytes = options, buffer_bytes
+        self._cursor = after
+        self._is_new = not after.delta
+        self._is_closed = False
+        self._ended = EndedMessages(previews.bounds.endings)
+
+    async def run(self) -> AsyncGenerator[Envelope | Notice, None]:
+        """Follow without end. Closed or cancelled anywhere, it leaves nothing in the hub.
+
+        Raises:
+            CursorTrimmed, LogRolledBack, Unavailable, Closed: as `Session.follow`.
+        """
+        while True:
+            subscription = await self._hub.subscribe(self._session, self._options, self._buffer_bytes)
+            try:
+                async with aclosing(self._past(subscription)) as past:
+                    async for items in past:
+                        for each in items:
+                            yield each
+                while (item := await self._next(subscription)) is not None:
+                    if isinstance(item, Notice):
+                        if (notice := self._accepted(item)) is not None:
+                            yield notice
+                    elif (cursor := item.cursor).is_after(self._cursor):
+                        self._cursor = cursor
+                        if not (self._options.live and self._ended.is_late(item)):
+                            yield item
+            finally:
+                subscription.close()
+            yield Notice("fellBehind", self._cursor)
+
+    async def _next(self, subscription: Subscription) -> Envelope | Notice | None:
+        """The next item of the hub; None if it is to be read from the log, or from the archive behind it."""
+        try:
+            return await subscription.take()
+        except CursorTrimmed:
+            return None  # raised for all subscriptions: reading shows which it concerns, and where else the entries are
+
+    async def _past(self, subscription: Subscription) -> AsyncGenerator[Iterable[Envelope | Notice], None]:
+        """What is between the cursor and the place from which the hub hands out."""
+        start, (selection, is_live, _) = subscription.start, self._options
+        if self._cursor.position > start.position or self._cursor.incarnation not in {"", start.incarnation}:
+            await self._require(self._cursor)
+        pieces = deque[Envelope]()
+        if is_live:
+            snapshots, pieces, ended = await self._previews.catch_up(
+                self._session, self._cursor, start, subscription.live_start
+            )
+            self._ended.add(ended)
+            if self._is_new:
+                yield snapshots
+        self._is_new = False
+        most = len(selection.lanes) * self._log.bounds.page_entries
+        reading = read_pages(self._log, self._session, selection, self._cursor, start.position, past=self._archive)
+        async with aclosing(reading) as pages:
+            async for page in pages:
+                yield self._passed(interleave(page, pieces))
+                if page.cursor.position - self._cursor.position > max(self._hub.bounds.scanned - most, 0):
+                    yield self._scanned(page.cursor)
+        yield self._passed(pieces)
+        if start.is_after(self._cursor):
+            yield self._scanned(start)
+        if subscription.is_at_goal:
+            yield (Notice("caughtUp", self._cursor),)
+            if self._options.state and subscription.is_closed != self._is_closed:
+                self._is_closed = subscription.is_closed
+                yield (Notice("closed" if self._is_closed else "reopened", self._cursor),)
+
+    def _passed(self, envelopes: Iterable[Envelope]) -> list[Envelope]:
+        """The envelopes without late pieces of ended messages. The cursor moves to the last one."""
+        passed = [*envelopes]
+        if passed:
+            self._cursor = passed[-1].cursor
+        return [each for each in passed if not self._ended.is_late(each)] if self._options.live else passed
+
+    def _scanned(self, cursor: Cursor) -> tuple[Notice]:
+        self._cursor = cursor
+        return (Notice("scanned", cursor),)
+
+    def _accepted(self, notice: Notice) -> Notice | None:
+        """A notice of the hub as it applies to this follower, which may be ahead of the hub; None if it does not."""
+        if notice.cursor.is_after(self._cursor):
+            self._cursor = notice.cursor
+        elif notice.kind == "scanned":
+            return None
+        if notice.kind in {"closed", "reopened"}:
+            if self._is_closed == (notice.kind == "closed"):
+                return None
+            self._is_closed = not self._is_closed
+        return Notice(notice.kind, self._cursor)
+
+    async def _require(self, cursor: Cursor) -> None:
+        """Raise LogRolledBack if the log is not the one that the cursor's reader saw. It asks the log, as the hub may
+        be a moment behind a publish of this process."""
+        head = await self._log.head(self._session)
+        if head.is_erased:
+            raise SessionErased(self._session)
+        await require_same_log(self._log, head, cursor, self._archive)
+
+
+def interleave(page: Page, pieces: deque[Envelope]) -> list[Envelope]:
+    """Return the entries of a page, each after the pieces before it, and the pieces up to the page's cursor.
+
+    These pieces are removed from `pieces`.
+    """
+    if not pieces:
+        return page.envelopes
+    items: list[Envelope] = []
+    for envelope in page.envelopes:
+        while pieces and pieces[0].position < envelope.position:
+            items.append(pieces.popleft())
+        items.append(envelope)
+    while pieces and page.cursor.is_after(pieces[0].cursor):
+        items.append(pieces.popleft())
+    return items

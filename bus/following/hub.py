@@ -1,0 +1,233 @@
+"""The hub: one reader for all subscriptions of a process. It blocks on what is followed and decodes each entry once.
+
+While few sessions are followed it blocks on their own streams, which saves a round trip. Beyond that it blocks on the
+indexes of their buckets, and then reads just the sessions that changed. A subscription begins where the hub is, and its
+follower reads what is before that from the log: both come from the same cursor, so nothing is missing in between.
+
+A log that lost its end is found with the next entry of its session, and at once on a new connection. Quiet sessions are
+checked in turn, 2,000 of them every 5 seconds: each within 5 seconds if up to two thousand are followed, within half a
+minute if ten thousand are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, cast
+
+import anyio
+
+from lanebus.bus.errors import AnswerLost, Closed, Refused, SessionErased, Unavailable
+from lanebus.bus.following.batch_reader import BatchReader
+from lanebus.bus.following.blocking_read import blocking_read, newest_ids, pages_of
+from lanebus.bus.following.delivery import Delivery
+from lanebus.bus.following.followed_sessions import FollowedSessions
+from lanebus.bus.following.log_checks import check_logs
+from lanebus.bus.following.read_request import ReadRequest
+from lanebus.bus.following.subscription import BUFFER_BYTES, HubBounds, Subscription, SubscriptionOptions
+from lanebus.bus.log.head import head_command, read_head
+from lanebus.bus.log.heads import Heads
+from lanebus.bus.log.log import Log
+from lanebus.bus.wire.keys import Keys
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lanebus.bus.log.log import Log
+    from lanebus.bus.servers.topology import Argument, Connection, Reply, Route
+    from lanebus.bus.wire.keys import Keys
+
+__all__ = ("Hub",)
+
+
+class Hub:
+    """The reader of one shard. `run` must be running while anything is followed."""
+
+    def __init__(self, route: Route, keys: Keys, log: Log, bounds: HubBounds | None = None) -> None:
+        self.bounds = bounds or HubBounds()
+        self._route, self._keys, self._log, self._heads = route, keys, log, Heads(log)
+        self._sessions = FollowedSessions(keys, self.bounds)
+        self._delivery = Delivery(log, self._sessions)
+        self._batches = BatchReader(log, keys, self._sessions, self._delivery, self.bounds)
+        self._index_ids: dict[str, str] = {}
+        """the indexes that are read, each with the id of the last entry that was seen"""
+        self._changed = asyncio.Event()
+        self._turned = asyncio.Event()
+        self._client_id: int | None = None
+        self._checked_at = 0.0
+        self._is_closed = False
+
+    @property
+    def followed(self) -> dict[str, int]:
+        """Each session that is followed, with the number of its subscriptions."""
+        return {followed.session: len(followed.subscriptions) for followed in self._sessions.all}
+
+    async def subscribe(
+        self, session: str, options: SubscriptionOptions, buffer_bytes: int = BUFFER_BYTES
+    ) -> Subscription:
+        """Subscribe to a session from where the hub is. A cancelled call leaves nothing.
+
+        Raises:
+            SessionErased: there is nothing to follow any more.
+            Unavailable: the server cannot be reached.
+            Closed: the bus is closed.
+        """
+        if self._is_closed:
+            raise Closed("bus")
+        followed, goal, live_id = self._sessions.get(session), 0, ""
+        # The hub may be behind what this process has published. And it does not know where the live deltas end of a
+        # session that is first followed live: there may be more than fits in a buffer, which the log has.
+        if followed is None or options.state or (options.live and followed.live is None):
+            head = await self._heads.of(session)
+            if head.is_erased:
+                raise SessionErased(session)
+            if self._is_closed:
+                raise Closed("bus")
+            followed = self._sessions.get(session) or self._sessions.add(head)
+            goal, live_id = head.position, head.live_id
+        subscription = followed.join(options, buffer_bytes, goal, live_id)
+        self._changed.set()
+        return subscription
+
+    async def run(self) -> None:
+        """Read what is followed, for as long as the bus is open. Reconnect to a lost server."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._heads.run)
+                tasks.start_soon(self._interrupt)
+                await self._read_forever()
+        finally:
+            self._is_closed = True
+            for followed in self._sessions.all:
+                followed.fail(Closed("bus"))
+
+    async def _read_forever(self) -> None:
+        link: Connection | None = None
+        pause = 0.01
+        try:
+            while True:
+                if not self._sessions:
+                    self._changed.clear()
+                    await self._changed.wait()
+                try:
+                    if link is None or link.is_broken:
+                        link = await self._reconnected(link)
+                    await self._read(link)
+                    pause = 0.01
+                except Unavailable:
+                    await anyio.sleep(pause)
+                    pause = min(pause * 2, 0.5)
+        finally:
+            if link is not None:
+                await link.close()
+
+    async def _reconnected(self, old: Connection | None) -> Connection:
+        self._client_id = None
+        if old is not None:
+            await old.close()
+        link = await self._route.connect()
+        try:
+            self._client_id = cast("int", await link.call("CLIENT", "ID"))
+            # A server that comes back may have come back with less.
+            await check_logs(self._log, self._sessions, self._sessions.all)
+        except BaseException:
+            await link.close()
+            raise
+        self._index_ids.clear()
+        return link
+
+    async def _interrupt(self) -> None:
+        """Interrupt the blocked read when a subscription begins, as it does not block on the new session yet.
+
+        The interruption may reach the server before the blocking read does, so it is repeated until the next read has
+        begun. Subscriptions that begin at the same time share it.
+        """
+        while True:
+            await self._changed.wait()
+            self._turned.clear()
+            if self._client_id is not None and self._sessions:
+                # If it fails, nothing is blocked, or the user is not allowed to: the read returns by itself later.
+                with suppress(Unavailable):
+                    await self._log.unblock(self._client_id, self._sessions.any)
+            with anyio.move_on_after(0.02):
+                await self._turned.wait()
+
+    async def _read(self, link: Connection) -> None:
+        """Block until something comes, and hand it out."""
+        self._changed.clear()
+        self._turned.set()
+        if anyio.current_time() - self._checked_at > self.bounds.block_seconds:
+            self._checked_at = anyio.current_time()
+            await check_logs(self._log, self._sessions, self._sessions.take_unseen(self.bounds.looks))
+        if len(self._sessions) <= self.bounds.direct_sessions:
+            self._index_ids.clear()
+            if self._batches.is_careful:
+                await self._batches.read_marked(link)
+            self._sessions.take_dirty()  # all are read now
+            await self._read_directly(link)
+        else:
+            await self._enter_indexes(link)
+            await self._batches.read_marked(link)
+            await self._read_by_indexes(link)
+
+    async def _read_directly(self, link: Connection) -> None:
+        """Block on the streams of all followed sessions."""
+        requests = [ReadRequest(followed) for followed in self._sessions.all]
+        streams = {name: place for request in requests for name, place in request.streams}
+        if not streams:
+            await self._changed.wait()
+            return
+        # Heads are read right after the streams, so an entry above the head position was written by a foreign client.
+        heads = [head_command(self._keys, request.followed.session) for request in requests]
+        try:
+            reply, *replies = await self._blocked(link, streams, self.bounds.page_entries, heads)
+            found = pages_of(reply)
+        except AnswerLost:
+            self._batches.is_careful = True
+            for request in requests:
+                self._sessions.mark(request.followed)
+            raise
+        except Refused as refusal:
+            if refusal.is_transient:
+                raise
+            for request in requests:  # one of the keys is of the wrong type: read each session by itself
+                self._sessions.mark(request.followed)
+            await self._batches.read_marked(link, is_sure=True)
+            return
+        for request, head_reply in zip(requests, replies, strict=True):
+            head = read_head(request.followed.session, head_reply)
+            await self._delivery.deliver(request, found, head, self.bounds.page_entries, is_whole=False)
+        await self._batches.read_marked(link)
+
+    async def _enter_indexes(self, link: Connection) -> None:
+        """Find the end of each new index before its sessions are read, so that nothing is lost in between."""
+        indexes = self._sessions.indexes
+        for gone in self._index_ids.keys() - indexes:
+            del self._index_ids[gone]
+        if not (new := [index for index in indexes if index not in self._index_ids]):
+            return
+        for index, newest in (await newest_ids(link, new)).items():
+            self._index_ids[index] = newest
+            self._sessions.mark_indexed(index)
+
+    async def _read_by_indexes(self, link: Connection) -> None:
+        """Block on the indexes of all followed sessions, and read those that they name."""
+        (reply,) = await self._blocked(link, self._index_ids, self.bounds.bell_page)
+        for index, page in pages_of(reply).items():
+            if not page:  # Redis 7.0, if an entry is gone again before it is read
+                continue
+            if len(page) == self.bounds.bell_page:  # so far behind that entries may have been trimmed: enter it again
+                del self._index_ids[index]
+                continue
+            for _, fields in page:
+                self._sessions.mark_indexed(index, fields[1].decode(errors="replace"))
+            self._index_ids[index] = page[-1][0].decode()
+        await self._batches.read_marked(link)
+
+    async def _blocked(
+        self, link: Connection, streams: Mapping[str, str], count: int, then: Sequence[Sequence[Argument]] = ()
+    ) -> list[Reply | Refused]:
+        bounds = self.bounds
+        return await blocking_read(
+            link, streams, count, seconds=bounds.block_seconds, silence_seconds=bounds.silence_seconds, then=then
+        )

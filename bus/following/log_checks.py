@@ -1,0 +1,57 @@
+"""Whether the log of a followed session is still the one that was read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lanebus.bus.errors import CursorTrimmed, LogRolledBack, SessionErased
+from lanebus.bus.log.batches import batched
+from lanebus.bus.log.incarnations import common_position
+from lanebus.bus.wire.envelope import Cursor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lanebus.bus.following.followed_session import FollowedSession
+    from lanebus.bus.following.followed_sessions import FollowedSessions
+    from lanebus.bus.log.head import SessionHead
+    from lanebus.bus.log.log import Log
+
+__all__ = ("changed_sessions", "check_logs", "why_lost")
+
+
+async def why_lost(
+    log: Log, followed: FollowedSession, head: SessionHead
+) -> SessionErased | LogRolledBack | CursorTrimmed | None:
+    """Return why the log is not the one that was read any more; None if it is."""
+    if head.is_erased:
+        return SessionErased(followed.session)
+    try:
+        found = await common_position(log, head, followed.proof)
+    except CursorTrimmed as unproven:
+        return unproven
+    if found < followed.position:
+        return LogRolledBack(followed.session, followed.position, found)
+    if followed.precedes_fork(head):  # followers read the shared entries from the log, which knows the parent
+        return CursorTrimmed(followed.session, str(Cursor(followed.position)), head.own_start.position + 1)
+    return None
+
+
+async def changed_sessions(log: Log, sessions: Sequence[FollowedSession]) -> list[FollowedSession]:
+    """Return those that are not, or not surely, where they were when they were read."""
+    found = await log.glances([followed.session for followed in sessions])
+    return [followed for followed in sessions if not followed.is_at(found[followed.session])]
+
+
+async def check_logs(log: Log, all_followed: FollowedSessions, some: Sequence[FollowedSession]) -> None:
+    """Find logs that lost their end or became forks, which no blocked read would ever tell.
+
+    Such sessions fail; those that have more than was read are marked.
+    """
+    for batch in batched(await changed_sessions(log, some), log.bounds.heads):
+        heads = await log.heads([followed.session for followed in batch])
+        for followed, head in zip(batch, heads, strict=True):
+            if (lost := await why_lost(log, followed, head)) is not None:
+                followed.fail(lost)
+            elif followed.falls_short_of(head):
+                all_followed.mark(followed)

@@ -1,0 +1,63 @@
+"""Who has the lease of a session, and for how long. For who looks on; a lease is proven by its epoch alone."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from lanebus.bus.log.script import Script, run_scripts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lanebus.bus.servers.topology import Pool
+    from lanebus.bus.wire.keys import Keys
+
+__all__ = ("LeaseStatus", "read_leases")
+
+_LEASE_STATUS = Script("lease_status")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseStatus:
+    """How the lease of one session stands."""
+
+    session: str
+    owner: str | None
+    """who took it last; None where it was given back, or never taken"""
+    epoch: int
+    """of the lease last taken"""
+    seconds_left: float | None
+    """by the server's clock; 0 or less where it ran out, None where nobody has it"""
+    position: int
+    """of the session's last entry"""
+
+
+async def read_leases(pool: Pool, keys: Keys, sessions: Iterable[str]) -> list[LeaseStatus]:
+    """The leases of sessions, in one round trip, in any order.
+
+    Raises:
+        Unavailable: the server cannot be reached.
+    """
+    shares: dict[int, list[str]] = defaultdict(list)
+    for session in sessions:
+        shares[keys.bucket(session)].append(session)
+    calls = [(tuple(map(keys.head, share)), ()) for share in shares.values()]
+    replies = await run_scripts(pool, _LEASE_STATUS, calls) if calls else []
+    found: list[LeaseStatus] = []
+    for share, reply in zip(shares.values(), replies, strict=True):
+        rows = cast("list[list[bytes]]", reply)
+        found += [_read(session, row) for session, row in zip(share, rows, strict=True)]
+    return found
+
+
+def _read(session: str, row: list[bytes]) -> LeaseStatus:
+    owner, epoch, left, position = (word.decode(errors="replace") for word in row)
+    return LeaseStatus(
+        session=session,
+        owner=owner or None,
+        epoch=int(epoch),
+        seconds_left=int(left) / 1000 if owner else None,
+        position=int(position),
+    )

@@ -1,0 +1,146 @@
+"""Checkpoints: where readers and projections of a session are. A trim keeps what comes after them.
+
+| field | whose | value |
+|---|---|---|
+| r:<name> | a reader that asked to be waited for | its cursor |
+| p:<name>@<version> | a stored projection | the position it was folded up to |
+| f:<session> | a fork that shares the entries | the position it needs nothing up to |
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from lanebus.bus.errors import CursorTrimmed, InvalidCursor, InvalidName, SessionErased
+from lanebus.bus.log.head import head_command, read_head
+from lanebus.bus.log.incarnations import common_position, require_same_log
+from lanebus.bus.log.script import Script
+from lanebus.bus.servers.replies import answered
+from lanebus.bus.wire.envelope import START, Cursor
+
+if TYPE_CHECKING:
+    from lanebus.bus.log.archive_reader import ArchiveReader
+    from lanebus.bus.log.log import Log
+
+__all__ = (
+    "Checkpoint",
+    "check_name",
+    "checkpoints",
+    "drop_checkpoint",
+    "drop_projection",
+    "load_checkpoint",
+    "load_projection",
+    "save_checkpoint",
+    "save_projection",
+)
+
+_CHECKPOINT, _PROJECT, _DROP = Script("checkpoint"), Script("project"), Script("drop")
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+class Checkpoint(NamedTuple):
+    """A projection's state, and the place it was folded up to."""
+
+    state: bytes
+    cursor: Cursor
+
+    @property
+    def position(self) -> int:
+        """Up to which it was folded."""
+        return self.cursor.position
+
+
+def check_name(name: str) -> str:
+    """The name of a reader or a projection, if it is one.
+
+    Raises:
+        InvalidName: it does not match `[A-Za-z0-9_.-]{1,64}`.
+    """
+    if _NAME.fullmatch(name) is None:
+        raise InvalidName(name)
+    return name
+
+
+async def save_checkpoint(
+    log: Log, session: str, name: str, cursor: Cursor, *, rewind: bool, past: ArchiveReader | None = None
+) -> bool:
+    """See `Session.save_checkpoint`."""
+    keys, field = log.keys, f"r:{check_name(name)}"
+    names = (keys.head(session), keys.checkpoints(session))
+    reading = (head_command(keys, session), ("HGET", keys.checkpoints(session), field))
+    while True:
+        head_reply, reply = await log.call_many(reading)
+        head, value = read_head(session, head_reply), cast("bytes | None", answered(reply))
+        if head.is_erased:
+            raise SessionErased(session)
+        await require_same_log(log, head, cursor, past)
+        if value is not None and not rewind and (stored := _cursor(value)).is_after(cursor):
+            try:
+                if await common_position(log, head, stored, past) == stored.position:
+                    return False
+            except CursorTrimmed:  # nobody can tell any more whether it is in the log, so the new one counts
+                pass
+        answer = cast("bytes", await log.run(_CHECKPOINT, names, (field, value or b"", str(cursor)))).decode()
+        if answer == "erased":
+            raise SessionErased(session)
+        if answer == "saved":
+            return True
+
+
+async def load_checkpoint(log: Log, session: str, name: str) -> Cursor | None:
+    """See `Session.load_checkpoint`."""
+    value = cast("bytes | None", await log.call("HGET", log.keys.checkpoints(session), f"r:{check_name(name)}"))
+    return None if value is None else _cursor(value)
+
+
+async def drop_checkpoint(log: Log, session: str, name: str) -> bool:
+    """See `Session.drop_checkpoint`."""
+    return await log.call("HDEL", log.keys.checkpoints(session), f"r:{check_name(name)}") == 1
+
+
+async def checkpoints(log: Log, session: str) -> dict[str, Cursor]:
+    """See `Session.checkpoints`."""
+    flat = cast("list[bytes]", await log.call("HGETALL", log.keys.checkpoints(session)))
+    pairs = zip(flat[::2], flat[1::2], strict=True)
+    return {name.decode(errors="replace"): _cursor(value) for name, value in sorted(pairs)}
+
+
+async def load_projection(log: Log, session: str, name: str, version: int) -> Checkpoint | None:
+    """See `Session.load_projection`."""
+    key = log.keys.projection(session, name, version)
+    reply = await log.call("HMGET", key, "state", "position", "incarnation")
+    state, position, incarnation = cast("list[bytes | None]", reply)
+    if state is None or position is None:
+        return None
+    return Checkpoint(state, Cursor(int(position), 0, (incarnation or b"").decode()))
+
+
+async def save_projection(
+    log: Log, session: str, name: str, version: int, state: bytes, *, cursor: Cursor, expected: int
+) -> bool:
+    """See `Session.save_projection`."""
+    names = (
+        log.keys.projection(session, name, version),
+        log.keys.checkpoints(session),
+        log.keys.head(session),
+    )
+    arguments = (expected, cursor.position, state, cursor.incarnation, f"p:{name}@{version}")
+    reply = await log.run(_PROJECT, names, arguments)
+    if reply == -1:
+        raise SessionErased(session)
+    return reply == 1
+
+
+async def drop_projection(log: Log, session: str, name: str, version: int) -> bool:
+    """See `Session.drop_projection`."""
+    names = (log.keys.projection(session, name, version), log.keys.checkpoints(session))
+    return await log.run(_DROP, names, (f"p:{name}@{version}",)) != 0
+
+
+def _cursor(value: bytes) -> Cursor:
+    try:
+        return Cursor.parse(value.decode(errors="replace"))
+    except InvalidCursor:  # somebody else wrote it; a trim takes it for the beginning too
+        return START

@@ -1,0 +1,223 @@
+-- Append the publishes of one producer to sessions. Atomic; a repeat adds nothing.
+--
+-- KEYS  for each session
+--       index stream, sessions hash, head hash, caller keys hash, LLM stream, extension stream; and where one of its
+--       publishes wakes a worker, order, woken hash, wake-ups stream
+-- ARGV  1 producer · 2 entry version · 3 how the index is trimmed · 4 to which length · 5 a token never used before ·
+--       6 bytes a session may hold, or "" · 7 bytes more that control may use · 8 how wake-ups are trimmed · 9 to which
+--       length · 10 incarnations that a head lists · 11 producers that a head keeps · then for each session
+--       session id · term of the producer · number of this append in it · count of publishes, below zero where one of
+--         them wakes · then for each publish its plan · then for each message its checksum · its JSON text
+--       A plan is the lanes of its messages, "l" or "e" each, with a "w" before them if it wakes a worker, and a "c"
+--       before that if it is control; or, with conditions, a JSON object {lanes, key, expected, epoch, state}, where
+--       state is what the session becomes with it, "closed" or "open".
+--
+-- Gives for each session "<number> <position before> <incarnation> <outcomes>", or "gap <last number> <position>", or
+-- "forged <lane> <position>" where somebody else has written into a stream; what comes after that was not looked at;
+-- or "refused <code>" where the server would not write, or a key is not of its type; or "stale <floor> <position>" where
+-- the producer's term is over, see producers.lua: it was not appended, and goes on in a term above the floor.
+-- Outcomes: nothing at all if every publish was appended, else one word for each publish: a appended ·
+-- d<first>+<count>+<incarnation> duplicate of an earlier key · c<position> conflict · f<epoch> fenced · x closed
+-- · o<bytes> over the limit, with what the session holds · z erased.
+--
+-- The first append after another server process took over begins an incarnation. Its token is "<position it began
+-- behind>_<a token never used before>", and stands in the header of each of its entries: a reader whose cursor names a
+-- token has read this log if the entry at that position carries it. The head lists the newest ones only, so that most
+-- cursors are proven without a look at their entry. The replication id tells server processes apart: it changes with
+-- every start, and each time a replica takes over.
+--
+-- An append is refused before its first write, or applied whole. The last two answers of a producer are kept, as it may
+-- have two appends to a session on their way and lose both answers. Each entry has two fields, as few as can be: what
+-- every entry has stands in one of them.
+
+-- Names are local because a look-up of a global one costs as much as the work of a line.
+local KEYS, ARGV, type, tonumber = KEYS, ARGV, type, tonumber
+local call, pcall_, concat, byte, sub, match = redis.call, redis.pcall, table.concat, string.byte, string.sub, string.match
+local producer, index_trim, index_length, fresh = ARGV[1], ARGV[3], ARGV[4], ARGV[5]
+local limit, reserve, kept_incarnations, kept_producers = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[10], tonumber(ARGV[11])
+local info = call('INFO', 'replication')
+local _, before_run = string.find(info, 'master_replid:', 1, true) -- plain: a pattern would cost as much as an append
+local run = before_run and sub(info, before_run + 1, before_run + 12) or ''
+local clock = call('TIME')
+local now = clock[1] .. string.format('%03d', math.floor(clock[2] / 1000))
+local entry_header = ARGV[2] .. ' ' .. now .. ' ' .. producer .. ' '
+local field = 'p:' .. producer
+local replies, arg, key = {}, 12, 1
+
+-- A repeat first: it was appended, whatever has become of the session since.
+local function judge(plan, state, epoch, position, caller_keys)
+  if plan and plan.key then
+    local seen = pcall_('HGET', caller_keys, plan.key)
+    if type(seen) == 'table' then return nil, seen.err end
+    if seen then return 'd' .. seen end
+  end
+  if state == 'closed' and not (plan and plan.state == 'open') then return 'x' end
+  if not plan then return nil end
+  if plan.epoch and plan.epoch ~= tonumber(epoch) then return 'f' .. epoch end
+  if plan.expected and plan.expected ~= position then return 'c' .. position end
+  return nil
+end
+
+local function over_limit(bytes, first, count, is_control)
+  local size = bytes
+  for at = first + 1, first + 2 * count - 1, 2 do size = size + #ARGV[at] end
+  if size > limit + (is_control and reserve or 0) then return 'o' .. bytes end
+  return nil
+end
+
+local function begin_incarnation(head, token)
+  local past = call('HGET', head, 'incarnations')
+  local all = past and past ~= '' and past .. ' ' .. token or token
+  local _, spaces = string.gsub(all, ' ', '')
+  for _ = tonumber(kept_incarnations), spaces do all = match(all, '^%S+ (.*)$') end
+  call('HSET', head, 'run', run, 'incarnation', token, 'incarnations', all)
+end
+
+-- A stream never forgets its highest id, also of an entry deleted again. Where the server does not let it be set back,
+-- the next append finds itself in the way of this one, and quarantine.lua mends that.
+local function take_back(key, in_llm, in_extension, new_keys, first, last)
+  for _, stream in pairs({ in_llm and KEYS[key + 4] or nil, in_extension and KEYS[key + 5] or nil }) do
+    for position = first, last do call('XDEL', stream, position .. '-0') end
+    pcall_('XSETID', stream, (first - 1) .. '-0', 'ENTRIESADDED', call('XLEN', stream), 'MAXDELETEDID', '0-0')
+  end
+  for _, name in ipairs(new_keys or {}) do call('HDEL', KEYS[key + 3], name) end
+end
+
+local function failed(answer)
+  return type(answer) == 'table' and answer.err
+end
+
+local words = #ARGV
+while arg <= words do
+  local session, term, number, count = ARGV[arg], ARGV[arg + 1], tonumber(ARGV[arg + 2]), tonumber(ARGV[arg + 3])
+  local may_wake = count < 0
+  if may_wake then count = -count end
+  arg = arg + 4
+  local head = pcall_('HMGET', KEYS[key + 2], 'position', 'bytes', 'state', 'epoch', field, 'run', 'incarnation')
+  -- Numbers are kept as the texts they came as, too: turning one into text costs more than a look-up.
+  local base_text, number_text = head[1] or '0', ARGV[arg - 2]
+  local base, bytes_before, state, epoch = tonumber(base_text), tonumber(head[2] or 0), head[3], head[4] or '0'
+  local fault, incarnation, bytes = head.err, head[7] or '', bytes_before
+  local reply, floor, kept_term, answer, last
+  if head[5] then kept_term, answer, last = match(head[5], '^(%d+) ((%d+)[^|]*)') end
+  if kept_term ~= term then -- it begins its term with this, if that is above the floor
+    answer, last = nil, 0
+    if not fault then
+      _, floor = answers_of(head[5], not head[5] and call('HGET', KEYS[key + 2], 'floor'), term)
+    end
+  end
+  last = tonumber(last)
+  if fault then
+    reply = 'refused ' .. match(fault, '^%S*')
+  elseif state == 'erased' then
+    reply = number_text .. ' 0  ' .. string.rep('z ', count - 1) .. 'z'
+  elseif floor then
+    reply = 'stale ' .. floor .. ' ' .. base
+  elseif number <= last then
+    local answers = '|' .. answers_of(head[5], nil, term) .. '|'
+    reply = match(answers, '|(' .. number_text .. ' [^|]*)|') or 'gap ' .. last .. ' ' .. base
+  elseif number > last + 1 then
+    reply = 'gap ' .. last .. ' ' .. base
+  end
+
+  local position, position_text, outcomes = base, base_text, nil -- outcomes: nil while every publish was appended
+  local in_llm, in_extension, new_keys, woken, new_state
+  local begins = head[6] ~= run
+  local token, updated = begins and base_text .. '_' .. fresh or incarnation, now
+  for p = 1, count do
+    local lanes, plan = ARGV[arg], nil
+    arg = arg + 1
+    if byte(lanes, 1) == 123 then
+      plan = cjson.decode(lanes)
+      lanes = plan.lanes
+    end
+    local is_control = byte(lanes, 1) == 99
+    if is_control then lanes = sub(lanes, 2) end
+    local wakes = byte(lanes, 1) == 119
+    if wakes then lanes = sub(lanes, 2) end
+    local length = #lanes
+    if not reply then
+      local verdict
+      if plan or state then verdict, fault = judge(plan, state, epoch, position, KEYS[key + 3]) end
+      if limit and not verdict and not fault then verdict = over_limit(bytes, arg, length, is_control) end
+      if fault then
+        reply = 'refused ' .. match(fault, '^%S*')
+      elseif verdict then
+        if not outcomes then
+          outcomes = {}
+          for q = 1, p - 1 do outcomes[q] = 'a' end
+        end
+        outcomes[p] = verdict
+      else
+        if outcomes then outcomes[p] = 'a' end
+        for m = 1, length do
+          local is_llm, json = byte(lanes, m) == 108, ARGV[arg + 2 * m - 1]
+          local stream = KEYS[key + (is_llm and 4 or 5)]
+          position = position + 1
+          position_text = position .. ''
+          local header = entry_header .. token .. ' ' .. ARGV[arg + 2 * m - 2]
+          local added = pcall_('XADD', stream, position_text .. '-0', 'h', header, 'm', json)
+          if type(added) == 'table' then
+            fault = added.err
+            if string.find(fault, 'equal or smaller', 1, true) or string.find(fault, 'exhausted', 1, true) then
+              take_back(key, in_llm, in_extension, new_keys, base + 1, position - 1)
+              replies[#replies + 1] = 'forged ' .. sub(lanes, m, m) .. ' ' .. position
+              return replies
+            end
+            reply = 'refused ' .. match(fault, '^%S*')
+            break
+          end
+          if is_llm then in_llm = true else in_extension = true end
+          bytes = bytes + #json
+        end
+        if plan and plan.key and not reply then
+          call('HSET', KEYS[key + 3], plan.key, (position - length + 1) .. '+' .. length .. '+' .. token)
+          new_keys = new_keys or {}
+          new_keys[#new_keys + 1] = plan.key
+        end
+        if plan and plan.state then
+          new_state = plan.state
+          state = new_state == 'closed' and new_state
+        end
+        if wakes then woken = position_text end
+      end
+    end
+    arg = arg + 2 * length
+  end
+
+  if not reply and position > base then
+    -- The keys that many sessions share come before the head, as one that is not of its type ends the append.
+    local notice = pcall_('XADD', KEYS[key], 'MAXLEN', index_trim, index_length, '*', 's', session, 'z', position_text)
+    fault = failed(notice)
+      or woken and wake(KEYS[key + 6], KEYS[key + 7], KEYS[key + 8], run, ARGV[8], ARGV[9], session, woken, now)
+      or failed(pcall_('HINCRBY', KEYS[key + 1], ':bytes', bytes - bytes_before))
+      or base == 0 and failed(pcall_('HSETNX', KEYS[key + 1], session, now))
+    if fault then reply = 'refused ' .. match(fault, '^%S*') end
+    if not fault then updated = time_behind(now, notice) or now end
+  end
+  if not reply then
+    if begins and position > base then
+      incarnation = token
+      begin_incarnation(KEYS[key + 2], token)
+    end
+    reply = number_text .. ' ' .. base_text .. ' ' .. incarnation .. ' ' .. (outcomes and concat(outcomes, ' ') or '')
+    local answers = term .. ' ' .. (answer and reply .. '|' .. answer or reply)
+    if position == base then
+      call('HSET', KEYS[key + 2], field, answers)
+    else
+      if base == 0 then call('HSETNX', KEYS[key + 2], 'created', now) end
+      call('HSET', KEYS[key + 2], 'position', position_text, 'bytes', bytes, 'updated', updated, field, answers)
+      if new_state == 'closed' then
+        call('HSET', KEYS[key + 2], 'state', new_state)
+      elseif new_state then
+        call('HDEL', KEYS[key + 2], 'state')
+      end
+    end
+    if not head[5] then count_producer(KEYS[key + 2], field, kept_producers) end
+  elseif fault then
+    take_back(key, in_llm, in_extension, new_keys, base + 1, position)
+  end
+  replies[#replies + 1] = reply
+  key = key + (may_wake and 9 or 6)
+end
+return replies

@@ -1,0 +1,109 @@
+"""Events of an agent loop: typed messages in the extension lane, of kind `agent.<event>`.
+
+An event names messages, tool calls and results by id and position. It never repeats them, so a reader of the extension
+lane alone sees no word of the LLM lane. Publish one with `as_extension()`, and read one with `parse_event`.
+
+Source: seed 001's `AgentEvent`, with the turn ids that it leaves out.
+"""
+
+from lanebus.bus.errors import UnknownKind
+from lanebus.bus.messages.events.context import (
+    CompactionEnded,
+    CompactionFailed,
+    CompactionStarted,
+    PruneApplied,
+    RevertApplied,
+)
+from lanebus.bus.messages.events.event import AgentEvent
+from lanebus.bus.messages.events.loops import (
+    AgentEnded,
+    AgentStarted,
+    InputRejected,
+    ParallelLoopsEnded,
+    ParallelLoopsStarted,
+)
+from lanebus.bus.messages.events.sessions import ControlAnswered, SessionLinked
+from lanebus.bus.messages.events.tools import Progress, ToolEnded, ToolStarted, ToolUpdated, ToolWaiting
+from lanebus.bus.messages.events.turns import (
+    MessageEnded,
+    MessageStarted,
+    RequestDefined,
+    ToolDefinition,
+    TurnEnded,
+    TurnStarted,
+    UsageSettled,
+)
+from lanebus.bus.messages.extension import ExtensionMessage
+
+__all__ = (
+    "AgentEnded",
+    "AgentEvent",
+    "AgentStarted",
+    "CompactionEnded",
+    "CompactionFailed",
+    "CompactionStarted",
+    "ControlAnswered",
+    "InputRejected",
+    "MessageEnded",
+    "MessageStarted",
+    "ParallelLoopsEnded",
+    "ParallelLoopsStarted",
+    "Progress",
+    "PruneApplied",
+    "RequestDefined",
+    "RevertApplied",
+    "SessionLinked",
+    "ToolDefinition",
+    "ToolEnded",
+    "ToolStarted",
+    "ToolUpdated",
+    "ToolWaiting",
+    "TurnEnded",
+    "TurnStarted",
+    "UsageSettled",
+    "parse_event",
+)
+
+_EVENTS: dict[str, type[AgentEvent]] = {
+    event.KIND: event
+    for event in (
+        AgentStarted,
+        AgentEnded,
+        TurnStarted,
+        TurnEnded,
+        UsageSettled,
+        MessageStarted,
+        MessageEnded,
+        ToolStarted,
+        ToolUpdated,
+        ToolEnded,
+        Progress,
+        InputRejected,
+        ParallelLoopsStarted,
+        ParallelLoopsEnded,
+        CompactionStarted,
+        CompactionEnded,
+        CompactionFailed,
+        PruneApplied,
+        RevertApplied,
+        ToolWaiting,
+        ControlAnswered,
+        SessionLinked,
+        RequestDefined,
+    )
+}
+
+
+def parse_event(message: ExtensionMessage) -> AgentEvent | None:
+    """Return the agent event that an extension message carries; None if its kind is not an agent's.
+
+    Raises:
+        UnknownKind: a kind `agent.…` that does not exist.
+        DecodeError: the data does not fit the event.
+    """
+    if not message.kind.startswith("agent."):
+        return None
+    event = _EVENTS.get(message.kind)
+    if event is None:
+        raise UnknownKind(message.kind)
+    return event.read(message.data)

@@ -1,0 +1,55 @@
+"""Events of a loop, from its first turn to its last."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, JsonValue
+
+from lanebus.bus.messages.events.event import AgentEvent
+from lanebus.bus.messages.message import StopReason
+from lanebus.bus.messages.usage import Usage
+
+__all__ = ("AgentEnded", "AgentStarted", "InputRejected", "ParallelLoopsEnded", "ParallelLoopsStarted")
+
+
+class AgentStarted(AgentEvent):
+    """A loop began."""
+
+    KIND = "agent.started"
+    loop_id: str
+    agent: str
+    parent_loop_id: str | None = None
+    continuation: Literal["initial", "default", "rerun", "branch", "compaction"] = "initial"
+    continuation_tag: str | None = None
+    """which rerun or branch it is"""
+    config: JsonValue = None
+    metadata: JsonValue = None
+    """what the caller gave the loop to carry"""
+
+
+class AgentEnded(AgentEvent):
+    """A loop ended; `usage` repeats the sum over its turns."""
+
+    KIND = "agent.ended"
+    loop_id: str
+    stop_reason: StopReason
+    turns: int
+    usage: Usage
+    rejection: str | None = None
+
+
+class InputRejected(AgentEvent):
+    KIND = "agent.input.rejected"
+    loop_id: str
+    reason: str
+
+
+class ParallelLoopsStarted(AgentEvent):
+    KIND = "agent.parallel.started"
+    loop_ids: Annotated[tuple[str, ...], Field(strict=False)]
+
+
+class ParallelLoopsEnded(AgentEvent):
+    KIND = "agent.parallel.ended"
+    selected_loop_id: str
+    selected_config_index: int
+    evaluation_usage: Usage

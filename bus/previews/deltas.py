@@ -1,0 +1,86 @@
+"""The steps of live deltas: show them, and remove them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from lanebus.bus.errors import Fenced, LogRolledBack, PreviewFull, SessionClosed, SessionErased
+from lanebus.bus.log.batches import batched
+from lanebus.bus.log.script import Script
+from lanebus.bus.wire.codec import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lanebus.bus.log.log import Log
+    from lanebus.bus.servers.topology import Argument
+
+__all__ = ("Previewed", "show_deltas", "trim_deltas")
+
+_PREVIEW, _TRIM_LIVE = Script("preview"), Script("trim_live")
+
+
+class Previewed(NamedTuple):
+    """What appending live deltas gave."""
+
+    last: str
+    """the id of the last one"""
+    bytes_before: int
+    bytes_after: int
+    """of all that the session keeps; the same as before where it was a repeat"""
+
+
+async def show_deltas(
+    log: Log,
+    session: str,
+    producer: str,
+    number: int,
+    bodies: Sequence[bytes],
+    *,
+    epoch: int | None,
+    is_end: bool,
+    shown: int = 0,
+) -> Previewed:
+    """Append live deltas below the newest position. A repeat with the same number adds nothing.
+
+    Args:
+        number: of this call; higher than that of the producer's last call in this session.
+        shown: the number of the producer's last answered call in this session; 0 is none.
+
+    Raises:
+        LogRolledBack: the server has lost what was shown then; nothing was added.
+        Fenced, SessionClosed, SessionErased, PreviewFull: refused; nothing was added.
+    """
+    bell = log.keys.live_bell(log.keys.bucket(session))
+    names = (log.keys.head(session), log.keys.live(session), bell)
+    arguments: list[Argument] = [producer, VERSION, number, "" if epoch is None else epoch]
+    arguments += (
+        log.bounds.live_bytes,
+        int(log.bounds.live_seconds * 1000),
+        int(is_end),
+        session,
+        log.bounds.live_bell,
+        shown,
+        *bodies,
+    )
+    word, *rest = cast("bytes", await log.run(_PREVIEW, names, arguments)).decode().split(" ")
+    match word:
+        case "fenced":
+            raise Fenced(session, epoch or 0, int(rest[0]))
+        case "closed":
+            raise SessionClosed(session)
+        case "erased":
+            raise SessionErased(session)
+        case "lost":
+            raise LogRolledBack(session, int(rest[0]), int(rest[0]))
+        case "full":
+            raise PreviewFull(session, int(rest[0]), log.bounds.live_bytes)
+        case _:
+            return Previewed(rest[0], int(rest[1]), int(rest[2]))
+
+
+async def trim_deltas(log: Log, session: str, ids: Sequence[str]) -> None:
+    """Remove live deltas by their ids. An id that is gone is left out."""
+    names = (log.keys.head(session), log.keys.live(session))
+    for some in batched(ids, log.bounds.live_step):
+        await log.run(_TRIM_LIVE, names, some)

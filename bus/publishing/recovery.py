@@ -1,0 +1,241 @@
+"""Sessions whose appends were not answered, or were refused: brought back to where they can be published to as usual.
+
+Each is dealt with by itself, on a connection of its own for all of them: a session that cannot be settled, or is
+refused again and again, holds up no other one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from secrets import token_urlsafe
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import anyio
+
+from lanebus.bus.errors import CursorTrimmed, Refused, Unavailable
+from lanebus.bus.log.incarnations import common_position
+from lanebus.bus.log.script import Script, send_scripts
+from lanebus.bus.publishing.append import PUBLISH, publish_command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from lanebus.bus.log.log import Log
+    from lanebus.bus.publishing.append import PublishLimits, SessionAppend
+    from lanebus.bus.publishing.bounds import PublishBounds
+    from lanebus.bus.publishing.outbox import Outbox, Trouble
+    from lanebus.bus.publishing.outboxes import Outboxes
+    from lanebus.bus.publishing.pending_publish import PendingPublish
+    from lanebus.bus.servers.topology import Argument, Connection, Reply, Route
+    from lanebus.bus.wire.keys import Keys
+
+__all__ = ("Recovery",)
+
+_SETTLE = Script("settle", shares=("producers",))
+
+
+class _Step(NamedTuple):
+    """What is sent for one session."""
+
+    outbox: Outbox
+    script: Script
+    command: Sequence[Argument]
+    append: SessionAppend | None
+    """None where numbers are settled"""
+
+
+class Recovery:
+    """The sessions of one publisher that are in trouble. `run` must be running."""
+
+    def __init__(
+        self,
+        route: Route,
+        keys: Keys,
+        log: Log,
+        *,
+        outboxes: Outboxes,
+        terms: PublishLimits,
+        bounds: PublishBounds,
+        rested: Callable[[], None],
+    ) -> None:
+        """Takes what hears that a session is out of trouble."""
+        self._route, self._keys, self._log = route, keys, log
+        self._outboxes, self._terms, self._bounds = outboxes, terms, bounds
+        self._rested = rested
+        self._troubled: dict[str, Outbox] = {}
+        self._sent: Sequence[_Step] = ()
+        self._changed = asyncio.Event()
+        self._link: Connection | None = None
+
+    @property
+    def is_waited_for(self) -> bool:
+        """A caller waits for something that is in trouble."""
+        return any(not publish.future.done() for publish in self.publishes())
+
+    def publishes(self) -> Iterator[PendingPublish]:
+        """All that is in trouble."""
+        for step in self._sent:
+            if step.append is not None:
+                yield from step.append.publishes
+        for outbox in self._troubled.values():
+            if (trouble := outbox.trouble) is not None:
+                for append in trouble.doubtful:
+                    yield from append.publishes
+                yield from trouble.waiting
+
+    def add(self, outbox: Outbox) -> None:
+        """Look after a session, or look again at one: something has changed about it."""
+        self._troubled[outbox.session] = outbox
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Look after what is in trouble, for as long as the bus is open."""
+        pause = self._bounds.retry_seconds
+        try:
+            while True:
+                self._changed.clear()
+                due, wait = self._due()
+                if not due:
+                    with anyio.move_on_after(wait):
+                        await self._changed.wait()
+                    continue
+                try:
+                    await self._round(due)
+                    pause = self._bounds.retry_seconds
+                except Unavailable as fault:
+                    self._explain(fault)
+                    await anyio.sleep(pause)
+                    pause = min(pause * 2, self._bounds.retry_most_seconds)
+        finally:
+            if self._link is not None:
+                await self._link.close()
+
+    def _due(self) -> tuple[list[Outbox], float | None]:
+        """Those to look after now, and the seconds until the next is due; None if none is."""
+        now = anyio.current_time()
+        due: list[Outbox] = []
+        next_at: float | None = None
+        for session, outbox in list(self._troubled.items()):
+            if (trouble := outbox.trouble) is None or outbox.is_out_of_trouble():
+                del self._troubled[session]
+                self._rested()
+            elif outbox.in_flight:
+                pass  # its answer is awaited first
+            elif trouble.retry_at > now:
+                next_at = trouble.retry_at if next_at is None else min(next_at, trouble.retry_at)
+            elif len(due) < self._bounds.recovery_sessions:
+                due.append(outbox)
+        for outbox in due:  # to the end of the line: sessions whose callers go on publishing would starve the others
+            self._troubled[outbox.session] = self._troubled.pop(outbox.session)
+        return due, None if next_at is None else next_at - now
+
+    async def _round(self, due: Sequence[Outbox]) -> None:
+        """One step for each of these sessions.
+
+        Raises:
+            Unavailable: there was no answer.
+        """
+        link = await self._connected()
+        await self._clear_the_way(due)
+        await self._begin_terms(due)
+        steps = [step for outbox in due if (step := self._step(outbox)) is not None]
+        if not steps:
+            return
+        self._sent = steps
+        try:
+            replies = await send_scripts(link, [(step.script, step.command) for step in steps])
+        except BaseException:
+            for step in steps:
+                if step.append is not None:
+                    step.outbox.lose(step.append)
+            raise
+        finally:
+            self._sent = ()
+        for step, reply in zip(steps, replies, strict=True):
+            self._take(step, reply, link)
+
+    async def _connected(self) -> Connection:
+        if self._link is None or self._link.is_broken:
+            if self._link is not None:
+                await self._link.close()
+            self._link = await self._route.connect()
+        return self._link
+
+    async def _clear_the_way(self, due: Sequence[Outbox]) -> None:
+        """Move foreign entries from where appends belong."""
+        for outbox in due:
+            if (trouble := outbox.trouble) is not None and trouble.foreign is not None:
+                try:
+                    ids = await self._log.quarantine(outbox.session, trouble.foreign)
+                except Refused as refusal:
+                    self._explain(refusal, outbox)
+                    self._put_off(trouble)
+                else:
+                    outbox.give_way(self._bounds.quarantine_attempts, ids)
+
+    async def _begin_terms(self, due: Sequence[Outbox]) -> None:
+        """Go on in a new term where the last one is over."""
+        for outbox in due:
+            trouble = outbox.trouble
+            if trouble is None or trouble.floor is None or trouble.doubtful:
+                continue
+            position = outbox.position
+            if position:
+                try:
+                    head = await self._log.head(outbox.session)
+                    position = position if head.is_erased else await common_position(self._log, head, outbox.cursor)
+                except CursorTrimmed:  # what would prove it is gone: nothing is known to be lost
+                    pass
+                except Refused as refusal:
+                    self._explain(refusal, outbox)
+                    self._put_off(trouble)
+                    continue
+            outbox.begin(self._outboxes.above(trouble.floor), position)
+
+    def _step(self, outbox: Outbox) -> _Step | None:
+        trouble = outbox.trouble
+        if trouble is None or outbox.in_flight or trouble.foreign is not None:
+            return None
+        if trouble.floor is not None and not trouble.doubtful:
+            return None
+        if trouble.needs_settling:
+            first, last, is_forced = outbox.to_settle()
+            kept = self._terms.producers
+            arguments = (self._outboxes.producer, outbox.term, first, last, "1" if is_forced else "", kept)
+            return _Step(outbox, _SETTLE, _SETTLE.command((self._keys.head(outbox.session),), arguments), None)
+        batch = outbox.next_batch(self._bounds.batch_count, self._bounds.batch_bytes)
+        if not batch:
+            return None
+        append = outbox.send(batch)
+        command = publish_command(self._keys, self._outboxes.producer, self._terms, token_urlsafe(6), (append,))
+        return _Step(outbox, PUBLISH, command, append)
+
+    def _take(self, step: _Step, reply: Reply | Refused, link: Connection) -> None:
+        outbox, refusal = step.outbox, reply if isinstance(reply, Refused) else None
+        number = outbox.answered
+        if step.append is not None:
+            (word,) = (None,) if refusal is not None else cast("Sequence[bytes]", reply)
+            met = outbox.answer(step.append, refusal or word, self._terms.session_bytes)
+            if met is not None:
+                link.note_redirect(met)
+        elif refusal is None:
+            outbox.settled(cast("Sequence[bytes]", reply), self._terms.session_bytes)
+        else:
+            self._explain(refusal, outbox)
+            outbox.prune()
+        if (trouble := outbox.trouble) is not None:
+            if outbox.answered > number:
+                trouble.pause = trouble.retry_at = 0.0
+            else:
+                self._put_off(trouble)
+        self._changed.set()
+
+    def _put_off(self, trouble: Trouble) -> None:
+        trouble.pause = min(trouble.pause * 2, self._bounds.retry_most_seconds) or self._bounds.retry_seconds
+        trouble.retry_at = anyio.current_time() + trouble.pause
+
+    def _explain(self, fault: Unavailable, only: Outbox | None = None) -> None:
+        """Note why publishes wait, for those whose callers give up."""
+        for outbox in self._troubled.values() if only is None else (only,):
+            for publish in outbox.trouble.waiting if outbox.trouble is not None else ():
+                publish.reason = fault

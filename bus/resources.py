@@ -1,0 +1,131 @@
+"""What a bus needs before it is open: a server that keeps what it acknowledges, keys, and a media store."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import anyio
+
+from lanebus.bus.embedded.server import open_server
+from lanebus.bus.errors import LoginRefused, OldNamespace, Refused, SetupError, Unavailable, UnsafeServer
+from lanebus.bus.media.redis_media import RedisMedia
+from lanebus.bus.servers.durability import check_durability, server_infos
+from lanebus.bus.wire.keys import BUCKETS, Keys, check_namespace
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+    from pathlib import Path
+
+    from lanebus.bus.bounds import Bounds
+    from lanebus.bus.media.store import MediaStore
+    from lanebus.bus.servers.bounds import ConnectionBounds
+    from lanebus.bus.servers.topology import Pool, Topology
+
+__all__ = ("BusResources", "open_resources")
+
+SCHEMA = 2
+
+_OLDEST = (7, 0)
+
+
+class BusResources(NamedTuple):
+    """What a bus is made of; its owner closes it."""
+
+    topology: Topology
+    pool: Pool
+    keys: Keys
+    media: MediaStore
+
+
+@asynccontextmanager
+async def open_resources(
+    url: str | None, data_dir: Path | None, namespace: str, media: MediaStore | None, bounds: Bounds
+) -> AsyncGenerator[BusResources, None]:
+    """Start or join the server, connect, check it, and open the media store; close them in reverse order.
+
+    See `Bus.open` for the arguments.
+
+    Raises:
+        SetupError: the settings cannot work: its subclasses say what to change.
+        Unavailable: the server cannot be reached or did not start.
+    """
+    # Here and not above: the client takes as long to import as all of the bus. A program that only wants a message
+    # type, or a command's help, does not need it.
+    from lanebus.bus.servers.topology import Endpoint, OneServer, topology_at  # noqa: PLC0415
+
+    check_namespace(namespace)
+    connection = bounds.connection
+    async with AsyncExitStack() as stack:
+        if url is None:
+            embedded = await stack.enter_async_context(open_server(data_dir))
+            topology: Topology = OneServer(Endpoint.at_socket(str(embedded.socket), connection), connection)
+        else:
+            topology = topology_at(url, connection)
+        pool = topology.pool(connection.pool_connections)
+        stack.push_async_callback(pool.close)
+        keys = Keys(namespace, await _prepare(topology, pool, namespace, connection))
+        if media is None:
+            media_pool = topology.pool(connection.media_connections)
+            stack.push_async_callback(media_pool.close)
+            media = RedisMedia(media_pool, keys, bounds=bounds.media)
+        yield BusResources(topology, pool, keys, media)
+
+
+async def _prepare(topology: Topology, pool: Pool, namespace: str, bounds: ConnectionBounds) -> int:
+    """Check the servers, and agree on the number of buckets.
+
+    A server that has been there and goes away meanwhile is waited for; one that never was is not.
+    """
+    from lanebus.bus.servers.pool import patient_backoff  # noqa: PLC0415  # with the client, which is slow to import
+
+    backoff = patient_backoff(bounds)
+    while True:
+        try:
+            return await _try_prepare(topology, pool, namespace, bounds.loading_pause_seconds)
+        except LoginRefused as refusal:
+            raise SetupError(str(refusal)) from None
+        except Refused as refusal:
+            if refusal.code in {"NOAUTH", "NOPERM", "WRONGPASS"}:
+                raise SetupError(f"the server refused the user or password: {refusal.code}") from None
+            raise
+        except Unavailable:
+            if not pool.has_connected or not await backoff.wait():
+                raise
+
+
+async def _try_prepare(topology: Topology, pool: Pool, namespace: str, loading_pause: float) -> int:
+    """Check the servers; the number of buckets is written once and never changes."""
+    infos = await _loaded(pool, loading_pause)
+    for info in infos:
+        _check(info, is_one=topology.is_one)
+    await check_durability(pool, infos, Keys(namespace))
+    config = Keys(namespace).config
+    await pool.call("HSETNX", config, "buckets", BUCKETS)
+    await pool.call("HSETNX", config, "schema", SCHEMA)
+    buckets, schema = cast("list[bytes]", await pool.call("HMGET", config, "buckets", "schema"))
+    if int(schema) < SCHEMA:
+        raise OldNamespace(namespace, int(schema), SCHEMA)
+    if int(schema) > SCHEMA:
+        raise UnsafeServer("schema", schema.decode(), f"{SCHEMA}: a newer package wrote this namespace")
+    return int(buckets)
+
+
+async def _loaded(pool: Pool, pause: float) -> list[dict[str, str]]:
+    """What each server says of itself, once it has read its file."""
+    while True:
+        infos = await server_infos(pool)
+        if all(info.get("loading", "0") == "0" for info in infos):
+            return infos
+        await anyio.sleep(pause)
+
+
+def _check(info: dict[str, str], *, is_one: bool) -> None:
+    """Raises SetupError if a server is not what the bus needs."""
+    if is_one and info.get("cluster_enabled") == "1":
+        raise UnsafeServer("cluster-enabled", "yes", "a URL redis+cluster://host:port for a cluster")
+    version = info.get("valkey_version") or info.get("redis_version", "0.0")
+    if tuple(int(part) for part in info.get("redis_version", "0.0").split(".")[:2]) < _OLDEST:
+        raise UnsafeServer("version", version, "Redis 7.0 or Valkey 8 and newer")
+    if (policy := info.get("maxmemory_policy", "noeviction")) != "noeviction":
+        raise UnsafeServer("maxmemory-policy", policy, "noeviction: another policy deletes whole sessions")

@@ -1,0 +1,98 @@
+"""Trim: take the oldest entries of a session out of both lanes, once nobody needs them any more.
+
+It goes step by step, so that a long one never holds the server. Each step is complete in itself: the head and the
+streams agree at every moment, and a trim that is cut off has trimmed less.
+"""
+
+from __future__ import annotations
+
+import json
+from secrets import token_urlsafe
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from lanebus.bus.errors import ForgedEntry, SessionErased, TrimRefused
+from lanebus.bus.log.script import Script
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.wire.checksum import seed_of
+from lanebus.bus.wire.codec import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lanebus.bus.log.log import Log
+    from lanebus.bus.servers.topology import Argument
+
+__all__ = ("TRIMMED", "Trimmed", "trim")
+
+TRIMMED = "session.trimmed"
+"""the kind of the note that a forced trim leaves in the extension lane"""
+
+_TRIM = Script("trim")
+
+_FARTHEST = 10**15
+"""numbers in a script are exact up to here; no session has so many entries"""
+
+
+class Trimmed(NamedTuple):
+    """What a trim took, or would take."""
+
+    entries: int
+    """of both lanes"""
+    size_bytes: int
+    """of their messages' JSON"""
+    first_kept: int
+    """the first position that is left, whether it is there already or not"""
+    holders: Mapping[str, int]
+    """who still needed some of it, as `TrimRefused` names them: passed by force, or what a trim would be refused for.
+    Where somebody came to need it while the trim was under way, it ended before `first_kept` got where it was to"""
+
+
+class _Answer(NamedTuple):
+    outcome: str
+    keep: int
+    trimmed: int
+    entries: int
+    bytes: int
+    holders: dict[str, int]
+
+
+async def trim(log: Log, session: str, before: int, *, force: bool = False, dry_run: bool = False) -> Trimmed:
+    """See `Session.trim`."""
+    mode = "look" if dry_run else "force" if force else "trim"
+    keep, looked, entries, size, attempts = min(max(before, 1), _FARTHEST), 0, 0, 0, 0
+    holders: dict[str, int] = {}
+    while True:
+        answer = await _step(log, session, mode=mode, keep=keep, start=looked + 1, told=holders)
+        if answer.outcome == "erased":
+            raise SessionErased(session)
+        if answer.outcome == "forged":
+            ids = await log.quarantine(session, Lane.EXTENSION)
+            attempts += 1
+            if attempts > log.bounds.quarantine_attempts:
+                raise ForgedEntry(f"{session}:{Lane.EXTENSION}", f"{ids}", "in the way of the note of a trim")
+            continue
+        holders |= answer.holders
+        if answer.outcome == "held" and not entries:
+            raise TrimRefused(session, answer.keep, answer.holders)
+        keep, looked, entries, size = answer.keep, answer.trimmed, entries + answer.entries, size + answer.bytes
+        if answer.outcome == "held" or answer.trimmed >= keep - 1:
+            return Trimmed(entries, size, answer.trimmed + 1, holders)
+
+
+async def _step(log: Log, session: str, *, mode: str, keep: int, start: int, told: Mapping[str, int]) -> _Answer:
+    keys = log.keys
+    bucket = keys.bucket(session)
+    names = (
+        keys.head(session),
+        keys.lane(session, Lane.LLM),
+        keys.lane(session, Lane.EXTENSION),
+        *(keys.checkpoints(session), keys.index(bucket), keys.sessions(bucket)),
+        *(keys.order(bucket), keys.woken(bucket), keys.groups(bucket)),
+    )
+    bounds = log.bounds
+    words: Sequence[Argument] = (session, keep, mode, start, token_urlsafe(6), VERSION, token_urlsafe(6))
+    words = (*words, *log.work.notice_trim, bounds.incarnations)
+    words = (*words, bounds.trim_entries, bounds.trim_bytes, bounds.trim_chunk)
+    words = (*words, seed_of(VERSION, "log", Lane.EXTENSION))
+    reply = await log.run(_TRIM, names, (*words, *told))
+    return _Answer(**json.loads(cast("bytes", reply)))

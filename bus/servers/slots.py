@@ -1,0 +1,31 @@
+"""Which slot of a cluster a command is about. Pure. Source: the cluster specification."""
+
+from binascii import crc_hqx
+from collections.abc import Sequence
+
+from lanebus.bus.servers.replies import Argument
+
+__all__ = ("SLOTS", "key_of", "slot_of")
+
+SLOTS = 16_384
+
+_KEY_PLACES = {"EVAL": 3, "EVALSHA": 3, "MEMORY": 2, "OBJECT": 2, "XGROUP": 2, "XINFO": 2}
+_KEYLESS = frozenset({"ACL", "BGREWRITEAOF", "CLIENT", "CONFIG", "INFO", "PING", "SCRIPT", "TIME", "WAIT", "WAITAOF"})
+
+
+def key_of(command: Sequence[Argument]) -> str:
+    """The first key that a command names; "" if it names none, for which any server will do."""
+    name = command[0]
+    if name in _KEYLESS:
+        return ""
+    if name in {"XREAD", "XREADGROUP"}:
+        return str(command[command.index("STREAMS") + 1])
+    return str(command[_KEY_PLACES.get(str(name), 1)])
+
+
+def slot_of(key: str) -> int:
+    """The slot of a key. Source: the cluster specification: CRC-16/XMODEM of what stands between the first braces."""
+    start = key.find("{")
+    end = key.find("}", start + 1)
+    tag = key[start + 1 : end] if start >= 0 and end > start + 1 else key
+    return crc_hqx(tag.encode(), 0) % SLOTS

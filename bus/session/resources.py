@@ -1,0 +1,40 @@
+"""What a session is used with: its id, its log, and what it shares with other sessions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from lanebus.bus.archive.archive import Archive
+    from lanebus.bus.following.hub import Hub
+    from lanebus.bus.groups.wake_ups import WakeUps
+    from lanebus.bus.log.log import Log
+    from lanebus.bus.media.store import MediaStore
+    from lanebus.bus.previews.previews import Previews
+    from lanebus.bus.previews.writer import PreviewWriter
+    from lanebus.bus.publishing.publisher import Publisher
+
+__all__ = ("HasResources", "SessionResources")
+
+
+class SessionResources(NamedTuple):
+    """The id of a session and all that its methods need."""
+
+    id: str
+    log: Log
+    publisher: Publisher
+    hub: Hub
+    ringing: WakeUps
+    previews: Previews
+    preview_writer: PreviewWriter
+    media: MediaStore
+    archive: Archive | None
+
+
+class HasResources(Protocol):
+    """A session, as the functions see it that are its methods."""
+
+    @property
+    def resources(self) -> SessionResources:
+        """The session's id and what it is used with."""
+        ...

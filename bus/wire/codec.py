@@ -1,0 +1,325 @@
+"""Envelope ⇄ the fields of a stream entry.
+
+An entry has two fields, always in this order, so that the server stores their names once a block: `h` the header, which
+is version, milliseconds by the server's clock, producer, the token of its incarnation and a checksum (checksum.py) with
+a space between; `m` the message's JSON. A live delta has no checksum, and no token if it was shown before the first
+entry. The scripts write them; this module reads them, and lifts an older version to the present one (upcasters.py).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import cast
+from zlib import crc32
+
+from pydantic import JsonValue
+from pydantic_core import PydanticSerializationError
+
+from lanebus.bus.errors import DecodeError, EntryDamaged, ForgedEntry, MessageError, UnknownRole, UnknownVersion
+from lanebus.bus.messages.content import Block, ErrorBlock, ToolCallBlock, ToolResultBlock, UnknownBlock
+from lanebus.bus.messages.delta import Delta
+from lanebus.bus.messages.extension import ExtensionMessage
+from lanebus.bus.messages.json_parser import DIGITS_LIMIT, parse_json, require_depth, require_json
+from lanebus.bus.messages.json_reader import Publishable, read_delta, read_extension, read_llm
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.messages.message import (
+    AssistantMessage,
+    DeveloperMessage,
+    LlmMessage,
+    SystemMessage,
+    ToolResultMessage,
+    UserMessage,
+)
+from lanebus.bus.wire.checksum import seed_of
+from lanebus.bus.wire.envelope import DecodeFailure, Envelope
+from lanebus.bus.wire.upcasters import lift, require_steps
+
+__all__ = (
+    "MESSAGE_LIMIT_BYTES",
+    "VERSION",
+    "Entry",
+    "decode",
+    "decode_delta",
+    "encode",
+    "is_whole",
+    "position_of",
+    "token_in",
+    "token_of",
+)
+
+MESSAGE_LIMIT_BYTES = 1_048_576
+"""The most JSON one message may have; media of 50,000 bytes and more belongs into the media store."""
+
+VERSION = 1
+"""Of the form that messages are written in; it goes up together with a step in upcasters.py."""
+
+require_steps(VERSION)
+
+_READ = {Lane.LLM: read_llm, Lane.EXTENSION: read_extension}
+
+# A lone surrogate in a key is written as this, where one in a text is refused: it would be read as another key.
+_REPLACED = "\ufffd".encode()
+_LEAD = _REPLACED[:1]  # looked for first: one byte is found twenty times as fast as three
+_NESTING: frozenset[type] = frozenset((dict, list))
+
+_FREE_IN_ALL = ("metadata",)
+_IN_MESSAGES = (*_FREE_IN_ALL, "raw", "provenance_hint")
+_SAID = frozenset((SystemMessage, DeveloperMessage, UserMessage, AssistantMessage, ToolResultMessage))
+_FREE: Mapping[type, tuple[str, ...]] = {
+    ExtensionMessage: ("data",),
+    **dict.fromkeys((SystemMessage, DeveloperMessage, UserMessage, AssistantMessage), _IN_MESSAGES),
+    ToolResultMessage: (*_IN_MESSAGES, "structured"),
+    ToolCallBlock: ("arguments", "metadata"),
+    ToolResultBlock: ("structured", "metadata"),
+    UnknownBlock: ("raw",),
+    ErrorBlock: ("data",),
+}
+"""Fields that hold any JSON, of each type of message and block that has such."""
+
+Entry = tuple[bytes, Sequence[bytes]]
+"""A stream entry as the server sends it: its id, then names and values in turn."""
+
+
+def encode(message: Publishable | Delta) -> bytes:
+    """The message's JSON in UTF-8, as it goes into field `m`.
+
+    Raises:
+        DecodeError: free JSON in it, such as a tool's arguments or metadata, is nested deeper than its readers follow,
+            a number has more digits than they read, or a text in it is none: it holds a lone surrogate.
+    """
+    try:
+        if _is_usual(message):
+            data = message.__pydantic_serializer__.to_json(message, by_alias=True, exclude_none=True)
+        else:
+            for path, free, level in _free(message):
+                _require_depth_at(level, free, path)
+            data = message.to_json_bytes()
+    except PydanticSerializationError:  # without its text, which quotes the message
+        _require_free_json(message)
+        raise DecodeError("", "a text holds a lone surrogate, or it is nested too deep") from None
+    if _is_suspect(data):
+        _require_free_json(message)
+        parse_json(data)
+    return data
+
+
+def _is_usual(message: Publishable | Delta) -> bool:
+    """Whether the message is of the LLM lane, its free JSON far from the limit of depth, and no argument of it null.
+
+    It is asked of every publish, so it is quick before it is short: to tell the path of each takes four times as long.
+    """
+    if type(message) not in _SAID:  # not isinstance(), which goes through Python for such a class
+        return False
+    said = cast("LlmMessage", message)
+    if said.metadata is not None and not _is_near(said.metadata):
+        return False
+    if said.raw is not None or said.provenance_hint is not None:
+        return False
+    if type(said) is AssistantMessage:
+        if said.usage is not None and said.usage.raw is not None:
+            return False
+    elif type(said) is ToolResultMessage and said.structured is not None:
+        return False
+    for block in said.content:
+        if type(block) is ToolCallBlock:
+            if (
+                block.arguments is None
+                or not _is_near(block.arguments)
+                or (block.metadata is not None and not _is_near(block.metadata))
+            ):
+                return False
+        elif type(block) in _FREE:
+            return False
+    return True
+
+
+def _is_near(value: JsonValue, room: int = 16) -> bool:
+    """Whether the value is nested no deeper than about `room`."""
+    if type(value) is dict:
+        items: Iterable[JsonValue] = value.values()
+    elif type(value) is list:
+        items = value
+    else:
+        return True
+    if _NESTING.isdisjoint(map(type, items)):
+        return True
+    return room > 0 and all(_is_near(item, room - 1) for item in items if type(item) in _NESTING)
+
+
+def _is_suspect(data: bytes) -> bool:
+    """Whether a look at the message itself is needed, which is hardly ever."""
+    if _LEAD in data and _REPLACED in data:
+        return True
+    # So long a run of digits stands at one place of this step at least, and reaches far enough to one of its sides.
+    for at in range(DIGITS_LIMIT - 1, len(data), DIGITS_LIMIT):
+        if data[at : at + 1].isdigit() and (data[at - 16 : at].isdigit() or data[at : at + 16].isdigit()):
+            return True
+    return False
+
+
+def _require_free_json(message: Publishable | Delta) -> None:
+    for path, free, _ in _free(message):
+        try:
+            require_json(free)
+        except DecodeError as error:
+            raise DecodeError(".".join(filter(None, (path, error.path))), error.reason) from None
+
+
+def _free(message: Publishable | Delta) -> Iterator[tuple[str, JsonValue, int]]:
+    """Free JSON in a message: where it stands, what it is, and how many objects and lists are around it."""
+    # By type, as pydantic's isinstance() takes longer than all of this: it goes through Python for another class.
+    kind = type(message)
+    if kind is Delta:
+        return
+    for name in _FREE.get(kind, _FREE_IN_ALL):
+        if (value := getattr(message, name)) is not None:
+            yield name, value, 1
+    if isinstance(message, LlmMessage):
+        if type(message) is AssistantMessage and message.usage is not None and message.usage.raw is not None:
+            yield "usage.raw", message.usage.raw, 2
+        yield from _free_in(message.content, "content", 2)
+
+
+def _free_in(blocks: Iterable[Block], path: str, level: int) -> Iterator[tuple[str, JsonValue, int]]:
+    for index, block in enumerate(blocks):
+        for name in _FREE.get(type(block), ()):
+            if (value := getattr(block, name)) is not None:
+                yield f"{path}.{index}.{name}", value, level + 1
+        if type(block) is ToolResultBlock:
+            yield f"{path}.{index}.content", [], level + 1
+            yield from _free_in(block.content, f"{path}.{index}.content", level + 2)
+
+
+def _require_depth_at(level: int, value: JsonValue, path: str) -> None:
+    if not isinstance(value, dict | list):
+        return
+    for _ in range(level):
+        value = [value]
+    try:
+        require_depth(value)
+    except DecodeError as error:
+        raise DecodeError(path, error.reason) from None
+
+
+def decode(session: str, lane: Lane, entry: Entry) -> Envelope:
+    """Return the envelope of a lane's entry. An entry that cannot be read holds a `DecodeFailure` with its error:
+
+    - `ForgedEntry`: the entry is not one that the bus writes, or its message does not belong into this lane;
+    - `EntryDamaged`: the entry is not what was written, its checksum says;
+    - `UnknownVersion`: a newer package wrote it;
+    - `DecodeError`, `UnknownKind`: its message has no shape we know.
+    """
+    entry_id, fields = entry
+    try:
+        _, header, name, body = fields
+        rest, _, checksum = header.rpartition(b" ")
+        version, time, producer, token, seeds = _entry_header(rest)
+        position, _, delta = entry_id.partition(b"-")
+        if delta == b"0" and name == b"m":
+            place = int(position)
+            if (
+                crc32(body, seeds[lane]) != int(checksum) and version <= VERSION
+            ):  # a newer form may have another checksum
+                return _unreadable(session, lane, entry, EntryDamaged(session, lane, place))
+            if version == VERSION:  # as good as always
+                return Envelope(session, place, lane, _READ[lane](body), time, producer, 0, token)
+            if 0 < version < VERSION:
+                message = _READ[lane](lift(version, VERSION, lane, body))
+                return Envelope(session, place, lane, message, time, producer, 0, token)
+    except (MessageError, ValueError, TypeError, OverflowError) as error:
+        return _unreadable(session, lane, entry, error)
+    return _unreadable(session, lane, entry, None)
+
+
+def is_whole(lane: Lane, entry: Entry) -> bool:
+    """Whether an entry is one that the bus writes, and what was written, without a look at its message."""
+    try:
+        _, header, name, body = entry[1]
+        rest, _, checksum = header.rpartition(b" ")
+        position, _, delta = entry[0].partition(b"-")
+        found = crc32(body, _entry_header(rest)[4][lane])
+        return position.isdigit() and delta == b"0" and name == b"m" and found == int(checksum)
+    except (ValueError, OverflowError):
+        return False
+
+
+def decode_delta(session: str, entry: Entry) -> Envelope:
+    """The envelope of an entry of the live stream; `delta` is the part of its id after the hyphen."""
+    entry_id, fields = entry
+    try:
+        _, header, _, body = fields
+        version, time, producer, token = _delta_header(header)
+        position, _, delta = entry_id.partition(b"-")
+        if 0 < version <= VERSION:
+            message = read_delta(body if version == VERSION else lift(version, VERSION, None, body))
+            return Envelope(session, int(position), Lane.LLM, message, time, producer, int(delta), token)
+    except (MessageError, ValueError, TypeError, OverflowError) as error:
+        return _unreadable(session, Lane.LLM, entry, error)
+    return _unreadable(session, Lane.LLM, entry, None)
+
+
+@lru_cache(maxsize=64)  # entries that went in together have the same one
+def _entry_header(header: bytes) -> tuple[int, float, str, str, Mapping[Lane, int]]:
+    """Return version, seconds, producer, token and what the checksum goes on from, in each lane.
+
+    Args:
+        header: all of it but the checksum.
+
+    Raises:
+        ValueError: the bus did not write it.
+    """
+    version, milliseconds, name, token = header.split(b" ")
+    number, producer = int(version), name.decode()
+    return (
+        number,
+        int(milliseconds) / 1000,
+        producer,
+        token.decode(),
+        {lane: seed_of(number, producer, lane) for lane in Lane},
+    )
+
+
+@lru_cache(maxsize=64)
+def _delta_header(header: bytes) -> tuple[int, float, str, str]:
+    """Return version, seconds, producer and token.
+
+    Raises:
+        ValueError: the bus did not write it.
+    """
+    version, milliseconds, producer, *token = header.split(b" ")
+    if len(token) > 1:
+        raise ValueError
+    return int(version), int(milliseconds) / 1000, producer.decode(), token[0].decode() if token else ""
+
+
+def token_of(entry: Entry) -> str:
+    """Return the token of the incarnation that wrote an entry; "" if its header names none."""
+    return token_in(entry[1][1]) if len(entry[1]) > 1 else ""
+
+
+def token_in(header: bytes) -> str:
+    """Return the token of an incarnation in an entry's header; "" if it names none."""
+    words = header.split(b" ")
+    return words[3].decode(errors="replace") if len(words) == 5 else ""
+
+
+def _unreadable(session: str, lane: Lane, entry: Entry, cause: Exception | None) -> Envelope:
+    entry_id, fields = entry
+    values = dict(zip(fields[::2], fields[1::2], strict=False))
+    position, _, delta = entry_id.decode(errors="replace").partition("-")
+    version, _, _ = values.get(b"h", b"").partition(b" ")
+    match cause:
+        case UnknownRole():
+            error: MessageError = ForgedEntry(f"{session}:{lane}", entry_id.decode(), f"not of this lane: {cause}")
+        case MessageError():
+            error = cause
+        case _ if cause is None and version.isdigit() and len(version) < 10 and int(version) > VERSION:
+            error = UnknownVersion(int(version), VERSION)
+        case _:
+            error = ForgedEntry(f"{session}:{lane}", entry_id.decode(), "not written by the bus")
+    message = DecodeFailure(error, values.get(b"m", b""))
+    return Envelope(session, int(position), lane, message, 0.0, "", int(delta), token_of(entry))
+
+
+def position_of(entry: Entry) -> int:
+    """The position in an entry's id."""
+    return int(entry[0].partition(b"-")[0])

@@ -1,0 +1,50 @@
+"""Commands are answered in the order of the log, each once, and each in one append with its effect."""
+
+from collections.abc import Sequence
+
+from lanebus.bus.messages.control import Abort, Handoff, Pause
+from lanebus.bus.messages.events import AgentEvent, ControlAnswered
+from lanebus.handlers.agent.decide.command_outcome import command_outcome
+from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
+from lanebus.handlers.agent.run import Run
+from lanebus.handlers.agent.turn.end_loop import abort_loop, ended_event
+from lanebus.handlers.projections.agent_status import Command
+
+__all__ = ("apply_command", "refuse", "refused")
+
+
+async def apply_command(run: Run, snapshot: SessionSnapshot, command: Command) -> None:
+    """Answer the oldest command, and carry it out.
+
+    Raises:
+        Fenced: the lease is lost.
+        BusError: the log refuses.
+    """
+    outcome, reason = command_outcome(snapshot, command)
+    answered = ControlAnswered(control=command.position, outcome=outcome, reason=reason)
+    control, loop_id = command.control, snapshot.loop_state.loop_id
+    events: list[AgentEvent] = [answered]
+    if outcome == "applied":
+        if isinstance(control, Abort):
+            await abort_loop(run, snapshot, control, answered)
+            return
+        if isinstance(control, Pause | Handoff) and loop_id is not None:
+            stopped = ended_event(snapshot, loop_id, "paused" if isinstance(control, Pause) else "handoff")
+            events.insert(0, stopped)
+    await run.publish(*(event.as_extension() for event in events), key=f"control.{command.position}")
+
+
+async def refuse(run: Run, commands: Sequence[Command], reason: str) -> None:
+    """Answer commands that the session's agent does not handle.
+
+    Raises:
+        Fenced: the lease is lost.
+        BusError: the log refuses.
+    """
+    for event in refused(commands, reason):
+        await run.publish(event.as_extension(), key=f"control.{event.control}")
+
+
+def refused(commands: Sequence[Command], reason: str) -> tuple[ControlAnswered, ...]:
+    """Return the answers to commands that are not handled."""
+    return tuple(ControlAnswered(control=each.position, outcome="refused", reason=reason) for each in commands)

@@ -1,0 +1,162 @@
+"""One session's folds, kept in memory between turns, so that the next turn reads only what is new."""
+
+from contextlib import aclosing
+
+import anyio
+from pydantic import ValidationError
+
+from lanebus.bus.errors import ArchiveDamaged, BusError, CursorTrimmed, LogRolledBack
+from lanebus.bus.log.first_page import FirstPage
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.session.session import Session
+from lanebus.bus.wire.envelope import START, Cursor
+from lanebus.handlers.agent.bounds import DEFAULT_WORKER_BOUNDS
+from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
+from lanebus.handlers.context.fold import Context, evolve
+from lanebus.handlers.projections.agent_status import STATUS, STATUS_KINDS, Status
+
+__all__ = ("CachedSession",)
+
+_LLM = frozenset({Lane.LLM})
+_WANTED = {Lane.EXTENSION: STATUS_KINDS}
+
+
+class CachedSession:
+    """The folds of one session. Both lanes are read in one step, and of the extension lane only what is folded."""
+
+    def __init__(self, session: Session, *, store_every: int = DEFAULT_WORKER_BOUNDS.store_every) -> None:
+        """
+        Args:
+            store_every: positions between two stored states, see `WorkerBounds`.
+        """
+        self.session, self._store_every = session, store_every
+        self._context, self._status = Context(session.id), Status()
+        self._snapshot: SessionSnapshot | None = None
+        """of these folds, once it is asked for: what is derived from it is kept until the next entry"""
+        self._cursor = START
+        """up to where was read"""
+        self._forked = 0
+        """up to here the extension lane is a fork's parent's, whose loop it was"""
+        self._stored = 0
+        self._trimmed = 0
+        """up to where the log was trimmed when this was loaded"""
+        self._is_loaded = False
+        self.is_whole = True
+        """nothing of the extension lane was trimmed away before it was folded"""
+        self.is_stale = False
+        """the log no longer holds what follows what was read: only reading it from its start may help"""
+        # Two refreshes at a time would each read and fold the same entries.
+        self._one_at_a_time = anyio.Lock(fast_acquire=True)
+
+    @property
+    def snapshot(self) -> SessionSnapshot:
+        """As of the last refresh; empty before the first."""
+        if self._snapshot is None:
+            status = self._status
+            # A request definition that was trimmed has to be appended again.
+            if status.request is not None and status.request_position <= self._trimmed:
+                status = status.model_copy(update={"request": None})
+            self._snapshot = SessionSnapshot(self._context, status)
+        return self._snapshot
+
+    @property
+    def cursor(self) -> Cursor:
+        """Up to where it was read."""
+        return self._cursor
+
+    def first_page(self) -> FirstPage | None:
+        """Return the page that the next refresh begins with, to be requested ahead; None if nothing was read yet."""
+        return self.session.first_page(after=self._cursor) if self._is_loaded else None
+
+    async def refresh(self, first: FirstPage | None = None) -> SessionSnapshot:
+        """Read what is new, and return the session as of now. Cancelled, it keeps what was folded.
+
+        Args:
+            first: the page of `first_page`, if it was requested ahead.
+
+        Raises:
+            LogRolledBack: the log has lost entries that were read. Discard this object and make another.
+            StreamError, Unavailable: as reading the session does.
+        """
+        async with self._one_at_a_time:
+            try:
+                if self._is_loaded:
+                    await self._read_on(first)
+                else:
+                    await self._load()
+            except (LogRolledBack, CursorTrimmed, ArchiveDamaged):
+                self.is_stale = True
+                raise
+            return self.snapshot
+
+    async def store(self) -> None:
+        """Store the extension lane's fold for a cold start, if the stored one is old. A failure is ignored: a stored
+        state only saves reading.
+        """
+        if self._cursor.position - self._stored < self._store_every or not self.is_whole:
+            return  # a state that lacks its beginning is none of the log's
+        expected, self._stored = self._stored, self._cursor.position
+        state = STATUS.dump(self._status)
+        try:
+            await self.session.save_projection(
+                STATUS.name, STATUS.version, state, cursor=self._cursor, expected=expected
+            )
+        except BusError:
+            self._stored = expected
+
+    async def _read_on(self, first: FirstPage | None = None) -> None:
+        pages = self.session.pages(kinds=_WANTED, after=self._cursor, first=first)
+        async with aclosing(pages):
+            async for page in pages:
+                for envelope in page.envelopes:
+                    self._snapshot = None
+                    if envelope.lane is Lane.LLM:
+                        self._context = evolve(self._context, envelope)
+                    elif envelope.position > self._forked:
+                        self._status = STATUS.evolve(self._status, envelope)
+                self._cursor = page.cursor
+
+    async def _load(self) -> None:
+        """Read all there is, from where a stored state, or what was trimmed away, lets us begin."""
+        head = await self.session.head()
+        self._forked, self._trimmed = head.own_start.position, head.trimmed
+        stored = await self.session.load_projection(STATUS.name, STATUS.version)
+        self._stored = stored.position if stored is not None else 0
+        try:
+            if stored is not None and await self._begin(STATUS.state.validate_json(stored.state), stored.cursor):
+                self._is_loaded = True
+                return
+        except ValidationError:
+            pass  # another version of the package wrote it
+        try:
+            await self._read_on()
+        except CursorTrimmed:
+            # The model may still be told all, if nothing but the extension lane is gone.
+            if self._cursor != START or not await self._begin(Status(), head.cursor_at(head.trimmed)):
+                raise
+            self.is_whole = False
+        self._is_loaded = True
+
+    async def _begin(self, status: Status, cursor: Cursor) -> bool:
+        """Begin behind a cursor, with all of the LLM lane up to there; False if the log is not the one it names.
+
+        Raises:
+            CursorTrimmed: the LLM lane is not whole.
+        """
+        context = Context(self.session.id)
+        try:
+            async with aclosing(self.session.read(lanes=_LLM, until=cursor.position)) as entries:
+                async for envelope in entries:
+                    context = evolve(context, envelope)
+        except LogRolledBack:
+            return False
+        self._begin_with(context, status, cursor)
+        try:
+            await self._read_on()
+        except LogRolledBack:
+            self._begin_with(Context(self.session.id), Status(), START)
+            return False
+        return True
+
+    def _begin_with(self, context: Context, status: Status, cursor: Cursor) -> None:
+        self._context, self._status, self._cursor, self._snapshot = context, status, cursor, None

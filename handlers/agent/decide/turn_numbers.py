@@ -1,0 +1,71 @@
+"""The numbers of loops and turns, and what a loop has used so far, derived from the log. Pure."""
+
+from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
+from lanebus.bus.messages.turn import TurnId
+from lanebus.bus.messages.usage import Usage
+from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
+from lanebus.handlers.agent.decide.open_answer import backwards
+from lanebus.handlers.context.fold import Context
+
+__all__ = ("loop_seconds", "loop_usage", "new_loop", "next_turn")
+
+_MOST_DIGITS = 15
+"""Ids come from foreign clients too; a longer number is not counted."""
+
+
+def new_loop(snapshot: SessionSnapshot, config: str) -> str:
+    """Return the id of the session's next loop of this configuration, `<session>.<config>.<N>`.
+
+    A loop that died before its first answer and left no event is not counted; the next loop reuses its number.
+    """
+    context, loop = snapshot.context, snapshot.status.loop
+    prefix = f"{context.session}.{config}."
+    number = 0 if loop is None else _number(loop.loop_id, prefix)
+    for envelope in backwards(context.entries):
+        turn_id = envelope.message.turn_id if isinstance(envelope.message, LlmMessage) else None
+        if turn_id is not None and (last := _number(turn_id.loop_id, prefix)):
+            number = max(number, last)
+            break
+    return f"{prefix}{number + 1}"
+
+
+def next_turn(snapshot: SessionSnapshot, loop_id: str) -> TurnId:
+    """Return the turn of an open loop's next model call: the one that has begun and has no answer, else a new one."""
+    for envelope in backwards(snapshot.context.entries):
+        message = envelope.message
+        if isinstance(message, AssistantMessage | ToolResultMessage) and message.turn_id is not None:
+            if message.turn_id.loop_id != loop_id:
+                break
+            return TurnId(loop_id=loop_id, turn_index=message.turn_id.turn_index + 1)
+    loop = snapshot.status.loop
+    begun = loop.turn if loop is not None and loop.loop_id == loop_id else None
+    return begun or TurnId(loop_id=loop_id, turn_index=0)
+
+
+def loop_usage(context: Context, loop_id: str) -> Usage:
+    """Return the sum over the answers of a session's newest loop so far."""
+    usage = Usage()
+    for envelope in backwards(context.entries):
+        message = envelope.message
+        if isinstance(message, AssistantMessage) and message.turn_id is not None:
+            if message.turn_id.loop_id != loop_id:
+                break
+            usage = usage.combine(message.usage or Usage())
+    return usage
+
+
+def loop_seconds(snapshot: SessionSnapshot, now: float) -> float:
+    """Return how many seconds the newest loop has taken; 0 if there is none.
+
+    Args:
+        now: seconds UTC.
+    """
+    entries, loop = snapshot.context.entries, snapshot.status.loop
+    newest = entries[-1].time if entries else now
+    # A clock behind the server's does not make a loop younger than its newest entry.
+    return max(now, newest) - loop.started if loop is not None else 0.0
+
+
+def _number(loop_id: str, prefix: str) -> int:
+    number = loop_id[len(prefix) :] if loop_id.startswith(prefix) else ""
+    return int(number) if number.isdecimal() and len(number) <= _MOST_DIGITS else 0

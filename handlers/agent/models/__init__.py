@@ -1,0 +1,1 @@
+"""What a loop asks of a model, and the adapters of the providers."""

@@ -1,0 +1,72 @@
+"""Models of Google's Gemini API, through its own SDK: the extra `gemini`.
+
+The SDK tries nothing again unless its client is told to, and neither it nor the API takes a key for a call.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Unpack, cast
+
+from lanebus.handlers.agent.bounds import ModelBounds
+from lanebus.handlers.agent.errors import MissingExtra
+from lanebus.handlers.agent.models.provider_model import ProviderModel
+from lanebus.handlers.agent.models.pump import pumped
+from lanebus.handlers.agent.models.request_form import ModelOptions
+from lanebus.handlers.providers.common.request import Json
+
+if TYPE_CHECKING:
+    from google.genai import Client
+
+__all__ = ("GeminiModel",)
+
+_ADDED = {"sdk_http_response", "automatic_function_calling_history", "parsed"}
+"""what the SDK adds to a response"""
+
+
+class GeminiModel(ProviderModel):
+    """A model of Gemini's. Nothing connects before the first request."""
+
+    API, provider = "gemini", "google"
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        client: "Client | None" = None,
+        bounds: ModelBounds | None = None,
+        **options: Unpack[ModelOptions],
+    ) -> None:
+        """
+        Args:
+            name: such as "gemini-2.5-pro".
+            client: with the key, address, time-outs and retries that you want; None makes one, which reads
+                GEMINI_API_KEY from the environment.
+            bounds: how much of an answer is read ahead; None is the defaults.
+            options: see `ModelOptions`.
+
+        Raises:
+            MissingExtra: the SDK is not installed.
+        """
+        try:
+            from google.genai import Client  # noqa: PLC0415  # an extra, and slow to import
+        except ModuleNotFoundError:
+            raise MissingExtra("google-genai", "gemini") from None
+        self._client, self._bounds = client or Client(), bounds or ModelBounds()
+        super().__init__(name, options)
+
+    async def _send(self, body: Json, key: str | None) -> AsyncGenerator[Json, None]:
+        from google.genai import types  # noqa: PLC0415  # an extra, and slow to import
+
+        del key
+        config = types.GenerateContentConfig(
+            # The body as it is takes the place of the contents below. As parameters of the SDK it would be coerced.
+            http_options=types.HttpOptions(extra_body={**body}),
+            # By itself the SDK would call tools, and ask again where an answer is long: neither would be in the log.
+            automatic_function_calling=types.AutomaticFunctionCallingConfig(disable=True),
+            automatic_continuation=False,
+        )
+        chunks = await self._client.aio.models.generate_content_stream(model=self.name, contents="…", config=config)
+        # Closed by itself, the SDK's iterator leaves its connection open.
+        async with aclosing(pumped(chunks, self._bounds.read_ahead)) as responses:
+            async for response in responses:
+                yield cast("Json", response.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=_ADDED))

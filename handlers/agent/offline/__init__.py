@@ -1,0 +1,1 @@
+"""A model that needs no provider, for demos and tests."""

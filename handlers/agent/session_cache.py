@@ -1,0 +1,92 @@
+"""The sessions that a worker keeps in memory between their turns."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from lanebus.bus.errors import Unavailable
+from lanebus.bus.log.first_page import FirstPage
+from lanebus.bus.session.session import Session
+from lanebus.handlers.agent.bounds import DEFAULT_WORKER_BOUNDS, WorkerBounds
+from lanebus.handlers.agent.cached_session import CachedSession
+
+__all__ = ("SessionCache",)
+
+
+class SessionCache:
+    """The sessions that were worked on last.
+
+    A session that is being worked on belongs to its task and is not in here, so it is never evicted. Of the others the
+    oldest are evicted at the bound, and read again when needed.
+    """
+
+    def __init__(self, open_session: Callable[[str], Session], bounds: WorkerBounds = DEFAULT_WORKER_BOUNDS) -> None:
+        self._open, self._bounds = open_session, bounds
+        self._idle: OrderedDict[str, _Idle] = OrderedDict()
+        self._entries = 0
+
+    def __len__(self) -> int:
+        return len(self._idle)
+
+    @contextmanager
+    def held(self, session: str) -> Generator[CachedSession]:
+        """Hold a session for the length of the block; afterwards it is kept for the next holder.
+
+        A block that ends with an error other than `Unavailable` discards it: the next holder reads the session from its
+        start. If two blocks hold the same session, each has its own, and the one that is given back last is kept.
+        """
+        idle = self._remove(session)
+        warm = CachedSession(self._open(session), store_every=self._bounds.store_every) if idle is None else idle
+        is_good = True
+        try:
+            yield warm
+        except Exception as error:
+            is_good = isinstance(error, Unavailable)
+            raise
+        finally:  # also if cancelled: what was folded stays
+            if is_good and not warm.is_stale:
+                self._keep(session, warm)
+
+    def first_page(self, session: str) -> FirstPage | None:
+        """Return the next page to request for a session that is kept and not held; None for any other."""
+        idle = self._idle.get(session)
+        return None if idle is None else idle.warm.first_page()
+
+    async def catch_up(self, session: str) -> None:
+        """Read on in a session that is kept and not held. A failure is ignored: the next holder meets it."""
+        idle = self._idle.get(session)
+        if idle is None:
+            return
+        try:
+            await idle.warm.refresh()
+        except Exception as error:  # noqa: BLE001  # other sessions go on
+            is_good = isinstance(error, Unavailable)
+        else:
+            is_good = True
+        if self._idle.get(session) is idle:  # no holder took it meanwhile
+            self._remove(session)
+            if is_good:
+                self._keep(session, idle.warm)
+
+    def _keep(self, session: str, warm: CachedSession) -> None:
+        self._remove(session)
+        idle = self._idle[session] = _Idle(warm, len(warm.snapshot.context.entries))
+        self._entries += idle.entries
+        bounds = self._bounds
+        # One stays however long it is: it would be read from its start at each turn.
+        while len(self._idle) > 1 and (len(self._idle) > bounds.warm_sessions or self._entries > bounds.warm_entries):
+            self._remove(next(iter(self._idle)))
+
+    def _remove(self, session: str) -> CachedSession | None:
+        idle = self._idle.pop(session, None)
+        if idle is None:
+            return None
+        self._entries -= idle.entries
+        return idle.warm
+
+
+class _Idle(NamedTuple):
+    warm: CachedSession
+    entries: int
+    """of the LLM lane"""

@@ -1,0 +1,54 @@
+"""Sessions whose parents do not wait for them any more are aborted."""
+
+from contextlib import aclosing
+
+from lanebus.bus.errors import MessageError, SessionErased
+from lanebus.bus.messages.events import SessionLinked, ToolEnded, parse_event
+from lanebus.bus.messages.extension import ExtensionMessage
+from lanebus.bus.wire.envelope import Cursor
+from lanebus.handlers.agent.run import Run
+from lanebus.handlers.agent.tools.child_session import abort_child
+from lanebus.handlers.projections.agent_status import Status
+
+__all__ = ("cancel_children",)
+
+_REASON = "its parent does not wait for it any more"
+
+_KINDS = frozenset({SessionLinked.KIND, ToolEnded.KIND})
+
+
+async def cancel_children(run: Run, status: Status) -> None:
+    """Abort the children of the newest turn whose calls were answered without them, as an abort or a user who steers
+    does. Run again after a crash, it adds nothing; so it has to come before the command is answered.
+
+    Raises:
+        Fenced: the lease is lost.
+        BusError: a log cannot be read or refuses.
+    """
+    loop = status.loop
+    if loop is None or not loop.calls_started:
+        return
+    links: dict[str, SessionLinked] = {}
+    orphans: list[SessionLinked] = []
+    before = Cursor(min(loop.calls_started.values()) - 1)
+    async with aclosing(run.session.read(kinds=_KINDS, after=before)) as entries:
+        async for envelope in entries:
+            match _event(envelope.message):
+                case SessionLinked(parent=run.session.id, turn_id=loop.turn) as link:
+                    links[link.tool_call_id] = link
+                case ToolEnded(turn_id=loop.turn, child_loop_id=None, tool_call_id=call) if call in links:
+                    orphans.append(links[call])
+                case _:
+                    pass
+    for link in orphans:
+        try:
+            await abort_child(run.session.sibling(link.child), link, _REASON)
+        except SessionErased:
+            continue
+
+
+def _event(message: object) -> object:
+    try:
+        return parse_event(message) if isinstance(message, ExtensionMessage) else None
+    except MessageError:
+        return None

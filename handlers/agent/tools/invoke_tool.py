@@ -1,0 +1,67 @@
+"""One run of a tool: whatever the tool does, it ends in a result, or is stopped."""
+
+import asyncio
+import logging
+
+from lanebus.bus.messages.content import ToolCallBlock
+from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
+from lanebus.handlers.agent.task_end import end_task
+from lanebus.handlers.agent.tools.tool import Tool, ToolContext, failed
+
+__all__ = ("invoke_tool",)
+
+_log = logging.getLogger(__name__)
+
+
+async def invoke_tool(
+    tool: Tool, call: ToolCallBlock, context: ToolContext, *, clean_up_seconds: float = DEFAULT_RUN_BOUNDS.clean_up
+) -> ToolResultMessage:
+    """Run a tool until it gives a result, is out of time, or this is cancelled.
+
+    The tool is cancelled once, not at every await as a scope would: what it awaits to clean up goes on, for a moment. A
+    result that it gives then counts, also where this was cancelled. One that does not end is left behind.
+
+    Args:
+        clean_up_seconds: how long a tool that is stopped is waited for.
+    """
+    # A task of its own, in no scope of ours: a scope would cancel each await of the tool's clean-up too.
+    task = asyncio.ensure_future(tool.run(call, context))
+    try:
+        await asyncio.wait((task,), timeout=tool.timeout)
+    except asyncio.CancelledError:
+        result = await _stop(task, call, clean_up_seconds)
+        if result is None:
+            raise
+        return result
+    if not task.done():
+        late = f"{call.name} was stopped after {tool.timeout:g} s. What it did until then is not known."
+        return await _stop(task, call, clean_up_seconds) or failed(call, late)
+    if task.cancelled():
+        return failed(call, "CancelledError")
+    error = task.exception()
+    if error is not None:
+        return failed(call, f"{type(error).__name__}: {error}")
+    return _checked(call, task.result())
+
+
+async def _stop(
+    task: asyncio.Future[ToolResultMessage], call: ToolCallBlock, seconds: float
+) -> ToolResultMessage | None:
+    """Cancel a tool and let it clean up, whatever is cancelled meanwhile; gives the result it had, or still gave."""
+    if not await end_task(task, call.name, seconds=seconds):
+        return None
+    if task.cancelled():
+        return None
+    error = task.exception()
+    if error is not None:
+        _log.warning("%s failed while it was stopped", call.name, exc_info=error)
+        return None
+    return _checked(call, task.result())
+
+
+def _checked(call: ToolCallBlock, result: object) -> ToolResultMessage:
+    """What a tool gave, if it is a result of this call."""
+    if not isinstance(result, ToolResultMessage):
+        return failed(call, f"{call.name} gave no result, but {type(result).__name__}")
+    return result if result.tool_call_id == call.id else failed(call, f"{call.name} gave the result of another call")

@@ -1,0 +1,127 @@
+"""The results of an answer's calls go into the log, and the last of them with all that it ends."""
+
+from collections.abc import Sequence
+
+from lanebus.bus.errors import MessageTooLarge
+from lanebus.bus.messages.control import Handoff
+from lanebus.bus.messages.events import AgentEnded, ToolEnded, TurnEnded
+from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.bus.messages.usage import Usage
+from lanebus.bus.wire.receipt import Receipt
+from lanebus.handlers.agent.decide.open_answer import OpenAnswer
+from lanebus.handlers.agent.marks import CHILD_LOOP, HANDOFF
+from lanebus.handlers.agent.run import Run
+from lanebus.handlers.agent.tools.final_message import closing_message
+from lanebus.handlers.agent.tools.tool_reply import failed
+
+__all__ = ("Results",)
+
+
+class Results:
+    """Of one answer: those in the log, and those that are added to them."""
+
+    def __init__(self, run: Run, answer: OpenAnswer, usage: Usage) -> None:
+        """
+        Args:
+            usage: of the loop, this answer's in it.
+        """
+        self._run, self._answer, self._usage = run, answer, usage
+        self._calls = {call.id: call for call in reversed(answer.calls)}
+        self._places = {call.id: place for place, call in reversed([*enumerate(answer.calls)])}
+        self._recorded = {result.tool_call_id: (position, result) for position, result in answer.results}
+
+    def place(self, call_id: str) -> int:
+        """Of a call among those of its answer."""
+        return self._places[call_id]
+
+    def has(self, call_id: str) -> bool:
+        """Whether the call's result was put into the log."""
+        return call_id in self._recorded
+
+    async def append(self, *results: ToolResultMessage) -> Receipt:
+        """Append results in one step. The one that is the last of its turn ends it, and the loop too if all of them say
+        that no model call has to follow.
+
+        A result that is too large for the log becomes an error.
+
+        Args:
+            results: in the order of their calls.
+
+        Raises:
+            Fenced: the lease is lost.
+            BusError: as for `Session.publish`.
+        """
+        try:
+            return await self._append(results)
+        except MessageTooLarge as error:
+            if len(results) == 1:
+                return await self._append([self._too_large(results[0], error)])
+        *first, last = results  # the error does not say which of them it is
+        for result in first:
+            await self.append(result)
+        return await self.append(last)
+
+    async def _append(self, results: Sequence[ToolResultMessage]) -> Receipt:
+        stamped = [result.with_turn_id(self._answer.turn_id) for result in results]
+        recorded: dict[str, tuple[int, ToolResultMessage]] = {}
+
+        def build(position: int) -> list[Publishable]:
+            recorded.clear()
+            batch: list[Publishable] = []
+            for result in stamped:
+                recorded[result.tool_call_id] = position + len(batch), result
+                batch += self._told(result, position + len(batch))
+            if len(self._recorded.keys() | recorded.keys()) == len(self._places):
+                batch += self._ending({**self._recorded, **recorded})
+            return batch
+
+        # The call's place and not its id: a provider's ids may come again.
+        place = self.place(stamped[0].tool_call_id)
+        receipt = await self._run.publish_at(build, key=f"{self._answer.turn_id}.result.{place}")
+        if receipt.is_duplicate:  # the first one is there from before, and nothing was added
+            first = stamped[0]
+            recorded = {first.tool_call_id: (receipt.positions[0], first)}
+        self._recorded |= recorded
+        return receipt
+
+    def _told(self, result: ToolResultMessage, position: int) -> list[Publishable]:
+        """A result, and what goes with it."""
+        call, marks = self._calls[result.tool_call_id], result.metadata or {}
+        child, reason = marks.get(CHILD_LOOP), marks.get(HANDOFF)
+        ended = ToolEnded(
+            turn_id=self._answer.turn_id,
+            tool_call_id=call.id,
+            tool_name=call.name,
+            is_error=result.is_error,
+            position=position,
+            child_loop_id=child if isinstance(child, str) else None,
+        )
+        told: list[Publishable] = [result, ended.as_extension()]
+        if isinstance(reason, str):
+            told.append(Handoff(by=call.name, reason=reason or None).as_extension())
+        return told
+
+    def _too_large(self, result: ToolResultMessage, error: MessageTooLarge) -> ToolResultMessage:
+        text = f"The result of {error.size_bytes} bytes is over the limit of {error.limit_bytes} bytes"
+        small = failed(self._calls[result.tool_call_id], text)
+        return small.model_copy(update={"metadata": result.metadata})  # the tool's marks hold all the same
+
+    def _ending(self, recorded: dict[str, tuple[int, ToolResultMessage]]) -> list[Publishable]:
+        """What follows the last result of a turn."""
+        turn_id, message = self._answer.turn_id, self._answer.message
+        told = [recorded[call.id] for call in self._answer.calls]
+        turn = TurnEnded(
+            turn_id=turn_id,
+            stop_reason=message.stop_reason,
+            usage=Usage().combine(message.usage or Usage()),  # which leaves the provider's own object out
+            message=self._answer.position,
+            tool_results=tuple(position for position, _ in told),
+        )
+        if not all(result.terminate for _, result in told):
+            return [turn.as_extension()]
+        turns = turn_id.turn_index + 1
+        loop = AgentEnded(loop_id=turn_id.loop_id, stop_reason="stop", turns=turns, usage=self._usage)
+        closing = closing_message(self._answer, [result for _, result in told])
+        events = [turn.as_extension(), loop.as_extension()]
+        return [*events] if closing is None else [closing, *events]

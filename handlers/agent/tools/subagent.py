@@ -1,0 +1,212 @@
+"""A tool that gives its task to another agent, which works on it in a session of its own.
+
+The child's log begins with the link to its parent and the task; any worker that knows the agent by its name takes it
+up. The call's result is the child's last answer. Both logs hold the link, so whoever reads one finds the other.
+
+The child's id is made from the parent's and the call, and its first entry has a key. So a call that is run again after
+a crash finds the child that is there, and waits for it: what it has done is not done twice. A worker that is stopped
+leaves the child to itself; only who ends the parent's call ends the child, see `cancel_children`.
+
+Closing or erasing a parent does nothing to its children: each is a session like all others, which the links name
+(`lanebus.handlers.projections.links`).
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Literal, NamedTuple, cast
+
+import anyio
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from lanebus.bus.errors import BusError, Fenced, LogRolledBack, SessionErased, Unavailable
+from lanebus.bus.messages.content import ToolCallBlock
+from lanebus.bus.messages.events import SessionLinked
+from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.bus.session.session import Session
+from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
+from lanebus.handlers.agent.decide.open_answer import OpenAnswer
+from lanebus.handlers.agent.errors import DuplicateAgent
+from lanebus.handlers.agent.marks import CHILD_LOOP
+from lanebus.handlers.agent.run import Agent, Run
+from lanebus.handlers.agent.tools.child_session import Outcome, abort_child, begin_child, child_id, wait_child
+from lanebus.handlers.agent.tools.tool import Tool, ToolContext
+from lanebus.handlers.agent.tools.tool_reply import failed
+from lanebus.handlers.providers.common.tools import ToolSpec
+
+__all__ = ("SubAgent", "agents_of", "bound_tools")
+
+MAX_DEPTH = 3
+MAX_CHILDREN = 8
+
+
+class _Task(BaseModel):
+    """What the model gives."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    task: Annotated[str, Field(min_length=1)]
+
+
+class SubAgent:
+    """A tool for `AgentLoop(model, tools)`, as one made by `tool` is."""
+
+    idempotent = True
+    on_unknown: Literal["tell"] = "tell"
+    timeout: float | None = None
+    """it ends its child itself, which somebody who only stops the call would leave behind"""
+    is_sequential = False
+
+    def __init__(
+        self,
+        name: str,
+        agent: Agent | None,
+        description: str,
+        *,
+        max_depth: int = MAX_DEPTH,
+        max_children: int = MAX_CHILDREN,
+        seconds: float | None = None,
+    ) -> None:
+        """
+        Args:
+            name: of the tool, and of the agent: workers know it by this name.
+            agent: who works on the task; None if another process has a worker that knows the name.
+            description: what the model is told of it.
+            max_depth: most sessions above a child; a call that is deeper is refused.
+            max_children: most calls of this tool in one turn; the others are refused.
+            seconds: how long a task may take; then the child is aborted. None is as long as it likes.
+        """
+        self.name, self.agent = name, agent
+        self.max_depth, self.max_children, self.seconds = max_depth, max_children, seconds
+        about = "All that the agent has to know: it sees nothing of this conversation."
+        self.spec = ToolSpec(
+            name,
+            description,
+            {
+                "type": "object",
+                "properties": {"task": {"type": "string", "description": about, "minLength": 1}},
+                "required": ["task"],
+                "additionalProperties": False,
+            },
+        )
+
+    def approval(self, call: ToolCallBlock) -> bool:
+        """Nobody is asked; the child's own tools may ask."""
+        del call
+        return False
+
+    async def run(self, call: ToolCallBlock, context: ToolContext) -> ToolResultMessage:
+        """An error: without the run that the call is part of nothing can be begun. The loop uses `bound`."""
+        del context
+        return failed(call, f"{self.name} only works in an agent's loop")
+
+    def bound(self, run: Run, snapshot: SessionSnapshot, answer: OpenAnswer) -> Tool:
+        """The tool for the calls of one answer."""
+        return cast("Tool", _Bound(self, run, snapshot, answer))
+
+
+def bound_tools(
+    tools: Mapping[str, Tool], run: Run, snapshot: SessionSnapshot, answer: OpenAnswer
+) -> Mapping[str, Tool]:
+    """The tools for the calls of one answer: those that need to know whose it is are told."""
+    found: dict[str, Tool] = {}
+    for name, tool in tools.items():
+        known: object = tool
+        found[name] = known.bound(run, snapshot, answer) if isinstance(known, SubAgent) else tool
+    return found
+
+
+def agents_of(tools: Iterable[object]) -> dict[str, Agent]:
+    """The agents behind tools by name, those of their own tools too: whom a worker has to know.
+
+    Raises:
+        DuplicateAgent: two have the same name.
+    """
+    found: dict[str, Agent] = {}
+    for each in tools:
+        if isinstance(each, SubAgent) and each.agent is not None:
+            inner = cast("Mapping[str, Agent]", getattr(each.agent, "agents", {}))
+            for name, agent in ((each.name, each.agent), *inner.items()):
+                if found.setdefault(name, agent) is not agent:
+                    raise DuplicateAgent(name)
+    return found
+
+
+class _Place(NamedTuple):
+    """A call among those of its answer."""
+
+    at: int
+    among_its_kind: int
+
+
+class _Bound:
+    """A sub-agent's tool for the calls of one answer."""
+
+    def __init__(self, tool: SubAgent, run: Run, snapshot: SessionSnapshot, answer: OpenAnswer) -> None:
+        self._tool, self._run, self._answer = tool, run, answer
+        above = snapshot.status.link
+        self._depth = 1 if above is None else above.depth + 1
+        self.name, self.spec = tool.name, tool.spec
+        self.idempotent, self.on_unknown, self.timeout = tool.idempotent, tool.on_unknown, tool.timeout
+        self.is_sequential, self.approval = tool.is_sequential, tool.approval
+
+    async def run(self, call: ToolCallBlock, context: ToolContext) -> ToolResultMessage:
+        """The child's last answer."""
+        try:
+            task = _Task.model_validate({} if call.arguments is None else call.arguments).task
+        except ValidationError:
+            return failed(call, "Invalid arguments: want a task, as text")
+        place, tool = self._place(call), self._tool
+        if self._depth > tool.max_depth:
+            return failed(call, f"Agents are nested {tool.max_depth} deep already: do it without {call.name}.")
+        if place.among_its_kind >= tool.max_children:
+            return failed(call, f"{call.name} takes no more than {tool.max_children} tasks at once.")
+        key = f"{context.turn_id}.{place.at}"
+        link = SessionLinked(
+            parent=self._run.session.id,
+            child=child_id(self._run.session.id, key),
+            turn_id=context.turn_id,
+            tool_call_id=call.id,
+            agent=tool.name,
+            depth=self._depth,
+        )
+        try:
+            return await self._work(call, link, task, key)
+        except Fenced:
+            raise
+        except SessionErased:
+            return failed(call, f"The session of {call.name} was erased.")
+        except BusError as error:
+            return failed(call, f"{type(error).__name__}: {error}")
+
+    async def _work(self, call: ToolCallBlock, link: SessionLinked, task: str, key: str) -> ToolResultMessage:
+        child = self._run.session.sibling(link.child)
+        with anyio.move_on_after(self._tool.seconds):
+            return _result(call, await self._outcome(child, link, task, key))
+        await abort_child(child, link, "it took too long")
+        return failed(call, f"{call.name} was stopped after {self._tool.seconds:g} s.")
+
+    async def _outcome(self, child: Session, link: SessionLinked, task: str, key: str) -> Outcome:
+        while True:
+            try:
+                # The parent's log knows of a child before there is one.
+                await self._run.publish(link.as_extension(), key=f"{key}.linked")
+                await begin_child(child, link, task)
+                async with self._run.idle():
+                    return await wait_child(child)
+            except (Unavailable, LogRolledBack):
+                await anyio.sleep(self._run.bounds.child_pause)
+
+    def _place(self, call: ToolCallBlock) -> _Place:
+        calls = self._answer.calls
+        at = [each.id for each in calls].index(call.id)
+        return _Place(at, sum(each.name == call.name for each in calls[:at]))
+
+
+def _result(call: ToolCallBlock, outcome: Outcome) -> ToolResultMessage:
+    if outcome.stop_reason in {"stop", "length", "toolUse"}:
+        result = ToolResultMessage.of(call, outcome.text)
+    else:
+        words = [f"{call.name} ended without a result: {outcome.stop_reason}", outcome.fault, outcome.text]
+        result = failed(call, "\n".join(word for word in words if word))
+    if outcome.loop_id is None:
+        return result
+    return result.model_copy(update={"metadata": {CHILD_LOOP: outcome.loop_id}})

@@ -1,0 +1,85 @@
+"""What a tool gives back, and the message that is made of it."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+from pydantic import JsonValue
+from pydantic_core import to_jsonable_python
+
+from lanebus.bus.messages.base import Frozen
+from lanebus.bus.messages.content import Block, TextBlock, ToolCallBlock
+from lanebus.bus.messages.message import ToolResultMessage, now_ms
+from lanebus.handlers.agent.marks import CHILD_LOOP, HANDOFF
+
+__all__ = ("ToolReply", "failed", "result_of")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolReply:
+    """A result that says more than its content."""
+
+    content: str | Sequence[Block | str] = ""
+    structured: JsonValue = None
+    """the result as JSON, for programs"""
+    is_error: bool = False
+    terminate: bool = False
+    """no model call has to follow, if all results of the batch say so"""
+    terminate_message: str | None = None
+    """what is said in the model's place then"""
+    handoff: str | None = None
+    """hands the session to a person once the turn is over, for this reason"""
+    child_loop_id: str | None = None
+    """of the loop that worked for this call, if one did"""
+
+
+def failed(call: ToolCallBlock, text: str) -> ToolResultMessage:
+    """A result that tells the model what went wrong."""
+    return ToolResultMessage.of(call, text, is_error=True)
+
+
+def result_of(call: ToolCallBlock, output: object) -> ToolResultMessage:
+    """What a function gave, as a message.
+
+    Raises:
+        PydanticSerializationError: it cannot be written as JSON.
+    """
+    reply = output if isinstance(output, ToolReply) else _reply(output)
+    parts = (reply.content,) if isinstance(reply.content, str) else reply.content
+    content = tuple(TextBlock(text=part) if isinstance(part, str) else part for part in parts if part != "")
+    marks: dict[str, JsonValue] = {}
+    if reply.handoff is not None:
+        marks[HANDOFF] = reply.handoff
+    if reply.child_loop_id is not None:
+        marks[CHILD_LOOP] = reply.child_loop_id
+    return ToolResultMessage(
+        tool_call_id=call.id,
+        tool_name=call.name,
+        content=content,
+        structured=reply.structured,
+        is_error=reply.is_error,
+        terminate=reply.terminate or None,
+        terminate_message=reply.terminate_message,
+        metadata=marks or None,
+        timestamp=now_ms(),
+    )
+
+
+def _reply(output: object) -> ToolReply:
+    if output is None:
+        return ToolReply()
+    if isinstance(output, str):
+        return ToolReply(output)
+    if _is_block(output):
+        return ToolReply((cast("Block", output),))
+    if isinstance(output, list | tuple) and output:
+        items = cast("Sequence[object]", output)
+        if any(_is_block(item) for item in items) and all(_is_block(item) or isinstance(item, str) for item in items):
+            return ToolReply(cast("Sequence[Block | str]", items))
+    structured = cast("JsonValue", to_jsonable_python(output))
+    return ToolReply(json.dumps(structured, ensure_ascii=False), structured=structured)
+
+
+def _is_block(value: object) -> bool:
+    return isinstance(value, Frozen) and hasattr(value, "type")

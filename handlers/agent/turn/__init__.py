@@ -1,0 +1,1 @@
+"""One turn with a model: the call, its stream, the answer in the log, and what a lost worker left of one."""

@@ -1,0 +1,117 @@
+"""The record of an answer: one append with the message and everything that it ends."""
+
+from collections.abc import Callable, Sequence
+
+from pydantic import JsonValue
+
+from lanebus.bus.errors import MessageTooLarge
+from lanebus.bus.messages.events import AgentEnded, AgentEvent, MessageEnded, TurnEnded
+from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.messages.message import AssistantMessage, now_ms
+from lanebus.bus.messages.turn import TurnId
+from lanebus.bus.messages.usage import Usage
+from lanebus.bus.wire.receipt import Receipt
+from lanebus.handlers.agent.decide.open_answer import wanted_calls
+from lanebus.handlers.agent.decide.turn_numbers import loop_usage
+from lanebus.handlers.agent.marks import AGAIN, CUT, HELD, SEEN
+from lanebus.handlers.agent.run import Run
+from lanebus.handlers.context.fold import Context
+
+__all__ = ("answer_id", "is_of_earlier_lease", "reading_marks", "record_answer")
+
+_OWN = frozenset({AGAIN, CUT, HELD, SEEN})
+
+
+def answer_id(run: Run, turn_id: TurnId) -> str:
+    """Return the id of a turn's answer and of its preview. It has the lease's epoch, so the pieces of a turn that is
+    begun again are not taken for those of the preview that was cut."""
+    return f"{turn_id}.{run.lease.epoch}"
+
+
+def is_of_earlier_lease(run: Run, turn_id: TurnId, message_id: str) -> bool:
+    """Whether a message has the id of an answer of this turn that was streamed under an earlier lease."""
+    stem, _, epoch = message_id.rpartition(".")
+    return stem == str(turn_id) and epoch.isdecimal() and int(epoch) < run.lease.epoch
+
+
+def reading_marks(read_up_to: int, deferred: Sequence[int] = ()) -> dict[str, JsonValue]:
+    """Return the marks that say how far a model had read; it was not shown the `deferred` positions."""
+    marks: dict[str, JsonValue] = {SEEN: read_up_to}
+    left: list[JsonValue] = [position for position in deferred if position <= read_up_to]
+    if left:
+        marks[HELD] = left
+    return marks
+
+
+async def record_answer(
+    run: Run,
+    context: Context,
+    turn_id: TurnId,
+    message: AssistantMessage,
+    *,
+    read_up_to: int | None = None,
+    deferred: Sequence[int] = (),
+    mark: str | None = None,
+    is_over: bool = True,
+    message_id: str | None = None,
+    also: Sequence[AgentEvent] = (),
+    instead: Callable[[MessageTooLarge], AssistantMessage] | None = None,
+) -> Receipt:
+    """Append a turn's answer, once: a repeat adds nothing, whatever it says.
+
+    Args:
+        context: what the model had read, except for what was deferred.
+        read_up_to: everything up to here counts as read; None is all that is in the context.
+        deferred: positions that the model was not shown.
+        mark: why the loop goes on though the answer failed, `CUT` or `AGAIN`.
+        is_over: the loop ends if the answer calls no tool and has no mark.
+        message_id: of the preview that it ends; None is the one of this run.
+        also: goes into the same append.
+        instead: makes the message that is appended if the answer is over the size limit.
+
+    Raises:
+        Fenced: the lease is lost.
+        MessageTooLarge: the answer is over the limit, and so is what is appended instead.
+        BusError: as for `Session.publish`.
+    """
+    message_id = message_id or answer_id(run, turn_id)
+    marks = reading_marks(context.position if read_up_to is None else read_up_to, deferred)
+
+    async def append(message: AssistantMessage) -> Receipt:
+        # What an adapter brings along decides nothing: our own marks alone say whether a loop goes on.
+        given = {name: value for name, value in (message.metadata or {}).items() if name not in _OWN}
+        private = {**given, **marks} if mark is None else {**given, **marks, mark: True}
+        whole = message.model_copy(
+            update={
+                "id": message_id,
+                "turn_id": turn_id,
+                "metadata": private,
+                "timestamp": message.timestamp or now_ms(),
+            }
+        )
+        own = Usage().combine(message.usage or Usage())  # which leaves the provider's own object out
+        loop = AgentEnded(
+            loop_id=turn_id.loop_id,
+            stop_reason=whole.stop_reason,
+            turns=turn_id.turn_index + 1,
+            usage=loop_usage(context, turn_id.loop_id).combine(own),
+        )
+
+        def build(position: int) -> list[Publishable]:
+            ended = MessageEnded(turn_id=turn_id, message_id=message_id, position=position)
+            batch: list[Publishable] = [whole, ended.as_extension()]
+            if not wanted_calls(whole):
+                turn = TurnEnded(turn_id=turn_id, stop_reason=whole.stop_reason, usage=own, message=position)
+                batch.append(turn.as_extension())
+                if is_over and mark is None:
+                    batch.append(loop.as_extension())
+            return [*batch, *(event.as_extension() for event in also)]
+
+        return await run.publish_at(build, key=f"{turn_id}.answer")
+
+    try:
+        return await append(message)
+    except MessageTooLarge as error:
+        if instead is None:
+            raise
+        return await append(instead(error))

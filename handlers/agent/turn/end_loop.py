@@ -1,0 +1,135 @@
+"""The ends of a loop without an answer of the model: a limit, a guard, a command, a failure of the agent."""
+
+from collections.abc import Sequence
+
+from lanebus.bus.messages.context_entry import Prune
+from lanebus.bus.messages.control import Abort
+from lanebus.bus.messages.events import AgentEnded, AgentEvent, ControlAnswered, InputRejected, TurnEnded
+from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.messages.message import AssistantMessage, StopReason, UserMessage, now_ms
+from lanebus.bus.messages.turn import TurnId
+from lanebus.bus.messages.usage import Usage
+from lanebus.handlers.agent.decide.decision import ABORTED, CallModel, StopAtLimit
+from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
+from lanebus.handlers.agent.decide.turn_numbers import loop_usage, next_turn
+from lanebus.handlers.agent.run import Run
+from lanebus.handlers.agent.settings import LoopSettings
+from lanebus.handlers.agent.turn.answer_record import reading_marks
+
+__all__ = ("abort_loop", "ended_event", "fail_loop", "reject_input", "stop_loop")
+
+
+def ended_event(
+    snapshot: SessionSnapshot, loop_id: str, stop_reason: StopReason, *, turns: int | None = None
+) -> AgentEnded:
+    """Return the event that ends an open loop where it stands.
+
+    Args:
+        turns: how many it had; None are those that the log tells of.
+    """
+    return AgentEnded(
+        loop_id=loop_id,
+        stop_reason=stop_reason,
+        turns=next_turn(snapshot, loop_id).turn_index if turns is None else turns,
+        usage=loop_usage(snapshot.context, loop_id),
+    )
+
+
+async def stop_loop(run: Run, snapshot: SessionSnapshot, step: StopAtLimit) -> None:
+    """End a loop at its limit, with a note for the model that goes on. Source of the note: seed 001."""
+    loop_id = step.turn_id.loop_id
+    note = _note(step.reached.text, step.turn_id, step.read_up_to, step.deferred)
+    ended = ended_event(snapshot, loop_id, step.reached.stop_reason, turns=step.turn_id.turn_index + 1)
+    await run.publish(note, ended.as_extension(), key=f"{loop_id}.stopped")
+
+
+async def reject_input(
+    run: Run, snapshot: SessionSnapshot, settings: LoopSettings, step: CallModel, reason: str
+) -> None:
+    """End a loop whose input a guard rejects, before a model is called. The input stays in the log, and out of every
+    context. Source of the events: seed 001."""
+    loop_id = step.turn_id.loop_id
+    left = [position for position in (*step.prompts, *step.deferred) if position not in step.fresh]
+    events: list[AgentEvent] = [InputRejected(loop_id=loop_id, reason=reason)]
+    if step.start is not None:
+        events.insert(0, settings.started(loop_id, step.start))
+    ended = ended_event(snapshot, loop_id, "guardRail").model_copy(update={"rejection": reason})
+    await run.publish(
+        *(event.as_extension() for event in events),
+        Prune(pruned=step.fresh, timestamp=now_ms()),
+        _note(f"input rejected: {reason}", step.turn_id, max(step.fresh), left),
+        ended.as_extension(),
+        key=f"{step.turn_id}.rejected",
+    )
+
+
+async def abort_loop(run: Run, snapshot: SessionSnapshot, abort: Abort, answered: ControlAnswered) -> None:
+    """End what is open; what was said before the command counts as answered.
+
+    An empty answer says so in the LLM lane; no model is shown it.
+    """
+    last_word = _last_word("aborted", ABORTED, answered.control)
+    stop_reason: StopReason = "aborted" if abort.when == "now" else "userStop"
+    await _end(run, snapshot, last_word, stop_reason, key=f"control.{answered.control}", also=(answered,))
+
+
+async def fail_loop(
+    run: Run,
+    snapshot: SessionSnapshot,
+    reason: str,
+    *,
+    read_up_to: int | None = None,
+    key: str | None = None,
+    also: Sequence[AgentEvent] = (),
+) -> None:
+    """End what is open because the agent itself failed; its prompts count as answered, and are not repeated.
+
+    Args:
+        read_up_to: everything up to here counts as answered; None is all that there is.
+        key: names this failure, so that it is recorded once; None names it by the end of the context.
+        also: goes into the same append, after all else.
+
+    Raises:
+        Fenced: the lease is lost.
+        BusError: as for `Session.publish`.
+    """
+    last = snapshot.context.position
+    last_word = _last_word("error", reason, last if read_up_to is None else read_up_to)
+    await _end(run, snapshot, last_word, "error", key=key or f"failed.{last}", also=also)
+
+
+def _last_word(stop_reason: StopReason, text: str, read_up_to: int) -> AssistantMessage:
+    return AssistantMessage(
+        stop_reason=stop_reason, error_message=text, metadata=reading_marks(read_up_to), timestamp=now_ms()
+    )
+
+
+async def _end(
+    run: Run,
+    snapshot: SessionSnapshot,
+    last_word: AssistantMessage,
+    stop_reason: StopReason,
+    *,
+    key: str,
+    also: Sequence[AgentEvent],
+) -> None:
+    """Append the last word, and with it the end of the turn and the loop, if one is open."""
+    state, loop = snapshot.loop_state, snapshot.status.loop
+    loop_id = state.loop_id or (loop.loop_id if loop is not None and state.is_stopped else None)
+    turn_id = None if loop_id is None else next_turn(snapshot, loop_id)
+
+    def build(position: int) -> Sequence[Publishable]:
+        events: list[AgentEvent] = []
+        if turn_id is not None and state.loop_id is not None:
+            events += (
+                TurnEnded(turn_id=turn_id, stop_reason=last_word.stop_reason, usage=Usage(), message=position),
+                ended_event(snapshot, turn_id.loop_id, stop_reason, turns=turn_id.turn_index + 1),
+            )
+        return [last_word.model_copy(update={"turn_id": turn_id}), *(each.as_extension() for each in (*events, *also))]
+
+    await run.publish_at(build, key=key)
+
+
+def _note(text: str, turn_id: TurnId, read_up_to: int, deferred: Sequence[int]) -> UserMessage:
+    note = UserMessage.text(f"[Agent stopped: {text}]").with_turn_id(turn_id)
+    return note.model_copy(update={"metadata": reading_marks(read_up_to, deferred)})

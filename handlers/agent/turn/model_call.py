@@ -1,0 +1,189 @@
+"""One model call, after its turn has begun in the log: stream the response, and record what came of it."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from random import random
+from typing import Literal
+
+import anyio
+
+from lanebus.bus.errors import BusError, SessionClosed, SessionErased
+from lanebus.bus.messages.control import Abort
+from lanebus.bus.messages.events import AgentEvent, ControlAnswered
+from lanebus.bus.messages.media import MediaRef
+from lanebus.bus.messages.message import AssistantMessage
+from lanebus.handlers.agent.deadline import Deadline, Late
+from lanebus.handlers.agent.decide.command_outcome import Interrupt
+from lanebus.handlers.agent.decide.decision import ABORTED, SKIPPED, CallModel
+from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
+from lanebus.handlers.agent.decide.open_answer import wanted_calls
+from lanebus.handlers.agent.decide.retry import call_again
+from lanebus.handlers.agent.errors import TryAgain
+from lanebus.handlers.agent.marks import AGAIN, CUT
+from lanebus.handlers.agent.models.failure import ModelFailure, with_failure
+from lanebus.handlers.agent.models.model import ModelRequest
+from lanebus.handlers.agent.run import Run
+from lanebus.handlers.agent.settings import LoopSettings
+from lanebus.handlers.agent.turn.answer_record import answer_id, record_answer
+from lanebus.handlers.agent.turn.answer_stream import stream_response
+from lanebus.handlers.agent.turn.partial_response import PartialResponse
+from lanebus.handlers.agent.turn.preview import open_preview
+from lanebus.handlers.agent.turn.visible_context import visible_context
+from lanebus.handlers.providers.common.tools import ToolSpec
+
+__all__ = ("Progress", "call_model")
+
+Progress = Literal["over", "open", "late"]
+"""What became of a loop. over: it has ended. open: it goes on. late: its time limit has cut the call."""
+
+_STOPPED = "the worker was stopped"
+
+_log = logging.getLogger(__name__)
+
+
+async def call_model(
+    run: Run,
+    snapshot: SessionSnapshot,
+    settings: LoopSettings,
+    step: CallModel,
+    *,
+    tools: Sequence[ToolSpec],
+    key: str,
+    media: Mapping[str, MediaRef],
+    left: float | None = None,
+) -> Progress:
+    """Call the model and record its response; returns what became of the loop.
+
+    A model that is silent for too long has failed for a while: the text so far is recorded, and it is called again.
+    Cancelled while the model answers, this records the text so far, and the next worker begins a new turn.
+
+    Args:
+        snapshot: what the model is shown, except for what `step` defers.
+        tools: what it is offered.
+        key: names the call for the model's provider.
+        media: what the context's references into the media store stand for.
+        left: seconds until the loop's time limit cuts the call; None is no limit.
+
+    Raises:
+        TryAgain: the model failed for a while.
+        BusError: the log cannot be read or refuses.
+    """
+    context = visible_context(snapshot.context, step.deferred)
+    request = ModelRequest(context, tools, settings.max_tokens, media, key)
+    call = _ModelCall(run, snapshot, settings, step, request)
+    try:
+        return await call.stream(left)
+    except (SessionClosed, SessionErased) as error:  # nothing can be recorded any more
+        await call.cut_preview(str(error))
+        raise
+    except anyio.get_cancelled_exc_class():
+        with anyio.move_on_after(run.bounds.last_words, shield=True):
+            await call.record_partial()
+        raise
+
+
+class _ModelCall:
+    def __init__(
+        self, run: Run, snapshot: SessionSnapshot, settings: LoopSettings, step: CallModel, request: ModelRequest
+    ) -> None:
+        self._run, self._snapshot, self._settings, self._step = run, snapshot, settings, step
+        self._request, self._response = request, PartialResponse(settings.model, request)
+
+    async def stream(self, left: float | None) -> Progress:
+        run, turn_id, settings, response = self._run, self._step.turn_id, self._settings, self._response
+        late, silence = settings.limits.late, settings.silence_seconds
+        deadline = Deadline(settings.clock, left=left, reached=late, silence=silence, who="the model")
+        name, epoch, bounds = answer_id(run, turn_id), run.lease.epoch, run.bounds.preview
+        async with open_preview(run.session, name, turn_id, epoch=epoch, bounds=bounds) as preview:
+            with run.showing(preview):
+                end = await stream_response(
+                    run,
+                    settings.model,
+                    self._request,
+                    response,
+                    drain_seconds=settings.drain_seconds,
+                    deadline=deadline,
+                    preview=preview,
+                )
+        if response.whole is not None:
+            return await self._record(response.whole)
+        match end.interrupt:
+            case Interrupt() as interrupt:
+                return await self._record_cut(interrupt)
+            case Late(text=text, is_limit=True):
+                await self._append(response.cut("aborted", text), mark=CUT)
+                return "late"
+            case Late(text=text):
+                silent = ModelFailure(code="silence", is_transient=True)
+                return await self._record(with_failure(response.cut("error", text), silent))
+            case None:
+                return await self._record(response.cut("error", end.fault or "the model ended without an answer"))
+
+    async def _record(self, message: AssistantMessage) -> Progress:
+        """Record a response that came to its end, well or not."""
+        again = call_again(
+            message,
+            self._snapshot.context.entries,
+            self._settings.retry,
+            can_compact=self._settings.compaction is not None,
+            chance=random(),  # noqa: S311  # no secret
+        )
+        is_new = await self._append(message, mark=AGAIN if again else None)
+        if again is not None and again.delay is not None:
+            raise TryAgain(again.delay, message.error_message or "the model failed")
+        # A repeat means that the log holds another answer than ours: the next step starts from what it holds.
+        return "over" if is_new and again is None and not wanted_calls(message) else "open"
+
+    async def _record_cut(self, interrupt: Interrupt) -> Progress:
+        """Record a response that a command has cut. If the command is the oldest, it is answered in the same append."""
+        command, control = interrupt
+        is_next = (await self._run.refresh()).status.commands[:1] == (command,)
+        also = (ControlAnswered(control=command.position, outcome="applied"),) if is_next else ()
+        if isinstance(control, Abort) and is_next:
+            message = self._response.cut("aborted", ABORTED)
+            return "over" if await self._append(message, read_up_to=command.position, also=also) else "open"
+        message = self._response.cut("aborted", ABORTED if isinstance(control, Abort) else SKIPPED)
+        await self._append(message, mark=CUT, also=also)
+        return "open"
+
+    async def _append(
+        self,
+        message: AssistantMessage,
+        *,
+        read_up_to: int | None = None,
+        mark: str | None = None,
+        also: Sequence[AgentEvent] = (),
+    ) -> bool:
+        """Append the answer; returns whether anything was added."""
+        receipt = await record_answer(
+            self._run,
+            self._snapshot.context,
+            self._step.turn_id,
+            message,
+            read_up_to=read_up_to,
+            deferred=self._step.deferred if read_up_to is None else (),
+            mark=mark,
+            also=also,
+            instead=lambda error: self._response.without_content(str(error)),
+        )
+        return not receipt.is_duplicate
+
+    async def record_partial(self) -> None:
+        """Record the text so far. If the answer itself was appended already, its key makes this add nothing."""
+        if self._response.is_empty:  # the turn leaves no answer, and is begun again as it is
+            await self.cut_preview(_STOPPED)
+            return
+        try:
+            if self._response.whole is not None:
+                await self._record(self._response.whole)
+            else:
+                await self._append(self._response.cut("aborted", _STOPPED), mark=CUT)
+        except TryAgain:
+            pass  # the log says so: the next worker calls the model again
+        except BusError as error:
+            _log.info("session %s: what was said until now is lost: %s", self._run.session.id, error)
+
+    async def cut_preview(self, reason: str) -> None:
+        """End the preview without a message."""
+        run, turn_id = self._run, self._step.turn_id
+        await run.cut_preview(answer_id(run, turn_id), turn_id, reason)

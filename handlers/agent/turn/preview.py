@@ -1,0 +1,179 @@
+"""Live deltas while a model speaks: many small pieces, put together and sent by a task of their own."""
+
+import logging
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from io import StringIO
+from typing import NamedTuple, Protocol
+
+import anyio
+
+from lanebus.bus.errors import BusError
+from lanebus.bus.messages.delta import Delta
+from lanebus.bus.messages.turn import TurnId
+from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS, PreviewBounds
+from lanebus.handlers.providers.common.answer import Piece
+
+__all__ = ("Preview", "open_preview")
+
+_log = logging.getLogger(__name__)
+
+
+class _Previewing(Protocol):
+    async def preview(self, *deltas: Delta, epoch: int | None = None, seconds: float = ...) -> None: ...
+
+
+class _Run(NamedTuple):
+    """Neighbouring pieces of one block."""
+
+    first: Piece
+    text: StringIO
+
+    def is_continued_by(self, piece: Piece) -> bool:
+        return (piece.kind, piece.block) == (self.first.kind, self.first.block)
+
+
+class Preview:
+    """The pieces of one message. What is shown of it is always its beginning, without a hole.
+
+    `add` never waits: what cannot be sent yet is put together with what follows, so the buffer is bounded by the
+    message. Where a piece cannot be shown at all, nothing is that comes behind it; the whole message follows.
+    """
+
+    def __init__(
+        self,
+        session: _Previewing,
+        message_id: str,
+        turn_id: TurnId | None,
+        *,
+        epoch: int | None = None,
+        bounds: PreviewBounds = DEFAULT_RUN_BOUNDS.preview,
+        begin: Callable[["Preview"], None] | None = None,
+    ) -> None:
+        """
+        Args:
+            epoch: of the lease under which the message is spoken: once it is lost, nothing more is shown.
+            begin: starts `run` at the first piece; an answer that comes as a whole needs no task.
+        """
+        self._begin, self._bounds = begin, bounds
+        self._session, self._message_id, self._turn_id, self._epoch = session, message_id, turn_id, epoch
+        self._runs: list[_Run] = []
+        self._characters, self._unsent_characters = 0, 0
+        self._added, self._shown = 0, 0
+        """pieces"""
+        self._is_over = self._is_ended = False
+        self._some, self._hurry, self._moved = anyio.Event(), anyio.Event(), anyio.Event()
+        self._sending = anyio.CancelScope(shield=True)
+
+    def add(self, piece: Piece) -> None:
+        """Show a piece soon."""
+        self._characters += len(piece.text)
+        if self._is_over or self._characters > self._bounds.shown_characters:
+            self._is_over = True
+            return
+        if not (self._runs and self._runs[-1].is_continued_by(piece)):
+            self._runs.append(_Run(piece, StringIO()))
+        self._runs[-1].text.write(piece.text)
+        self._added += 1
+        if self._begin is not None:
+            self._begin(self)
+            self._begin = None
+        self._unsent_characters += len(piece.text)
+        self._some.set()
+        if self._unsent_characters >= self._bounds.flush_characters or piece.tool_name is not None:
+            self._hurry.set()
+
+    async def flush(self) -> None:
+        """Wait until what was added until now is shown, or given up; for what follows it. `run` must be running."""
+        goal = self._added
+        if self._shown >= goal:
+            return
+        with anyio.move_on_after(self._bounds.end):
+            while self._shown < goal:
+                self._hurry.set()
+                await self._moved.wait()
+
+    async def cut(self, reason: str) -> None:
+        """End the preview without a message. A failure is logged and goes no further."""
+        delta = Delta(kind="cut", message_id=self._message_id, turn_id=self._turn_id, delta=reason)
+        try:
+            await self._session.preview(delta, epoch=self._epoch, seconds=self._bounds.end)
+        except BusError as error:
+            _log.debug("the preview of %s has no end: %s", self._message_id, error)
+
+    async def run(self) -> None:
+        """Send what comes, until `end`.
+
+        It is not cancelled while pieces are on their way: they could arrive behind the end of their message, which
+        would be taken for open again.
+        """
+        with self._sending:
+            while not self._is_ended:
+                await self._some.wait()
+                with anyio.move_on_after(self._bounds.pause):
+                    await self._hurry.wait()
+                await self._send()
+
+    def end(self) -> None:
+        """Send nothing more, and wait a moment for what is on its way."""
+        self._is_over = self._is_ended = True
+        self._runs.clear()
+        self._some.set()
+        self._hurry.set()
+        self._sending.deadline = anyio.current_time() + self._bounds.end
+
+    async def _send(self) -> None:
+        shown, runs, self._runs, self._unsent_characters = self._added, self._runs, [], 0
+        self._some, self._hurry = anyio.Event(), anyio.Event()
+        if not runs:
+            return
+        try:
+            await self._session.preview(*self._deltas(runs), epoch=self._epoch, seconds=self._bounds.answer)
+        except BusError as error:
+            _log.debug("the preview of %s ends here: %s", self._message_id, error)
+            self._is_over = True
+            self._runs, shown = [], self._added
+        self._shown = shown
+        self._moved.set()
+        self._moved = anyio.Event()
+
+    def _deltas(self, runs: Sequence[_Run]) -> Iterator[Delta]:
+        size = self._bounds.delta_characters
+        for first, buffer in runs:
+            text = buffer.getvalue()
+            for start in range(0, max(len(text), 1), size):
+                yield Delta(
+                    kind=first.kind,
+                    message_id=self._message_id,
+                    turn_id=self._turn_id,
+                    delta=text[start : start + size],
+                    block=first.block,
+                    tool_name=first.tool_name if start == 0 else None,
+                )
+
+
+@asynccontextmanager
+async def open_preview(
+    session: _Previewing,
+    message_id: str,
+    turn_id: TurnId,
+    *,
+    epoch: int | None = None,
+    bounds: PreviewBounds = DEFAULT_RUN_BOUNDS.preview,
+) -> AsyncGenerator[Preview, None]:
+    """A preview that sends for the length of the block; at its end everything is sent or given up.
+
+    The block must not raise: errors would come out in a group.
+    """
+    async with anyio.create_task_group() as tasks:
+
+        def begin(preview: Preview) -> None:
+            tasks.start_soon(preview.run)
+
+        preview = Preview(session, message_id, turn_id, epoch=epoch, bounds=bounds, begin=begin)
+        try:
+            yield preview
+            # No piece may be sent once the whole message is there, as it would stand behind it.
+            await preview.flush()
+        finally:
+            preview.end()

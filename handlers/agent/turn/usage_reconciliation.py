@@ -1,0 +1,137 @@
+"""What a cut call really used: asked of its provider afterwards, and recorded once it is known."""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Sequence
+from itertools import islice
+
+import anyio
+
+from lanebus.bus.errors import BusError, Fenced
+from lanebus.bus.messages.events import UsageSettled
+from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.messages.usage import Usage
+from lanebus.bus.wire.envelope import Envelope
+from lanebus.handlers.agent.bounds import RunBounds
+from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
+from lanebus.handlers.agent.decide.open_answer import backwards
+from lanebus.handlers.agent.models.model import Model, Settling
+from lanebus.handlers.agent.run import Run
+
+__all__ = ("UsageReconciler", "reconcilable", "reconcile")
+
+_log = logging.getLogger(__name__)
+
+
+def reconcilable(model: Model, envelope: Envelope) -> AssistantMessage | None:
+    """Return the answer in an entry if its usage is an estimate and its model can be asked for it; else None.
+
+    A fork has its parent's answers, and its parent asks for them.
+    """
+    message = envelope.message
+    is_open = (
+        isinstance(model, Settling)
+        and isinstance(message, AssistantMessage)
+        and message.usage is not None
+        and bool(message.usage.estimated)
+        and message.turn_id is not None
+        and message.turn_id.session == envelope.session
+        and (message.provider, message.model) == (model.provider, model.name)
+    )
+    return message if is_open and isinstance(message, AssistantMessage) else None
+
+
+async def reconcile(run: Run, model: Model, envelope: Envelope) -> bool:
+    """Ask what the call behind a recorded answer used, and record it; returns whether it is recorded now.
+
+    It may be repeated, and done by several runs at once: it is recorded once. The message itself stays as it is.
+
+    Args:
+        envelope: the answer's entry, of the run's own session.
+
+    Raises:
+        Fenced: the lease is lost.
+        BusError: as for `Session.publish`.
+    """
+    message = reconcilable(model, envelope)
+    if message is None or message.turn_id is None or envelope.session != run.session.id:
+        return False
+    usage = await model.settle(message) if isinstance(model, Settling) else None
+    if usage is None:
+        _log.debug("session %s: what entry %d took is not to be learnt", envelope.session, envelope.position)
+        return False
+    own = Usage().combine(usage)  # which leaves the provider's own object out
+    event = UsageSettled(turn_id=message.turn_id, message=envelope.position, usage=own)
+    await run.publish(event.as_extension(), key=f"{envelope.position}.settled")
+    return True
+
+
+class UsageReconciler:
+    """Asks what the cut calls of a session used, each time it has been worked on, until that is known."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._tries: OrderedDict[tuple[str, int], int] = OrderedDict()
+        """session and position → how often it was asked here"""
+
+    async def reconcile_open(self, run: Run) -> None:
+        """Ask for what is open, for a while, until a user or a command writes to the session. May be cancelled.
+
+        Any failure but a lost lease is logged only: it is asked for again when the session is next worked on.
+
+        Raises:
+            Fenced: the lease is lost.
+        """
+        if not isinstance(self._model, Settling):
+            return
+        try:
+            found = self._open(await run.refresh(), run.bounds)
+            if found:
+                with anyio.move_on_after(run.bounds.settle):
+                    await self._until_woken(run, found)
+        except Fenced:
+            raise
+        except Exception as error:  # noqa: BLE001  # of the log, or of the model: the turn is over and has its answer
+            _log.info("session %s: what a cut call took is not known yet: %s", run.session.id, error)
+
+    def _open(self, snapshot: SessionSnapshot, bounds: RunBounds) -> list[Envelope]:
+        """The answers to ask for, the newest first."""
+        entries, session = snapshot.context.entries, snapshot.context.session
+        return [
+            envelope
+            for envelope in islice(backwards(entries), bounds.settle_entries)
+            if reconcilable(self._model, envelope)
+            and envelope.position not in snapshot.status.settled
+            and self._tries.get((session, envelope.position), 0) < bounds.settle_tries
+        ]
+
+    async def _until_woken(self, run: Run, found: Sequence[Envelope]) -> None:
+        failures: list[Exception] = []
+
+        async def reconcile_all(scope: anyio.CancelScope) -> None:
+            try:
+                for envelope in found:
+                    self._count(envelope, run.bounds.settle_remembered)
+                    await reconcile(run, self._model, envelope)
+            except Exception as error:  # noqa: BLE001  # raised below: out of the group it would come in another
+                failures.append(error)
+            scope.cancel()
+
+        async def watch(scope: anyio.CancelScope) -> None:
+            try:
+                await run.wait_for_wake_up()
+            except BusError as error:
+                failures.append(error)
+            scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(watch, tasks.cancel_scope)
+            tasks.start_soon(reconcile_all, tasks.cancel_scope)
+        if failures:
+            raise failures[0]
+
+    def _count(self, envelope: Envelope, remembered: int) -> None:
+        key = envelope.session, envelope.position
+        self._tries[key] = self._tries.pop(key, 0) + 1
+        while len(self._tries) > remembered:
+            self._tries.popitem(last=False)

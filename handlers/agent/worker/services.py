@@ -1,0 +1,33 @@
+"""What all session tasks of a worker share."""
+
+from dataclasses import dataclass
+
+from lanebus.bus.groups.consumer import Consumer
+from lanebus.bus.groups.retry_policy import RetryPolicy
+from lanebus.bus.log.lease import Leases
+from lanebus.handlers.agent.bounds import WorkerBounds
+from lanebus.handlers.agent.session_cache import SessionCache
+from lanebus.handlers.agent.worker.ack_batches import AckBatcher
+from lanebus.handlers.agent.worker.agent_registry import AgentRegistry
+from lanebus.handlers.agent.worker.heartbeat import Heartbeat
+from lanebus.handlers.agent.worker.worker_counts import WorkerCounts
+
+__all__ = ("WorkerServices",)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerServices:
+    """The parts of one worker."""
+
+    owner: str
+    """of its leases"""
+    heartbeat_seconds: float
+    agents: AgentRegistry
+    retry: RetryPolicy
+    leases: Leases
+    consumer: Consumer
+    heartbeat: Heartbeat
+    acks: AckBatcher
+    cache: SessionCache
+    counts: WorkerCounts
+    bounds: WorkerBounds

@@ -1,0 +1,145 @@
+"""The agent's calls in one session, under one lease, until nothing is left to do."""
+
+import asyncio
+import logging
+from random import random
+
+from lanebus.bus.errors import (
+    ArchiveDamaged,
+    CursorTrimmed,
+    Fenced,
+    LogRolledBack,
+    SessionClosed,
+    SessionErased,
+    Unavailable,
+)
+from lanebus.bus.groups.retry_policy import Retry
+from lanebus.handlers.agent.apply_command import refuse
+from lanebus.handlers.agent.cached_session import CachedSession
+from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
+from lanebus.handlers.agent.errors import TryAgain
+from lanebus.handlers.agent.run import Agent, Run, SnapshotAgent
+from lanebus.handlers.agent.worker.assignment import Assignment, Outcome, error_text
+from lanebus.handlers.agent.worker.failed_session import give_up, give_up_unreadable
+from lanebus.handlers.agent.worker.redrive import reopening
+from lanebus.handlers.agent.worker.services import WorkerServices
+from lanebus.handlers.projections.agent_status import Command
+
+__all__ = ("SessionRun",)
+
+_log = logging.getLogger(__name__)
+
+
+class SessionRun:
+    """Calls the agent until nothing is left to do, also for what comes meanwhile."""
+
+    def __init__(self, services: WorkerServices, assignment: Assignment, run: Run, cache: CachedSession) -> None:
+        """
+        Args:
+            run: whose session and lease these are.
+            cache: the session's folds, which `run` reads into.
+        """
+        self._services, self._assignment, self._run, self._cache = services, assignment, run, cache
+
+    async def work_off(self, *, is_read: bool) -> Outcome:
+        """Work on the session, and return what becomes of its work.
+
+        Args:
+            is_read: the run's snapshot was read under its lease.
+
+        Raises:
+            Fenced: the lease is lost.
+            LogRolledBack: the log has lost entries that were read.
+            SessionClosed, SessionErased: it takes no messages any more.
+            Unavailable: the server cannot be reached.
+        """
+        try:
+            return await self._work_off(self._run.snapshot if is_read else await self._run.refresh())
+        except (CursorTrimmed, ArchiveDamaged) as error:
+            _log.error("session %s cannot be worked on: %s", self._run.session.id, error)
+            return await give_up_unreadable(self._run, error, self._assignment, self._services.counts)
+
+    async def _work_off(self, snapshot: SessionSnapshot) -> Outcome:
+        run, assignment = self._run, self._assignment
+        if assignment.attempt > self._deaths:
+            return await self._give_up(
+                snapshot, RuntimeError(f"given {assignment.attempt - 1} times without an outcome")
+            )
+        at, ignored = -1, 0
+        oldest: tuple[Command, ...] = ()
+        while True:
+            agent = self._services.agents.of(snapshot.status) if snapshot.loop_state.has_work else None
+            commands = snapshot.status.commands
+            if agent is None:
+                if assignment.woken.is_set():
+                    assignment.woken = asyncio.Event()
+                elif not await self._reopen(snapshot):
+                    return await self._done()
+                snapshot = await run.refresh()
+                continue
+            ignored = ignored + 1 if commands and commands[:1] == oldest else 0
+            oldest = commands[:1]
+            if commands and (run.position == at or ignored >= self._services.bounds.ignored):
+                # An agent that is a function may know no commands. They would keep it busy without end.
+                await refuse(run, commands, "this agent answers no commands")
+            elif run.position == at:
+                return await self._give_up(snapshot, RuntimeError("the agent did nothing"))
+            else:
+                at = run.position
+                if (outcome := await self._call(agent, snapshot)) is not None:
+                    return outcome
+            snapshot = await run.refresh()
+
+    @property
+    def _deaths(self) -> int:
+        """Most attempts of a session that kills its workers. Attempts after which the work was rescheduled for an error
+        count for the retry policy first, as no worker died of them."""
+        work, deaths = self._assignment.work, self._services.bounds.deaths
+        return deaths + (self._services.retry.attempts if work is not None and work.error else 0)
+
+    async def _call(self, agent: Agent, snapshot: SessionSnapshot) -> Outcome | None:
+        """Call the agent once; None if the session has to be looked at again."""
+        services, assignment, run = self._services, self._assignment, self._run
+        services.counts.runs += 1
+        looked_at: int | None = None
+        try:
+            if isinstance(agent, SnapshotAgent):
+                looked_at = await agent.work_from(run, snapshot)
+            else:
+                await agent(run)
+        except (Unavailable, LogRolledBack, CursorTrimmed, ArchiveDamaged, Fenced, SessionClosed, SessionErased):
+            raise
+        except TryAgain as error:
+            return await assignment.reschedule(run.lease, error.delay, error.reason, attempts=assignment.attempt - 1)
+        except Exception as error:  # noqa: BLE001  # other sessions go on
+            attempt = assignment.attempt
+            _log.exception("session %s: the agent failed, attempt %d", run.session.id, attempt)
+            decision = services.retry.decide(error, attempt, random())  # noqa: S311  # no secret
+            if isinstance(decision, Retry):
+                return await assignment.reschedule(run.lease, decision.delay, error_text(error), attempts=attempt)
+            return await self._give_up(snapshot, error)
+        if run.is_lease_lost:
+            raise Fenced(run.session.id, run.lease.epoch, run.lease.epoch + 1)
+        assignment.attempt = 1
+        if looked_at is None or not run.is_unchanged_since(looked_at) or assignment.woken.is_set():
+            return None
+        return await self._done()
+
+    async def _done(self) -> Outcome:
+        position = self._run.position
+        await self._cache.store()
+        return self._assignment.done(self._run.lease, position)
+
+    async def _give_up(self, snapshot: SessionSnapshot, error: Exception) -> Outcome:
+        return await give_up(self._run, snapshot, error, self._assignment, self._services.counts)
+
+    async def _reopen(self, snapshot: SessionSnapshot) -> bool:
+        """Make the prompts of a dead letter unanswered again, if it was redriven; returns whether it was."""
+        work = self._assignment.work
+        if work is None or not work.is_retry or work.attempt > 1:
+            return False
+        if (found := reopening(snapshot.context.path, work.error)) is None:
+            return False
+        answer, position = found
+        await self._run.publish(answer, key=f"redriven.{position}")
+        return True

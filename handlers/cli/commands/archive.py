@@ -1,0 +1,77 @@
+"""`lanebus archive`: sessions into sealed files."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import click
+
+from lanebus.bus.archive.archiver import Archived
+from lanebus.bus.bus import Bus
+from lanebus.handlers.cli.access import on_bus
+from lanebus.handlers.cli.errors import SessionEmpty
+from lanebus.handlers.cli.options import Settings, ViewCommand
+from lanebus.handlers.cli.terminal.output import Output, tell
+from lanebus.handlers.cli.terminal.table import Column
+from lanebus.handlers.cli.terminal.text import count, size
+
+__all__ = ("command",)
+
+_COLUMNS = (
+    Column("session", columns=16),
+    Column("up to", is_number=True, columns=8),
+    Column("entries", is_number=True, columns=8),
+    Column("segments", is_number=True, columns=8),
+    Column("size", is_number=True, columns=8),
+)
+
+
+@click.command("archive", cls=ViewCommand)
+@click.argument("sessions", nargs=-1, metavar="SESSION…")
+@click.option("--all", "is_all", is_flag=True, help="Every session.")
+@click.option(
+    "--before", type=click.IntRange(min=1), metavar="POSITION", help="Only what stands before it; all if not given."
+)
+@click.pass_context
+def command(ctx: click.Context, sessions: tuple[str, ...], *, is_all: bool, before: int | None) -> None:
+    """Write what the sessions hold, and the archive does not yet, into sealed files at --archive: an entry a line, as
+    JSON, compressed; zcat reads them. Nothing leaves the log, which may be trimmed then: readers that are given the
+    same --archive find in it what was trimmed away. Done again, it goes on where it stopped.
+
+    \b
+    Example: lanebus archive support-42 --archive ./archive
+    Example: lanebus archive --all --archive s3://bucket/lanebus
+    """
+    if is_all == bool(sessions):
+        raise click.UsageError("give sessions, or --all")
+    if Settings.of(ctx).archive is None:
+        raise click.UsageError("there is no archive: say where it is with --archive, or LANEBUS_ARCHIVE")
+    on_bus(ctx, partial(_archive, sessions=sessions, before=before, output=Output.of(ctx)))
+
+
+async def _archive(bus: Bus, *, sessions: Sequence[str], before: int | None, output: Output) -> None:
+    for name in sessions or [head.session for head in await bus.sessions()]:
+        session = bus.session(name)
+        if sessions and not (await session.head()).position:
+            raise SessionEmpty(name)
+        _show(output, await session.archive(before=before))
+
+
+def _show(output: Output, archived: Archived) -> None:
+    if output.is_json:
+        output.json(
+            {
+                "session": archived.session,
+                "position": archived.position,
+                "entries": archived.entries,
+                "segments": archived.segments,
+                "size_bytes": archived.size_bytes,
+                "orphans": archived.orphans,
+            },
+            flush=True,
+        )
+        return
+    numbers = (archived.position, archived.entries, len(archived.segments))
+    output.row(_COLUMNS, (archived.session, *map(count, numbers), size(archived.size_bytes)), flush=True)
+    if archived.orphans:
+        others = count(len(archived.orphans))
+        tell(f"{archived.session}: others archived it at the same time; {others} files of ours are not used")

@@ -1,0 +1,87 @@
+"""`lanebus convert`: messages of one system as those of another, or as a request."""
+
+import sys
+
+import click
+
+from lanebus.handlers.cli.dialects import SOURCES, TARGETS, authored, codec_of, read_messages, request_of
+from lanebus.handlers.cli.terminal.output import Output, tell
+from lanebus.handlers.cli.terminal.values import INPUT_LIMIT_BYTES, read_values, written_values
+from lanebus.handlers.codecs.codec import Unsayable
+from lanebus.handlers.json_text import compact
+from lanebus.handlers.providers.common.errors import ContentRefused, NoModel
+from lanebus.handlers.providers.registry import PROVIDERS
+
+__all__ = ("command",)
+
+
+@click.command("convert")
+@click.option("--from", "source", type=click.Choice(SOURCES), required=True, help="Whose messages stdin has.")
+@click.option("--to", "target", type=click.Choice(TARGETS), required=True, help="Whose messages, or what request.")
+@click.option(
+    "--author", metavar="PROVIDER/MODEL", help="Who wrote the answers that do not say it, such as anthropic/claude-x."
+)
+@click.option("--lossy", is_flag=True, help="Leave out what the target cannot say, with a warning for each.")
+@click.option("--model", metavar="NAME", help="Of a request: ask this model; the messages' own if not given.")
+@click.option("--max-tokens", type=click.IntRange(min=1), help="Of a request: most tokens of the answer.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    source: str,
+    target: str,
+    *,
+    author: str | None,
+    lossy: bool,
+    model: str | None,
+    max_tokens: int | None,
+) -> int:
+    """Read messages as JSON from stdin and write them as another system has them: 000 to 004 stand for the first
+    five, native is this bus. Stdin has one message, a list, or one a line; so has stdout. For a provider it is one
+    request body.
+
+    What the target cannot say is listed on stderr, and nothing is written, unless --lossy is given.
+
+    \b
+    Example: lanebus convert --from pi --to openai-chat --lossy --model gpt-5 < session.jsonl > request.json
+    """
+    is_request = target in PROVIDERS
+    if not is_request and (model or max_tokens):
+        raise click.UsageError("--model and --max-tokens are for a provider's request")
+    values = read_values(_read_stdin())
+    messages = read_messages(source, values)
+    if author is not None:
+        messages = authored(messages, *_author(author))
+    try:
+        if is_request:
+            request = request_of(messages, target, model=model, max_tokens=max_tokens, lossy=lossy)
+            losses, text = request.warnings, compact(request.body)
+        else:
+            written = codec_of(target).write(messages, lossy)
+            losses, text = written.losses, written_values(values.form, written.values)
+    except NoModel:
+        raise click.UsageError("the messages name no model: give one with --model") from None
+    except (Unsayable, ContentRefused) as error:
+        for loss in error.losses:
+            tell(f"{target} cannot say: {loss}")
+        tell("error: nothing was written; with --lossy the above is left out")
+        return 1
+    for loss in losses:
+        tell(f"warning: {loss}")
+    Output.of(ctx).json_text(text)
+    return 0
+
+
+def _author(text: str) -> tuple[str, str]:
+    provider, slash, model = text.partition("/")
+    if not (provider and slash and model):
+        raise click.UsageError(f"--author {text!r}: want PROVIDER/MODEL")
+    return provider, model
+
+
+def _read_stdin() -> bytes:
+    if sys.stdin.isatty():
+        tell("reading from the terminal; end with Ctrl-D")
+    data = sys.stdin.buffer.read(INPUT_LIMIT_BYTES + 1)
+    if not data.strip():
+        raise click.UsageError("there is nothing to convert: stdin is empty")
+    return data

@@ -1,0 +1,118 @@
+"""`lanebus export`: a session as a file of our own form."""
+
+from collections.abc import Callable, Collection, Generator
+from contextlib import aclosing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+import click
+
+from lanebus.bus.errors import CursorTrimmed
+from lanebus.bus.log.head import SessionHead
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.messages.message import LlmMessage
+from lanebus.bus.session.session import ALL_LANES, Session
+from lanebus.bus.wire.envelope import Cursor, Envelope
+from lanebus.handlers.cli.access import open_session
+from lanebus.handlers.cli.errors import FileUnwritten
+from lanebus.handlers.cli.options import BusCommand, Settings
+from lanebus.handlers.cli.run import run
+from lanebus.handlers.cli.terminal.output import Output, tell
+from lanebus.handlers.cli.terminal.text import count
+from lanebus.handlers.transcripts.atomic import atomic_file
+from lanebus.handlers.transcripts.lanebus_export import entry_line, header_line
+from lanebus.handlers.transcripts.lanebus_export.inline_media import with_media
+
+__all__ = ("command",)
+
+
+@click.command("export", cls=BusCommand)
+@click.argument("session")
+@click.option(
+    "-o",
+    "--output",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Where it goes; stdout if not given. The file appears once it is whole.",
+)
+@click.option("--lane", type=click.Choice([lane.value for lane in Lane]), help="Only this lane.")
+@click.option("--no-media", is_flag=True, help="Leave large media in the media store; only their names are written.")
+@click.pass_context
+def command(ctx: click.Context, session: str, *, file: Path | None, lane: str | None, no_media: bool) -> None:
+    """Write a session as JSON, one object a line: a header, then each entry with its position, lane, time, producer and
+    message. `lanebus import` puts it into another session, here or elsewhere.
+
+    An entry that cannot be read is written with its error and its bytes. Media in the media store are written with the
+    messages that name them. What was trimmed away is written if --archive has it.
+
+    \b
+    Example: lanebus export support-42 -o support-42.jsonl
+    """
+    lanes = ALL_LANES if lane is None else frozenset({Lane(lane)})
+    with _writing(file, Output.of(ctx)) as write:
+        entries = run(partial(_export, Settings.of(ctx), session, lanes, write, with_stored=not no_media))
+    if file is not None:
+        tell(f"{session}: {count(entries)} entries written to {file}")
+
+
+async def _export(
+    settings: Settings, session_id: str, lanes: Collection[Lane], write: Callable[[str], None], *, with_stored: bool
+) -> int:
+    entries = 0
+    async with open_session(settings, session_id) as session:
+        head = await session.head()
+        first = await _first(session, head)
+        if first > 1:
+            tell(f"{session_id}: entries 1 to {first - 1} were trimmed away, and are not written")
+        write(header_line(head, lanes, first))
+        # What comes while this goes on is behind the end that the header names.
+        reading = session.read(lanes=lanes, after=Cursor(first - 1), until=head.position)
+        async with aclosing(reading) as envelopes:
+            async for envelope in envelopes:
+                write(entry_line(await _carried(envelope, session) if with_stored else envelope))
+                entries += 1
+    return entries
+
+
+async def _first(session: Session, head: SessionHead) -> int:
+    """The first position that can be read: of the log, or of the archive, or of what a fork shares."""
+    first = 1
+    while first <= head.position:
+        try:
+            async with aclosing(session.read(after=Cursor(first - 1), until=first)) as envelopes:
+                await anext(envelopes, None)
+        except CursorTrimmed as gap:
+            first = gap.first_kept
+        else:
+            break
+    return first
+
+
+async def _carried(envelope: Envelope, session: Session) -> Envelope:
+    if not isinstance(envelope.message, LlmMessage):
+        return envelope
+    message, missing = await with_media(envelope.message, session.media)
+    for digest in missing:
+        tell(f"warning: entry {envelope.position}: media {digest} are missing, or too much for one line")
+    return envelope._replace(message=message)
+
+
+@contextmanager
+def _writing(file: Path | None, output: Output) -> Generator[Callable[[str], None]]:
+    """Writes a line into the file, or to stdout.
+
+    Raises:
+        FileUnwritten: the file could not be written; what was there before is untouched.
+    """
+    if file is None:
+        yield output.json_text
+        return
+    try:
+        with atomic_file(file) as lines:
+            yield lambda line: cast("None", lines.write(line.encode() + b"\n"))
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise FileUnwritten(file, error.strerror or str(error)) from error

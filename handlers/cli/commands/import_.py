@@ -1,0 +1,120 @@
+"""`lanebus import`: a transcript into a session."""
+
+import sys
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+import click
+
+from lanebus.bus.errors import InvalidSessionId, MessageError
+from lanebus.bus.messages.json_reader import parse_json
+from lanebus.bus.wire.keys import check_session_id
+from lanebus.handlers.cli.access import open_bus
+from lanebus.handlers.cli.errors import FileUnread
+from lanebus.handlers.cli.options import Settings, ViewCommand
+from lanebus.handlers.cli.run import run
+from lanebus.handlers.cli.terminal.output import Output, tell
+from lanebus.handlers.cli.terminal.progress import ProgressBar
+from lanebus.handlers.cli.terminal.text import count
+from lanebus.handlers.transcripts.importer import ImportReport, import_transcript
+from lanebus.handlers.transcripts.lines import read_lines
+
+__all__ = ("command",)
+
+_LINES_WITH_HEADER = 100
+"""where a header may stand: damaged lines may come before it"""
+
+
+@click.command("import", cls=ViewCommand)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
+@click.option(
+    "--session", metavar="ID", help="Where it goes; the transcript's own id, or else its file's name, if not given."
+)
+@click.pass_context
+def command(ctx: click.Context, file: Path, session: str | None) -> int:
+    """Put a transcript FILE into a session; "-" is stdin. Its format is detected: session files of the agents pi,
+    Claude Code and seed 000, a conversation as OpenAI's Chat Completions takes it (one JSON document), and what
+    `lanebus export` wrote.
+
+    Imported again, also after an import that was cut, it adds only what is missing. A line that cannot be read is
+    listed on stderr with its number and the reason, the others go in, and the exit code is 1.
+
+    \b
+    Example: lanebus import session.jsonl --session pi
+    """
+    name = session if session is not None else _session_for(file)
+    report = run(partial(_import, Settings.of(ctx), file, name))
+    for bad in report.bad:
+        tell(f"{report.unit} {bad.number}: {bad.reason}")
+    _show(Output.of(ctx), name, report)
+    return 1 if report.bad else 0
+
+
+async def _import(settings: Settings, file: Path, session_id: str) -> ImportReport:
+    try:
+        async with open_bus(settings) as bus:
+            with ProgressBar() as bar:
+                source = sys.stdin.buffer if str(file) == "-" else file
+                return await import_transcript(bus.session(session_id), source, on_progress=bar.show)
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise FileUnread(file, error.strerror or str(error)) from error
+
+
+def _show(output: Output, session: str, report: ImportReport) -> None:
+    bad = f", {count(len(report.bad))} bad {report.unit}s" if report.bad else ""
+    output.answer(
+        {
+            "session": session,
+            "format": report.format,
+            "lines": report.lines,
+            "added": report.added,
+            "already_there": report.already_there,
+            "bad": [{report.unit: each.number, "reason": each.reason} for each in report.bad],
+            "first": report.first,
+            "last": report.last,
+        },
+        f"{session}: {count(report.added)} entries added, {count(report.already_there)} already there{bad}"
+        f" ({report.format} transcript of {count(report.lines)} lines)",
+    )
+
+
+def _session_for(file: Path) -> str:
+    """Where a transcript goes by itself.
+
+    Raises:
+        click.UsageError: neither its header nor its name gives a session id.
+    """
+    if str(file) == "-":
+        raise click.UsageError("a transcript from stdin needs --session")
+    for candidate in (_id_in_header(file), file.stem):
+        try:
+            return check_session_id(candidate)
+        except InvalidSessionId:
+            continue
+    raise click.UsageError(f"{file.name!r} gives no session id: give one with --session")
+
+
+def _id_in_header(file: Path) -> str:
+    """The id that a transcript's header gives it; "" if none does."""
+    try:
+        with file.open("rb") as lines:
+            for line in islice(read_lines(lines), _LINES_WITH_HEADER):
+                try:
+                    value = parse_json(line.data or b"")
+                except MessageError:
+                    continue
+                match value:
+                    case (
+                        {"type": "session" | "session_header", "id": str(found)}
+                        | {"type": "lanebus.export", "session": str(found)}
+                        | {"sessionId": str(found)}
+                    ):
+                        return found
+                    case _:
+                        pass
+    except OSError as error:
+        raise FileUnread(file, error.strerror or str(error)) from error
+    return ""

@@ -1,0 +1,83 @@
+"""`lanebus replay`: projections folded anew."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import click
+
+from lanebus.bus.session.session import Session
+from lanebus.handlers.cli.access import on_session
+from lanebus.handlers.cli.errors import BeyondEnd
+from lanebus.handlers.cli.options import ViewCommand
+from lanebus.handlers.cli.terminal.output import Output, tell
+from lanebus.handlers.cli.terminal.table import Column
+from lanebus.handlers.json_text import spliced
+from lanebus.handlers.verify.replay_check import PROJECTION_NAMES, Replayed, differs, replay
+
+__all__ = ("command",)
+
+_COLUMNS = (
+    Column("projection"),
+    Column("position", is_number=True),
+    Column("stored"),
+    Column("state", is_flexible=True),
+)
+
+
+@click.command("replay", cls=ViewCommand)
+@click.argument("session")
+@click.option("--until", type=click.IntRange(min=1), metavar="POSITION", help="As of this entry.")
+@click.option(
+    "--projection",
+    "names",
+    type=click.Choice(PROJECTION_NAMES),
+    multiple=True,
+    help="Only this one; may be given several times.",
+)
+@click.pass_context
+def command(ctx: click.Context, session: str, *, until: int | None, names: tuple[str, ...]) -> int:
+    """Fold a session's projections anew from its first entry, print their states, and compare them with the stored
+    ones. The exit code is 1 if a stored one is not what the log gives. Nothing is stored.
+
+    As JSON each line is a projection: its name and version, the position it was folded up to, where the stored one
+    stood, whether that agreed, and the state.
+
+    \b
+    Example: lanebus replay support-42
+    Example: lanebus replay support-42 --until 12 --projection usage --json
+    """
+    chosen = tuple(dict.fromkeys(names)) or PROJECTION_NAMES
+    replayed = on_session(ctx, session, partial(_replay, names=chosen, until=until))
+    _show(Output.of(ctx), session, replayed)
+    disagree = [each.key for each in replayed if each.agrees is False]
+    for key in disagree:
+        tell(differs(session, key))
+    return 1 if disagree else 0
+
+
+async def _replay(session: Session, *, names: Sequence[str], until: int | None) -> list[Replayed]:
+    last = (await session.head()).position
+    if until is not None and until > last:
+        raise BeyondEnd(session.id, until, last)
+    return await replay(session, names, until=until or last)
+
+
+def _show(output: Output, session: str, replayed: Sequence[Replayed]) -> None:
+    if not output.is_json:
+        output.table(_COLUMNS, [_row(each) for each in replayed])
+        return
+    for each in replayed:
+        place = {"session": session, "projection": each.name, "version": each.version}
+        found = {"position": each.cursor.position, "stored": each.stored, "agrees": each.agrees}
+        output.json_text(spliced({**place, **found}, "state", each.state.decode()))
+
+
+def _row(each: Replayed) -> tuple[str, ...]:
+    match each.agrees:
+        case True:
+            stored = f"agrees at {each.stored}"
+        case False:
+            stored = f"differs at {each.stored}"
+        case None:
+            stored = "none" if each.stored is None else f"at {each.stored}"
+    return (each.key, str(each.cursor.position), stored, each.state.decode())

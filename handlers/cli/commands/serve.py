@@ -1,0 +1,118 @@
+"""`lanebus serve`: the page."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import click
+
+from lanebus.bus.bus import Bus
+from lanebus.handlers.cli.access import open_bus
+from lanebus.handlers.cli.options import BusCommand, Settings
+from lanebus.handlers.cli.run import run
+from lanebus.handlers.cli.terminal.output import Output, tell
+from lanebus.handlers.ui.errors import ServeMissing
+
+__all__ = ("PORT", "command", "serve_page")
+
+PORT = 8420
+
+_EXTRA = frozenset({"starlette", "uvicorn"})
+
+
+@click.command("serve", cls=BusCommand)
+@click.option("--host", default="127.0.0.1", help="Where to listen.", show_default=True)
+@click.option("--port", type=click.IntRange(0, 65535), default=PORT, help="0 takes any free one.", show_default=True)
+@click.option(
+    "--token",
+    metavar="TEXT",
+    envvar="LANEBUS_TOKEN",
+    help="What the address must show; made up if not given.  [env var: LANEBUS_TOKEN]",
+)
+@click.option(
+    "--reader-token",
+    metavar="TEXT",
+    envvar="LANEBUS_READER_TOKEN",
+    help="Another one, for who may look and not speak.  [env var: LANEBUS_READER_TOKEN]",
+)
+@click.option(
+    "--allow-host", "allowed", multiple=True, metavar="HOST:PORT", help="Answer to this name too; repeatable."
+)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    *,
+    host: str,
+    port: int,
+    token: str | None,
+    reader_token: str | None,
+    allowed: tuple[str, ...],
+) -> None:
+    """Serve the page that shows sessions live, until Ctrl-C. It prints the address to open, with the token it needs.
+
+    \b
+    Example: lanebus serve --port 8421
+    """
+    if reader_token and reader_token == token:
+        raise click.UsageError("--reader-token must be another one than --token")
+    tokens = _Tokens(token or None, reader_token or None)
+    run(partial(_serve, Settings.of(ctx), Output.of(ctx), host=host, port=port, tokens=tokens, allowed=allowed))
+
+
+class _Tokens(NamedTuple):
+    start: str | None
+    reader: str | None
+
+
+async def _serve(
+    settings: Settings, output: Output, *, host: str, port: int, tokens: _Tokens, allowed: tuple[str, ...]
+) -> None:
+    def on_ready(url: str) -> None:
+        output.line(url, flush=True)
+        if tokens.reader is not None:
+            tell(f"for who may look and not speak: {url.partition('?')[0]}?token={tokens.reader}")
+        tell("open this address in a browser; Ctrl-C ends")
+
+    async with open_bus(settings) as bus:
+        await serve_page(
+            bus,
+            host=host,
+            port=port,
+            token=tokens.start,
+            reader_token=tokens.reader,
+            allowed=allowed,
+            on_ready=on_ready,
+        )
+
+
+async def serve_page(
+    bus: Bus,
+    *,
+    on_ready: Callable[[str], None],
+    host: str = "127.0.0.1",
+    port: int = PORT,
+    token: str | None = None,
+    reader_token: str | None = None,
+    allowed: tuple[str, ...] = (),
+) -> None:
+    """Serve the page until cancelled.
+
+    Raises:
+        ServeMissing: the extra it needs is not installed.
+        PortInUse, AddressRefused: as `lanebus.handlers.ui.server.serve`.
+    """
+    try:
+        from lanebus.handlers.ui.server import serve  # noqa: PLC0415  # what it needs is an extra, and may be missing
+    except ModuleNotFoundError as error:
+        if error.name in _EXTRA:
+            raise ServeMissing(str(error.name)) from None
+        raise
+    await serve(
+        bus,
+        host=host,
+        port=port,
+        token=token,
+        reader_token=reader_token,
+        allowed_hosts=allowed,
+        on_ready=on_ready,
+    )

@@ -1,0 +1,81 @@
+"""`lanebus server`: the embedded server of a directory."""
+
+from functools import partial
+
+import click
+
+from lanebus.bus.embedded.server import ServerStatus, server_status, stop_server
+from lanebus.handlers.cli.options import BusGroup, Settings, ViewCommand
+from lanebus.handlers.cli.run import run
+from lanebus.handlers.cli.terminal.output import Output
+from lanebus.handlers.cli.terminal.text import size
+
+__all__ = ("command",)
+
+
+@click.group("server", cls=BusGroup)
+def command() -> None:
+    """Look at the embedded server, or stop it.
+
+    It runs while some command or program has its directory open, and ends by itself after the last one.
+    """
+
+
+@command.command("status", cls=ViewCommand)
+@click.pass_context
+def status(ctx: click.Context) -> None:
+    """Show whether the directory's server runs, where, and who has it open. It starts nothing.
+
+    \b
+    Example: lanebus server status --data-dir ./log
+    """
+    output = Output.of(ctx)
+    found = run(partial(server_status, _settings(ctx).data_dir))
+    if output.is_json:
+        output.json(_json(found))
+        return
+    for name, value in _lines(found):
+        output.line(f"{name:<14}{value}")
+
+
+@command.command("stop", cls=ViewCommand)
+@click.pass_context
+def stop(ctx: click.Context) -> None:
+    """End a server that nobody uses, and that something kept from ending by itself.
+
+    \b
+    Example: lanebus server stop
+    """
+    was_there = run(partial(stop_server, _settings(ctx).data_dir))
+    Output.of(ctx).answer({"stopped": was_there}, "stopped" if was_there else "no server was running")
+
+
+def _settings(ctx: click.Context) -> Settings:
+    settings = Settings.of(ctx)
+    if settings.url is not None:
+        raise click.UsageError(
+            "this is about the embedded server; one at a URL is yours to look after (LANEBUS_URL is set?)"
+        )
+    return settings
+
+
+def _json(found: ServerStatus) -> dict[str, object]:
+    return {
+        "state": found.state,
+        "data_dir": str(found.data_dir),
+        "socket": str(found.socket),
+        "aof_bytes": found.aof_bytes,
+        "pid": found.pid,
+        "keeper_pid": found.keeper_pid,
+        "version": found.version,
+        "openers": found.openers,
+    }
+
+
+def _lines(found: ServerStatus) -> list[tuple[str, str]]:
+    lines = [("state", found.state), ("directory", str(found.data_dir)), ("log", size(found.aof_bytes))]
+    if found.running:
+        lines += [("socket", str(found.socket)), ("process", f"{found.pid}, kept by {found.keeper_pid}")]
+    if found.version:
+        lines += [("Valkey", found.version), ("open in", ", ".join(map(str, found.openers)) or "no process")]
+    return lines

@@ -1,0 +1,152 @@
+"""`lanebus turns`: the model calls of a session."""
+
+from collections import Counter
+from functools import partial
+
+import click
+
+from lanebus.bus.messages.usage import Usage
+from lanebus.handlers.cli.access import on_session
+from lanebus.handlers.cli.options import ViewCommand
+from lanebus.handlers.cli.terminal.output import Output, tell
+from lanebus.handlers.cli.terminal.table import Column
+from lanebus.handlers.cli.terminal.text import count, counted_from, duration, money
+from lanebus.handlers.projections.loops import (
+    chain_to,
+    children,
+    loop_messages,
+    loop_turns,
+    siblings,
+    total_usage,
+    usages,
+)
+from lanebus.handlers.projections.projection import look
+from lanebus.handlers.projections.turns import TURNS, Loop, Turn, TurnsState
+from lanebus.handlers.projections.usage import summary
+
+__all__ = ("TURN_COLUMNS", "command", "turn_rows")
+
+TURN_COLUMNS = (
+    Column("turn", is_flexible=True),
+    Column("entry", is_number=True),
+    Column("status"),
+    Column("model", is_flexible=True),
+    Column("tools", is_flexible=True),
+    Column("input", is_number=True),
+    Column("output", is_number=True),
+    Column("cached", is_number=True),
+    Column("cost", is_number=True),
+    Column("took", is_number=True),
+)
+
+
+_LOOP_COLUMNS = (
+    Column("loop", is_flexible=True),
+    Column("goes on from", is_flexible=True),
+    Column("agent", is_flexible=True),
+    Column("how"),
+    Column("status"),
+    Column("turns", is_number=True),
+    Column("tokens", is_number=True),
+    Column("cost", is_number=True),
+)
+
+
+@click.command("turns", cls=ViewCommand)
+@click.argument("session")
+@click.option("--loops", "is_by_loop", is_flag=True, help="Each run of the agent instead, with what it goes on from.")
+@click.pass_context
+def command(ctx: click.Context, session: str, *, is_by_loop: bool) -> None:
+    """Show each model call of a session with its tools, tokens and cost.
+
+    As JSON each line is a turn; prompts, message and the tools' results are positions of entries, times are seconds
+    UTC by the server's clock.
+
+    With --loops each line is a loop: what it goes on from (parent, and the chain to it), its children, those that ran
+    side by side with it, its turns, the positions of its messages, and its usage.
+
+    \b
+    Example: lanebus turns support-42
+    Example: lanebus turns support-42 --loops
+    """
+    output = Output.of(ctx)
+    now = on_session(ctx, session, partial(look, projection=TURNS))
+    state = now.state
+    if now.counted_from is not None:
+        tell(counted_from(session, now.counted_from))
+    if is_by_loop:
+        _show_loops(output, state, session)
+    elif output.is_json:
+        for turn in state.turns:
+            output.json_text(turn.to_json())
+    elif state.turns:
+        output.table(TURN_COLUMNS, turn_rows(state, session))
+    else:
+        tell(f"session {session!r} has no turns yet: no model was called")
+
+
+def _show_loops(output: Output, state: TurnsState, session: str) -> None:
+    took = usages(state)
+    output.items(
+        state.loops,
+        lambda loop: _loop_json(state, loop, took.get(loop.loop_id, Usage())),
+        _LOOP_COLUMNS,
+        lambda loop: _loop_row(state, loop, took.get(loop.loop_id, Usage())),
+        empty=f"session {session!r} has no loops: no agent has worked on it",
+    )
+    if state.loops and not output.is_json:
+        total = total_usage(state)
+        cost = money(total.cost.total if total.cost else None)
+        output.line(f"{count(len(state.turns))} turns, {count(total.total_tokens)} tokens, cost {cost}")
+
+
+def _loop_json(state: TurnsState, loop: Loop, usage: Usage) -> dict[str, object]:
+    return {
+        "loop_id": loop.loop_id,
+        "agent": loop.agent,
+        "parent": loop.parent,
+        "continuation": loop.continuation,
+        "chain": chain_to(state, loop.loop_id),
+        "children": children(state, loop.loop_id),
+        "siblings": siblings(state, loop.loop_id),
+        "is_selected": loop.is_selected,
+        "status": loop.status,
+        "stop_reason": loop.stop_reason,
+        "turns": len(loop_turns(state, loop.loop_id)),
+        "messages": loop_messages(state, loop.loop_id),
+        "usage": summary(usage),
+    }
+
+
+def _loop_row(state: TurnsState, loop: Loop, usage: Usage) -> tuple[str, ...]:
+    return (
+        *(loop.loop_id, loop.parent or "", loop.agent or "", loop.continuation or "", loop.status),
+        *(count(len(loop_turns(state, loop.loop_id))), count(usage.total_tokens)),
+        money(usage.cost.total if usage.cost else None),
+    )
+
+
+def turn_rows(state: TurnsState, session: str) -> list[tuple[str, ...]]:
+    """A row for each turn, for `TURN_COLUMNS`.
+
+    A turn's id is without the session, with which it begins; a turn that has none is called by its count, as `#12`.
+    """
+    return [_row(number, turn, f"{session}.") for number, turn in enumerate(state.turns, 1)]
+
+
+def _row(number: int, turn: Turn, prefix: str) -> tuple[str, ...]:
+    usage = turn.usage
+    tokens = (usage.input, usage.output, usage.cache_read) if usage else ()
+    runs = Counter(f"{run.name}{' failed' if run.is_error else ''}" for run in turn.tools)
+    tools = ", ".join(name if times == 1 else f"{name} ×{times}" for name, times in runs.items())
+    return (
+        f"#{number}" if turn.turn_id is None else str(turn.turn_id).removeprefix(prefix),
+        "" if turn.message is None else str(turn.message),
+        turn.status,
+        turn.model or "",
+        tools,
+        *(map(count, tokens) if tokens else ("", "", "")),
+        money(turn.cost.total) if turn.cost else "unknown",
+        # Without events all that is known is when it was imported.
+        duration(turn.ended - turn.started) if turn.has_events and turn.ended is not None else "",
+    )

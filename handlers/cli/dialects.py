@@ -1,0 +1,103 @@
+"""From one system's messages to another's, or to a provider's request. Pure."""
+
+from collections.abc import Sequence
+
+from pydantic import JsonValue
+
+from lanebus.bus.errors import MessageError
+from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.wire.envelope import Envelope
+from lanebus.handlers.cli.terminal.values import BadInput, Values
+from lanebus.handlers.codecs.codec import Codec
+from lanebus.handlers.codecs.native import NATIVE
+from lanebus.handlers.codecs.registry import CODECS
+from lanebus.handlers.context.fold import Context, evolve
+from lanebus.handlers.providers.common.errors import ContentRefused
+from lanebus.handlers.providers.common.request import ProviderRequest
+from lanebus.handlers.providers.registry import PROVIDERS
+from lanebus.handlers.transcripts.format import Moved, Unplaced
+from lanebus.handlers.transcripts.pi import PI
+from lanebus.handlers.transcripts.pi.message import read_pi_message
+from lanebus.handlers.transcripts.position_map import Moves
+
+__all__ = ("SOURCES", "TARGETS", "authored", "codec_of", "context_of", "read_messages", "request_of")
+
+SOURCES = (*CODECS, PI.name, NATIVE.name)
+TARGETS = (*CODECS, NATIVE.name, *PROVIDERS)
+
+
+def codec_of(name: str) -> Codec:
+    """The codec of a source or target that has one."""
+    return NATIVE if name == NATIVE.name else CODECS[name]
+
+
+def read_messages(source: str, values: Values) -> list[Publishable]:
+    """The messages, in order.
+
+    Raises:
+        BadInput: one cannot be read; its number and the path to the fault are named.
+    """
+    messages: list[Publishable] = []
+    for number, value in values.values:
+        try:
+            messages += _read_pi(value) if source == PI.name else codec_of(source).read(value)
+        except MessageError as error:
+            raise BadInput(values.where(number), str(error)) from None
+    return messages
+
+
+def authored(messages: Sequence[Publishable], provider: str, model: str) -> list[Publishable]:
+    """The messages with an author on the answers that name none: to nobody else does signed thinking go back."""
+    author = {"provider": provider, "model": model}
+    return [
+        message.model_copy(update=author)
+        if isinstance(message, AssistantMessage) and message.provider is None and message.model is None
+        else message
+        for message in messages
+    ]
+
+
+def context_of(messages: Sequence[Publishable]) -> Context:
+    """What a model would see of the messages, were they the first entries of a session."""
+    context = Context("converted")
+    for position, message in enumerate(messages, 1):
+        if message.lane is Lane.LLM:
+            context = evolve(context, Envelope(context.session, position, Lane.LLM, message, 0.0, ""))
+    return context
+
+
+def request_of(
+    messages: Sequence[Publishable], provider: str, *, model: str | None, max_tokens: int | None, lossy: bool
+) -> ProviderRequest:
+    """The request that shows a model the messages. Its warnings name what it cannot carry, extension messages too.
+
+    Raises:
+        NoModel: no model is given and the messages name none.
+        ContentRefused: something would be left out, and not `lossy`.
+    """
+    context = context_of(messages)
+    request = PROVIDERS[provider].to_request(context, model=model, max_tokens=max_tokens)
+    others = [
+        f"{index}: an extension message, which no model sees"
+        for index, message in enumerate(messages)
+        if message.lane is not Lane.LLM
+    ]
+    losses = (*others, *request.warnings)
+    if losses and not lossy:
+        raise ContentRefused(provider, losses)
+    return ProviderRequest(request.body, losses, request.call_ids, request.tool_names)
+
+
+def _read_pi(value: JsonValue) -> Sequence[Publishable]:
+    """A message of pi, or a line of one of its session files; what a line says of other lines is in the metadata."""
+    if isinstance(value, dict) and "type" not in value:
+        return (read_pi_message(value, entry_id=None, written=None, rest={}),)
+    match PI.read(value).message:
+        case Unplaced() as unplaced:
+            return (unplaced.place(None),)
+        case Moved() as moved:
+            return (moved.place(Moves()),)
+        case message:
+            return (message,)

@@ -1,0 +1,187 @@
+"""An overview as lines of text that fit a window. Pure."""
+
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
+
+from lanebus.bus.groups.status import ConsumerStatus, GroupStatus
+from lanebus.handlers.cli.terminal.table import Column, table
+from lanebus.handlers.cli.terminal.text import count, cut, moment, money, plain
+from lanebus.handlers.monitoring.overview import Overview, Pace, SessionStatus
+
+__all__ = ("Line", "Tone", "draw")
+
+Tone = Literal["plain", "title", "dim", "warn", "bad"]
+
+FEWEST = 3
+"""Rows that a table keeps in a low window, its title one of them."""
+
+_GROUPS = (
+    Column("group", is_flexible=True),
+    Column("alive", is_number=True),
+    Column("silent", is_number=True),
+    Column("lag", is_number=True),
+    Column("pending", is_number=True),
+    Column("retries", is_number=True),
+    Column("next", is_number=True),
+    Column("dead", is_number=True),
+)
+_WORKERS = (
+    Column("worker", is_flexible=True),
+    Column("group", is_flexible=True),
+    Column("last sign", is_number=True),
+    Column("held", is_number=True),
+    Column("pending", is_number=True),
+)
+_SESSIONS = (
+    Column("session", is_flexible=True),
+    Column("worker", is_flexible=True),
+    Column("epoch", is_number=True),
+    Column("left", is_number=True),
+    Column("position", is_number=True),
+    Column("loop", is_flexible=True),
+    Column("turn", is_number=True),
+    Column("does"),
+)
+_DOES = {
+    "idle": "",
+    "model": "asks the model",
+    "tools": "runs tools",
+    "waiting": "waits for a person",
+    "paused": "paused",
+    "handoff": "handed off",
+}
+
+
+class Line(NamedTuple):
+    text: str
+    tone: Tone = "plain"
+
+
+_NO_GROUP = Line("no worker has ever taken work here; `lanebus worker module:attribute` runs one", "dim")
+
+
+def draw(overview: Overview, *, fit: int | None = None, height: int | None = None, trouble: str = "") -> list[Line]:
+    """The lines of an overview.
+
+    Args:
+        fit: most columns of a line; None is no limit.
+        height: most lines; None is no limit. Sessions are left out first, then workers.
+        trouble: why there is no newer one, said above all.
+    """
+    head = [_fitted(line, fit) for line in _head(overview, trouble)]
+    groups = _table(_GROUPS, [(_group(each), _group_tone(each)) for each in overview.groups], fit)
+    workers = sorted(
+        ((each, group.name) for group in overview.groups for each in group.consumers),
+        key=lambda pair: (pair[0].is_alive, -pair[0].held, pair[0].name),
+    )
+    worker_lines = _table(_WORKERS, [(_worker(*pair), "plain" if pair[0].is_alive else "bad") for pair in workers], fit)
+    sessions = _table(_SESSIONS, [(_session(each), _session_tone(each)) for each in overview.sessions], fit)
+    if not overview.groups:
+        groups = [_fitted(_NO_GROUP, fit)]
+    parts = [part for part in (groups, worker_lines, sessions) if part]
+    if height is None:
+        shown = [_shortened(part, len(part), 0) for part in parts[:-1]]
+        shown += [_shortened(parts[-1], len(parts[-1]), overview.left_out if sessions else 0)]
+    else:
+        room = height - len(head) - len(parts)
+        sizes = _shared([len(part) for part in parts], room)
+        left_out = [0] * (len(parts) - 1) + [overview.left_out if sessions else 0]
+        shown = [_shortened(*each) for each in zip(parts, sizes, left_out, strict=True)]
+    lines = [*head, *(line for part in shown for line in (Line(""), *part))]
+    return lines if height is None else lines[:height]
+
+
+def _head(overview: Overview, trouble: str) -> Iterable[Line]:
+    if trouble:
+        yield Line(plain(trouble), "bad")
+    yield Line(f"{moment(overview.time)}  {_pace(overview.pace)}")
+
+
+def _fitted(line: Line, fit: int | None) -> Line:
+    return line if fit is None else line._replace(text=cut(line.text, fit))
+
+
+def _pace(pace: Pace | None) -> str:
+    if pace is None:
+        return "publishes -  turns -  tokens -  cost -"
+    about = "≈" if pace.is_estimate else ""
+    dollars = "unknown" if pace.dollars is None else f"{about}{money(pace.dollars)}/min"
+    return (
+        f"publishes {_rate(pace.publishes)}/s  turns {about}{_rate(pace.turns)}/s  "
+        f"tokens {about}{count(round(pace.tokens))}/min  cost {dollars}"
+    )
+
+
+def _rate(number: float) -> str:
+    return f"{number:.1f}" if number < 100 else count(round(number))
+
+
+def _table(columns: Sequence[Column], rows: Sequence[tuple[Sequence[str], Tone]], fit: int | None) -> list[Line]:
+    if not rows:
+        return []
+    title, *texts = table(columns, [cells for cells, _ in rows], fit)
+    return [Line(title, "title"), *(Line(text, tone) for text, (_, tone) in zip(texts, rows, strict=True))]
+
+
+def _group(group: GroupStatus) -> tuple[str, ...]:
+    alive = sum(each.is_alive for each in group.consumers)
+    due = "" if group.next_retry is None else "now" if group.next_retry <= 0 else _span(group.next_retry)
+    return (
+        *(group.name + (" (away)" if group.is_away else ""), count(alive), count(len(group.consumers) - alive)),
+        f"{count(group.lag)}{'+' if group.is_lag_more else ''}",
+        *(count(group.pending), count(group.retries), due, count(group.dead)),
+    )
+
+
+def _group_tone(group: GroupStatus) -> Tone:
+    alive = sum(each.is_alive for each in group.consumers)
+    if group.is_away or (not alive and (group.lag or group.pending or group.retries)):
+        return "bad"
+    return "warn" if group.dead or alive < len(group.consumers) else "plain"
+
+
+def _worker(worker: ConsumerStatus, group: str) -> tuple[str, ...]:
+    seen = "long ago" if worker.seen is None else f"{_span(max(worker.seen, 0.0))} ago"
+    return worker.name, group, seen, count(worker.held), count(worker.pending)
+
+
+def _session(session: SessionStatus) -> tuple[str, ...]:
+    left = session.seconds_left
+    does = _DOES[session.doing]
+    if session.worker is not None and session.owner is None and session.doing in {"idle", "model", "tools"}:
+        does = "is given to it"  # and not taken yet, or done with
+    return (
+        *(session.session, session.worker or session.owner or "-", count(session.epoch)),
+        "-" if left is None else "ran out" if left <= 0 else _span(left),
+        *(count(session.position), session.loop_id or "-"),
+        *("-" if session.turn is None else count(session.turn), does),
+    )
+
+
+def _session_tone(session: SessionStatus) -> Tone:
+    if session.seconds_left is not None and session.seconds_left <= 0:
+        return "bad"
+    return "warn" if session.doing in {"waiting", "paused", "handoff"} else "plain"
+
+
+def _span(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6_000 else f"{seconds / 3_600:.0f} h"
+
+
+def _shared(wanted: Sequence[int], room: int) -> list[int]:
+    """How many lines each part gets: what it wants, and where that is too much, the last parts give first."""
+    sizes = list(wanted)
+    for at in range(len(sizes) - 1, -1, -1):
+        over = sum(sizes) - room
+        if over > 0:
+            sizes[at] = max(sizes[at] - over, min(FEWEST, sizes[at]))
+    return sizes
+
+
+def _shortened(lines: Sequence[Line], size: int, left_out: int) -> list[Line]:
+    """The first lines, and how many there are more."""
+    more = left_out + (len(lines) - size + 1 if size < len(lines) else 0)
+    shown = list(lines[: size - 1] if size < len(lines) else lines)
+    return [*shown, Line(f"and {count(more)} more", "dim")] if more else shown

@@ -1,0 +1,6 @@
+"""Seed 000: the messages of a coding agent, `{"role":…,"contents":[{"type":…}],"id":…,"timestamp":…}`."""
+
+from lanebus.handlers.codecs.coding_agent.dialect import CODING_AGENT, coding_agent_codec
+from lanebus.handlers.codecs.coding_agent.media import to_base64
+
+__all__ = ("CODING_AGENT", "coding_agent_codec", "to_base64")

@@ -1,0 +1,50 @@
+"""Seed 000's codec."""
+
+from pydantic import JsonValue
+
+from lanebus.bus.messages.json_reader import Publishable
+from lanebus.handlers.codecs.codec import Codec
+from lanebus.handlers.codecs.coding_agent.contents import can_say
+from lanebus.handlers.codecs.coding_agent.media import Files, inlined
+from lanebus.handlers.codecs.coding_agent.reader import read_message
+from lanebus.handlers.codecs.coding_agent.writer import same_message, written_message
+from lanebus.handlers.codecs.faithful import Dialect, faithful
+from lanebus.handlers.codecs.given import Given
+
+__all__ = ("CODING_AGENT", "coding_agent_codec")
+
+_ABOUT = "a coding agent: several images a block, several results a message"
+
+
+def coding_agent_codec(*, provider: str | None = None, model: str | None = None, files: Files | None = None) -> Codec:
+    """The codec of seed 000's messages, those of its sessions too.
+
+    A custom message is an extension message of kind `custom`, both summaries are context entries. A tool message with
+    several results is as many of ours, with one `batch_id`.
+
+    Args:
+        provider, model: who wrote the answers that do not say so themselves, which no answer of theirs has to.
+        files: reads the local files that messages name; see `Files`. None refuses those: nothing else opens a path.
+    """
+
+    def prepare(value: JsonValue) -> JsonValue:
+        return inlined(value, files)
+
+    def read(value: JsonValue) -> tuple[Publishable, ...]:
+        return read_message(Given.of(value), provider, model)
+
+    return faithful(
+        Dialect(
+            name="000",
+            about=_ABOUT,
+            read=read,
+            write=written_message,
+            can_say=can_say,
+            same=same_message,
+            prepare=prepare,
+            names_results=False,
+        )
+    )
+
+
+CODING_AGENT = coding_agent_codec()

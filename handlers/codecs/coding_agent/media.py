@@ -1,0 +1,103 @@
+"""Seed 000's images and sounds: lists of texts, each a URL, base64 or, for sounds, `file:` and a path."""
+
+import base64
+import binascii
+from collections.abc import Callable, Iterable
+
+from pydantic import JsonValue
+
+from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.content import AudioBlock, Block, ImageBlock
+from lanebus.bus.messages.media import MediaRef, sniff
+from lanebus.handlers.codecs.given import Given
+
+__all__ = ("Files", "can_say", "inlined", "media_of", "to_base64", "written_media")
+
+Files = Callable[[str], MediaRef]
+"""Reads the file at a path, such as `MediaRef.from_file`: for who takes messages in, and trusts them."""
+
+_UNKNOWN = {"image": "image/png", "audio": "audio/mpeg"}
+"""what seed 000 takes bytes for that show nothing of their kind"""
+
+_ITEMS = {"image": "images", "audio": "audio"}
+
+
+def to_base64(content: Iterable[Block]) -> list[tuple[str, str]]:
+    """What seed 000's method of that name gives for all images and sounds, in order: base64 and media type, for an
+    image at a URL the URL and ""; what is neither inline nor at a URL is left out."""
+    found = [block.media for block in content if isinstance(block, ImageBlock | AudioBlock)]
+    return [
+        (media.data, media.mime_type or "") if media.data is not None else (media.url or "", "")
+        for media in found
+        if media.data is not None or media.url is not None
+    ]
+
+
+def media_of(item: JsonValue, path: str, *, kind: str) -> MediaRef:
+    """The reference that one image or sound is. Its type is what the bytes show, as their JSON says none.
+
+    Raises:
+        DecodeError: a `file:` path, or a text that is neither a URL nor base64.
+    """
+    if not isinstance(item, str):
+        raise DecodeError(path, "wants text: base64 or a URL")
+    if _is_file(item):
+        raise DecodeError(path, "names a file, and nothing here opens one")
+    given = Given({}, path)
+    if kind == "image" and item.startswith(("http://", "https://")):
+        return given.made(MediaRef, {"kind": "url", "url": item}, {"url": ""})
+    if not item:
+        raise DecodeError(path, "holds no bytes")
+    media = given.made(MediaRef, {"kind": "data", "data": item}, {"data": ""})
+    return media.model_copy(update={"mime_type": _shown(item, kind)})
+
+
+def can_say(media: MediaRef, *, kind: str) -> bool:
+    """Whether it can be an item of theirs."""
+    if media.kind == "url":
+        return kind == "image" and (media.url or "").startswith(("http://", "https://"))
+    return media.kind == "data"
+
+
+def written_media(media: MediaRef) -> str:
+    """The item."""
+    return (media.url if media.kind == "url" else media.data) or ""
+
+
+def inlined(message: JsonValue, files: Files | None) -> JsonValue:
+    """The message with its `data:` URLs, and with `files` also the files it names, as the base64 they stand for."""
+    contents = message.get("contents") if isinstance(message, dict) else None
+    if not isinstance(message, dict) or not isinstance(contents, list):
+        return message
+    return {**message, "contents": [_block_inlined(block, files) for block in contents]}
+
+
+def _block_inlined(block: JsonValue, files: Files | None) -> JsonValue:
+    name = _ITEMS.get(str(block.get("type"))) if isinstance(block, dict) else None
+    items = block.get(name) if isinstance(block, dict) and name is not None else None
+    if not isinstance(block, dict) or name is None or not isinstance(items, list):
+        return block
+    return {**block, name: [_item_inlined(item, files) for item in items]}
+
+
+def _item_inlined(item: JsonValue, files: Files | None) -> JsonValue:
+    if not isinstance(item, str):
+        return item
+    head, comma, data = item.partition(",")
+    if comma and head.lower().startswith("data:") and head.endswith(";base64"):
+        return data
+    if files is not None and _is_file(item):
+        return files(item[5:]).data
+    return item
+
+
+def _is_file(item: str) -> bool:
+    return item[:5].lower() == "file:"
+
+
+def _shown(data: str, kind: str) -> str:
+    try:
+        found = sniff(base64.b64decode(data[:1024]))
+    except binascii.Error:
+        found = None
+    return found if found is not None and found.startswith(f"{kind}/") else _UNKNOWN[kind]

@@ -1,0 +1,114 @@
+"""Our messages as seed 000's."""
+
+import json
+from collections.abc import Sequence
+
+from pydantic import JsonValue, TypeAdapter, ValidationError
+
+from lanebus.bus.messages.content import Block, Blocks
+from lanebus.bus.messages.context_entry import BranchSummary, Compaction
+from lanebus.bus.messages.extension import ExtensionMessage
+from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.messages.message import (
+    AssistantMessage,
+    DeveloperMessage,
+    LlmMessage,
+    SystemMessage,
+    ToolResultMessage,
+    UserMessage,
+)
+from lanebus.handlers.codecs.coding_agent.answers import written_stop, written_usage
+from lanebus.handlers.codecs.coding_agent.contents import same_blocks, written_contents, written_result
+from lanebus.handlers.json_fields import Object
+
+__all__ = ("same_message", "written_message")
+
+_FAR = 10**15  # milliseconds; what is later than that is no moment to them
+
+_blocks: TypeAdapter[tuple[Block, ...]] = TypeAdapter(Blocks)
+
+
+def written_message(group: Sequence[Publishable]) -> JsonValue | None:
+    """One of theirs for a message of ours, or for the results of a batch; None if they have none for it."""
+    match group[0]:
+        case ToolResultMessage() as first:
+            results = [message for message in group if isinstance(message, ToolResultMessage)]
+            return {
+                "role": "tool",
+                "contents": [written_result(result.as_block()) for result in results],
+                **_stamp(first),
+            }
+        case AssistantMessage() as answer:
+            return _written_answer(answer)
+        case SystemMessage() | DeveloperMessage() as message:
+            return {"role": "system", "contents": written_contents(message.content), **_stamp(message)}
+        case UserMessage() as message:
+            return {"role": "user", "contents": written_contents(message.content), **_stamp(message)}
+        case BranchSummary() as entry:
+            return {"role": "branch_summary", "summary": entry.summary, **_stamp(entry)}
+        case Compaction() as entry:
+            tokens: Object = {} if entry.tokens_before is None else {"tokens_before": entry.tokens_before}
+            return {"role": "compaction_summary", "summary": entry.summary, **tokens, **_stamp(entry)}
+        case ExtensionMessage(kind="custom", data=dict() as data):
+            return _written_custom(data)
+        case _:
+            return None
+
+
+def _written_answer(answer: AssistantMessage) -> Object:
+    usage: Object = {} if answer.usage is None else {"usage": written_usage(answer.usage)}
+    return {
+        "role": "assistant",
+        "contents": written_contents(answer.content),
+        **_stamp(answer),
+        **usage,
+        "stop_reason": written_stop(answer.stop_reason),
+        "error": answer.error_message or "",
+    }
+
+
+def _written_custom(data: Object) -> JsonValue | None:
+    if not isinstance(data.get("customType"), str):
+        return None
+    try:
+        blocks = _blocks.validate_json(json.dumps(data.get("contents")))
+    except ValidationError:
+        return None
+    rest: Object = {name: data[name] for name in ("display", "details", "id") if data.get(name) is not None}
+    contents = written_contents(blocks)
+    return {
+        "role": "custom",
+        "custom_type": data["customType"],
+        "contents": contents,
+        **rest,
+        **_seconds(data.get("timestamp")),
+    }
+
+
+def _stamp(message: LlmMessage | BranchSummary | Compaction) -> Object:
+    """What all their messages have; without it, they make up their own when they read it."""
+    own_id: Object = {} if message.id is None else {"id": message.id}
+    return {**own_id, **_seconds(message.timestamp)}
+
+
+def _seconds(timestamp: JsonValue) -> Object:
+    if not isinstance(timestamp, int) or isinstance(timestamp, bool) or abs(timestamp) >= _FAR:
+        return {}
+    return {"timestamp": timestamp / 1000}
+
+
+def same_message(message: Publishable) -> Publishable:
+    """The message with what is empty left out, as that says the same to them."""
+    match message:
+        case ToolResultMessage():
+            update: dict[str, object] = {
+                "terminate": message.terminate or None,
+                "terminate_message": message.terminate_message or None,
+            }
+        case AssistantMessage():
+            update = {"error_message": message.error_message or None}
+        case _:
+            update = {}
+    if isinstance(message, LlmMessage):
+        update |= {"content": same_blocks(message.content), "metadata": message.metadata or None}
+    return message.model_copy(update=update)

@@ -1,0 +1,154 @@
+"""Constructors of messages as seeds 002 and 003 have them.
+
+Each message has an id, and a constructor makes one if the caller passes none.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from pydantic import JsonValue, ValidationError
+
+from lanebus.bus.errors import InvalidContent
+from lanebus.bus.messages.content import (
+    AudioBlock,
+    Block,
+    DocumentBlock,
+    ImageBlock,
+    TextBlock,
+    ToolResultBlock,
+    VideoBlock,
+    media_block,
+)
+from lanebus.bus.messages.ids import uuid_id
+from lanebus.bus.messages.media import MediaRef
+from lanebus.bus.messages.message import (
+    AssistantMessage,
+    DeveloperMessage,
+    LlmMessage,
+    SystemMessage,
+    ToolResultMessage,
+    UserMessage,
+    now_ms,
+)
+
+__all__ = (
+    "SpokenRole",
+    "attach_media",
+    "file_message",
+    "image_message",
+    "multimodal_message",
+    "text_message",
+    "tool_message",
+)
+
+SpokenRole = Literal["system", "developer", "user", "assistant"]
+
+MediaType = Literal["image", "audio", "video", "document"]
+
+M = TypeVar("M", bound=LlmMessage)
+
+_ROLES = {
+    "system": SystemMessage,
+    "developer": DeveloperMessage,
+    "user": UserMessage,
+    "assistant": AssistantMessage,
+}
+_MEDIA = {"image": ImageBlock, "audio": AudioBlock, "video": VideoBlock, "document": DocumentBlock}
+
+
+def text_message(content: str, role: SpokenRole = "user", id: str | None = None) -> LlmMessage:
+    """One text.
+
+    Raises:
+        InvalidContent: no such role speaks; a tool's result needs its call, see `tool_message`.
+    """
+    return multimodal_message([content], role, id)
+
+
+def multimodal_message(content: Sequence[Block | str], role: SpokenRole = "user", id: str | None = None) -> LlmMessage:
+    """Texts and blocks, in order.
+
+    Raises:
+        InvalidContent: no such role speaks.
+    """
+    if role not in _ROLES:
+        raise InvalidContent(f"Unsupported role: {role}")
+    blocks = tuple(TextBlock(text=part) if isinstance(part, str) else part for part in content)
+    message: LlmMessage = _ROLES[role](content=blocks, id=id or uuid_id(), timestamp=now_ms())
+    return message
+
+
+def image_message(
+    image_url: str | None = None,
+    image_base64: str | None = None,
+    text: str | None = None,
+    role: SpokenRole = "user",
+    mime_type: str | None = None,
+) -> LlmMessage:
+    """A text, if there is one, and an image.
+
+    Raises:
+        InvalidContent: there is no image, or two; the URL is a local place, or the base64 is none.
+    """
+    if (image_url is None) == (image_base64 is None):
+        raise InvalidContent("needs image_url or image_base64, one of them")
+    try:
+        media = (
+            MediaRef(kind="data", data=image_base64, mime_type=mime_type)
+            if image_url is None
+            else MediaRef.from_url(image_url, mime_type=mime_type)
+        )
+    except ValidationError as error:
+        reason = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
+        raise InvalidContent(f"image: {reason}") from None
+    return multimodal_message([*([] if text is None else [text]), ImageBlock(media=media)], role)
+
+
+def file_message(
+    path: Path | str,
+    text: str | None = None,
+    mime_type: str | None = None,
+    role: SpokenRole = "user",
+    *,
+    within: Path | None = None,
+) -> LlmMessage:
+    """A text, if there is one, and a file of this machine, read now: the one constructor that opens a path.
+
+    Raises:
+        MediaRefused, MediaTooLarge, OSError: as `MediaRef.from_file`.
+    """
+    media = MediaRef.from_file(path, mime_type=mime_type, within=within)
+    return multimodal_message([*([] if text is None else [text]), media_block(media)], role)
+
+
+def tool_message(
+    content: Sequence[ToolResultBlock], id: str | None = None, metadata: Mapping[str, JsonValue] | None = None
+) -> tuple[ToolResultMessage, ...]:
+    """The results of one batch: a message each, as here a message is one result.
+
+    The first has the id and the metadata, the others number on from the id; they share it as their batch.
+
+    Raises:
+        InvalidContent: there are no results.
+    """
+    if not content:
+        raise InvalidContent("a tool message needs a result")
+    id = id or uuid_id()
+    first, *others = ToolResultMessage.from_results(content, batch_id=id)
+    said = {**(first.metadata or {}), **(metadata or {})}
+    return (
+        first.model_copy(update={"id": id, "metadata": said or None}),
+        *(result.model_copy(update={"id": f"{id}#{number}"}) for number, result in enumerate(others, 2)),
+    )
+
+
+def attach_media(message: M, media: MediaRef, as_type: MediaType) -> M:
+    """The message with the media behind its content; the one given stays as it is.
+
+    Raises:
+        InvalidContent: there is no such type of media.
+    """
+    if as_type not in _MEDIA:
+        raise InvalidContent(f"Unsupported media type: {as_type}")
+    return message.model_copy(update={"content": (*message.content, _MEDIA[as_type](media=media))})

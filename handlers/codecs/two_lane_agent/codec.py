@@ -1,0 +1,80 @@
+"""Seed 001's messages: our native JSON is theirs extended, so this is where theirs ends.
+
+Accepted and refused is what 001 itself accepts and refuses, see `reader.py` for the two exceptions. It has user,
+assistant and tool result messages with text, inline images, thinking and tool calls, and extensions; all else that our
+messages say is a loss.
+"""
+
+from collections.abc import Sequence
+
+from pydantic import JsonValue
+
+from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.json_parser import require_json
+from lanebus.bus.messages.json_reader import Publishable
+from lanebus.handlers.codecs.codec import Codec, Written, written
+from lanebus.handlers.codecs.two_lane_agent.reader import read_message
+from lanebus.handlers.codecs.two_lane_agent.writer import MessageWriter
+from lanebus.handlers.json_fields import Object
+
+__all__ = ("TWO_LANE_AGENT", "TWO_LANE_AGENT_CAMEL")
+
+_CAMEL = {
+    "error_message": "errorMessage",
+    "cache_read": "cacheRead",
+    "cache_write": "cacheWrite",
+    "total_tokens": "totalTokens",
+}
+
+
+def _read(value: JsonValue) -> tuple[Publishable, ...]:
+    require_json(value)
+    return (read_message(value),)
+
+
+def _read_camel(value: JsonValue) -> tuple[Publishable, ...]:
+    require_json(value)
+    if not isinstance(value, dict) or value.get("role") != "assistant":
+        return (read_message(value),)
+    usage = value.get("usage")
+    snake = _snake(value, "")
+    if isinstance(usage, dict):
+        snake["usage"] = _snake(usage, "usage.")
+    return (read_message(snake),)
+
+
+def _snake(value: Object, path: str) -> Object:
+    for name, camel in _CAMEL.items():
+        if camel in value and name in value:
+            raise DecodeError(f"{path}{camel}", f"given twice: it is the same as {name}")
+    names = {camel: name for name, camel in _CAMEL.items()}
+    return {names.get(key, key): item for key, item in value.items()}
+
+
+def _write(messages: Sequence[Publishable], lossy: bool) -> Written:
+    writer = MessageWriter()
+    values = [writer.write(message, str(index)) for index, message in enumerate(messages)]
+    return written("001", [value for value in values if value is not None], writer.losses, lossy=lossy)
+
+
+def _write_camel(messages: Sequence[Publishable], lossy: bool) -> Written:
+    found = _write(messages, lossy)
+    return Written(tuple(_camel(value) for value in found.values), found.losses)
+
+
+def _camel(value: JsonValue) -> JsonValue:
+    if not isinstance(value, dict) or value.get("role") != "assistant":
+        return value
+    usage = value.get("usage")
+    renamed = {_CAMEL.get(key, key): item for key, item in usage.items()} if isinstance(usage, dict) else usage
+    return {_CAMEL.get(key, key): item for key, item in value.items()} | {"usage": renamed}
+
+
+TWO_LANE_AGENT = Codec(name="001", about="seed 001, the Rust agent loop with two lanes", read=_read, write=_write)
+
+TWO_LANE_AGENT_CAMEL = Codec(
+    name="001-camel",
+    about="seed 001's upstream, which writes errorMessage and the usage in camelCase, and reads both",
+    read=_read_camel,
+    write=_write_camel,
+)

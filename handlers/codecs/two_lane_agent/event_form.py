@@ -1,0 +1,74 @@
+"""What seed 001's events have inside: messages with their turn or without it, results of tools, moments."""
+
+from lanebus.bus.messages.events import AgentEvent
+from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
+from lanebus.bus.wire.envelope import Envelope
+from lanebus.handlers.codecs.codec import ORIGIN
+from lanebus.handlers.codecs.two_lane_agent.moment import write_moment
+from lanebus.handlers.codecs.two_lane_agent.seen import Seen, Spoken
+from lanebus.handlers.codecs.two_lane_agent.writer import MessageWriter
+from lanebus.handlers.json_fields import Object
+
+__all__ = ("EventForm",)
+
+
+class EventForm:
+    """The parts of one entry's events, written from what was seen; what a part loses is noted."""
+
+    def __init__(self, seen: Seen, envelope: Envelope) -> None:
+        self.seen = seen
+        self.session, self.position = envelope.session, envelope.position
+        self._now = round(envelope.time * 1000)
+        self._writer = MessageWriter()
+
+    @property
+    def losses(self) -> list[str]:
+        return self._writer.losses
+
+    def moment(self, event: AgentEvent) -> str:
+        """When it happened."""
+        return write_moment(self._now if event.timestamp is None else event.timestamp)
+
+    def message(self, message: Spoken, path: str, *, has_turn: bool) -> Object:
+        """A message as an event tells it: with its turn in what ends a turn or loop, else without."""
+        if isinstance(message, LlmMessage):
+            message, notes = _without_notes(message)
+            mark = notes.get("turnId")
+            has_turn = has_turn if mark is None else mark == "told"
+            message = message.model_copy(update={"id": None, "turn_id": message.turn_id if has_turn else None})
+        return self._writer.write(message, path) or {}
+
+    def draft(self, message_id: str) -> Object:
+        """A message as far as it was spoken; its model and the like are known only at its end."""
+        draft = self.seen.drafts.get(message_id) or AssistantMessage()
+        if isinstance(draft, AssistantMessage) and draft.timestamp is None:
+            return MessageWriter().write(AssistantMessage(content=draft.content, timestamp=self._now), "") or {}
+        return self.message(draft, "message", has_turn=False)
+
+    def result(self, call: str, position: int | None) -> Object:
+        """A tool's result: what was told of it, else what the log has."""
+        if position is None and call in self.seen.results:
+            return self.seen.results[call]
+        message = self.seen.message(position) or self.seen.result(call)
+        if not isinstance(message, ToolResultMessage):
+            return {"content": [], "details": None}
+        said = message.model_copy(update={"structured": None})  # it is the details
+        noted = _without_notes(message)[1].get("result")
+        beside = noted if isinstance(noted, dict) else {}
+        content = self.message(said, "result", has_turn=False)["content"]
+        return {"content": content, "details": message.structured, **beside}
+
+
+def _without_notes(message: LlmMessage) -> tuple[LlmMessage, Object]:
+    """The message without what the reader of events noted, and that."""
+    origin = (message.metadata or {}).get(ORIGIN)
+    if not isinstance(origin, dict) or not _is_ours(origin):
+        return message, {}
+    rest = {key: item for key, item in (message.metadata or {}).items() if key != ORIGIN}
+    return message.model_copy(update={"metadata": rest or None}), origin
+
+
+def _is_ours(origin: Object) -> bool:
+    noted = origin.keys() - {"codec"}
+    is_turn_told = isinstance(origin.get("turnId"), str | None)
+    return origin.get("codec") == "001" and bool(noted) and noted <= {"turnId", "result"} and is_turn_told

@@ -1,0 +1,29 @@
+"""The JSON that a model was asked to answer with."""
+
+from pydantic import JsonValue
+
+from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.json_parser import parse_json
+from lanebus.bus.messages.message import AssistantMessage
+
+__all__ = ("ANSWER_TOOL", "extract_json")
+
+ANSWER_TOOL = "respond_json"
+"""The tool by which a model without a JSON mode answers."""
+
+
+def extract_json(message: AssistantMessage) -> JsonValue:
+    """Return the arguments of the first call of `respond_json`; without one, the message's whole text read as JSON.
+
+    Raises:
+        DecodeError: the text is not JSON.
+
+    Source: seed 001.
+    """
+    for call in message.tool_calls():
+        if call.name == ANSWER_TOOL:
+            return call.arguments
+    try:
+        return parse_json(message.text_content())
+    except DecodeError as error:
+        raise DecodeError(".".join(filter(None, ("content", error.path))), error.reason) from None

@@ -1,0 +1,26 @@
+"""Moments as seed 001 writes them in its events: RFC 3339 in UTC. Ours are whole milliseconds; what is finer is cut."""
+
+from lanebus.bus.errors import DecodeError
+from lanebus.handlers.codecs.two_lane_agent.fields import Fields
+from lanebus.handlers.timestamps import datetime_of, milliseconds_of, parse_datetime
+
+__all__ = ("read_moment", "write_moment")
+
+
+def read_moment(fields: Fields) -> int:
+    """The field `timestamp` in milliseconds UTC.
+
+    Raises:
+        DecodeError: it is none, or names no zone.
+    """
+    text = fields.text("timestamp")
+    moment = parse_datetime(text, fields.at("timestamp"), "RFC 3339")
+    if moment.tzinfo is None or "T" not in text.upper():
+        raise DecodeError(fields.at("timestamp"), f"{text[:40]!r} names no zone")
+    return milliseconds_of(moment)
+
+
+def write_moment(milliseconds: int) -> str:
+    """Such as `2026-01-01T00:00:00Z`, with the milliseconds where there are some."""
+    text = datetime_of(milliseconds).isoformat(timespec="milliseconds" if milliseconds % 1000 else "seconds")
+    return text.removesuffix("+00:00") + "Z"

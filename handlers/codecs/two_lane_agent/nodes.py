@@ -1,0 +1,34 @@
+"""Nodes of a conversation's tree as seed 001 shows them to a model, and the tags that a branch leaves."""
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from lanebus.bus.messages.node import LARGEST_NODE, RevertCategory, TagKind
+
+__all__ = ("TAG_OF", "node_text", "parse_node_id")
+
+TAG_OF: Mapping[RevertCategory, TagKind] = MappingProxyType(
+    {
+        "failure": "lesson",
+        "tangent": "finding",
+        "finding": "finding",
+        "completion": "outcome",
+        "step-summary": "checkpoint",
+    }
+)
+"""What the summary of a branch becomes at the node that was gone back to."""
+
+_TEXT = re.compile(r"n?([0-9]{1,20})")
+
+
+def node_text(node: int) -> str:
+    """Return the id as a model reads it, such as `n12`."""
+    return f"n{node}"
+
+
+def parse_node_id(text: str) -> int | None:
+    """Return the id in `n12` or `12`; None if the text is neither, or if the number needs more than 64 bits."""
+    match = _TEXT.fullmatch(text)
+    node = int(match[1]) if match else None
+    return node if node is not None and node <= LARGEST_NODE else None

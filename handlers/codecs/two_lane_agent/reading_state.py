@@ -1,0 +1,99 @@
+"""Where the reading of a session's events stands: its position, and what each loop is at."""
+
+from collections import defaultdict
+
+from pydantic import JsonValue
+
+from lanebus.bus.messages.delta import Delta
+from lanebus.bus.messages.events import AgentEvent
+from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.messages.message import LlmMessage, ToolResultMessage
+from lanebus.bus.messages.turn import TurnId
+from lanebus.handlers.codecs.codec import ORIGIN
+from lanebus.handlers.codecs.two_lane_agent.seen import Seen, Spoken
+
+__all__ = ("ReadingState", "Told")
+
+Told = Publishable | Delta
+
+
+class ReadingState:
+    """`position`: of the last entry."""
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+        self.seen = Seen()
+        self._turns: dict[str, int] = {}
+        self._spoken: defaultdict[str, int] = defaultdict(int)
+        self._open: dict[str, str] = {}
+
+    def append(self, message: Told | AgentEvent) -> Told:
+        """The message or event, which now has the next position; a live delta has none."""
+        told = message.as_extension() if isinstance(message, AgentEvent) else message
+        if not isinstance(told, Delta):
+            self.position += 1
+        self.seen.add(self.position, told)
+        return told
+
+    # --- turns ----------------------------------------------------------------------------------------------------
+
+    def turn(self, loop_id: str) -> TurnId:
+        """The turn that a loop is in; its first, where none was told."""
+        return TurnId(loop_id=loop_id, turn_index=self._turns.get(loop_id, 0))
+
+    def enter(self, turn_id: TurnId) -> TurnId:
+        """From now on the loop is in this turn."""
+        self._turns[turn_id.loop_id] = turn_id.turn_index
+        return turn_id
+
+    def turns(self, loop_id: str) -> int:
+        """How many turns a loop has had."""
+        return self._turns[loop_id] + 1 if loop_id in self._turns else 0
+
+    # --- messages -------------------------------------------------------------------------------------------------
+
+    def begin_message(self, loop_id: str) -> str:
+        """A new id for what is spoken from now on: 001's messages have none, and live deltas need one."""
+        self._spoken[loop_id] += 1
+        self._open[loop_id] = f"{loop_id}.message.{self._spoken[loop_id]}"
+        return self._open[loop_id]
+
+    def open_message(self, loop_id: str) -> str:
+        """The id of what is being spoken."""
+        return self._open.get(loop_id) or self.begin_message(loop_id)
+
+    def end_message(self, loop_id: str) -> str | None:
+        """The same, and it is over; None where nothing was being spoken."""
+        return self._open.pop(loop_id, None)
+
+    @staticmethod
+    def take(message: Spoken, known: dict[int, Spoken]) -> int | None:
+        """Where in `known` a message stands that is told again; it is taken out, as two may say the same."""
+        wanted = _bare(message)
+        position = next((place for place, each in known.items() if _bare(each) == wanted), None)
+        if position is not None:
+            del known[position]
+        return position
+
+    def stamped(
+        self, message: Spoken, turn_id: TurnId, mark: str | None = None, message_id: str | None = None
+    ) -> Spoken:
+        """The message as the log has it. `mark` is noted where 001 told the turn otherwise than it does: "told" where
+        it leaves it out, "absent" where it gives it. So is what the event of a tool's end told beside the result: 001's
+        message does not repeat it."""
+        if not isinstance(message, LlmMessage):
+            return message
+        noted: dict[str, JsonValue] = {} if mark is None else {"turnId": mark}
+        if isinstance(message, ToolResultMessage) and (beside := self.seen.beside(message.tool_call_id)):
+            noted["result"] = beside
+        origin: dict[str, JsonValue] = {ORIGIN: {"codec": "001", **noted}} if noted else {}
+        metadata = {**(message.metadata or {}), **origin} or None
+        return message.model_copy(update={"turn_id": turn_id, "id": message_id, "metadata": metadata})
+
+
+def _bare(message: Spoken) -> Spoken:
+    """What 001 tells of a message every time; the rest it tells now and then, or we have added it."""
+    if not isinstance(message, LlmMessage):
+        return message
+    added = ("turn_id", "id", "metadata", "node_id", "parent_id", "tags", "provenance_hint")
+    return message.model_copy(update=dict.fromkeys(added))

@@ -1,0 +1,84 @@
+"""What an answer of seed 004's client tells beside its message: why it ended and what it took."""
+
+from typing import get_args
+
+from pydantic import JsonValue
+
+from lanebus.bus.messages.message import AssistantMessage, StopReason
+from lanebus.bus.messages.usage import Usage
+from lanebus.handlers.codecs.given import Given
+from lanebus.handlers.json_fields import Object
+
+__all__ = ("finish_of", "usage_of", "written_finish", "written_usage")
+
+_OURS: dict[str, StopReason] = {
+    "stop": "stop",
+    "length": "length",
+    "tool_calls": "toolUse",
+    "content_filter": "guardRail",
+    "error": "error",
+}
+_THEIRS = {ours: theirs for theirs, ours in _OURS.items()}
+_INCLUSIVE = frozenset({"openai", "gemini", "google"})
+_USAGE = {
+    "input": "input_tokens",
+    "output": "output_tokens",
+    "total_tokens": "total_tokens",
+    "reasoning": "reasoning_tokens",
+    "cache_read": "cache_read_tokens",
+    "cache_write": "cache_write_tokens",
+}
+
+
+def finish_of(answer: Given, *, has_calls: bool) -> tuple[StopReason, str | None]:
+    """Why the answer ended, in our words, and the provider's word. Where it is not told, calls tell it.
+
+    Their `other` is a stop, unless the provider's word is one of ours, such as "aborted".
+    """
+    found = answer.value("finish_reason")
+    if found is None:
+        return "toolUse" if has_calls else "stop", None
+    finish = (
+        Given({"reason": found}, answer.path) if isinstance(found, str) else answer.required_object("finish_reason")
+    )
+    reason, raw = finish.required_text("reason"), finish.text("raw")
+    if reason in _OURS:
+        return _OURS[reason], raw
+    if reason != "other":
+        raise finish.fault("reason", f"wants one of {', '.join(_OURS)} and other")
+    for ours in get_args(StopReason):
+        if raw == ours and ours not in _THEIRS:
+            return ours, None
+    return "stop", raw
+
+
+def written_finish(message: AssistantMessage, *, has_calls: bool) -> JsonValue:
+    """The reason as they write it; None where it need not be told."""
+    reason, raw = message.stop_reason, message.raw_stop_reason
+    if raw is None and reason == ("toolUse" if has_calls else "stop"):
+        return None
+    if reason not in _THEIRS:
+        return {"reason": "other", "raw": reason}
+    return {"reason": _THEIRS[reason]} if raw is None else {"reason": _THEIRS[reason], "raw": raw}
+
+
+def usage_of(answer: Given, provider: str | None) -> Usage | None:
+    """The tokens. That client passes on the provider's own count, and some count what was cached as input."""
+    usage = answer.object("usage")
+    if usage is None:
+        return None
+    counts = {ours: usage.count(theirs) or 0 for ours, theirs in _USAGE.items()}
+    if provider in _INCLUSIVE and counts["input"] >= counts["cache_read"]:
+        counts["input"] -= counts["cache_read"]
+    return Usage.model_validate({**counts, "raw": usage.value("raw")})
+
+
+def written_usage(usage: Usage, provider: str | None) -> Object:
+    """The tokens as they write them; counts that they may leave out are left out where they are 0."""
+    if provider in _INCLUSIVE:
+        usage = usage.model_copy(update={"input": usage.input + usage.cache_read})
+    always = ("input", "output", "total_tokens")
+    counts: Object = {
+        theirs: getattr(usage, ours) for ours, theirs in _USAGE.items() if ours in always or getattr(usage, ours)
+    }
+    return counts if usage.raw is None else {**counts, "raw": usage.raw}

@@ -1,0 +1,153 @@
+"""Seed 004's message and ours, field by field."""
+
+from collections.abc import Sequence
+
+from pydantic import JsonValue
+
+from lanebus.bus.errors import UnknownRole
+from lanebus.bus.messages.content import Block, ToolCallBlock, ToolResultBlock
+from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.messages.message import (
+    AssistantMessage,
+    DeveloperMessage,
+    LlmMessage,
+    SystemMessage,
+    ToolResultMessage,
+    UserMessage,
+)
+from lanebus.handlers.codecs.codec import Codec
+from lanebus.handlers.codecs.faithful import Dialect, faithful
+from lanebus.handlers.codecs.given import Given
+from lanebus.handlers.codecs.universal_client.answers import finish_of, usage_of, written_finish, written_usage
+from lanebus.handlers.codecs.universal_client.media import Files, inlined
+from lanebus.handlers.codecs.universal_client.parts import can_say, kind_of, read_part, read_parts, written_parts
+from lanebus.handlers.json_fields import Object
+
+__all__ = ("UNIVERSAL_CLIENT", "universal_client_codec")
+
+_ABOUT = "a client for all providers: parts that tell their kind"
+
+_SPOKEN: dict[str, type[SystemMessage | DeveloperMessage | UserMessage]] = {
+    "system": SystemMessage,
+    "developer": DeveloperMessage,
+    "user": UserMessage,
+}
+
+
+def universal_client_codec(
+    *, provider: str | None = None, model: str | None = None, files: Files | None = None
+) -> Codec:
+    """The codec of seed 004's messages.
+
+    Such a history does not say who wrote an answer, and signed thinking goes back to nobody but its author; so who
+    knows it, says it here. An answer's own `provider`, `model`, `usage` and `finish_reason`, the words of that
+    client's responses, are read and written where there are any.
+
+    Args:
+        provider, model: who wrote the answers that do not say so themselves. Thinking with a signature is Anthropic's.
+        files: reads the local files that messages name; see `Files`. None refuses those: nothing else opens a path.
+    """
+
+    def prepare(value: JsonValue) -> JsonValue:
+        return inlined(value, files)
+
+    def read(value: JsonValue) -> tuple[Publishable, ...]:
+        return _read(Given.of(value), provider, model)
+
+    def write(group: Sequence[Publishable]) -> JsonValue | None:
+        return _written(group, provider, model)
+
+    return faithful(Dialect(name="004", about=_ABOUT, read=read, write=write, can_say=can_say, prepare=prepare))
+
+
+UNIVERSAL_CLIENT = universal_client_codec()
+
+
+def _read(given: Given, provider: str | None, model: str | None) -> tuple[Publishable, ...]:
+    role = given.required_text("role")
+    role = role.lower() if role.isupper() else role
+    if role in {"tool", "toolResult"}:
+        return _results(given)
+    if role not in {*_SPOKEN, "assistant"}:
+        raise UnknownRole(role)
+    content, name = _content(given), given.text("name")
+    if role in _SPOKEN:
+        return (_SPOKEN[role](content=content, name=name),)
+    calls = any(isinstance(block, ToolCallBlock) for block in content)
+    author = given.text("provider") or provider
+    stop_reason, raw = finish_of(given, has_calls=calls)
+    answer = AssistantMessage(
+        content=content,
+        name=name,
+        stop_reason=stop_reason,
+        raw_stop_reason=raw,
+        usage=usage_of(given, author),
+        provider=author,
+        model=given.text("model") or model,
+    )
+    return (answer,)
+
+
+def _results(given: Given) -> tuple[Publishable, ...]:
+    """The results of a tool message; one that holds other parts is the result that its own id names."""
+    envelope, name = given.text("tool_call_id"), given.text("name")
+    parts = [Given.of(part, path) for part, path in given.items("content")] if _is_list(given) else []
+    blocks = [read_part(part, call_id=envelope) for part in parts]
+    results = [block for block in blocks if isinstance(block, ToolResultBlock)]
+    if not results:
+        content = _content(given)
+        call_id = given.required_text("tool_call_id")
+        return (ToolResultMessage(tool_call_id=call_id, tool_name=name, content=content),)
+    for part, block in zip(parts, blocks, strict=True):
+        if not isinstance(block, ToolResultBlock):
+            raise part.fault("kind", f"{kind_of(part)} stands beside a result")
+    messages = ToolResultMessage.from_results(results, batch_id=given.digest())
+    return tuple(message.model_copy(update={"tool_name": name, "timestamp": None}) for message in messages)
+
+
+def _content(given: Given) -> tuple[Block, ...]:
+    """The blocks; a content that is null has none, one that is not there is a fault."""
+    if given.fields.get("content", "") is None:
+        return ()
+    return read_parts(given.value("content"), given.at("content"))
+
+
+def _is_list(given: Given) -> bool:
+    return isinstance(given.fields.get("content"), list)
+
+
+def _written(group: Sequence[Publishable], provider: str | None, model: str | None) -> JsonValue | None:
+    match group[0]:
+        case ToolResultMessage():
+            return _written_results([message for message in group if isinstance(message, ToolResultMessage)])
+        case AssistantMessage() as answer:
+            return {**_spoken(answer, "assistant"), **_told(answer, provider, model)}
+        case SystemMessage() | DeveloperMessage() | UserMessage() as message:
+            return _spoken(message, message.role)
+        case _:
+            return None
+
+
+def _spoken(message: LlmMessage, role: str) -> Object:
+    name: Object = {} if message.name is None else {"name": message.name}
+    return {"role": role, "content": written_parts(message.content), **name}
+
+
+def _told(answer: AssistantMessage, provider: str | None, model: str | None) -> Object:
+    calls = any(isinstance(block, ToolCallBlock) for block in answer.content)
+    told: Object = {
+        "finish_reason": written_finish(answer, has_calls=calls),
+        "usage": None if answer.usage is None else written_usage(answer.usage, answer.provider),
+        "provider": None if answer.provider == provider else answer.provider,
+        "model": None if answer.model == model else answer.model,
+    }
+    return {name: item for name, item in told.items() if item is not None}
+
+
+def _written_results(results: Sequence[ToolResultMessage]) -> Object:
+    value: Object = {"role": "tool", "content": written_parts(tuple(result.as_block() for result in results))}
+    if len(results) == 1:
+        value["tool_call_id"] = results[0].tool_call_id
+    if results[0].tool_name is not None:
+        value["name"] = results[0].tool_name
+    return value

@@ -1,0 +1,112 @@
+"""Seed 004's image, audio and document data: `{url | data, media_type, file_name}`, with the bytes as base64 text."""
+
+import base64
+from collections.abc import Callable
+
+from pydantic import JsonValue
+
+from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.media import MediaRef, sniff
+from lanebus.handlers.codecs.given import Given
+from lanebus.handlers.json_fields import Object
+
+__all__ = ("Files", "inlined", "media_of", "written_media")
+
+Files = Callable[[str], MediaRef]
+"""Reads the file at a path, such as `MediaRef.from_file`: for who takes messages in, and trusts them."""
+
+_KINDS = ("image", "audio", "document")
+_BYTES = ("data", "data_base64")
+
+
+def media_of(given: Given, *, kind: str) -> MediaRef:
+    """The reference that the data of an image, audio or document part is.
+
+    Raises:
+        DecodeError: not exactly one of url and data, a local path, bytes that are no base64 text.
+    """
+    data = _bytes(given)
+    url = given.text("url")
+    if (url is None) == (data is None):
+        raise given.fault("", "wants exactly one of url and data")
+    if url is not None and _is_local(url):
+        raise given.fault("url", "names a file, and nothing here opens one")
+    if data == "":
+        raise given.fault(_data_key(given), "holds no bytes")
+    mime_type = given.text("media_type")
+    if kind == "image" and mime_type is None and data is not None:
+        mime_type = _shown(data) or "image/png"
+    fields: Object = {
+        "kind": "url" if url is not None else "data",
+        "url": url,
+        "data": data,
+        "mimeType": mime_type,
+        "filename": given.text("file_name") if kind == "document" else None,
+    }
+    return given.made(MediaRef, fields, {"data": _data_key(given)})
+
+
+def written_media(media: MediaRef, *, kind: str) -> Object:
+    """The data of a part; only what is at a URL or inline can be said."""
+    where: Object = {"url": media.url} if media.kind == "url" else {"data": media.data}
+    if media.mime_type is not None:
+        where["media_type"] = media.mime_type
+    if media.filename is not None and kind == "document":
+        where["file_name"] = media.filename
+    return where
+
+
+def inlined(message: JsonValue, files: Files | None) -> JsonValue:
+    """The message with its `data:` URLs, and with `files` also the files it names, as the bytes they stand for."""
+    content = message.get("content") if isinstance(message, dict) else None
+    if not isinstance(message, dict) or not isinstance(content, list):
+        return message
+    parts = [_part_inlined(part, f"content.{index}", files) for index, part in enumerate(content)]
+    return {**message, "content": parts}
+
+
+def _part_inlined(part: JsonValue, path: str, files: Files | None) -> JsonValue:
+    if not isinstance(part, dict):
+        return part
+    return {
+        key: _media_inlined(item, f"{path}.{key}.url", files) if key in _KINDS else item for key, item in part.items()
+    }
+
+
+def _media_inlined(value: JsonValue, path: str, files: Files | None) -> JsonValue:
+    url = value.get("url") if isinstance(value, dict) else None
+    if not isinstance(value, dict) or not isinstance(url, str) or not value.keys().isdisjoint(_BYTES):
+        return value
+    if url[:5].lower() == "data:":
+        head, _, data = url[5:].partition(",")
+        if not head.endswith(";base64"):
+            raise DecodeError(path, "wants base64 in a data: URL")
+        found: Object = {"data": data, "media_type": head[:-7] or None}
+    elif files is not None and _is_local(url):
+        media = files(url[5:] if url[:5].lower() == "file:" else url)
+        found = {"data": media.data, "media_type": media.mime_type}
+    else:
+        return value
+    return {**found, **{key: item for key, item in value.items() if key != "url" and item is not None}}
+
+
+def _bytes(given: Given) -> str | None:
+    for name in _BYTES:
+        if isinstance(given.fields.get(name), list):
+            raise given.fault(name, "wants base64 text, not a list of numbers")
+    return given.text(*_BYTES)
+
+
+def _data_key(given: Given) -> str:
+    return "data_base64" if given.fields.get("data") is None and "data_base64" in given.fields else "data"
+
+
+def _is_local(url: str) -> bool:
+    return url.startswith(("/", "./", "../", "~", "\\", ".\\")) or url[:5].lower() == "file:" or url[1:2] == ":"
+
+
+def _shown(data: str) -> str | None:
+    try:
+        return sniff(base64.b64decode(data[:1024]))
+    except ValueError:  # no base64, or not even ASCII: the reference itself says where
+        return None

@@ -1,0 +1,166 @@
+"""Loops told shorter: seed 001's way to make a compaction block, with its texts. Pure: nothing is published here."""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from lanebus.bus.messages.compaction_block import CompactedSection, CompactionBlock, TurnRange
+from lanebus.bus.messages.content import TextBlock
+from lanebus.bus.messages.message import (
+    AssistantMessage,
+    DeveloperMessage,
+    LlmMessage,
+    SystemMessage,
+    ToolResultMessage,
+    UserMessage,
+)
+from lanebus.handlers.context.tokens import BY_BYTES, TokenEstimator
+from lanebus.handlers.context.truncation import truncated
+from lanebus.handlers.context.turn_list import MessageTurn, turns_of
+
+__all__ = ("BlockSettings", "block_of", "blocks_of", "one_line_each")
+
+_SHORT_BYTES = 200
+"""a longer text is no summary of itself"""
+
+Said = UserMessage | AssistantMessage | ToolResultMessage
+Summarize = Callable[[Sequence[LlmMessage], int, TokenEstimator], Sequence[LlmMessage]]
+"""Messages in place of those given, of about so many tokens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockSettings:
+    """How much of a loop stays. Source: the defaults of seed 001."""
+
+    keep_first: int = 2
+    """turns of the latest loop that stay as they were"""
+    keep_recent: int = 10
+    """turns of the latest loop that stay, with their tools' long outputs cut"""
+    summary_tokens: int = 2_000
+    """for all turns between"""
+    tool_lines: int = 50
+    """most lines of a tool's output in a recent turn"""
+    scope: int | Literal["tokens"] = 3
+    """so many loops before the latest; "tokens": those that together have no more than `window_tokens`"""
+    window_tokens: int = 100_000
+
+
+def one_line_each(messages: Sequence[LlmMessage], tokens: int, estimator: TokenEstimator) -> Sequence[LlmMessage]:
+    """A line for each answer, and one that tells how many messages the tokens were not enough for."""
+    lines: list[LlmMessage] = []
+    told = 0
+    for number, message in enumerate(messages, 1):
+        if isinstance(message, AssistantMessage):
+            line = f"[Summary] {_line(message)}"
+            tokens -= estimator.text(line)
+            if tokens < 0:
+                break
+            lines.append(_user(line))
+            told = number
+    if any(isinstance(message, AssistantMessage) for message in messages[told:]) or not lines:
+        lines.append(_user(f"[Context compacted: {len(messages) - told} messages removed to fit context window]"))
+    return lines
+
+
+def block_of(
+    messages: Iterable[LlmMessage],
+    settings: BlockSettings,
+    *,
+    is_latest: bool,
+    created_at: str | None = None,
+    summarize: Summarize = one_line_each,
+    estimator: TokenEstimator = BY_BYTES,
+) -> CompactionBlock:
+    """One loop told shorter: of the latest its first and recent turns stay, of an earlier one only a summary.
+
+    Args:
+        created_at: RFC 3339; now if not given.
+    """
+    turns = turns_of(message for message in messages if not isinstance(message, SystemMessage | DeveloperMessage))
+    first = min(settings.keep_first, len(turns)) if is_latest else 0
+    # A turn that is kept as it was is not told a second time.
+    recent = max(first, len(turns) - settings.keep_recent) if is_latest else len(turns)
+    between = _section(turns[first:recent], lambda said: summarize(said, settings.summary_tokens, estimator))
+    return CompactionBlock(
+        keep_first=_range(turns[:first]),
+        keep_compacted=between,
+        keep_recent=_section(
+            turns[recent:], lambda said: [truncated(message, settings.tool_lines) for message in said]
+        ),
+        created_at=created_at or datetime.now(UTC).isoformat(),
+    )
+
+
+def blocks_of(
+    loops: Mapping[str, Sequence[LlmMessage]],
+    settings: BlockSettings,
+    *,
+    known: Collection[str] = (),
+    created_at: str | None = None,
+    summarize: Summarize = one_line_each,
+    estimator: TokenEstimator = BY_BYTES,
+) -> dict[str, CompactionBlock]:
+    """A block for the latest loop, and for those before it that are in scope.
+
+    Args:
+        loops: loop id → its messages, in the order of the loops, as `loops_of` gives them.
+        known: earlier loops that have a block already and keep it.
+    """
+    names = list(loops)
+    scope = settings.scope
+    if scope == "tokens":
+        scope = _loops_within(settings.window_tokens, [loops[name] for name in names[:-1]], estimator)
+    chosen = names[max(0, len(names) - 1 - scope) :]
+    return {
+        name: block_of(
+            loops[name],
+            settings,
+            is_latest=name == names[-1],
+            created_at=created_at,
+            summarize=summarize,
+            estimator=estimator,
+        )
+        for name in chosen
+        if name == names[-1] or name not in known
+    }
+
+
+def _loops_within(tokens: int, loops: Sequence[Sequence[LlmMessage]], estimator: TokenEstimator) -> int:
+    """How many of the last of these loops have no more tokens together."""
+    count = 0
+    for messages in reversed(loops):
+        tokens -= sum(map(estimator.message, messages))
+        if tokens < 0:
+            break
+        count += 1
+    return count
+
+
+def _range(turns: Sequence[MessageTurn]) -> TurnRange | None:
+    indexes = [turn.number for turn in turns]
+    return TurnRange(start_turn=min(indexes), end_turn=max(indexes)) if indexes else None
+
+
+def _section(
+    turns: Sequence[MessageTurn], told: Callable[[Sequence[LlmMessage]], Sequence[LlmMessage]]
+) -> CompactedSection | None:
+    of = _range(turns)
+    if of is None:
+        return None
+    messages = told([message for turn in turns for message in turn.messages])
+    # Instructions stand outside of every loop, so there are none to leave out here.
+    return CompactedSection(range=of, messages=tuple(message for message in messages if isinstance(message, Said)))
+
+
+def _line(answer: AssistantMessage) -> str:
+    texts = [block.text for block in answer.content if isinstance(block, TextBlock)]
+    short = [text for text in texts if len(text.encode()) <= _SHORT_BYTES]
+    if short:
+        return " ".join(short)
+    count = len(tuple(answer.tool_calls()))
+    return f"[Assistant used {count} tool(s)]" if count else "[Assistant response]"
+
+
+def _user(text: str) -> UserMessage:
+    return UserMessage(content=(TextBlock(text=text),))

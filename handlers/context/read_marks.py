@@ -1,0 +1,60 @@
+"""Whom an answer was made without: its marks tell how far its model had read, and what it was not shown. Pure."""
+
+from collections.abc import Sequence
+
+from lanebus.bus.messages.message import AssistantMessage, LlmMessage, UserMessage
+from lanebus.bus.wire.envelope import Envelope
+
+__all__ = ("HELD", "SEEN", "held_of", "is_prompt", "left_over", "seen_of")
+
+SEEN = "lanebus.seen"
+"""in the private metadata of an answer, and of the note that ends a loop: the position up to which all is read or done
+with. Who spoke while an answer was thought stands before it in the log and was not answered by it; only this tells"""
+
+HELD = "lanebus.held"
+"""in that of an answer: positions up to `SEEN` of messages that its model was not shown"""
+
+
+def seen_of(envelope: Envelope) -> int | None:
+    """Up to where all is read once this entry is there; None where it is no answer, and no note that ends a loop."""
+    message = envelope.message
+    if not isinstance(message, AssistantMessage | UserMessage):
+        return None
+    seen = (message.metadata or {}).get(SEEN)
+    if type(seen) is int and (isinstance(message, AssistantMessage) or message.turn_id is not None):
+        return seen
+    return envelope.position if isinstance(message, AssistantMessage) else None
+
+
+def held_of(envelope: Envelope) -> frozenset[int]:
+    """Positions of what an answer's model was not shown though it stands before `SEEN`."""
+    message = envelope.message
+    held = (message.metadata or {}).get(HELD) if isinstance(message, LlmMessage) else None
+    return frozenset(each for each in held if type(each) is int) if isinstance(held, list) else frozenset()
+
+
+def left_over(path: Sequence[Envelope], reader: Envelope) -> list[Envelope]:
+    """What users said before an answer that was made without it, the newest first.
+
+    Looks back no further than to what the answer's model had read.
+    """
+    seen = seen_of(reader)
+    if seen is None:
+        return []
+    held = held_of(reader)
+    first = min(held, default=reader.position)
+    found: list[Envelope] = []
+    for index in range(len(path) - 1, -1, -1):
+        envelope = path[index]
+        # What was put in the place of older entries stands there under a position of its own.
+        if envelope.position <= seen and envelope.position < first:
+            break
+        is_left = seen < envelope.position < reader.position or envelope.position in held
+        if is_left and is_prompt(envelope):
+            found.append(envelope)
+    return found
+
+
+def is_prompt(envelope: Envelope) -> bool:
+    """A user said it: it is no note of a loop's own to its model."""
+    return isinstance(envelope.message, UserMessage) and envelope.message.turn_id is None

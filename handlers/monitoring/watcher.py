@@ -1,0 +1,219 @@
+"""Looks at a bus again and again, at a cost that does not grow with what is stored.
+
+A look reads the groups' own books, the leases of the sessions that they have in hand, and the newest entries of those
+that were published to meanwhile; never a list of all sessions.
+"""
+
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import anyio
+
+from lanebus.bus.bus import Bus
+from lanebus.bus.errors import CursorTrimmed, MessageError, StreamError, Unavailable
+from lanebus.bus.groups.activity import Activity
+from lanebus.bus.groups.lease_status import LeaseStatus
+from lanebus.bus.groups.status import GroupStatus
+from lanebus.bus.messages.events import TurnEnded, TurnStarted, parse_event
+from lanebus.bus.messages.extension import ExtensionMessage
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.messages.usage import Usage
+from lanebus.bus.wire.envelope import Cursor, Envelope
+from lanebus.handlers.monitoring.overview import Overview, Pace, SessionStatus
+from lanebus.handlers.monitoring.pace import Pacer, Step
+from lanebus.handlers.projections.agent_activity import doing, own_loop
+from lanebus.handlers.projections.agent_status import STATUS, STATUS_KINDS, LoopStatus, Status
+
+__all__ = ("Watcher", "WatcherBounds")
+
+_KINDS = STATUS_KINDS | {TurnEnded.KIND}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatcherBounds:
+    """How much of a bus one look takes in."""
+
+    shown: int = 100
+    """sessions of which a look tells"""
+    looked_into: int = 64
+    """sessions that were published to and are read, in one look"""
+    at_a_time: int = 8
+    """sessions that are read side by side"""
+    reach: int = 400
+    """entries before the newest one that are looked at, of a session that was not looked into for long"""
+    first_reach: int = 32
+    """entries before the first publish that a pointer tells of: one publish may have several"""
+    remembered: int = 500
+    """sessions whose status is kept from one look to the next"""
+
+
+@dataclass(slots=True)
+class _Watched:
+    """What is known of one session."""
+
+    status: Status = STATUS.initial
+    position: int = 0
+    """up to which it was read"""
+    turns: list[Usage] = field(default_factory=list[Usage])
+    """that ended since the look before"""
+
+
+class _Place(NamedTuple):
+    group: str
+    worker: str
+
+
+class Watcher:
+    """Looks on. It writes nothing."""
+
+    def __init__(self, bus: Bus, groups: Sequence[str] = (), bounds: WatcherBounds | None = None) -> None:
+        """
+        Args:
+            groups: only these; none is all.
+            bounds: None is the defaults.
+        """
+        self._bus, self._groups, self._bounds = bus, tuple(groups), bounds or WatcherBounds()
+        self._activity: Activity | None = None
+        self._pacer = Pacer()
+        self._watched: OrderedDict[str, _Watched] = OrderedDict()
+
+    async def look(self) -> Overview:
+        """How everything stands now, and how fast it went since the looks before.
+
+        Raises:
+            InvalidName: a group's name is none.
+            Unavailable: the server cannot be reached; the next look goes on from the one before.
+        """
+        groups = tuple([await self._bus.group_status(name) for name in self._groups or await self._bus.groups()])
+        before, activity = self._activity, await self._bus.activity(self._activity)
+        in_hand = _in_hand(groups)
+        changed = sorted(activity.sessions, key=lambda name: activity.sessions[name].publishes, reverse=True)
+        changed = changed[: self._bounds.looked_into]
+        shown = [*in_hand, *self._kept(in_hand)][: self._bounds.shown]
+        leases = {lease.session: lease for lease in await self._bus.lease_status({*shown, *changed})}
+        await self._read(leases.values(), activity, 0.0 if before is None else before.time)
+        named = [*in_hand, *self._kept(in_hand)]  # what was just read may be among them
+        shown = [name for name in named if name in leases][: self._bounds.shown]
+        pace = None if before is None else self._pace(before, activity, changed)
+        self._activity = activity
+        return Overview(
+            time=activity.time,
+            groups=groups,
+            sessions=tuple(self._line(leases[name], in_hand.get(name)) for name in shown),
+            left_out=len(named) - len(shown),
+            pace=pace,
+        )
+
+    def _pace(self, before: Activity, activity: Activity, looked_into: Collection[str]) -> Pace:
+        turns = [usage for name in looked_into if (found := self._watched.get(name)) for usage in found.turns]
+        step = Step(
+            seconds=max(activity.time - before.time, 0.001),
+            publishes=max(activity.published - before.published, 0),
+            looked_into=sum(activity.sessions[name].publishes for name in looked_into),
+            turns=tuple(turns),
+        )
+        return self._pacer.add(step)
+
+    def _kept(self, in_hand: Collection[str]) -> list[str]:
+        """Sessions that go on only once a person says so: shown though no worker has them in hand, the newest first."""
+        waiting = {"waiting", "paused", "handoff"}
+        kept = (name for name, watched in self._watched.items() if doing(name, watched.status) in waiting)
+        return [name for name in kept if name not in in_hand][::-1]
+
+    async def _read(self, leases: Iterable[LeaseStatus], activity: Activity, since: float) -> None:
+        """Bring the status of these sessions up to their leases' positions."""
+        limit = anyio.CapacityLimiter(self._bounds.at_a_time)
+        failures: list[Unavailable] = []
+
+        async def read(lease: LeaseStatus) -> None:
+            try:
+                async with limit:
+                    await self._read_one(lease, activity, since)
+            except Unavailable as error:  # raised below: here it would come out in an ExceptionGroup
+                failures.append(error)
+                tasks.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as tasks:
+            for lease in leases:
+                tasks.start_soon(read, lease)
+        if failures:
+            raise failures[0]
+        while len(self._watched) > self._bounds.remembered:
+            self._watched.popitem(last=False)
+
+    async def _read_one(self, lease: LeaseStatus, activity: Activity, since: float) -> None:
+        name, last = lease.session, lease.position
+        watched = self._watched.pop(name, None) or _Watched()
+        watched.turns.clear()
+        span = activity.sessions.get(name)
+        since = 0.0 if watched.position else since  # of one that was read up to here, all of it is new
+        # What a publish began with may stand before the position that its pointer names.
+        wanted = last - self._bounds.reach
+        if span is not None:
+            wanted = min(wanted, span.first - self._bounds.first_reach)
+        start = max(watched.position, min(wanted, last), 0)
+        if last < watched.position:
+            return  # the log came back from an older copy; the next look begins anew
+        try:
+            await self._fold(name, watched, start, last, since)
+        except CursorTrimmed as gap:
+            with suppress(StreamError):
+                await self._fold(name, watched, gap.first_kept - 1, last, since)
+        except StreamError:
+            return  # erased meanwhile
+        watched.position = last
+        self._watched[name] = watched
+
+    async def _fold(self, session: str, watched: _Watched, start: int, last: int, since: float) -> None:
+        entries = self._bus.session(session).read(lanes={Lane.EXTENSION}, kinds=_KINDS, after=Cursor(start), until=last)
+        async with aclosing(entries):
+            async for envelope in entries:
+                _evolve(watched, envelope, since)
+
+    def _line(self, lease: LeaseStatus, place: _Place | None) -> SessionStatus:
+        watched = self._watched.get(lease.session)
+        status = watched.status if watched is not None else STATUS.initial
+        loop = own_loop(lease.session, status)
+        return SessionStatus(
+            session=lease.session,
+            group=place.group if place is not None else None,
+            worker=place.worker if place is not None else None,
+            owner=lease.owner,
+            epoch=lease.epoch,
+            seconds_left=lease.seconds_left,
+            position=lease.position,
+            doing=doing(lease.session, status),
+            loop_id=loop.loop_id if loop is not None else None,
+            turn=loop.turn.turn_index if loop is not None and loop.turn is not None else None,
+        )
+
+
+def _evolve(watched: _Watched, envelope: Envelope, since: float) -> None:
+    event = None
+    if isinstance(envelope.message, ExtensionMessage) and envelope.message.kind in {TurnEnded.KIND, TurnStarted.KIND}:
+        try:
+            event = parse_event(envelope.message)
+        except MessageError:
+            return
+    if isinstance(event, TurnEnded):
+        if envelope.time >= since:
+            watched.turns.append(event.usage)
+        return
+    status = watched.status
+    if isinstance(event, TurnStarted) and (status.loop is None or status.loop.loop_id != event.turn_id.loop_id):
+        # Its beginning stands before what was read.
+        loop = LoopStatus(loop_id=event.turn_id.loop_id, started=envelope.time, position=envelope.position)
+        status = status.model_copy(update={"loop": loop})
+    watched.status = STATUS.evolve(status, envelope)
+
+
+def _in_hand(groups: Iterable[GroupStatus]) -> Mapping[str, _Place]:
+    places: dict[str, _Place] = {}
+    for group in groups:
+        for consumer in group.consumers:
+            for session in consumer.sessions:
+                places.setdefault(session, _Place(group.name, consumer.name))
+    return dict(sorted(places.items()))

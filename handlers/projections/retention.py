@@ -1,0 +1,79 @@
+"""Trim a session and keep what its views need: their states are stored up to the border before anything goes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from lanebus.bus.errors import ArchiveDamaged, CursorTrimmed
+from lanebus.handlers.projections.agent_status import STATUS
+from lanebus.handlers.projections.projection import fold, load_stored, start_of
+from lanebus.handlers.projections.sessions import SESSIONS
+from lanebus.handlers.projections.turns import TURNS
+from lanebus.handlers.projections.usage import USAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lanebus.bus.retention.trim import Trimmed
+    from lanebus.bus.session.session import Session
+    from lanebus.handlers.projections.projection import Projection
+
+__all__ = ("trim_session",)
+
+S = TypeVar("S")
+
+_VERSIONS = {each.name: each.version for each in (USAGE, TURNS, SESSIONS, STATUS)}
+
+
+async def trim_session(session: Session, before: int, *, force: bool = False, dry_run: bool = False) -> Trimmed:
+    """Take everything before a position out of a session, as `Session.trim`.
+
+    Usage, turns, sessions and the agent's status are stored up to there first, so they can be shown afterwards, and
+    states of older versions of them are removed: nobody reads those any more. One of a newer version holds the trim.
+
+    Raises:
+        TrimRefused, SessionErased, Unavailable: as for `Session.trim`.
+    """
+    if not dry_run:
+        border = min(before, (await session.head()).position + 1) - 1
+        await _keep(session, USAGE, border)
+        await _keep(session, TURNS, border)
+        await _keep(session, SESSIONS, border)
+        await _keep(session, STATUS, border)
+        for holder in await session.checkpoints():
+            found = _own(holder)
+            if found is not None and found[1] < _VERSIONS[found[0]]:
+                await session.drop_projection(*found)
+    trimmed = await session.trim(before, force=force, dry_run=dry_run)
+    return trimmed._replace(holders=_others(trimmed.holders)) if dry_run else trimmed
+
+
+async def _keep(session: Session, projection: Projection[S], border: int) -> None:
+    """Store the state at the border, unless a later one is stored. One that can go on no more is removed."""
+    checkpoint = await session.load_projection(projection.name, projection.version)
+    if checkpoint is not None and checkpoint.position >= border:
+        return
+    at = await load_stored(session, projection) or await start_of(session, projection)
+    try:
+        now = await fold(session, projection, at, until=border)
+    except (CursorTrimmed, ArchiveDamaged):
+        if checkpoint is not None:
+            await session.drop_projection(projection.name, projection.version)
+        return
+    if now.position > at.position:
+        expected = 0 if checkpoint is None else checkpoint.position
+        await session.save_projection(
+            projection.name, projection.version, projection.dump(now.state), cursor=now.cursor, expected=expected
+        )
+
+
+def _own(holder: str) -> tuple[str, int] | None:
+    """Name and version of the view of ours that a checkpoint is of; None if it is another's, or of a newer version."""
+    name, _, version = holder.removeprefix("p:").rpartition("@")
+    is_ours = holder.startswith("p:") and version.isdecimal() and int(version) <= _VERSIONS.get(name, -1)
+    return (name, int(version)) if is_ours else None
+
+
+def _others(holders: Mapping[str, int]) -> Mapping[str, int]:
+    """The holders that a trim would not move on by itself."""
+    return {name: position for name, position in holders.items() if _own(name) is None}

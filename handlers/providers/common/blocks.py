@@ -1,0 +1,67 @@
+"""What the forms of all providers do with blocks before they write them down in their own way."""
+
+from collections.abc import Iterable
+
+from pydantic import JsonValue
+
+from lanebus.bus.messages.content import Block, ErrorBlock, TextBlock, ToolCallBlock, ToolResultBlock
+from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.handlers.providers.common.request import Json
+from lanebus.handlers.providers.common.wire_ids import WireNames
+
+__all__ = ("NO_OUTPUT", "arguments_of", "called", "copied", "flat", "is_failed", "joined", "name_of")
+
+NO_OUTPUT = "(no output)"
+"""stands in a failed tool's empty result: an error that says nothing is refused, or overlooked"""
+
+
+def arguments_of(call: ToolCallBlock, losses: list[str]) -> Json:
+    """The arguments as the JSON object that APIs want, which is the request's own."""
+    arguments: JsonValue = call.arguments
+    if call.arguments_raw and not arguments:
+        arguments = call.arguments_raw
+    if arguments is None:
+        return {}
+    if not isinstance(arguments, dict):
+        losses.append(f"arguments of tool call {call.id!r} are no object, sent as {{'value': …}}")
+        return {"value": copied(arguments)}
+    return {key: copied(value) for key, value in arguments.items()}
+
+
+def called(call: ToolCallBlock, names: WireNames, losses: list[str]) -> str:
+    """The tool's name on the wire."""
+    name = names.of(call.name)
+    if name != call.name:
+        losses.append(f"tool name {call.name!r} sent as {name!r}")
+    return name
+
+
+def copied(value: JsonValue) -> JsonValue:
+    """The same JSON once more: whoever changes a request must not change the message that it was made of."""
+    if isinstance(value, dict):
+        return {key: copied(item) for key, item in value.items()}
+    return [copied(item) for item in value] if isinstance(value, list) else value
+
+
+def flat(content: Iterable[Block]) -> Iterable[Block]:
+    """A result inside a result gives its content: there are no results in results on any wire."""
+    for block in content:
+        if isinstance(block, ToolResultBlock):
+            yield from flat(block.content)
+        else:
+            yield block
+
+
+def is_failed(message: ToolResultMessage) -> bool:
+    """Whether the tool failed: its result says so in one of two ways."""
+    return message.is_error or message.status == "failed"
+
+
+def joined(content: Iterable[Block]) -> str:
+    """All text of a result, with nothing between its blocks."""
+    return "".join(block.text for block in flat(content) if isinstance(block, TextBlock))
+
+
+def name_of(block: Block) -> str:
+    """What a warning calls the block."""
+    return f"error {block.message!r}" if isinstance(block, ErrorBlock) else block.type

@@ -1,0 +1,98 @@
+"""A request in the making: what all providers' forms do in the same way."""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage, UserMessage
+from lanebus.handlers.context.fold import Context
+from lanebus.handlers.providers.common.details import details_left_out
+from lanebus.handlers.providers.common.errors import ContentRefused
+from lanebus.handlers.providers.common.request import Json, ProviderRequest
+from lanebus.handlers.providers.common.target import RequestOptions, Target
+from lanebus.handlers.providers.common.thinking import thinking_left_out
+
+__all__ = ("Form", "build_request")
+
+
+class Form(Protocol):
+    """One provider's request, message after message. What its wire cannot carry is appended to `losses`."""
+
+    @property
+    def call_ids(self) -> Mapping[str, str]:
+        """See `ProviderRequest.call_ids`."""
+        ...
+
+    @property
+    def tool_names(self) -> Mapping[str, str]:
+        """See `ProviderRequest.tool_names`."""
+        ...
+
+    def instruct(self, message: LlmMessage, losses: list[str]) -> None:
+        """Add an instruction of the system or a developer. All of them come before the messages."""
+        ...
+
+    def ask(self, message: UserMessage, losses: list[str]) -> None:
+        """Add what a user said."""
+        ...
+
+    def answer(self, index: int, message: AssistantMessage, losses: list[str]) -> bool:
+        """Add what a model said, the message of this index. Return whether thinking was left out."""
+        ...
+
+    def give_result(self, message: ToolResultMessage, losses: list[str]) -> None:
+        """Add a tool's result. The context has one a call, in the order of the calls."""
+        ...
+
+    def body(self) -> Json:
+        """The whole body. Called once, at the end."""
+        ...
+
+
+def build_request(
+    provider: str, context: Context, options: RequestOptions, make: Callable[[Target], Form]
+) -> ProviderRequest:
+    """The request that shows a model what the context holds, with the context's faults before what the wire cannot
+    carry.
+
+    Args:
+        make: begins the provider's form.
+
+    Raises:
+        NoModel: no model is given and the session never named one.
+        ToolNotOffered: the tool choice names none of the tools.
+        ContentRefused: strict mode, and something would be left out or changed.
+    """
+    target = Target.of(provider, context, options)
+    form = make(target)
+    losses, without_thinking = list[str](), list[str]()
+    for index, instruction in enumerate(context.system):
+        lost: list[str] = []
+        form.instruct(instruction, lost)
+        losses += [f"system.{index} ({instruction.role}): {loss}" for loss in lost]
+    for index, message in enumerate(context.messages):
+        lost = []
+        if _add(form, index, message, lost):
+            without_thinking.append(f"messages.{index}")
+        losses += [f"messages.{index}: {loss}" for loss in lost]
+    body = form.body()
+    losses += details_left_out("system", context.system)
+    losses += details_left_out("messages", context.messages)
+    if target.strict and losses:
+        raise ContentRefused(target.provider, tuple(losses))
+    faults = (f"entry {fault.position}: {fault.error}" for fault in context.faults)
+    warnings = (*faults, *losses, *thinking_left_out(without_thinking))
+    return ProviderRequest(body, warnings, form.call_ids, form.tool_names)
+
+
+def _add(form: Form, index: int, message: LlmMessage, losses: list[str]) -> bool:
+    """Add a message. Return whether thinking was left out."""
+    match message:
+        case UserMessage():
+            form.ask(message, losses)
+        case AssistantMessage():
+            return form.answer(index, message, losses)
+        case ToolResultMessage():
+            form.give_result(message, losses)
+        case _:
+            losses.append("left out: the API has no such role")
+    return False

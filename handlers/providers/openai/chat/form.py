@@ -1,0 +1,135 @@
+"""A context as a request to OpenAI's Chat Completions API. Plain dicts: no SDK is imported.
+
+Source: the API's reference and the parameter types of its Python SDK (3.52).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Unpack
+
+from pydantic import JsonValue
+
+from lanebus.bus.messages.content import TextBlock
+from lanebus.bus.messages.message import AssistantMessage, DeveloperMessage, LlmMessage, ToolResultMessage, UserMessage
+from lanebus.handlers.context.fold import Context
+from lanebus.handlers.providers.common.blocks import copied
+from lanebus.handlers.providers.common.form import build_request
+from lanebus.handlers.providers.common.request import Json, ProviderRequest
+from lanebus.handlers.providers.common.target import RequestOptions, Target
+from lanebus.handlers.providers.common.wire_ids import WireIds, WireNames, WirePattern
+from lanebus.handlers.providers.openai.chat.messages import assistant_message, content_of, media_message, result_message
+from lanebus.handlers.providers.openai.shared.content import parts_of, result_parts, texts_of
+from lanebus.handlers.providers.openai.shared.parts import Part, Text
+from lanebus.handlers.providers.openai.shared.wire import PLACEHOLDER, PROVIDER, TOOL_NAME, tool_choice
+
+__all__ = ("to_openai_chat",)
+
+CALL_ID = WirePattern.of("a-zA-Z0-9_-", 40)
+
+
+def to_openai_chat(context: Context, **options: Unpack[RequestOptions]) -> ProviderRequest:
+    """The request that shows a model what the context holds. Its warnings name the context's faults, too.
+
+    Instructions stand first, in their order, each in its own role. Behind the calls of a message stand their results;
+    what these cannot hold, such as images, follows in a user's message. Metadata, raw provider objects, usage and names
+    stay out of it.
+
+    Args:
+        options: see `RequestOptions`; `max_tokens` is not said where it is not given.
+
+    Raises:
+        NoModel: no model is given and the session never named one.
+        ToolNotOffered: the tool choice names none of the tools.
+        ContentRefused: strict mode, and something would be left out or changed.
+    """
+    return build_request(PROVIDER, context, options, _Form)
+
+
+class _Form:
+    """A request in the making, one message after the other."""
+
+    def __init__(self, target: Target) -> None:
+        self._ids, self._names = WireIds(CALL_ID), WireNames(TOOL_NAME, (tool.name for tool in target.tools))
+        self._target = target
+        self._messages: list[JsonValue] = []
+        self._moved: list[tuple[str, Sequence[Part]]] = []
+        """media of the results said last, each with its call's wire id"""
+
+    @property
+    def call_ids(self) -> Mapping[str, str]:
+        """See `Form`."""
+        return self._ids.originals
+
+    @property
+    def tool_names(self) -> Mapping[str, str]:
+        """See `Form`."""
+        return self._names.originals
+
+    def instruct(self, message: LlmMessage, losses: list[str]) -> None:
+        """See `Form`."""
+        texts = [Text(text) for text in texts_of(message.content, losses, "in instructions only text is taken")]
+        developer = isinstance(message, DeveloperMessage) and not self._target.merge_developer
+        if texts:
+            self._messages.append({"role": "developer" if developer else "system", "content": content_of(texts)})
+
+    def ask(self, message: UserMessage, losses: list[str]) -> None:
+        """See `Form`."""
+        self._add_moved()
+        parts = parts_of(message.content, "chat", self._target, losses)
+        is_plain = all(isinstance(block, TextBlock) for block in message.content)
+        # An empty message is the empty text it is; one of which nothing is left is none.
+        if parts or not losses:
+            self._messages.append({"role": "user", "content": content_of(parts, is_plain=is_plain)})
+
+    def answer(self, index: int, message: AssistantMessage, losses: list[str]) -> bool:
+        """See `Form`."""
+        del index
+        self._add_moved()
+        ids = self._ids.take_all(message)
+        wire, left_out = assistant_message(message, ids, self._names, self._target, losses)
+        if wire:
+            self._messages.append(wire)
+        return left_out
+
+    def give_result(self, message: ToolResultMessage, losses: list[str]) -> None:
+        """See `Form`."""
+        wire_id = self._ids.take_unanswered()
+        result, media = result_message(wire_id, result_parts(message, "chat", self._target, losses))
+        self._messages.append(result)
+        self._moved += [(wire_id, media)] if media else []
+
+    def body(self) -> Json:
+        """See `Form`. It holds one message at least."""
+        self._add_moved()
+        messages = self._messages or [{"role": "user", "content": PLACEHOLDER}]
+        return {"model": self._target.model, "messages": messages, **self._settings()}
+
+    def _settings(self) -> Json:
+        """What the body says beside the model and the messages."""
+        target = self._target
+        settings: Json = {}
+        if target.max_tokens is not None:
+            # `max_tokens` is its old name, which newer models refuse.
+            settings["max_completion_tokens"] = target.max_tokens
+        if target.tools:
+            settings["tools"] = [
+                {
+                    "type": "function",
+                    "function": {
+                        "name": self._names.of(tool.name),
+                        "description": tool.description,
+                        "parameters": copied(tool.schema),
+                    },
+                }
+                for tool in target.tools
+            ]
+        settings |= tool_choice(target, self._names, nested=True)
+        if target.store is not None:
+            settings["store"] = target.store
+        if target.stream:
+            settings |= {"stream": True, "stream_options": {"include_usage": True}}
+        return settings
+
+    def _add_moved(self) -> None:
+        if self._moved:
+            self._messages.append(media_message(self._moved))
+            self._moved = []

@@ -1,0 +1,103 @@
+"""The messages of a Chat Completions request, one by one."""
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from pydantic import JsonValue
+
+from lanebus.bus.messages.content import AudioBlock, RedactedThinkingBlock, TextBlock, ThinkingBlock, ToolCallBlock
+from lanebus.bus.messages.message import AssistantMessage
+from lanebus.handlers.providers.common.blocks import called, name_of
+from lanebus.handlers.providers.common.request import Json
+from lanebus.handlers.providers.common.target import Target
+from lanebus.handlers.providers.common.thinking import as_text
+from lanebus.handlers.providers.common.wire_ids import WireNames
+from lanebus.handlers.providers.openai.shared.calls import arguments_text
+from lanebus.handlers.providers.openai.shared.parts import Audio, File, Image, Part, Text
+
+__all__ = ("assistant_message", "content_of", "media_message", "result_message")
+
+
+def content_of(parts: Sequence[Part], *, is_plain: bool = True) -> JsonValue:
+    """A bare string if it is one text or nothing, an array if it is more.
+
+    Args:
+        is_plain: False where a text stands for something else, such as a document: it is an array then, too.
+    """
+    if not parts:
+        return ""
+    first = parts[0]
+    if is_plain and len(parts) == 1 and isinstance(first, Text):
+        return first.text
+    return [_part(part) for part in parts]
+
+
+def assistant_message(
+    message: AssistantMessage, ids: Sequence[str], names: WireNames, target: Target, losses: list[str]
+) -> tuple[Json | None, bool]:
+    """What a model said; None if that is nothing. And whether thinking was left out.
+
+    Text and calls have a field each, so that which of them came first is not said. There is none for thinking: also
+    the model's own is told as text or left out.
+
+    Args:
+        ids: what the tool calls are called on the wire, one each, in order.
+    """
+    texts: list[Part] = []
+    calls: list[JsonValue] = []
+    left_out = False
+    for block in message.content:
+        match block:
+            case TextBlock(text=text):
+                texts += [Text(text)] if text else []
+            case ThinkingBlock() | RedactedThinkingBlock():
+                told = as_text(block, target)
+                texts += [Text(told)] if told else []
+                left_out = left_out or told is None
+            case AudioBlock(transcript=str(said)) if said:
+                texts.append(Text(said))
+                losses.append("audio sent as its transcript: assistants cannot send it")
+            case ToolCallBlock():
+                calls.append(_call(block, ids[len(calls)], names, losses))
+            case _:
+                losses.append(f"{name_of(block)} left out: assistants cannot send it")
+    wire: Json = {"role": "assistant"}
+    if texts:
+        wire["content"] = content_of(texts)
+    if calls:
+        wire["tool_calls"] = calls
+    return wire if len(wire) > 1 else None, left_out
+
+
+def result_message(wire_id: str, parts: Sequence[Part]) -> tuple[Json, list[Part]]:
+    """A tool's result, which takes text alone, and the media that the next user message has to carry in its place."""
+    texts = [part for part in parts if isinstance(part, Text)]
+    media: list[Part] = [part for part in parts if not isinstance(part, Text)]
+    return {"role": "tool", "tool_call_id": wire_id, "content": content_of(texts)}, media
+
+
+def media_message(moved: Sequence[tuple[str, Sequence[Part]]]) -> Json:
+    """The media that results could not hold, each behind the id of its call, as a user's message. Source: pi."""
+    parts = [part for wire_id, media in moved for part in (Text(f"Media in the result of call {wire_id}:"), *media)]
+    return {"role": "user", "content": content_of(parts)}
+
+
+def _call(call: ToolCallBlock, wire_id: str, names: WireNames, losses: list[str]) -> Json:
+    function: Json = {"name": called(call, names, losses), "arguments": arguments_text(call, losses)}
+    return {"id": wire_id, "type": "function", "function": function}
+
+
+def _part(part: Part) -> Json:
+    match part:
+        case Text(text=text):
+            return {"type": "text", "text": text}
+        case Image(url=url, detail=detail):
+            return {"type": "image_url", "image_url": {"url": url, **({"detail": detail} if detail else {})}}
+        case Audio(data=data, format=audio_format):
+            return {"type": "input_audio", "input_audio": {"data": data, "format": audio_format}}
+        case File(data=None, file_id=file_id):
+            return {"type": "file", "file": {"file_id": file_id}}
+        case File(data=data, filename=filename):
+            return {"type": "file", "file": {"file_data": data, "filename": filename}}
+        case _:
+            assert_never(part)

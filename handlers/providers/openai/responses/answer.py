@@ -1,0 +1,176 @@
+"""What OpenAI's Responses API answers, whole or as a stream of events, as a message."""
+
+from collections.abc import Mapping
+
+from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.content import Block
+from lanebus.bus.messages.json_parser import require_json
+from lanebus.bus.messages.message import AssistantMessage, StopReason
+from lanebus.bus.messages.usage import Rates, Usage
+from lanebus.handlers.json_fields import as_object
+from lanebus.handlers.providers.common.answer import ModelEvent, answered, text_of
+from lanebus.handlers.providers.common.request import Json
+from lanebus.handlers.providers.openai.responses.output import output_blocks, refuses
+from lanebus.handlers.providers.openai.responses.partial_item import GROWTH, GrowingItem
+from lanebus.handlers.providers.openai.shared.fields import index_at, list_at, text_at
+from lanebus.handlers.providers.openai.shared.usage import usage_of
+from lanebus.handlers.providers.openai.shared.wire import NO_NAMES, PROVIDER
+
+__all__ = ("OpenAIResponsesAnswer", "from_openai_responses")
+
+_ENDS = ("completed", "incomplete", "failed", "cancelled")
+
+_INCOMPLETE: Mapping[str, StopReason] = {"content_filter": "guardRail"}
+"""else the answer was too long"""
+
+_UNFINISHED = ("in_progress", "incomplete")
+"""status of an item that was not told to its end"""
+
+_FAILED = "the provider failed and did not say why"
+
+
+def from_openai_responses(
+    response: Json, *, model: str | None = None, rates: Rates | None = None, names: Mapping[str, str] = NO_NAMES
+) -> AssistantMessage:
+    """The message that a whole response of the Responses API is: all that its output items say.
+
+    Args:
+        model: what was asked for; the response's own name for it if None.
+        rates: what a million tokens cost you; None leaves the cost unknown.
+        names: `ProviderRequest.tool_names` of the request.
+
+    Raises:
+        DecodeError: it is no response of this API, or one that is not finished.
+    """
+    if response.get("object") not in (None, "response") or not isinstance(response.get("output"), list):
+        raise DecodeError("output", "a response of the Responses API has a list as output")
+    require_json(response)
+    answer = OpenAIResponsesAnswer(model, rates, names)
+    answer.end(response, "")
+    return answer.message()
+
+
+class OpenAIResponsesAnswer:
+    """The message that the stream's events build up; see `Answer`."""
+
+    def __init__(
+        self, model: str | None = None, rates: Rates | None = None, names: Mapping[str, str] = NO_NAMES
+    ) -> None:
+        """See `from_openai_responses`."""
+        self._asked, self._rates, self._names = model, rates, names
+        self._growing: dict[int, GrowingItem] = {}
+        """items by their number, until they are told whole"""
+        self._whole: dict[int, list[Block]] = {}
+        self._numbers: dict[tuple[int, int], int] = {}
+        """number of an item and of a part of it → which block of the message it is"""
+        self._usage: Usage | None = None
+        self.response_id: str | None = None
+        self._model: str | None = None
+        self._status: str | None = None
+        self._reason: str | None = None
+        self._error: str | None = None
+        self.error_code: str | None = None
+        self._is_refusal = False
+        self.is_complete = False
+
+    @property
+    def is_counted(self) -> bool:
+        """See `Answer.is_counted`."""
+        return self._usage is not None
+
+    def take(self, event: Json) -> list[ModelEvent]:
+        """See `Answer.take`."""
+        require_json(event)
+        kind = event.get("type")
+        match kind:
+            case "response.created":
+                self._named(as_object(event.get("response"), "response"))
+            case "response.completed" | "response.incomplete" | "response.failed" | "response.cancelled":
+                return self.end(as_object(event.get("response"), "response"), "response")
+            case "error":
+                self._error, self.is_complete = text_at(event, "message", "") or _FAILED, True
+                self.error_code = text_of(event, "code") or None
+            case "response.output_item.added":
+                index, item = index_at(event, "output_index", ""), as_object(event.get("item"), "item")
+                self._growing[index] = GrowingItem(index, item, self._names, self._numbers)
+                return [*self._growing[index].begin()]
+            case "response.output_item.done":
+                index = index_at(event, "output_index", "")
+                self._take_whole(index, as_object(event.get("item"), "item"), "item")
+            case str() if kind in GROWTH:
+                index = index_at(event, "output_index", "")
+                if index not in self._growing:
+                    raise DecodeError("output_index", f"no item {index} has begun")
+                return [*self._growing[index].grow(kind, event)]
+            case str():
+                pass
+            case _:
+                raise DecodeError("type", "an event of the Responses API has a type")
+        return []
+
+    def end(self, response: Json, path: str) -> list[ModelEvent]:
+        """Fold in the response as it ended.
+
+        Raises:
+            DecodeError: it has not ended, or not the shape of a response.
+        """
+        self._named(response)
+        self._status = text_at(response, "status", path) or "completed"
+        if self._status not in _ENDS:
+            raise DecodeError(f"{path}.status" if path else "status", f"it is not finished: {self._status}")
+        details, error = response.get("incomplete_details"), response.get("error")
+        self._reason = text_of(details, "reason") or None if isinstance(details, dict) else None
+        if self._status == "failed":
+            told = error if isinstance(error, dict) else {}
+            self._error, self.error_code = text_of(told, "message") or _FAILED, text_of(told, "code") or None
+        for index, item in enumerate(list_at(response, "output", path)):
+            place = f"{path}.output.{index}" if path else f"output.{index}"
+            self._take_whole(index, as_object(item, place), place)
+        self._usage = usage_of(response.get("usage"), self._rates, f"{path}.usage" if path else "usage")
+        self.is_complete = True
+        return [self._usage] if self._usage else []
+
+    def message(self, fault: str | None = None) -> AssistantMessage:
+        """See `Answer.message`."""
+        fault = fault or self._error
+        content = tuple(block for index in sorted({*self._whole, *self._growing}) for block in self._blocks(index))
+        stop, raw = self._stopped()
+        return answered(
+            PROVIDER,
+            asked=self._asked,
+            told=self._model,
+            content=content,
+            stop_reason="error" if fault else stop,
+            raw_stop_reason=raw,
+            error=fault,
+            usage=self._usage,
+            response_id=self.response_id,
+        )
+
+    def _named(self, response: Json) -> None:
+        self.response_id, self._model = (
+            text_of(response, "id") or self.response_id,
+            text_of(response, "model") or self._model,
+        )
+
+    def _take_whole(self, index: int, item: Json, path: str) -> None:
+        blocks = output_blocks(item, path, self._names)
+        is_cut = self._error and item.get("type") == "function_call" and item.get("status") in _UNFINISHED
+        self._whole[index] = [] if is_cut else blocks
+        self._growing.pop(index, None)
+        self._is_refusal = self._is_refusal or refuses(item)
+
+    def _blocks(self, index: int) -> list[Block]:
+        return self._whole[index] if index in self._whole else self._growing[index].blocks()
+
+    def _stopped(self) -> tuple[StopReason, str | None]:
+        match self._status:
+            case "cancelled":
+                return "aborted", self._status
+            case "incomplete":
+                return _INCOMPLETE.get(self._reason or "", "length"), self._reason or self._status
+            case _ if self._is_refusal:
+                return "guardRail", "refusal"
+            case _:
+                called = any(block.type == "toolCall" for blocks in self._whole.values() for block in blocks)
+                return "toolUse" if called else "stop", self._status

@@ -1,0 +1,125 @@
+"""A context as a request to OpenAI's Responses API. Plain dicts: no SDK is imported.
+
+Source: the API's reference and the parameter types of its Python SDK (3.52).
+"""
+
+from collections.abc import Mapping
+from typing import Unpack
+
+from pydantic import JsonValue
+
+from lanebus.bus.messages.message import AssistantMessage, DeveloperMessage, LlmMessage, ToolResultMessage, UserMessage
+from lanebus.handlers.context.fold import Context
+from lanebus.handlers.providers.common.blocks import copied
+from lanebus.handlers.providers.common.form import build_request
+from lanebus.handlers.providers.common.request import Json, ProviderRequest
+from lanebus.handlers.providers.common.target import RequestOptions, Target
+from lanebus.handlers.providers.common.wire_ids import WireIds, WireNames, WirePattern
+from lanebus.handlers.providers.openai.responses.items import AnswerItems, message_item, result_item
+from lanebus.handlers.providers.openai.shared.content import parts_of, result_parts, texts_of
+from lanebus.handlers.providers.openai.shared.parts import Text
+from lanebus.handlers.providers.openai.shared.wire import PLACEHOLDER, PROVIDER, TOOL_NAME, tool_choice
+
+__all__ = ("to_openai_responses",)
+
+CALL_ID = WirePattern.of("a-zA-Z0-9_-", 64)
+
+
+def to_openai_responses(context: Context, **options: Unpack[RequestOptions]) -> ProviderRequest:
+    """The request that shows a model what the context holds. Its warnings name the context's faults, too.
+
+    The system's instructions are `instructions`. A developer's are items at the head of the input, and so are those of
+    the system that came after one of them: so all stand in their order. Metadata, raw provider objects, usage and names
+    stay out of it.
+
+    A model tells its thinking encrypted, so that it can go back, only where the body asks for it, and not every model
+    takes that: `body["include"] = ["reasoning.encrypted_content"]` is the caller's to add.
+
+    Args:
+        options: see `RequestOptions`; `max_tokens` is not said where it is not given.
+
+    Raises:
+        NoModel: no model is given and the session never named one.
+        ToolNotOffered: the tool choice names none of the tools.
+        ContentRefused: strict mode, and something would be left out or changed.
+    """
+    return build_request(PROVIDER, context, options, _Form)
+
+
+class _Form:
+    """A request in the making, one message after the other."""
+
+    def __init__(self, target: Target) -> None:
+        self._ids, self._names = WireIds(CALL_ID), WireNames(TOOL_NAME, (tool.name for tool in target.tools))
+        self._target = target
+        self._instructions: list[str] = []
+        self._input: list[JsonValue] = []
+        self._reasoned: set[str] = set()
+        """ids of the reasoning items"""
+
+    @property
+    def call_ids(self) -> Mapping[str, str]:
+        """See `Form`."""
+        return self._ids.originals
+
+    @property
+    def tool_names(self) -> Mapping[str, str]:
+        """See `Form`."""
+        return self._names.originals
+
+    def instruct(self, message: LlmMessage, losses: list[str]) -> None:
+        """See `Form`."""
+        texts = texts_of(message.content, losses, "in instructions only text is taken")
+        developer = isinstance(message, DeveloperMessage) and not self._target.merge_developer
+        if developer or self._input:
+            role = "developer" if developer else "system"
+            self._input += [message_item(role, [Text(text) for text in texts])] if texts else []
+        elif texts:
+            self._instructions.append("".join(texts))
+
+    def ask(self, message: UserMessage, losses: list[str]) -> None:
+        """See `Form`."""
+        parts = parts_of(message.content, "responses", self._target, losses)
+        self._input += [message_item("user", parts)] if parts else []
+
+    def answer(self, index: int, message: AssistantMessage, losses: list[str]) -> bool:
+        """See `Form`."""
+        ids = self._ids.take_all(message)
+        items = AnswerItems(f"msg_{index}", self._names, self._target, losses, self._reasoned)
+        self._input += items.of(message, ids)
+        return items.left_out
+
+    def give_result(self, message: ToolResultMessage, losses: list[str]) -> None:
+        """See `Form`."""
+        parts = result_parts(message, "responses", self._target, losses)
+        self._input.append(result_item(self._ids.take_unanswered(), parts))
+
+    def body(self) -> Json:
+        """See `Form`."""
+        return {"model": self._target.model, **self._settings()}
+
+    def _settings(self) -> Json:
+        """What the body says beside the model. The input holds one item at least, and then more than instructions."""
+        target = self._target
+        settings: Json = {"instructions": "\n\n".join(self._instructions)} if self._instructions else {}
+        settings["input"] = self._input or [message_item("user", [Text(PLACEHOLDER)])]
+        if target.max_tokens is not None:
+            settings["max_output_tokens"] = target.max_tokens
+        if target.tools:
+            settings["tools"] = [
+                {
+                    "type": "function",
+                    "name": self._names.of(tool.name),
+                    "description": tool.description,
+                    "parameters": copied(tool.schema),
+                    # Strict is the API's default, and refuses most schemas that are not made for it.
+                    "strict": False,
+                }
+                for tool in target.tools
+            ]
+        settings |= tool_choice(target, self._names, nested=False)
+        if target.store is not None:
+            settings["store"] = target.store
+        if target.stream:
+            settings["stream"] = True
+        return settings

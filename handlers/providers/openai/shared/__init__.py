@@ -1,0 +1,1 @@
+"""What OpenAI's two APIs have in common."""

@@ -1,0 +1,74 @@
+"""The content of messages as parts. What an API cannot take is left out, and told."""
+
+import json
+from collections.abc import Iterable
+
+from lanebus.bus.messages.content import AudioBlock, Block, DocumentBlock, ImageBlock, TextBlock
+from lanebus.bus.messages.message import ToolResultMessage
+from lanebus.handlers.providers.common.blocks import NO_OUTPUT, flat, is_failed, name_of
+from lanebus.handlers.providers.common.target import Target
+from lanebus.handlers.providers.openai.shared.media import audio_part, document_part, image_part
+from lanebus.handlers.providers.openai.shared.parts import Part, Text
+from lanebus.handlers.providers.openai.shared.wire import Api
+
+__all__ = ("MOVED", "parts_of", "result_parts", "texts_of")
+
+MOVED = "(see the next message)"
+"""stands in a result of media alone, where the API takes none in results"""
+
+
+def parts_of(content: Iterable[Block], api: Api, target: Target, losses: list[str]) -> list[Part]:
+    """What was said, in order. White space stays, a text of nothing at all is none."""
+    parts: list[Part] = []
+    for block in content:
+        part = _part(block, api, target)
+        if not isinstance(part, str):
+            parts += [part] if part else []
+        elif isinstance(block, AudioBlock) and block.transcript:
+            parts.append(Text(block.transcript))
+            losses.append(f"audio sent as its transcript: {part}")
+        else:
+            losses.append(f"{name_of(block)} left out: {part}")
+    return parts
+
+
+def texts_of(content: Iterable[Block], losses: list[str], reason: str) -> list[str]:
+    """The texts, in order, where only those are taken; the rest is left out for this reason."""
+    blocks = list(content)
+    losses += [f"{name_of(block)} left out: {reason}" for block in blocks if not isinstance(block, TextBlock)]
+    return [block.text for block in blocks if isinstance(block, TextBlock) and block.text]
+
+
+def result_parts(message: ToolResultMessage, api: Api, target: Target, losses: list[str]) -> list[Part]:
+    """A tool's result: its content, or its JSON if there is nothing else. As no API has a field for it, a failed one
+    is told by `error_prefix`."""
+    parts: list[Part] = parts_of(flat(message.content), api, target, losses)
+    if not parts and message.structured is not None:
+        parts.append(Text(json.dumps(message.structured, ensure_ascii=False)))
+    if api == "chat" and parts and not any(isinstance(part, Text) for part in parts):
+        parts.insert(0, Text(MOVED))
+    return _failed(parts, target.error_prefix) if is_failed(message) else parts
+
+
+def _failed(parts: list[Part], prefix: str) -> list[Part]:
+    """The first text behind the prefix; one that stands alone where there is none."""
+    for at, part in enumerate(parts):
+        if isinstance(part, Text):
+            return [*parts[:at], Text(f"{prefix}{part.text}"), *parts[at + 1 :]]
+    alone = prefix if parts else f"{prefix}{NO_OUTPUT}"
+    return [Text(alone), *parts] if alone else parts
+
+
+def _part(block: Block, api: Api, target: Target) -> Part | str | None:
+    """The part, or why it cannot go, or None if there is nothing in it."""
+    match block:
+        case TextBlock(text=text):
+            return Text(text) if text else None
+        case ImageBlock():
+            return image_part(block, target.resolved(block.media), api)
+        case AudioBlock():
+            return audio_part(target.resolved(block.media), api)
+        case DocumentBlock():
+            return document_part(block, target.resolved(block.media), api)
+        case _:
+            return "there is no form for it"

@@ -1,0 +1,57 @@
+"""Fields of a provider's JSON, checked: what is wrong with one is told with its path."""
+
+from pydantic import JsonValue
+
+from lanebus.bus.messages.content import AnnotationRef
+from lanebus.handlers.json_fields import as_list, as_text, as_whole, below
+from lanebus.handlers.providers.common.request import Json
+
+__all__ = ("index_at", "list_at", "ref_of", "refs_of", "text_at")
+
+
+def list_at(holder: Json, name: str, path: str) -> list[JsonValue]:
+    """The list under this name; empty where it is absent or null.
+
+    Raises:
+        DecodeError: it is none.
+    """
+    value = holder.get(name)
+    return [] if value is None else as_list(value, below(path, name))
+
+
+def text_at(holder: Json, name: str, path: str, *, required: bool = False) -> str:
+    """The text under this name; "" where it is absent or null and not required.
+
+    Raises:
+        DecodeError: it is none.
+    """
+    value = holder.get(name)
+    return "" if value is None and not required else as_text(value, below(path, name))
+
+
+def index_at(holder: Json, name: str, path: str) -> int:
+    """The number under this name, from 0.
+
+    Raises:
+        DecodeError: it is none.
+    """
+    return as_whole(holder.get(name), below(path, name))
+
+
+def refs_of(annotations: list[JsonValue]) -> tuple[AnnotationRef, ...]:
+    """The sources that a text names; what is none says nothing."""
+    return tuple(ref_of(each) for each in annotations if isinstance(each, dict))
+
+
+def ref_of(annotation: Json) -> AnnotationRef:
+    """One source. Chat Completions has its fields in an object `url_citation`."""
+    nested = annotation.get("url_citation")
+    fields = nested if isinstance(nested, dict) else annotation
+    url, file_id, index = fields.get("url"), fields.get("file_id"), fields.get("index")
+    title = fields.get("title") or fields.get("filename")
+    return AnnotationRef(
+        url=url if isinstance(url, str) else None,
+        file_id=file_id if isinstance(file_id, str) else None,
+        index=index if isinstance(index, int) and not isinstance(index, bool) else None,
+        title=title if isinstance(title, str) else None,
+    )

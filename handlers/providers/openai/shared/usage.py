@@ -1,0 +1,58 @@
+"""What OpenAI's APIs tell of the tokens that a call took, in our counts."""
+
+from pydantic import JsonValue
+
+from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.usage import Rates, Usage
+from lanebus.handlers.providers.common.answer import count_of, priced
+from lanebus.handlers.providers.common.request import Json
+
+__all__ = ("usage_of",)
+
+
+def usage_of(told: JsonValue, rates: Rates | None, path: str = "usage") -> Usage | None:
+    """The usage, from the spelling of either API; None where none was told.
+
+    Their input includes what was read from the cache and written to it; ours does not. Their reasoning is a part of
+    the output, as ours is. The total is the provider's, else the sum.
+
+    Raises:
+        DecodeError: it is no object.
+    """
+    if told is None:
+        return None
+    if not isinstance(told, dict):
+        raise DecodeError(path, "usage is a JSON object")
+    into = _details(told, "prompt_tokens_details", "input_tokens_details")
+    out = _details(told, "completion_tokens_details", "output_tokens_details")
+    read, write = count_of(into.get("cached_tokens")), count_of(into.get("cache_write_tokens"))
+    asked, said = _count(told, "prompt_tokens", "input_tokens"), _count(told, "completion_tokens", "output_tokens")
+    usage = Usage(
+        input=max(asked - read - write, 0),
+        output=said,
+        reasoning=count_of(out.get("reasoning_tokens")),
+        cache_read=read,
+        cache_write=write,
+        total_tokens=count_of(told.get("total_tokens")) or asked + said,
+        image_tokens=_sum(into, out, "image_tokens"),
+        audio_tokens=_sum(into, out, "audio_tokens"),
+        raw={**told},
+    )
+    return priced(usage, rates)
+
+
+def _count(told: Json, *names: str) -> int:
+    return next((count_of(told[name]) for name in names if name in told), 0)
+
+
+def _details(told: Json, *names: str) -> Json:
+    for name in names:
+        if isinstance(details := told.get(name), dict):
+            return details
+    return {}
+
+
+def _sum(into: Json, out: Json, name: str) -> int | None:
+    """Of both directions; None where neither tells it."""
+    told = [count_of(details[name]) for details in (into, out) if details.get(name) is not None]
+    return sum(told) if told else None

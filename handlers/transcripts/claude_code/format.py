@@ -1,0 +1,113 @@
+"""The session files of the coding agent Claude Code: one JSON object a line, entries with `uuid` and `parentUuid`.
+
+What it says to its model goes into the LLM lane, side chains of its sub-agents as branches of their own; everything
+else into the extension lane as `import.<type>`, the whole line. What has no field of ours is in the metadata: nothing
+of a line is lost. There is no description of the format by its makers. Source: files of versions 1.0 to 2.1, as others
+describe them.
+
+A file that is imported while the agent still writes an answer, and again later, has that answer twice.
+"""
+
+from pydantic import JsonValue
+
+from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.context_entry import Compaction
+from lanebus.bus.messages.extension import ExtensionMessage
+from lanebus.bus.messages.json_reader import Publishable
+from lanebus.handlers.json_fields import Object, made
+from lanebus.handlers.transcripts.claude_code.gathering import LINE_BEFORE, Gathering
+from lanebus.handlers.transcripts.claude_code.message import line_metadata, read_answer, read_user, text_of
+from lanebus.handlers.transcripts.format import Format, TranscriptEntry, Unplaced
+from lanebus.handlers.transcripts.timestamp import milliseconds
+
+__all__ = ("CLAUDE_CODE",)
+
+
+def _recognizes(line: JsonValue) -> bool:
+    if not isinstance(line, dict) or not isinstance(kind := line.get("type"), str):
+        return False
+    if kind in {"user", "assistant"}:
+        return isinstance(line.get("message"), dict) and ("uuid" in line or "sessionId" in line)
+    if kind == "summary":
+        return "leafUuid" in line
+    if kind == "file-history-snapshot":
+        return "snapshot" in line
+    return isinstance(line.get("sessionId"), str)
+
+
+def _read(gathered: JsonValue) -> TranscriptEntry:
+    """What lines say that were gathered: see `Gathering`."""
+    if not isinstance(gathered, dict):
+        raise DecodeError("", "a line is a JSON object")
+    match gathered:
+        case {"line": dict(line), "parent": str() | None as parent, "lines": list(lines)}:
+            messages = _messages(line, parent, lines, gathered.get("boundary"))
+        case _:
+            raise DecodeError("", "a line is gathered first")
+    uuid = line.get("uuid")
+    message, also = messages[0], messages[1:]
+    is_entry = isinstance(uuid, str) and not isinstance(message, ExtensionMessage)
+    in_tree = is_entry and parent != LINE_BEFORE
+    return TranscriptEntry(
+        message=message,
+        also=tuple(each for each in also if not isinstance(each, Unplaced)),
+        id=uuid if isinstance(uuid, str) and is_entry else None,
+        is_in_tree=in_tree,
+        parent=parent if in_tree else None,
+    )
+
+
+def _messages(
+    line: Object, parent: str | None, lines: list[JsonValue], boundary: JsonValue
+) -> list[Publishable | Unplaced]:
+    match line:
+        case {"type": "user", "message": dict(message), "isCompactSummary": True}:
+            return [_compaction(line, message, boundary)]
+        case {"type": "user", "isVisibleInTranscriptOnly": True}:
+            return [_kept(line)]
+        case {"type": "user", "message": dict(message)}:
+            return [*read_user(line, message, parent)]
+        case {"type": "assistant", "message": dict(message)}:
+            return [read_answer(line, message, parent, lines)]
+        case {"type": "user" | "assistant"}:
+            raise DecodeError("message", "wants an object")
+        case _:
+            return [_kept(line)]
+
+
+def _kept(line: Object) -> ExtensionMessage:
+    kind = line.get("type")
+    if not isinstance(kind, str):
+        raise DecodeError("type", "a line needs a type")
+    return ExtensionMessage.of(f"import.{kind}", line)
+
+
+def _compaction(line: Object, message: Object, boundary: JsonValue) -> Compaction | Unplaced:
+    """What the model reads instead of what was before; the line of the boundary before it tells how large that was."""
+    facts = boundary if isinstance(boundary, dict) else {}
+    before = facts.get("preTokens")
+    fields: Object = {
+        "summary": text_of(message.get("content")),
+        "tokensBefore": before if isinstance(before, int) else None,
+        "id": line.get("uuid"),
+        "timestamp": milliseconds(line.get("timestamp"), "timestamp"),
+        "metadata": line_metadata(line, None) or None,
+    }
+    plain = made(Compaction, fields)
+    match facts:
+        case {"preservedSegment": {"headUuid": str(head)}}:
+            return Unplaced(
+                kind="kept", names=head, place=lambda position: plain.model_copy(update={"first_kept": position})
+            )
+        case _:
+            return plain
+
+
+CLAUDE_CODE = Format(
+    name="claude-code",
+    sign='a JSON object with "type":"user" or "assistant", "message", "uuid" and "sessionId", or another line of '
+    "Claude Code's session files",
+    recognizes=_recognizes,
+    read=_read,
+    gather=Gathering,
+)

@@ -1,0 +1,126 @@
+"""What a message says of other entries by their positions, led to where those entries are now."""
+
+from collections.abc import Mapping
+
+from pydantic import JsonValue
+
+from lanebus.bus.messages.context_entry import BranchSummary, Compaction, Label, LeafMove, Prune
+from lanebus.bus.messages.control import Steer
+from lanebus.bus.messages.events import (
+    CompactionEnded,
+    ControlAnswered,
+    MessageEnded,
+    MessageStarted,
+    PruneApplied,
+    RevertApplied,
+    ToolEnded,
+    TurnEnded,
+    TurnStarted,
+    UsageSettled,
+)
+from lanebus.bus.messages.extension import ExtensionMessage
+from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.messages.message import AssistantMessage, LlmMessage, UserMessage
+from lanebus.handlers.context.read_marks import HELD, SEEN
+from lanebus.handlers.json_fields import Object
+from lanebus.handlers.transcripts.format import Moved
+from lanebus.handlers.transcripts.position_map import Moves
+from lanebus.handlers.transcripts.tree_placement import LEFT_LABEL
+
+__all__ = ("POSITIONS", "moved")
+
+POSITIONS: Mapping[str, tuple[str, ...]] = {
+    TurnStarted.KIND: ("prompts",),
+    TurnEnded.KIND: ("message", "toolResults"),
+    UsageSettled.KIND: ("message",),
+    MessageStarted.KIND: ("shown", "held"),
+    MessageEnded.KIND: ("position",),
+    ToolEnded.KIND: ("position",),
+    CompactionEnded.KIND: ("position",),
+    PruneApplied.KIND: ("pruned",),
+    RevertApplied.KIND: ("target", "summary"),
+    ControlAnswered.KIND: ("control",),
+    Steer.KIND: ("position",),
+}
+"""agent event or command → its fields that are positions, or lists of them"""
+
+
+def moved(message: Publishable) -> Publishable | Moved:
+    """The message itself where it names no position, else what gives it once those are known.
+
+    An entry that could not go in is stood for by the nearest one of the LLM lane that says the same: for a move and a
+    summary the one before, for a compaction the one behind. What names an entry that never was there did nothing, and
+    does nothing. A label of such an entry goes as `import.label`, its position out of an event or a prune.
+    """
+    match message:
+        case LeafMove(to=int(to)):
+            return Moved(lambda moves: message.model_copy(update={"to": _standing(to, moves)}))
+        case Compaction(first_kept=int(kept)):
+            return Moved(lambda moves: message.model_copy(update={"first_kept": _kept(kept, moves)}))
+        case Prune(pruned=pruned):
+            return Moved(lambda moves: message.model_copy(update={"pruned": _known(pruned, moves)}))
+        case BranchSummary(branch=int(at)):
+            return Moved(
+                lambda moves: message.model_copy(update={"branch": moves.of(at) or moves.llm_at_or_before(at)})
+            )
+        case Label():
+            return Moved(lambda moves: _label(message, moves))
+        case AssistantMessage(metadata=dict(metadata)) | UserMessage(metadata=dict(metadata)) if _is_position(
+            metadata.get(SEEN)
+        ):
+            return Moved(lambda moves: _seen(message, metadata, moves))
+        case ExtensionMessage(kind=kind, data=dict(data)) if kind in POSITIONS:
+            return Moved(lambda moves: ExtensionMessage.of(kind, _event(data, POSITIONS[kind], moves)))
+        case _:
+            return message
+
+
+def _standing(to: int, moves: Moves) -> int | None:
+    """Where a move leads; the last entry is where the log stands, so that a move there moves nothing."""
+    return moves.of(to) or (moves.llm_at_or_before(to) if moves.is_lost(to) else moves.last_llm())
+
+
+def _kept(first: int, moves: Moves) -> int | None:
+    return moves.of(first) or (moves.llm_at_or_after(first) if moves.is_lost(first) else None)
+
+
+def _known(positions: tuple[int, ...], moves: Moves) -> tuple[int, ...]:
+    return tuple(now for position in positions if (now := moves.of(position)) is not None)
+
+
+def _label(label: Label, moves: Moves) -> Publishable:
+    target = moves.of(label.target)
+    if target is None:
+        return ExtensionMessage.of(LEFT_LABEL, label.model_dump(mode="json", by_alias=True, exclude_none=True))
+    return label.model_copy(update={"target": target})
+
+
+def _seen(message: LlmMessage, metadata: Object, moves: Moves) -> LlmMessage:
+    """An agent's note of how far its model had read, and of what it was not shown."""
+    seen, held = metadata[SEEN], metadata.get(HELD)
+    read = moves.llm_at_or_before(seen) if isinstance(seen, int) else None
+    told: Object = {**metadata, SEEN: read or 0}
+    if isinstance(held, list):
+        told[HELD] = [at for at in (_at(item, moves) for item in held) if at is not None]
+    return message.model_copy(update={"metadata": told})
+
+
+def _event(data: Object, names: tuple[str, ...], moves: Moves) -> Object:
+    result: Object = {}
+    for name, value in data.items():
+        if name not in names:
+            result[name] = value
+        elif isinstance(value, list):
+            result[name] = [at for at in (_at(item, moves) for item in value) if at is not None]
+        elif (at := _at(value, moves)) is not None:
+            result[name] = at
+    return result
+
+
+def _at(value: JsonValue, moves: Moves) -> JsonValue:
+    """Where the entry is now; what is no position stays as it is."""
+    return moves.of(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _is_position(value: JsonValue) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

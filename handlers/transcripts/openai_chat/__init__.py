@@ -1,0 +1,5 @@
+"""Conversations as OpenAI's Chat Completions API takes them: the document, and the messages in it."""
+
+from lanebus.handlers.transcripts.openai_chat.format import OPENAI_CHAT, SeveralConversations
+
+__all__ = ("OPENAI_CHAT", "SeveralConversations")

@@ -1,0 +1,169 @@
+"""A message of OpenAI's Chat Completions API, as it stands in a request, turned into ours."""
+
+import json
+from collections.abc import Iterable
+
+from pydantic import JsonValue
+
+from lanebus.bus.errors import DecodeError, UnknownRole
+from lanebus.bus.messages.json_reader import parse_json, read_llm
+from lanebus.bus.messages.message import LlmMessage
+from lanebus.handlers.json_fields import Object
+
+__all__ = ("ROLES", "read_openai_message")
+
+ROLES = {
+    "system": "system",
+    "developer": "developer",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "toolResult",
+    "function": "toolResult",
+}
+"""theirs → ours; `function` is what tools were called before 2023's end"""
+
+_AUDIO = {"wav": "audio/wav", "mp3": "audio/mpeg"}
+_OWN_FIELDS = frozenset({"role", "content", "id", "name"})
+_ASSISTANT_FIELDS = frozenset({"tool_calls", "function_call", "refusal", "reasoning_content"})
+
+
+def read_openai_message(message: Object) -> LlmMessage:
+    """The message; what has no field of ours is in its metadata.
+
+    Raises:
+        UnknownRole: the API has no such role.
+        DecodeError: the message does not fit its role.
+    """
+    role = message.get("role")
+    if not isinstance(role, str):
+        raise DecodeError("role", "a message needs a role")
+    if role not in ROLES:
+        raise UnknownRole(role)
+    extras: Object = {}
+    blocks = _blocks(message.get("content"), extras)
+    fields: Object = {"role": ROLES[role], "content": blocks}
+    used = _OWN_FIELDS | (_ASSISTANT_FIELDS if role == "assistant" else {"tool_call_id"})
+    if role == "assistant":
+        fields |= _answer(message, blocks)
+    elif role in {"tool", "function"}:
+        fields |= _result(message, role)
+    if role not in {"tool", "function"}:
+        fields["name"] = message.get("name")
+    fields["id"] = message.get("id")
+    metadata = {key: item for key, item in message.items() if key not in used}
+    if extras:
+        metadata["blocks"] = extras
+    fields["metadata"] = metadata or None
+    found = read_llm(json.dumps({key: item for key, item in fields.items() if item is not None}))
+    if not isinstance(found, LlmMessage):
+        raise UnknownRole(role)
+    return found
+
+
+def _answer(message: Object, said: list[JsonValue]) -> Object:
+    refusal = message.get("refusal")
+    blocks: list[JsonValue] = [*_reasoning(message), *said]
+    if isinstance(refusal, str) and refusal:
+        blocks.append({"type": "text", "text": refusal})
+    calls = list(_calls(message))
+    stop = "guardRail" if refusal else "toolUse" if calls else "stop"
+    raw: Object = {"rawStopReason": "refusal"} if refusal else {}
+    return {"content": [*blocks, *calls], "stopReason": stop, **raw}
+
+
+def _reasoning(message: Object) -> Iterable[Object]:
+    """What servers that speak this API tell of a model's thinking."""
+    thinking = message.get("reasoning_content")
+    return [{"type": "thinking", "thinking": thinking}] if isinstance(thinking, str) and thinking else []
+
+
+def _calls(message: Object) -> Iterable[Object]:
+    calls = message.get("tool_calls")
+    if calls is not None and not isinstance(calls, list):
+        raise DecodeError("tool_calls", "wants a list")
+    for index, call in enumerate(calls or ()):
+        match call:
+            case {"id": str(call_id), "function": dict(function)} if isinstance(name := function.get("name"), str):
+                yield {"type": "toolCall", "id": call_id, "name": name, **_arguments(function.get("arguments"))}
+            case {"id": str(call_id), "custom": {"name": str(name), "input": str(text)}}:
+                custom: Object = {"arguments": {"input": text}, "callType": "custom"}
+                yield {"type": "toolCall", "id": call_id, "name": name, **custom}
+            case _:
+                raise DecodeError(f"tool_calls.{index}", "a call is an object with an id and a named function")
+    match message.get("function_call"):
+        case None:
+            return
+        case dict(function) if isinstance(name := function.get("name"), str):
+            yield {"type": "toolCall", "id": _legacy_id(name), "name": name, **_arguments(function.get("arguments"))}
+        case _:
+            raise DecodeError("function_call", "wants an object with a name")
+
+
+def _arguments(arguments: JsonValue) -> Object:
+    """Arguments come as JSON text; what does not parse is kept as it is."""
+    if not isinstance(arguments, str):
+        return {"arguments": {} if arguments is None else arguments}
+    try:
+        return {"arguments": parse_json(arguments or "{}")}
+    except DecodeError:
+        return {"argumentsRaw": arguments}
+
+
+def _result(message: Object, role: str) -> Object:
+    call_id, name = message.get("tool_call_id"), message.get("name")
+    if role == "function" and isinstance(name, str):
+        call_id = _legacy_id(name)
+    if not isinstance(call_id, str):
+        raise DecodeError("tool_call_id" if role == "tool" else "name", "a result names the call that it answers")
+    return {"toolCallId": call_id, "toolName": name}
+
+
+def _legacy_id(name: str) -> str:
+    """A function's call has no id: there was one at a time, and its result came next under the same name."""
+    return f"function:{name}"
+
+
+def _blocks(content: JsonValue, extras: Object) -> list[JsonValue]:
+    if content is None:
+        return []
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    if not isinstance(content, list):
+        raise DecodeError("content", "wants text or a list of parts")
+    return [_block(part, str(index), extras) for index, part in enumerate(content)]
+
+
+def _block(part: JsonValue, index: str, extras: Object) -> JsonValue:
+    """The part in our spelling; what it says besides goes to `extras`, under its index."""
+    if not isinstance(part, dict):
+        raise DecodeError(f"content.{index}", "a part is a JSON object")
+    rest: Object = {key: item for key, item in part.items() if key not in {"type", str(part.get("type"))}}
+    match part:
+        case {"type": "text" | "refusal" as kind} if isinstance(text := part.get(str(kind)), str):
+            block: Object = {"type": "text", "text": text}
+            rest |= {"type": kind} if kind == "refusal" else {}
+        case {"type": "image_url", "image_url": dict(image)} if isinstance(url := image.get("url"), str):
+            block = {"type": "image", "media": _media(url), "detail": image.get("detail")}
+        case {"type": "input_audio", "input_audio": dict(audio)} if isinstance(data := audio.get("data"), str):
+            mime_type = _AUDIO.get(str(audio.get("format")), f"audio/{audio.get('format')}")
+            block = {"type": "audio", "media": {"kind": "data", "data": data, "mimeType": mime_type}}
+        case {"type": "file", "file": dict(file)} if isinstance(data := file.get("file_data"), str):
+            block = {"type": "document", "media": {**_media(data), "filename": file.get("filename")}}
+        case {"type": "file", "file": dict(file)} if isinstance(file_id := file.get("file_id"), str):
+            block = {
+                "type": "document",
+                "media": {"kind": "file_id", "fileId": file_id, "filename": file.get("filename")},
+            }
+        case _:
+            return {"type": "unknown", "raw": part}
+    if rest:
+        extras[index] = rest
+    return {key: item for key, item in block.items() if item is not None}
+
+
+def _media(url: str) -> Object:
+    """Inline where the URL holds the bytes. What is no URL of the web is refused by the message itself."""
+    head, comma, data = url.partition(",")
+    if comma and head.startswith("data:") and head.endswith(";base64"):
+        return {"kind": "data", "data": data, "mimeType": head[5:-7] or None}
+    return {"kind": "url", "url": url}

@@ -1,0 +1,74 @@
+"""Proof of all sessions of a namespace, then of what belongs to none."""
+
+from collections.abc import AsyncGenerator
+
+from lanebus.bus.bus import Bus
+from lanebus.bus.inspection import Inspector
+from lanebus.bus.wire.keys import ALL_BYTES
+from lanebus.handlers.verify.bounds import DEFAULT_VERIFY_BOUNDS, VerifyBounds
+from lanebus.handlers.verify.open_work import check_waiting
+from lanebus.handlers.verify.orphans import find_orphans
+from lanebus.handlers.verify.pointers import Pointers, read_pointers
+from lanebus.handlers.verify.problem import Findings, Report, typed
+from lanebus.handlers.verify.session import verify_session
+
+__all__ = ("verify_all",)
+
+
+async def verify_all(bus: Bus, *, bounds: VerifyBounds = DEFAULT_VERIFY_BOUNDS) -> AsyncGenerator[Report, None]:
+    """A report for each session, bucket by bucket; at the end one, of session "", for what is of none.
+
+    Raises:
+        Unavailable: the server cannot be reached.
+    """
+    inspector, rest = bus.inspector, Findings("", bounds)
+    risks = await inspector.loss_risks()
+    for bucket in range(inspector.keys.buckets):
+        pointers = Pointers()
+        await typed(read_pointers(inspector, bucket, into=pointers), rest, f"bucket {bucket}")
+        for session in sorted(await _sessions(inspector, bucket)):
+            report = await verify_session(bus, session, pointers, risks=risks, bounds=bounds)
+            if report is not None:
+                yield report
+        await typed(_check_pointers(inspector, bucket, pointers, rest), rest, f"bucket {bucket}")
+        await typed(check_waiting(inspector, bucket, rest), rest, f"bucket {bucket}")
+        await typed(_check_bytes(inspector, bucket, rest), rest, f"bucket {bucket}")
+    await typed(find_orphans(inspector, rest), rest, "keys of no session")
+    yield rest.report(0)
+
+
+async def _sessions(inspector: Inspector, bucket: int) -> set[str]:
+    names: set[str] = set()
+    async for page in inspector.hash_pages(inspector.keys.sessions(bucket)):
+        names.update(name.decode(errors="replace") for name in page)
+    return names - {ALL_BYTES}
+
+
+async def _check_pointers(inspector: Inspector, bucket: int, pointers: Pointers, rest: Findings) -> None:
+    """No pointer leads nowhere. What is listed is asked after the pointers were read."""
+    for text in pointers.bad:
+        rest.add("pointer", 0, f"bucket {bucket}: {text}")
+    names = sorted(pointers.highest)
+    listed = await _sessions(inspector, bucket)
+    for name in names:
+        if name not in listed:
+            rest.add(
+                "pointer", pointers.highest[name], f"bucket {bucket}: a pointer names session {name!r}, which is none"
+            )
+
+
+async def _check_bytes(inspector: Inspector, bucket: int, rest: Findings) -> None:
+    """The bucket counts what its sessions hold. Its count is read before and after theirs: it stood still meanwhile."""
+    key = inspector.keys.sessions(bucket)
+    for _ in range(rest.bounds.byte_looks):
+        before = (await inspector.fields(key, (ALL_BYTES,))).get(ALL_BYTES, b"0")
+        heads = [inspector.keys.head(name) for name in await _sessions(inspector, bucket)]
+        counted = await inspector.field_of_each(heads, "bytes") if heads else []
+        if before == (await inspector.fields(key, (ALL_BYTES,))).get(ALL_BYTES, b"0"):
+            if not all((number or b"0").isdigit() for number in (*counted, before)):
+                rest.add("bucket_bytes", 0, f"bucket {bucket} counts {before!r}, or one of its sessions no number")
+            elif int(before) != sum(int(number or 0) for number in counted):
+                held = sum(int(number or 0) for number in counted)
+                rest.add("bucket_bytes", 0, f"bucket {bucket} counts {int(before)} bytes, its sessions {held}")
+            return
+    rest.note(f"bucket {bucket}: its count of bytes was not proven, as it never stood still")

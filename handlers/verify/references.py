@@ -1,0 +1,136 @@
+"""Whoever says something about a session's positions: producers, callers' keys, checkpoints, live deltas.
+
+Each is looked at after one look at the head and before another, so that what it names is there by then.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple
+
+from lanebus.bus.inspection import Inspector
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.wire.codec import decode_delta
+from lanebus.bus.wire.envelope import DecodeFailure
+from lanebus.handlers.verify.entries import HIGHEST, place_of
+from lanebus.handlers.verify.head_fields import HeadFields
+from lanebus.handlers.verify.problem import Findings, look
+from lanebus.handlers.verify.replay_check import PROJECTION_KEYS
+
+__all__ = ("CLAIMS", "Claimant")
+
+_ANSWER = re.compile(r"([0-9]{1,18}) ([0-9]{1,18}) (\S{0,32}) .*", re.DOTALL)
+_PLACES = re.compile(r"([0-9]{1,18})\+([0-9]{1,18})(?:\+(\S{0,32}))?")
+_CHECKPOINT = re.compile(r"([0-9]{1,18})(?:-[0-9]{1,18}(?:\.\S{1,32})?)?")
+
+
+class Claimant(NamedTuple):
+    """What a check of claims works on."""
+
+    inspector: Inspector
+    session: str
+    standing: HeadFields
+    """the head as it was before"""
+    findings: Findings
+
+
+async def _producers(at: Claimant) -> None:
+    """A producer's last answers are about appends of this log, and follow each other."""
+    inspector, findings = at.inspector, at.findings
+    async for page in inspector.hash_pages(inspector.keys.head(at.session), "p:*"):
+        for field, value in page.items():
+            name = field.decode(errors="replace").removeprefix("p:")
+            _, _, kept = value.decode(errors="replace").partition(" ")
+            answers = [_ANSWER.fullmatch(answer) for answer in kept.split("|")]
+            numbers = [int(answer[1]) for answer in answers if answer]
+            if len(numbers) < len(answers) or [numbers[0] - index for index in range(len(numbers))] != numbers:
+                findings.add("producer", 0, f"{name}: {look(value)}")
+                continue
+            for answer in answers:
+                if answer:
+                    findings.suspect("producer", int(answer[2]), f"{name}: its append {answer[1]} began behind it")
+
+
+async def _caller_keys(at: Claimant) -> None:
+    """What a caller published under a key of its own is there."""
+    inspector, findings = at.inspector, at.findings
+    async for page in inspector.hash_pages(inspector.keys.caller_keys(at.session)):
+        for field, value in page.items():
+            name = field.decode(errors="replace")[:80]
+            places = _PLACES.fullmatch(value.decode(errors="replace"))
+            if places is None or not int(places[1]) or not int(places[2]):
+                findings.add("caller_key", 0, f"{name!r}: {look(value)}")
+                continue
+            first, last = int(places[1]), int(places[1]) + int(places[2]) - 1
+            written_by = at.standing.incarnation_of(first)
+            if last <= at.standing.position and places[3] and written_by not in {None, places[3]}:
+                text = f"{name!r}: published in incarnation {places[3]}, and the entry is of {written_by}"
+                findings.add("caller_key", first, text)
+            findings.suspect("caller_key", last, f"{name!r}: it was published from {first} to {last}")
+
+
+async def _checkpoints(at: Claimant) -> None:
+    """Nobody is done with entries that are not there, and whoever keeps a state is among those whom trimming asks."""
+    inspector, findings = at.inspector, at.findings
+    listed: set[str] = set()
+    async for page in inspector.hash_pages(inspector.keys.checkpoints(at.session)):
+        for field, value in page.items():
+            name = field.decode(errors="replace")
+            listed.add(name)
+            place = _CHECKPOINT.fullmatch(value.decode(errors="replace"))
+            if place is None:
+                findings.add("checkpoint", 0, f"{name[:80]}: {look(value)}")
+                continue
+            findings.suspect("checkpoint", int(place[1]), f"{name[:80]}: it is done with all up to there")
+    for name in sorted({name.removeprefix("p:") for name in listed if name.startswith("p:")} | PROJECTION_KEYS):
+        await _stored_state(at, name)
+
+
+async def _stored_state(at: Claimant, name: str) -> None:
+    """The checkpoint of a projection is that of its state. Both change in one step, and are read in two."""
+    keys, listed, stored = at.inspector.keys, None, None
+    plain, _, version = name.rpartition("@")
+    if not version.isdigit():
+        at.findings.add("checkpoint", 0, f"p:{name[:80]}: no projection has such a name")
+        return
+    for _ in range(at.findings.bounds.state_looks):
+        listed = (await at.inspector.fields(keys.checkpoints(at.session), (f"p:{name}",))).get(f"p:{name}")
+        fields = await at.inspector.fields(keys.projection(at.session, plain, int(version)), ("position",))
+        stored = fields.get("position")
+        if listed == stored:
+            return
+    seen = "is stored without a checkpoint" if listed is None else f"its checkpoint is {look(listed)}"
+    at.findings.add("checkpoint", 0, f"projection {name}: {seen}, the state has {look(stored or b'')}")
+
+
+async def _live(at: Claimant) -> None:
+    """Live deltas stand below an entry that is there, and can be read."""
+    async for page in at.inspector.stream_pages(at.inspector.keys.live(at.session)):
+        for entry in page:
+            position, delta = place_of(entry)
+            if not delta:
+                at.findings.add("live", position, "a live delta has the id of an entry")
+            elif isinstance(message := decode_delta(at.session, entry).message, DecodeFailure):
+                at.findings.add("live", position, f"delta {delta}: {message.error}; {look(message.raw)}")
+            at.findings.suspect("live", position, f"live delta {delta} stands below it")
+
+
+async def _above(at: Claimant) -> None:
+    """No lane has entries behind the last position."""
+    for lane in Lane:
+        key = at.inspector.keys.lane(at.session, lane)
+        async for page in at.inspector.stream_pages(key, f"({at.standing.position}-{HIGHEST}"):
+            for entry in page:
+                text = (
+                    f"entry {entry[0].decode()} of the {lane} lane stands above the head: {look(b' '.join(entry[1]))}"
+                )
+                at.findings.suspect("above_head", place_of(entry)[0], text)
+
+
+CLAIMS: Mapping[str, Callable[[Claimant], Awaitable[None]]] = {
+    "producers": _producers,
+    "caller's keys": _caller_keys,
+    "checkpoints": _checkpoints,
+    "live deltas": _live,
+    "lanes": _above,
+}
+"""what says something → its check"""

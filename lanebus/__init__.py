@@ -1,0 +1,158 @@
+"""An event-sourced message bus for agent loops, on Redis streams.
+
+    import lanebus
+
+    async with lanebus.Bus.open() as bus:
+        await bus.session("s1").publish(lanebus.UserMessage.text("Hello"))
+
+The names here are those that nearly every program needs. The others are in groups: `lanebus.messages`,
+`lanebus.errors`, `lanebus.agent`, `lanebus.context`, `lanebus.projections`, `lanebus.providers`, `lanebus.codecs`,
+`lanebus.media`, `lanebus.archive`, `lanebus.groups`, `lanebus.bounds` and `lanebus.mcp`.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lanebus.bus.bounds import Bounds
+    from lanebus.bus.bus import Bus
+    from lanebus.bus.errors.base import BusError
+    from lanebus.bus.errors.closed import Closed
+    from lanebus.bus.errors.message import MessageError
+    from lanebus.bus.errors.setup import SetupError
+    from lanebus.bus.errors.stream import Conflict, Fenced, SessionClosed, StreamError, TrimRefused
+    from lanebus.bus.errors.unavailable import Unavailable
+    from lanebus.bus.log.head import SessionHead
+    from lanebus.bus.messages.assistant import AssistantMessage
+    from lanebus.bus.messages.content import ImageBlock, TextBlock, ToolCallBlock
+    from lanebus.bus.messages.delta import Delta
+    from lanebus.bus.messages.extension import ExtensionMessage
+    from lanebus.bus.messages.json_reader import AgentMessage
+    from lanebus.bus.messages.lanes import Lane
+    from lanebus.bus.messages.llm import LlmMessage
+    from lanebus.bus.messages.media import MediaRef
+    from lanebus.bus.messages.message import SystemMessage, UserMessage
+    from lanebus.bus.messages.tool_result import ToolResultMessage
+    from lanebus.bus.messages.usage import Rates, Usage
+    from lanebus.bus.previews.session_deltas import OpenMessage
+    from lanebus.bus.publishing.limits import Limits
+    from lanebus.bus.session.reading import ALL_LANES
+    from lanebus.bus.session.session import Session, new_session_id
+    from lanebus.bus.wire.envelope import START, Cursor, DecodeFailure, Envelope
+    from lanebus.bus.wire.notice import Notice
+    from lanebus.bus.wire.receipt import Outcome, Receipt
+
+__all__ = (
+    "ALL_LANES",
+    "START",
+    "AgentMessage",
+    "AssistantMessage",
+    "Bounds",
+    "Bus",
+    "BusError",
+    "Closed",
+    "Conflict",
+    "Cursor",
+    "DecodeFailure",
+    "Delta",
+    "Envelope",
+    "ExtensionMessage",
+    "Fenced",
+    "ImageBlock",
+    "Lane",
+    "Limits",
+    "LlmMessage",
+    "MediaRef",
+    "MessageError",
+    "Notice",
+    "OpenMessage",
+    "Outcome",
+    "Rates",
+    "Receipt",
+    "Session",
+    "SessionClosed",
+    "SessionHead",
+    "SetupError",
+    "StreamError",
+    "SystemMessage",
+    "TextBlock",
+    "ToolCallBlock",
+    "ToolResultMessage",
+    "TrimRefused",
+    "Unavailable",
+    "Usage",
+    "UserMessage",
+    "new_session_id",
+)
+
+# Where each name is: `import lanebus` loads nothing, and each name what it needs.
+_MODULES = {
+    "lanebus.bus.bounds": ("Bounds",),
+    "lanebus.bus.bus": ("Bus",),
+    "lanebus.bus.errors.base": ("BusError",),
+    "lanebus.bus.errors.closed": ("Closed",),
+    "lanebus.bus.errors.message": ("MessageError",),
+    "lanebus.bus.errors.setup": ("SetupError",),
+    "lanebus.bus.errors.stream": (
+        "Conflict",
+        "Fenced",
+        "SessionClosed",
+        "StreamError",
+        "TrimRefused",
+    ),
+    "lanebus.bus.errors.unavailable": ("Unavailable",),
+    "lanebus.bus.log.head": ("SessionHead",),
+    "lanebus.bus.messages.assistant": ("AssistantMessage",),
+    "lanebus.bus.messages.content": (
+        "ImageBlock",
+        "TextBlock",
+        "ToolCallBlock",
+    ),
+    "lanebus.bus.messages.delta": ("Delta",),
+    "lanebus.bus.messages.extension": ("ExtensionMessage",),
+    "lanebus.bus.messages.lanes": ("Lane",),
+    "lanebus.bus.messages.llm": ("LlmMessage",),
+    "lanebus.bus.messages.media": ("MediaRef",),
+    "lanebus.bus.messages.message": (
+        "SystemMessage",
+        "UserMessage",
+    ),
+    "lanebus.bus.messages.json_reader": ("AgentMessage",),
+    "lanebus.bus.messages.tool_result": ("ToolResultMessage",),
+    "lanebus.bus.messages.usage": (
+        "Rates",
+        "Usage",
+    ),
+    "lanebus.bus.previews.session_deltas": ("OpenMessage",),
+    "lanebus.bus.publishing.limits": ("Limits",),
+    "lanebus.bus.session.reading": ("ALL_LANES",),
+    "lanebus.bus.session.session": (
+        "Session",
+        "new_session_id",
+    ),
+    "lanebus.bus.wire.envelope": (
+        "Cursor",
+        "Envelope",
+        "START",
+        "DecodeFailure",
+    ),
+    "lanebus.bus.wire.notice": ("Notice",),
+    "lanebus.bus.wire.receipt": (
+        "Outcome",
+        "Receipt",
+    ),
+}
+_PLACES = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name when it is first asked for (PEP 562)."""
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(_PLACES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,96 @@
+"""Agents: a model and its tools in a loop, and the workers that run it. Model adapters are loaded by `load_model`."""
+
+from lanebus.handlers.agent.bounds import PreviewBounds, RunBounds, WorkerBounds
+from lanebus.handlers.agent.commands import (
+    abort,
+    answered,
+    approve,
+    compact_now,
+    deny,
+    follow_up,
+    handoff,
+    pause,
+    resume,
+    steer,
+)
+from lanebus.handlers.agent.compaction.compactor import Compactor
+from lanebus.handlers.agent.compaction.policy import CompactionPolicy
+from lanebus.handlers.agent.decide.limits import LoopLimits
+from lanebus.handlers.agent.errors import (
+    AgentNotFound,
+    ApprovalRefused,
+    CostUnknown,
+    DuplicateAgent,
+    DuplicateTool,
+    ModelNotFound,
+    NoProgress,
+    ParameterRefused,
+    TryAgain,
+)
+from lanebus.handlers.agent.load import load_agent
+from lanebus.handlers.agent.load_model import load_model
+from lanebus.handlers.agent.loop import AgentLoop
+from lanebus.handlers.agent.models.failure import ModelFailure, failure_of
+from lanebus.handlers.agent.models.model import Model, ModelRequest
+from lanebus.handlers.agent.offline.model import OfflineModel
+from lanebus.handlers.agent.run import Agent, Run
+from lanebus.handlers.agent.tools.subagent import SubAgent
+from lanebus.handlers.agent.tools.tool import FunctionTool, Tool, ToolContext, tool
+from lanebus.handlers.agent.tools.tool_reply import ToolReply
+from lanebus.handlers.agent.turn.guards import Guard, Reject, Warn
+from lanebus.handlers.agent.worker.worker import Worker, run_worker
+from lanebus.handlers.providers.common.answer import Begun, ModelEvent, Piece
+from lanebus.handlers.providers.common.tools import ToolSpec
+
+__all__ = (
+    "Agent",
+    "AgentLoop",
+    "AgentNotFound",
+    "ApprovalRefused",
+    "Begun",
+    "CompactionPolicy",
+    "Compactor",
+    "CostUnknown",
+    "DuplicateAgent",
+    "DuplicateTool",
+    "FunctionTool",
+    "Guard",
+    "LoopLimits",
+    "Model",
+    "ModelEvent",
+    "ModelFailure",
+    "ModelNotFound",
+    "ModelRequest",
+    "NoProgress",
+    "OfflineModel",
+    "ParameterRefused",
+    "Piece",
+    "PreviewBounds",
+    "Reject",
+    "Run",
+    "RunBounds",
+    "SubAgent",
+    "Tool",
+    "ToolContext",
+    "ToolReply",
+    "ToolSpec",
+    "TryAgain",
+    "Warn",
+    "Worker",
+    "WorkerBounds",
+    "abort",
+    "answered",
+    "approve",
+    "compact_now",
+    "deny",
+    "failure_of",
+    "follow_up",
+    "handoff",
+    "load_agent",
+    "load_model",
+    "pause",
+    "resume",
+    "run_worker",
+    "steer",
+    "tool",
+)

@@ -1,0 +1,23 @@
+"""The archive: old entries in sealed files; and what archiving, trimming and erasing return."""
+
+from lanebus.bus.archive.archive import Archive
+from lanebus.bus.archive.archiver import Archived, archive_session
+from lanebus.bus.archive.blob_archive import DirectoryArchive, ObjectArchive, archive_store_at
+from lanebus.bus.archive.chain import ArchiveProblem, check_chain
+from lanebus.bus.archive.store import ArchiveStore
+from lanebus.bus.retention.erase import Erased
+from lanebus.bus.retention.trim import Trimmed
+
+__all__ = (
+    "Archive",
+    "ArchiveProblem",
+    "ArchiveStore",
+    "Archived",
+    "DirectoryArchive",
+    "Erased",
+    "ObjectArchive",
+    "Trimmed",
+    "archive_session",
+    "archive_store_at",
+    "check_chain",
+)

@@ -1,0 +1,21 @@
+"""Every bound, period and limit, one small dataclass for each part, with its default."""
+
+from lanebus.bus.bounds import Bounds
+from lanebus.bus.following.subscription import HubBounds
+from lanebus.bus.groups.activity import ActivityBounds
+from lanebus.bus.log.bounds import LogBounds
+from lanebus.bus.log.work_bounds import WorkBounds
+from lanebus.bus.previews.bounds import LiveBounds
+from lanebus.bus.publishing.bounds import PublishBounds
+from lanebus.bus.servers.bounds import ConnectionBounds
+
+__all__ = (
+    "ActivityBounds",
+    "Bounds",
+    "ConnectionBounds",
+    "HubBounds",
+    "LiveBounds",
+    "LogBounds",
+    "PublishBounds",
+    "WorkBounds",
+)

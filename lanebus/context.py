@@ -1,0 +1,49 @@
+"""What a model sees: the context of a session, and the entries that steer it."""
+
+from lanebus.handlers.context.branching import (
+    branch,
+    branch_with_summary,
+    compact,
+    compact_loops,
+    label,
+    prune,
+    revert,
+    undo_compaction,
+)
+from lanebus.handlers.context.budget import HeadroomTrigger, ReserveTrigger, first_to_keep
+from lanebus.handlers.context.build import WarmContext, build_context
+from lanebus.handlers.context.errors import Misplaced, UnknownLeaf, UnknownTarget
+from lanebus.handlers.context.fold import Context, Fault, evolve
+from lanebus.handlers.context.session_tree import SessionTree, read_tree
+from lanebus.handlers.context.tokens import BY_BYTES, BY_CHARACTERS, TokenEstimator, context_tokens, usage_tokens
+from lanebus.handlers.context.turn_list import loops_of
+
+__all__ = (
+    "BY_BYTES",
+    "BY_CHARACTERS",
+    "Context",
+    "Fault",
+    "HeadroomTrigger",
+    "Misplaced",
+    "ReserveTrigger",
+    "SessionTree",
+    "TokenEstimator",
+    "UnknownLeaf",
+    "UnknownTarget",
+    "WarmContext",
+    "branch",
+    "branch_with_summary",
+    "build_context",
+    "compact",
+    "compact_loops",
+    "context_tokens",
+    "evolve",
+    "first_to_keep",
+    "label",
+    "loops_of",
+    "prune",
+    "read_tree",
+    "revert",
+    "undo_compaction",
+    "usage_tokens",
+)

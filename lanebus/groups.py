@@ -1,0 +1,26 @@
+"""Consumer groups: shared work, its retries and dead letters, and how groups stand."""
+
+from lanebus.bus.groups.activity import Activity
+from lanebus.bus.groups.consumer import Consumer
+from lanebus.bus.groups.dead_letters import DeadLetter, DeadLetters
+from lanebus.bus.groups.lease_status import LeaseStatus
+from lanebus.bus.groups.retry_policy import GiveUp, Jitter, Retry, RetryPolicy
+from lanebus.bus.groups.status import ConsumerStatus, GroupStatus
+from lanebus.bus.groups.work import Work
+from lanebus.bus.log.lease import Lease
+
+__all__ = (
+    "Activity",
+    "Consumer",
+    "ConsumerStatus",
+    "DeadLetter",
+    "DeadLetters",
+    "GiveUp",
+    "GroupStatus",
+    "Jitter",
+    "Lease",
+    "LeaseStatus",
+    "Retry",
+    "RetryPolicy",
+    "Work",
+)

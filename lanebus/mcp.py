@@ -1,0 +1,20 @@
+"""Tools of MCP servers for an agent: the extra `mcp`. Importing this imports no SDK."""
+
+from lanebus.handlers.mcp.bounds import McpBounds
+from lanebus.handlers.mcp.definition import Definition, Hints
+from lanebus.handlers.mcp.errors import McpToolMissing, McpUnavailable
+from lanebus.handlers.mcp.server import McpServer
+from lanebus.handlers.mcp.tool import McpTool
+from lanebus.handlers.mcp.tools import McpTools, mcp_tools
+
+__all__ = (
+    "Definition",
+    "Hints",
+    "McpBounds",
+    "McpServer",
+    "McpTool",
+    "McpToolMissing",
+    "McpTools",
+    "McpUnavailable",
+    "mcp_tools",
+)

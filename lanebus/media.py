@@ -1,0 +1,23 @@
+"""Media: kept once by their SHA-256, named by the log, looked up when a request is built."""
+
+from lanebus.bus.media.agentflow import KeyedMedia, as_agentflow
+from lanebus.bus.media.blob_media import DirectoryMedia, ObjectMedia, media_store_at
+from lanebus.bus.media.files import media_from_file
+from lanebus.bus.media.redis_media import RedisMedia
+from lanebus.bus.media.resolve import media_of, resolve_media
+from lanebus.bus.media.store import MediaHead, MediaStore, SigningStore
+
+__all__ = (
+    "DirectoryMedia",
+    "KeyedMedia",
+    "MediaHead",
+    "MediaStore",
+    "ObjectMedia",
+    "RedisMedia",
+    "SigningStore",
+    "as_agentflow",
+    "media_from_file",
+    "media_of",
+    "media_store_at",
+    "resolve_media",
+)

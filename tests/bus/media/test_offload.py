@@ -1,0 +1,367 @@
+"""Large inline media leave a message before it is published, and nothing else does."""
+
+import hashlib
+import json
+import os
+from collections import Counter
+from pathlib import Path
+
+import anyio
+import pytest
+from pydantic import JsonValue
+
+from lanebus import (
+    AssistantMessage,
+    Bus,
+    ExtensionMessage,
+    ImageBlock,
+    LlmMessage,
+    MediaRef,
+    Session,
+    TextBlock,
+    ToolResultMessage,
+    Unavailable,
+    UserMessage,
+)
+from lanebus.bus.errors import Closed
+from lanebus.bus.media.offload import Offload, offloaded
+from lanebus.bus.media.store import check_sha256
+from lanebus.bus.messages.content import DataBlock
+from lanebus.bus.messages.media import INLINE_LIMIT_BYTES
+from lanebus.bus.messages.message import SystemMessage
+from lanebus.errors import MediaDamaged, MessageTooLarge
+from lanebus.media import DirectoryMedia, MediaHead
+from lanebus.messages import AudioBlock, Block, DocumentBlock, ToolResultBlock, VideoBlock
+from tests.support.log.said import assert_gap_free, read, said, word, words
+from tests.support.servers.real import RealServer, shortly
+
+LARGE = b"\x89PNG\r\n\x1a\n" + b"a" * INLINE_LIMIT_BYTES
+SMALL = b"\x89PNG\r\n\x1a\nsmall"
+
+
+class Kept:
+    """A store in a dict, which counts what is put."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, bytes] = {}
+        self.puts: Counter[str] = Counter()
+
+    async def put_if_absent(self, data: bytes, *, mime_type: str | None = None) -> str:
+        del mime_type
+        sha256 = hashlib.sha256(data).hexdigest()
+        self.puts[sha256] += 1
+        self.held[sha256] = data
+        return sha256
+
+    async def get(self, sha256: str) -> bytes:
+        return self.held[sha256]
+
+    async def head(self, sha256: str) -> MediaHead | None:
+        return MediaHead(len(self.held[sha256])) if check_sha256(sha256) in self.held else None
+
+    async def delete(self, sha256: str) -> bool:
+        return self.held.pop(check_sha256(sha256), None) is not None
+
+
+class Gate(Kept):
+    """A store whose puts wait until they are let through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached, self.open = anyio.Event(), anyio.Event()
+
+    async def put_if_absent(self, data: bytes, *, mime_type: str | None = None) -> str:
+        self.reached.set()
+        await self.open.wait()
+        return await super().put_if_absent(data, mime_type=mime_type)
+
+
+class Gone(Kept):
+    """A store that nobody reaches."""
+
+    async def put_if_absent(self, data: bytes, *, mime_type: str | None = None) -> str:
+        raise Unavailable(f"{len(data)} bytes of {mime_type} did not arrive")
+
+
+def media(data: bytes = LARGE, /, **known: str | int) -> MediaRef:
+    return MediaRef.from_bytes(data).model_copy(update=known)
+
+
+def reference(data: bytes = LARGE, /, **known: str | int) -> MediaRef:
+    sha256 = hashlib.sha256(data).hexdigest()
+    return MediaRef.model_validate(
+        {"kind": "sha256", "sha256": sha256, "size_bytes": len(data), "mime_type": "image/png", **known}
+    )
+
+
+async def block_after(block: Block) -> Block:
+    """What became of a block, with nothing left of it that is inline and large."""
+    message = await offloaded(UserMessage.of("look", block), Kept())
+    assert message.content[0] == TextBlock(text="look")
+    return message.content[1]
+
+
+# --- what leaves --------------------------------------------------------------------------------------------------
+
+
+async def test_a_reference_keeps_all_that_was_known_of_its_media() -> None:
+    known: dict[str, str | int] = {
+        "filename": "cat.png",
+        "width": 8,
+        "height": 6,
+        "duration_ms": 5,
+        "page": 3,
+        "mime_type": "image/own",
+    }
+    assert await block_after(ImageBlock(media=media(**known), alt_text="a cat")) == ImageBlock(
+        media=reference(**known), alt_text="a cat"
+    )
+
+
+@pytest.mark.parametrize(
+    ("block", "after"),
+    [
+        (ImageBlock(media=media()), ImageBlock(media=reference())),
+        (AudioBlock(media=media(), transcript="mew"), AudioBlock(media=reference(), transcript="mew")),
+        (DocumentBlock(media=media(), text="t"), DocumentBlock(media=reference(), text="t")),
+        (DataBlock(mime_type="x/y", media=media()), DataBlock(mime_type="x/y", media=reference())),
+        (
+            VideoBlock(media=media(), thumbnail=media(LARGE + b"t")),
+            VideoBlock(media=reference(), thumbnail=reference(LARGE + b"t")),
+        ),
+        (
+            VideoBlock(media=MediaRef.from_url("https://host/a.mp4"), thumbnail=media()),
+            VideoBlock(media=MediaRef.from_url("https://host/a.mp4"), thumbnail=reference()),
+        ),
+        (
+            ToolResultBlock(
+                tool_call_id="a",
+                content=(TextBlock(text="b"), ToolResultBlock(tool_call_id="c", content=(ImageBlock(media=media()),))),
+            ),
+            ToolResultBlock(
+                tool_call_id="a",
+                content=(
+                    TextBlock(text="b"),
+                    ToolResultBlock(tool_call_id="c", content=(ImageBlock(media=reference()),)),
+                ),
+            ),
+        ),
+    ],
+    ids=lambda block: block.type,
+)
+async def test_media_leave_every_kind_of_block_at_any_depth(block: Block, after: Block) -> None:
+    assert await block_after(block) == after
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        ImageBlock(media=media(SMALL)),
+        ImageBlock(media=MediaRef.from_url("https://host/a.png")),
+        ImageBlock(media=MediaRef(kind="file_id", file_id="file-1")),
+        ImageBlock(media=reference()),
+        DataBlock(mime_type="x/y"),
+        VideoBlock(media=media(SMALL)),
+        TextBlock(text="a" * 1_000_000),
+    ],
+    ids=lambda block: block.type,
+)
+async def test_a_message_without_large_media_is_the_very_same(block: Block) -> None:
+    message = UserMessage.of(block, ToolResultBlock(tool_call_id="a", content=(block,)))
+    store = Kept()
+    assert await offloaded(message, store) is message
+    assert store.puts == Counter()
+
+
+@pytest.mark.parametrize("size", range(INLINE_LIMIT_BYTES - 3, INLINE_LIMIT_BYTES + 4))
+async def test_the_limit_is_of_the_decoded_size_to_the_byte(size: int) -> None:
+    message = await offloaded(UserMessage.of(ImageBlock(media=media(b"a" * size))), Kept())
+    (block,) = message.content
+    assert isinstance(block, ImageBlock)
+    assert block.media.kind == ("data" if size < INLINE_LIMIT_BYTES else "sha256")
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 49_999, 50_000, 50_001, 50_002])
+async def test_no_message_with_media_of_the_limit_is_lighter_than_what_is_looked_at(size: int) -> None:
+    message = UserMessage(content=(ImageBlock(media=MediaRef(kind="data", data=media(b"a" * size).data)),))
+    assert len(message.to_json()) >= Offload(Kept(), size).body_bytes
+
+
+async def test_media_that_contradict_their_own_checksum_are_refused() -> None:
+    assert await block_after(ImageBlock(media=media(sha256=hashlib.sha256(LARGE).hexdigest()))) is not None
+    with pytest.raises(MediaDamaged):
+        await block_after(ImageBlock(media=media(sha256="0" * 64)))
+
+
+async def test_a_type_that_nobody_named_is_what_the_bytes_show() -> None:
+    block = await block_after(ImageBlock(media=MediaRef(kind="data", data=media().data)))
+    assert block == ImageBlock(media=reference())
+
+
+# --- a publish ----------------------------------------------------------------------------------------------------
+
+
+def image(data: bytes = LARGE) -> UserMessage:
+    return UserMessage.of("look", ImageBlock(media=media(data)))
+
+
+async def images(session: Session) -> list[MediaRef]:
+    """The images that a session holds, in order."""
+    messages = [envelope.message for envelope in await read(session)]
+    blocks = [block for message in messages if isinstance(message, LlmMessage) for block in message.content]
+    return [block.media for block in blocks if isinstance(block, ImageBlock)]
+
+
+async def test_the_entry_names_the_media_and_the_bus_s_server_has_them(one: RealServer) -> None:
+    async with one.bus() as bus:
+        session = bus.session("s")
+        result = ToolResultMessage(tool_call_id="a", content=(ImageBlock(media=media()),))
+        await session.publish(image(), image(SMALL), result, SystemMessage.of("be kind"))
+        assert await images(session) == [reference(), media(SMALL), reference()]
+        assert await session.media.get(reference().sha256 or "") == LARGE
+        assert (await session.head()).size_bytes < 2_000
+    keys = one.do("KEYS", "*media*")
+    assert keys == [f"lanebus:media:{reference().sha256}"]
+
+
+async def test_media_are_stored_before_the_entry_is_there(shared_valkey: RealServer) -> None:
+    store = Gate()
+    async with shortly(), Bus.open(shared_valkey.url, media=store) as bus, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        tasks.start_soon(session.publish, image())
+        await store.reached.wait()
+        assert await read(session) == []
+        store.open.set()
+
+
+async def test_publishes_stay_in_the_order_of_their_callers(shared_valkey: RealServer) -> None:
+    store = Gate()
+    async with shortly(), Bus.open(shared_valkey.url, media=store) as bus, anyio.create_task_group() as tasks:
+        session, other = bus.session("s"), bus.session("t")
+        tasks.start_soon(session.publish, said("a"))
+        tasks.start_soon(session.publish, image())
+        await store.reached.wait()
+        for text in "cde":
+            tasks.start_soon(session.publish, said(text))
+        tasks.start_soon(session.publish, image(LARGE + b"2"))
+        tasks.start_soon(session.publish, said("g"))
+        await other.publish(said("not held up"))
+        await anyio.wait_all_tasks_blocked()
+        assert await words(session) == ["a"]
+        store.open.set()
+    async with shared_valkey.bus() as bus:
+        envelopes = await read(bus.session("s"))
+        assert_gap_free(envelopes)
+        assert [word(envelope) for envelope in envelopes] == ["a", "look", "c", "d", "e", "look", "g"]
+
+
+async def test_one_that_is_cancelled_while_it_waits_lets_nobody_pass(shared_valkey: RealServer) -> None:
+    store = Gate()
+    async with shortly(), Bus.open(shared_valkey.url, media=store) as bus, anyio.create_task_group() as tasks:
+        session = bus.session("s")
+        tasks.start_soon(session.publish, image())
+        await store.reached.wait()
+        async with anyio.create_task_group() as doomed:
+            doomed.start_soon(session.publish, said("b"))
+            doomed.start_soon(session.publish, image(LARGE + b"c"))
+            await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(session.publish, said("d"))
+            await anyio.wait_all_tasks_blocked()
+            doomed.cancel_scope.cancel()
+        store.open.set()
+        async for envelope in session.follow():
+            if word(envelope) == "d":
+                break
+        assert await words(session) == ["look", "d"]
+        await session.publish(said("e"))
+
+
+async def test_a_repeat_adds_nothing_and_a_refusal_leaves_only_media(shared_valkey: RealServer) -> None:
+    store = Kept()
+    async with Bus.open(shared_valkey.url, media=store) as bus:
+        session = bus.session("s")
+        first = await session.publish(image(), key="k")
+        assert (await session.publish(image(), key="k")).positions == first.positions
+        too_large = UserMessage.of(ImageBlock(media=media(LARGE + b"2")), "a" * 1_100_000)
+        with pytest.raises(MessageTooLarge):
+            await session.publish(too_large)
+        assert await images(session) == [reference()]
+    assert {*store.held} == {reference().sha256, hashlib.sha256(LARGE + b"2").hexdigest()}
+
+
+async def test_the_limit_of_a_message_is_looked_at_once_its_media_are_gone(shared_valkey: RealServer) -> None:
+    data = os.urandom(3 * 1_048_576)
+    async with shared_valkey.bus() as bus:
+        session = bus.session("s")
+        await session.publish(image(data))
+        (found,) = await images(session)
+        assert await session.media.get(found.sha256 or "") == data
+
+
+async def test_without_a_store_that_answers_nothing_is_added_and_what_comes_next_is(shared_valkey: RealServer) -> None:
+    async with Bus.open(shared_valkey.url, media=Gone()) as bus:
+        session = bus.session("s")
+        with pytest.raises(Unavailable):
+            await session.publish(image())
+        await session.publish(said("b"))
+        assert await words(session) == ["b"]
+
+
+async def test_a_store_that_does_not_answer_in_time_is_unavailable(shared_valkey: RealServer) -> None:
+    async with shortly(), Bus.open(shared_valkey.url, media=Gate()) as bus:
+        session = bus.session("s")
+        with pytest.raises(Unavailable, match="media"):
+            await session.publish(image(), seconds=0.01)
+        await session.publish(said("b"))
+        assert await words(session) == ["b"]
+
+
+async def test_a_bus_may_leave_all_media_inline_or_none(shared_valkey: RealServer) -> None:
+    store = Kept()
+    async with Bus.open(shared_valkey.url, media=store, inline_limit_bytes=None) as bus:
+        await bus.session("s").publish(image())
+        assert (await images(bus.session("s")))[0].kind == "data"
+        with pytest.raises(MessageTooLarge):
+            await bus.session("s").publish(image(b"a" * 1_048_576))
+    assert store.puts == Counter()
+    async with Bus.open(shared_valkey.url, media=store, inline_limit_bytes=0) as bus:
+        await bus.session("t").publish(image(SMALL))
+        assert (await images(bus.session("t")))[0] == reference(SMALL)
+
+
+async def test_the_extension_lane_and_other_text_is_left_alone_however_long(shared_valkey: RealServer) -> None:
+    store = Kept()
+    data: dict[str, JsonValue] = {"image": media().data}
+    async with Bus.open(shared_valkey.url, media=store) as bus:
+        session = bus.session("s")
+        await session.publish(ExtensionMessage.of("custom", data), AssistantMessage.of("a" * 100_000))
+        first, _ = await read(session)
+        assert isinstance(first.message, ExtensionMessage)
+        assert json.dumps(first.message.data) == json.dumps(data)
+    assert store.puts == Counter()
+
+
+async def test_a_closed_bus_puts_nothing_away(shared_valkey: RealServer) -> None:
+    store = Kept()
+    async with Bus.open(shared_valkey.url, media=store) as bus:
+        session = bus.session("s")
+    with pytest.raises(Closed):
+        await session.publish(image())
+    assert store.puts == Counter()
+
+
+async def test_media_survive_the_server_s_death(valkey: RealServer) -> None:
+    async with valkey.bus() as bus:
+        await bus.session("s").publish(image())
+    valkey.kill()
+    valkey.start()
+    async with valkey.bus() as bus:
+        assert await bus.media.get(reference().sha256 or "") == LARGE
+
+
+async def test_any_store_may_be_the_bus_s(shared_valkey: RealServer, tmp_path: Path) -> None:
+    store = DirectoryMedia(tmp_path)
+    async with Bus.open(shared_valkey.url, media=store) as bus:
+        await bus.session("s").publish(image())
+        assert await store.get(reference().sha256 or "") == LARGE
+    assert shared_valkey.do("KEYS", "*media*") == []

@@ -1,0 +1,435 @@
+"""Messages: what is said comes back the same, and what is none is refused with its reason."""
+
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from typing import TypeVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue, ValidationError
+
+from lanebus import (
+    AssistantMessage,
+    ExtensionMessage,
+    ImageBlock,
+    LlmMessage,
+    MediaRef,
+    Rates,
+    SystemMessage,
+    TextBlock,
+    ToolCallBlock,
+    ToolResultMessage,
+    Usage,
+    UserMessage,
+)
+from lanebus.bus.messages.compaction_block import CompactedSection, CompactionBlock, TurnRange
+from lanebus.bus.messages.content import UnknownBlock
+from lanebus.bus.messages.delta import Delta
+from lanebus.bus.messages.events import AgentEvent, TurnEnded, parse_event
+from lanebus.bus.messages.json_reader import read_delta, read_extension, read_llm
+from lanebus.bus.wire.codec import encode
+from lanebus.errors import DecodeError, UnknownKind, UnknownRole
+from lanebus.messages import (
+    BranchSummary,
+    Compaction,
+    Cost,
+    DeveloperMessage,
+    Label,
+    LeafMove,
+    LoopCompaction,
+    ModelChange,
+    Prune,
+    Publishable,
+    ThinkingLevelChange,
+    TurnId,
+    read_message,
+)
+from tests.support.suite.scale import examples
+
+T = TypeVar("T")
+EXAMPLES = (
+    '{"role":"user","content":[{"type":"text","text":"hi"}],"timestamp":12345,'
+    '"turnId":{"loopId":"s1.main.1","turnIndex":0}}',
+    '{"role":"assistant","content":[{"type":"text","text":"Hi"},'
+    '{"type":"toolCall","id":"tc-1","name":"read_file","arguments":{"path":"foo.rs"}}],'
+    '"stopReason":"toolUse","model":"claude-sonnet","provider":"anthropic",'
+    '"usage":{"input":100,"output":50,"reasoning":0,"cache_read":10,"cache_write":5,"total_tokens":165},"timestamp":789}',
+    '{"role":"toolResult","toolCallId":"tc-1","toolName":"bash","content":[{"type":"text","text":"exit code 0"}],'
+    '"isError":false,"timestamp":999}',
+    '{"role":"extension","kind":"notification","data":{"text":"indexing"}}',
+)
+
+words = st.text(max_size=12)
+
+
+def made(cls: type[T], **fields: st.SearchStrategy[object]) -> st.SearchStrategy[T]:
+    """Values of a class by their Python names; `st.builds` would ask for the names in JSON too."""
+    return st.fixed_dictionaries(fields).map(lambda found: cls(**found))
+
+
+leaves: st.SearchStrategy[JsonValue] = st.one_of(
+    st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(allow_nan=False, allow_infinity=False), words
+)
+values: st.SearchStrategy[JsonValue] = st.recursive(
+    leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3), max_leaves=8
+)
+CLASSES: tuple[type[Publishable], ...] = (
+    *(SystemMessage, DeveloperMessage, UserMessage, AssistantMessage, ToolResultMessage, ExtensionMessage),
+    *(Compaction, LoopCompaction, Prune, BranchSummary, LeafMove, ModelChange, ThinkingLevelChange, Label),
+)
+media = st.binary(min_size=1, max_size=40).map(MediaRef.from_bytes) | st.just(
+    MediaRef(kind="url", url="https://x/y", page=2)
+)
+amounts = st.decimals(allow_nan=False, allow_infinity=False, places=6, min_value=0, max_value=10**9)
+st.register_type_strategy(MediaRef, media)
+st.register_type_strategy(Decimal, amounts)
+
+
+def blocks() -> st.SearchStrategy[tuple[object, ...]]:
+    text = made(TextBlock, text=words)
+    image = made(ImageBlock, media=media, alt_text=st.none() | words)
+    call = made(
+        ToolCallBlock,
+        id=words,
+        name=words,
+        arguments=st.dictionaries(words, values, max_size=3),
+        metadata=st.none() | st.dictionaries(words, values, max_size=2),
+    )
+    unknown = made(UnknownBlock, raw=st.dictionaries(words, values, max_size=3))
+    return st.lists(text | image | call | unknown, max_size=4).map(tuple)
+
+
+usages = made(
+    Usage,
+    input=st.integers(0, 2**64),
+    output=st.integers(0, 2**64),
+    image_tokens=st.none() | st.integers(0, 9),
+    cost=st.none() | made(Cost, input=amounts, total=amounts, source=st.none() | words),
+    raw=values,
+)
+common = {
+    "content": blocks(),
+    "timestamp": st.none() | st.integers(0, 2**63),
+    "turn_id": st.none() | made(TurnId, loop_id=words, turn_index=st.integers(0, 2**63)),
+    "id": st.none() | words,
+    "name": st.none() | words,
+    "metadata": st.none() | st.dictionaries(words, values, max_size=3),
+    "raw": values,
+}
+places = st.none() | st.integers(1, 2**53)
+ranges = st.integers(0, 9).map(lambda turn: TurnRange(start_turn=turn, end_turn=turn + 1))
+sections = made(
+    CompactedSection,
+    range=ranges,
+    messages=st.lists(made(UserMessage, **common) | made(AssistantMessage, **common), max_size=2).map(tuple),
+)
+compaction_blocks = made(
+    CompactionBlock,
+    keep_first=st.none() | ranges,
+    keep_recent=st.none() | sections,
+    keep_compacted=st.none() | sections,
+    created_at=st.just("2026-03-01T10:00:00.123456789Z"),
+)
+messages: st.SearchStrategy[Publishable] = st.one_of(
+    made(SystemMessage, **common),
+    made(DeveloperMessage, **common),
+    made(UserMessage, **common),
+    made(AssistantMessage, **common, usage=st.none() | usages, error_message=st.none() | words, model=words),
+    made(ToolResultMessage, **common, tool_call_id=words, structured=values, is_error=st.booleans()),
+    made(ExtensionMessage, kind=words, data=values),
+    made(Compaction, summary=words, first_kept=places),
+    made(LoopCompaction, loop_id=words, block=compaction_blocks),
+    made(Prune, pruned=st.lists(st.integers(1, 2**53), max_size=3).map(tuple), memo=st.none() | words),
+    made(BranchSummary, summary=words, branch=places),
+    made(LeafMove, to=places, id=st.none() | words),
+    made(ModelChange, provider=words, model=words),
+    made(ThinkingLevelChange, level=words),
+    made(Label, target=st.integers(1, 9), label=st.none() | words),
+)
+
+
+@examples(400)
+@given(messages)
+def test_every_message_comes_back_as_it_was(message: Publishable) -> None:
+    text = encode(message)
+    assert type(message) in CLASSES
+    assert read_message(text) == message
+    read = read_extension if isinstance(message, ExtensionMessage) else read_llm
+    assert read(text) == message
+    assert encode(read(text)) == text
+    assert b"\n" not in text
+
+
+@pytest.mark.parametrize("text", EXAMPLES)
+def test_the_native_json_is_exact(text: str) -> None:
+    assert json.loads(read_message(text).to_json()) == json.loads(text)
+
+
+@pytest.mark.parametrize("text", EXAMPLES)
+def test_the_keys_stand_in_the_order_a_person_reads_them(text: str) -> None:
+    assert read_message(text).to_json() == text
+
+
+@pytest.mark.parametrize("arguments", [None, {}, [], "", 0, False])
+def test_arguments_come_back_as_they_were_null_too(arguments: JsonValue) -> None:
+    message = AssistantMessage.of(ToolCallBlock(id="c", name="n", arguments=arguments))
+    (call,) = json.loads(encode(message))["content"]
+    assert call["arguments"] == arguments
+    assert read_message(encode(message)) == message
+
+
+@pytest.mark.parametrize("text", ["\x00", "\x1b[31m", "\u2028\u2029", "🦀" * 9, "\ufeff", '"\\', "a\r\nb"])
+def test_any_text_comes_back_as_it_was(text: str) -> None:
+    for message in (UserMessage.text(text), ExtensionMessage.of("k", {text: text})):
+        assert read_message(encode(message)) == message
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "path"),
+    [
+        ("", DecodeError, ""),
+        ("[]", DecodeError, ""),
+        ("null", DecodeError, ""),
+        ("{", DecodeError, ""),
+        ("{}", DecodeError, "role"),
+        ('{"role":7}', DecodeError, "role"),
+        ('{"role":"robot"}', UnknownRole, None),
+        ('{"role":"context","kind":"other"}', UnknownKind, None),
+        ('{"role":"context"}', DecodeError, "kind"),
+        ('{"role":"context","kind":"label","target":0}', DecodeError, "target"),
+        ('{"role":"user","role":"user"}', DecodeError, "role"),
+        ('{"role":"extension","kind":"k","data":{"a":1,"a":2}}', DecodeError, "data.a"),
+        ('{"role":"extension","kind":"k","data":NaN}', DecodeError, "data"),
+        ('{"role":"extension","kind":"k","data":-Infinity}', DecodeError, "data"),
+        ('{"role":"extension","kind":"k","data":1e999}', DecodeError, "data"),
+        ('{"role":"extension","kind":"k","data":"\\ud800"}', DecodeError, "data"),
+        ('{"role":"extension","kind":"k","data":' + "[" * 70 + "]" * 70 + "}", DecodeError, "data"),
+        ('{"role":"extension","kind":"k","data":' + "[" * 99_999 + "}", DecodeError, ""),
+        ('{"role":"extension","kind":"k","data":' + "9" * 5_000 + "}", DecodeError, ""),
+        ('{"role":"extension","kind":"k"}', DecodeError, "data"),
+        ('{"role":"extension","data":1}', DecodeError, "kind"),
+        ('{"role":"user","kind":"k","data":1}', DecodeError, None),
+        ('{"role":"user","content":[{"text":"x"}]}', DecodeError, "content.0"),
+        ('{"role":"user","content":[{"type":"text","text":7}]}', DecodeError, "content.0.text"),
+        ('{"role":"user","content":[{"type":"text","text":"a","content":"b"}]}', DecodeError, "content.0.content"),
+        ('{"role":"user","content":"a","contents":"b"}', DecodeError, "contents"),
+        ('{"role":"toolResult","toolCallId":"a","call_id":"b"}', DecodeError, "call_id"),
+        ('{"role":"toolResult"}', DecodeError, "toolCallId"),
+        ('{"role":"user","content":[{"type":"image","data":"***","mimeType":"image/png"}]}', DecodeError, None),
+        ('{"role":"user","content":[{"type":"image","data":"QUJD\\n","mimeType":"image/png"}]}', DecodeError, None),
+        ('{"role":"user","id":true}', DecodeError, "id"),
+        ('{"role":"user","timestamp":"now"}', DecodeError, "timestamp"),
+    ],
+)
+def test_what_is_no_message_is_refused_with_its_place(text: str, error: type[Exception], path: str | None) -> None:
+    with pytest.raises(error) as caught:
+        read_message(text)
+    if isinstance(caught.value, DecodeError) and path is not None:
+        assert caught.value.path == path
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["file:/etc/passwd", "FILE:///etc/passwd", "javascript:alert(1)", "/etc/passwd", "../x", "", "C:\\x", "//host/x"],
+)
+def test_no_reference_names_a_place_of_this_machine(url: str) -> None:
+    text = json.dumps({"role": "user", "content": [{"type": "image", "media": {"kind": "url", "url": url}}]})
+    with pytest.raises(DecodeError):
+        read_message(text)
+    with pytest.raises(ValidationError):
+        UserMessage.with_images("look", [url])
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ('{"role":"tool","call_id":"c","output":1}', None),
+        ('{"role":"tool","call_id":"c","contents":"x"}', '{"role":"toolResult","toolCallId":"c","content":"x"}'),
+        (
+            '{"role":"toolResult","tool_call_id":"c","tool_name":"t","is_error":true}',
+            '{"role":"toolResult","toolCallId":"c","toolName":"t","isError":true}',
+        ),
+        (
+            '{"role":"assistant","usages":{"cacheRead":3,"totalTokens":4},"stop_reason":"length"}',
+            '{"role":"assistant","usage":{"cache_read":3,"total_tokens":4},"stopReason":"length"}',
+        ),
+        ('{"role":"user","content":[{"kind":"TEXT","content":"x"}]}', '{"role":"user","content":"x"}'),
+        (
+            '{"role":"assistant","content":[{"type":"tool_call","id":"c","name":"n","args":{"a":1}}]}',
+            '{"role":"assistant","content":[{"type":"toolCall","id":"c","name":"n","arguments":{"a":1}}]}',
+        ),
+        (
+            '{"role":"user","content":[{"type":"image","data_base64":"QUJD","media_type":"image/png"}]}',
+            '{"role":"user","content":[{"type":"image","data":"QUJD","mimeType":"image/png"}]}',
+        ),
+        ('{"role":"user","content":"x","contents":"x"}', '{"role":"user","content":"x"}'),
+        ('{"role":"user","id":7}', '{"role":"user","id":"7"}'),
+        ('{"role":"assistant","error":"boom"}', '{"role":"assistant","error_message":"boom"}'),
+        (
+            '{"role":"assistant","content":[{"type":"tool_call","id":"c","name":"n","kind":"read"}]}',
+            '{"role":"assistant","content":[{"type":"toolCall","id":"c","name":"n","toolKind":"read"}]}',
+        ),
+        (
+            '{"role":"user","content":[{"type":"data","mime_type":"a/b","data_base64":"QUJD"}]}',
+            '{"role":"user","content":[{"type":"data","mimeType":"a/b",'
+            '"media":{"kind":"data","data":"QUJD","mimeType":"a/b"}}]}',
+        ),
+        ('{"role":"user","content":[{"type":"data","mime_type":"a/b","data_base64":"QQ==","media":{}}]}', None),
+        (
+            '{"role":"user","content":[{"type":"annotation","annotation":{"url":"u"}}]}',
+            '{"role":"user","content":[{"type":"annotation","refs":[{"url":"u"}]}]}',
+        ),
+        ('{"role":"user","content":[{"type":"annotation","annotation":{"url":"u"},"refs":[{"url":"v"}]}]}', None),
+        (
+            '{"role":"user","content":[{"type":"document","media":{"kind":"data","data":"QUJD","file_name":"a"}}]}',
+            '{"role":"user","content":[{"type":"document","media":{"kind":"data","data":"QUJD","filename":"a"}}]}',
+        ),
+        (
+            '{"role":"user","content":[{"type":"tool_result","call_id":"c","output":null,"structured":{"a":1}}]}',
+            '{"role":"user","content":[{"type":"toolResult","toolCallId":"c","structured":{"a":1}}]}',
+        ),
+        ('{"role":"user","content":[{"type":"tool_result","call_id":"c","output":{"b":1},"structured":[1]}]}', None),
+    ],
+)
+def test_every_spelling_reads_as_ours(theirs: str, ours: str | None) -> None:
+    if ours is None:
+        with pytest.raises(DecodeError):
+            read_message(theirs)
+    else:
+        assert read_message(theirs) == read_message(ours)
+
+
+def test_an_unknown_block_is_kept_whole() -> None:
+    raw: dict[str, JsonValue] = {"type": "hologram", "x": [1, None, {"y": 2.5}]}
+    message = read_message(json.dumps({"role": "user", "content": [raw]}))
+    assert isinstance(message, UserMessage)
+    assert message.content == (UnknownBlock(raw=raw),)
+    assert read_message(encode(message)) == message
+
+
+def test_a_malformed_turn_id_is_none_and_its_loss_is_kept() -> None:
+    message = read_message('{"role":"user","turnId":{"loopId":7,"turnIndex":-1}}')
+    assert isinstance(message, UserMessage)
+    assert message.turn_id is None
+    assert message.metadata == {"invalidTurnId": {"loopId": 7, "turnIndex": -1}}
+
+
+def test_a_malformed_turn_id_takes_nobody_else_s_place() -> None:
+    with pytest.raises(DecodeError) as refused:
+        read_message('{"role":"user","turnId":7,"metadata":{"invalidTurnId":"mine"}}')
+    assert refused.value.path == "turnId"
+
+
+@pytest.mark.parametrize("read", [read_message, read_llm])
+def test_a_turn_id_may_be_spelled_as_it_is_in_python(read: Callable[[str], Publishable]) -> None:
+    message = read('{"role":"user","turnId":{"loop_id":"s.main.1","turn_index":0}}')
+    assert isinstance(message, UserMessage)
+    assert message.turn_id == TurnId(loop_id="s.main.1", turn_index=0)
+
+
+def test_numbers_beyond_64_bits_are_exact() -> None:
+    message = ExtensionMessage.of("k", [2**63, -(2**63) - 1, 2**200])
+    assert read_message(encode(message)) == message
+
+
+@given(st.recursive(st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=10))
+def test_no_json_ends_its_reader_by_another_error(value: object) -> None:
+    for body in (value, {"role": "user", "content": value}, {"role": "assistant", "usage": value, "content": [value]}):
+        try:
+            message = read_message(json.dumps(body))
+        except (DecodeError, UnknownRole, UnknownKind):
+            continue
+        assert read_message(encode(message)) == message
+
+
+def test_a_message_is_frozen_and_stamped_by_copy() -> None:
+    message, turn = UserMessage.text("x"), TurnId(loop_id="s.main.1", turn_index=0)
+    stamped = message.with_turn_id(turn)
+    assert (message.turn_id, stamped.turn_id, stamped.with_turn_id(None)) == (None, turn, message)
+    assert message.as_llm() is message
+    told = ExtensionMessage.of("k")
+    assert told.with_turn_id(turn) is told
+    as_llm: Callable[[], object] = told.as_llm  # a checker refuses the call's None
+    assert as_llm() is None
+    with pytest.raises(ValidationError):
+        message.content = ()  # pyright: ignore[reportAttributeAccessIssue]  # what is refused
+
+
+def test_no_class_leads_from_one_lane_to_the_other() -> None:
+    assert not issubclass(ExtensionMessage, LlmMessage)
+    with pytest.raises(UnknownRole):
+        read_llm(encode(ExtensionMessage.of("k", {"role": "user"})))
+    with pytest.raises(UnknownRole):
+        read_extension(encode(UserMessage.text("x")))
+
+
+def test_usage_is_combined_priced_and_rated_by_the_formulas_of_seed_001() -> None:
+    usage = Usage(input=1_000, output=500, reasoning=100, cache_read=3_000, cache_write=0, total_tokens=4_500)
+    rates = Rates(input=Decimal(3), output=Decimal(15), cache_read=Decimal("0.3"), cache_write=Decimal("3.75"))
+    cost = usage.cost_at(rates, source="mine")
+    assert cost.total == Decimal("0.0114")
+    assert cost.total == cost.input + cost.output + cost.cache_read + cost.cache_write
+    assert usage.cache_hit_rate() == 0.75
+    assert Usage().cache_hit_rate() == 0.0
+    assert Usage(input=1 - 10**400, cache_read=10**400).cache_hit_rate() == 0.0
+    assert usage.combine(Usage()) == usage
+    both = usage.combine(usage.model_copy(update={"cost": cost}))
+    assert (both.total_tokens, both.cost, both.image_tokens) == (9_000, cost, None)
+
+
+EVENT_FIELDS: dict[str, dict[str, st.SearchStrategy[object]]] = {
+    "agent.started": {"config": values},
+    "agent.ended": {"usage": usages},
+    "agent.turn.ended": {"usage": usages},
+    "agent.parallel.ended": {"evaluationUsage": usages},
+    "agent.prune.applied": {"pruned": st.lists(st.integers(1, 9), max_size=3)},
+}
+
+
+def events() -> list[type[AgentEvent]]:
+    return [cls for cls in AgentEvent.__subclasses__() if "KIND" in vars(cls)]
+
+
+@pytest.mark.filterwarnings("ignore:Ignoring unsupported:hypothesis.errors.HypothesisWarning")
+@pytest.mark.parametrize("cls", events())
+def test_every_event_comes_back_as_it_was_and_keeps_no_word_of_the_other_lane(cls: type[AgentEvent]) -> None:
+    @examples(20)
+    @given(st.builds(cls, **EVENT_FIELDS.get(cls.KIND, {})))
+    def check(event: AgentEvent) -> None:
+        message = read_message(encode(event.as_extension()))
+        assert isinstance(message, ExtensionMessage)
+        assert parse_event(message) == event
+
+    check()
+    assert not {"content", "message_text", "arguments"} & set(cls.model_fields)
+
+
+def test_events_that_are_none_are_told() -> None:
+    assert parse_event(ExtensionMessage.of("notification")) is None
+    with pytest.raises(UnknownKind):
+        parse_event(ExtensionMessage.of("agent.other"))
+    with pytest.raises(DecodeError):
+        parse_event(ExtensionMessage.of(TurnEnded.KIND, {"turnId": 1}))
+
+
+def test_a_delta_is_no_message() -> None:
+    delta = Delta(kind="text", message_id="m", delta="x", turn_id=TurnId(loop_id="s.main.1", turn_index=0))
+    assert read_delta(encode(delta)) == delta
+    with pytest.raises(UnknownRole):
+        read_message(encode(delta))
+    with pytest.raises(DecodeError):
+        read_delta(encode(UserMessage.text("x")))
+
+
+def test_signatures_of_the_thinking_behind_text_and_calls_are_read_in_pi_s_words_too() -> None:
+    text: dict[str, JsonValue] = {"type": "text", "text": "a", "textSignature": "c2ln"}
+    call: dict[str, JsonValue] = {"type": "toolCall", "id": "t", "name": "f", "thoughtSignature": "c2ln"}
+    message = read_message(json.dumps({"role": "assistant", "content": [text, call]}))
+    assert isinstance(message, AssistantMessage)
+    signed = (TextBlock(text="a", signature="c2ln"), ToolCallBlock(id="t", name="f", signature="c2ln"))
+    assert message.content == signed
+    assert read_message(message.to_json()) == message
+    with pytest.raises(DecodeError):
+        read_message(json.dumps({"role": "assistant", "content": [{**call, "signature": "eA=="}]}))

@@ -1,0 +1,254 @@
+"""A link is one connection: what ended it is told, and it never becomes another one."""
+
+import socket
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from lanebus import Bus, SetupError
+from lanebus.bus.errors import Redirected, Refused, Unavailable
+from lanebus.bus.servers.bounds import ConnectionBounds
+from lanebus.bus.servers.cluster import Cluster
+from lanebus.bus.servers.slots import key_of, slot_of
+from lanebus.bus.servers.topology import Argument, Connection, ConnectionPool, Endpoint, topology_at
+from tests.support.log.said import said, words
+from tests.support.servers.clusters import SERVICE, RealCluster, RealSentinel
+from tests.support.servers.real import RealServer, blocked, eventually, shortly
+
+
+async def client_count(link: Connection) -> int:
+    listed = await link.call("CLIENT", "LIST")
+    assert isinstance(listed, bytes)
+    return len(listed.splitlines())
+
+
+async def test_a_closed_link_is_told_and_opens_no_connection(shared_valkey: RealServer) -> None:
+    server = Endpoint(shared_valkey.url)
+    watching = await server.connect()
+    link = await server.connect()
+    await link.close()
+    async with shortly():
+        while await client_count(watching) > 1:  # the server is told of the end by and by
+            await anyio.lowlevel.checkpoint()
+    with pytest.raises(Unavailable):
+        await link.call("PING")
+    assert await client_count(watching) == 1
+    await watching.close()
+
+
+async def test_a_link_whose_connection_was_cut_stays_broken(valkey: RealServer) -> None:
+    server = Endpoint(valkey.url)
+    watching = await server.connect()
+    link = await server.connect()
+    number = await link.call("CLIENT", "ID")
+    assert isinstance(number, int)
+    await watching.call("CLIENT", "KILL", "ID", number)
+    for _ in range(3):
+        with pytest.raises(Unavailable):
+            await link.call("PING")
+    assert link.is_broken
+    assert await client_count(watching) == 1
+    await link.close()
+    await watching.close()
+
+
+async def test_a_cancelled_call_breaks_its_link_and_never_answers_the_next_one(shared_valkey: RealServer) -> None:
+    link = await Endpoint(shared_valkey.url).connect()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(link.call, "XREAD", "BLOCK", 60_000, "STREAMS", "nothing", "0")
+        await eventually(lambda: blocked(shared_valkey) == 1)
+        tasks.cancel_scope.cancel()
+    assert link.is_broken
+    with pytest.raises(Unavailable):
+        await link.call("PING")
+    await link.close()
+
+
+async def test_a_pool_goes_on_after_its_idle_links_died(valkey: RealServer) -> None:
+    pool = ConnectionPool(Endpoint(valkey.url))
+    assert await pool.call("PING") == b"PONG"
+    valkey.kill()
+    valkey.start()
+    assert await pool.call("PING") == b"PONG"
+    await pool.close()
+
+
+async def test_a_link_that_had_its_answer_before_the_others_died_is_not_used_again(valkey: RealServer) -> None:
+    pool = ConnectionPool(Endpoint(valkey.url))
+    async with pool._link() as link:  # pyright: ignore[reportPrivateUsage]  # in use while the others are dropped
+        assert await link.call("PING") == b"PONG"
+        valkey.kill()
+        valkey.start()
+        await pool.drop_idle()  # as another call does, which found its own link dead
+    assert pool.idle == ()
+    assert await pool.call("PING") == b"PONG"
+    await pool.close()
+
+
+async def test_what_the_server_refuses_is_named_by_its_first_word_and_quotes_nothing(shared_valkey: RealServer) -> None:
+    link = await Endpoint(shared_valkey.url).connect()
+    await link.call("SET", "text", "a secret")
+    replies = await link.call_many([("XADD", "text", "*", "a secret", "b"), ("PING",), ("NOTHING", "a secret")])
+    first, second, third = replies
+    assert isinstance(first, Refused)
+    assert first.code == "WRONGTYPE"
+    assert second == b"PONG"
+    assert isinstance(third, Refused)
+    assert "secret" not in f"{first} {third}"
+    await link.close()
+
+
+# --- where servers are --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "fault"),
+    [
+        ("redis+cluster://", "host is missing"),
+        ("redis+cluster://a:1,,b:2", "host is missing"),
+        ("redis+cluster://a:1,b:port", "ort"),
+        ("redis+cluster://a:1/1", "database"),
+        ("redis+cluster://a:1/?db=1", "database"),
+        ("redis+cluster://a:1/name", "behind its hosts"),
+        ("redis+cluster://a:1?no=1", "no"),
+        ("redis+sentinel://a:1", "service"),
+        ("redis+sentinel://a:1/", "service"),
+        ("redis+sentinel://a:1/x/y", "service"),
+        ("redis+sentinel:///x", "host is missing"),
+        ("redis+sentinel://a:1/x?db=y", "db"),
+        ("redis+other://a:1", "scheme"),
+        ("redis+cluster://[::1", "URL"),
+    ],
+)
+def test_a_url_of_many_servers_that_is_none_is_refused_by_its_fault(url: str, fault: str) -> None:
+    with pytest.raises(SetupError, match=fault):
+        topology_at(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis+cluster://localhost",
+        "redis+cluster://user:a%40b@one:7000,two,[::1]:7001/",
+        "rediss+cluster://:secret@one:7000/0?ssl_cert_reqs=none",
+        "redis+sentinel://one,two:26380/service",
+        "redis+sentinel://user:pw@one/service?db=2&sentinel_username=s&sentinel_password=p%2Fq",
+    ],
+)
+def test_a_url_of_many_servers_is_understood(url: str) -> None:
+    assert topology_at(url).is_one == ("sentinel" in url)
+
+
+@pytest.mark.parametrize(
+    ("key", "slot"),
+    [("123456789", 12739), ("a{123456789}b", 12739), ("{}123", slot_of("{}123")), ("a{123456789}{x}", 12739)],
+)
+def test_a_key_is_in_the_slot_that_the_specification_says(key: str, slot: int) -> None:
+    assert slot_of(key) == slot
+
+
+def test_a_key_is_in_the_slot_that_the_server_says(shared_valkey: RealServer) -> None:
+    with shared_valkey.talk() as say:
+        for key in ("a", "{}x", "x{y}z", "lanebus:{7}:s:s:head", "lanebus:media:00", "{a", "a}", "é{ü}"):
+            assert slot_of(key) == say.integer("CLUSTER", "KEYSLOT", key)
+
+
+@pytest.mark.parametrize(
+    ("command", "key"),
+    [
+        (("HMGET", "k", "a"), "k"),
+        (("EVALSHA", "digest", 2, "k", "l", "x"), "k"),
+        (("XREADGROUP", "GROUP", "g", "c", "COUNT", 1, "STREAMS", "k", ">"), "k"),
+        (("XGROUP", "CREATE", "k", "g", "0"), "k"),
+        (("CLIENT", "UNBLOCK", 7), ""),
+    ],
+)
+def test_the_key_of_a_command_is_found(command: tuple[Argument, ...], key: str) -> None:
+    assert key_of(command) == key
+
+
+async def test_a_server_of_a_cluster_is_not_taken_for_the_whole(cluster: RealCluster) -> None:
+    with pytest.raises(SetupError, match="redis\\+cluster"):
+        async with Bus.open(cluster.nodes[0].url):
+            pass
+
+
+async def test_one_server_is_no_cluster(sentinel: RealSentinel) -> None:
+    with pytest.raises(SetupError, match="no server of a cluster"):
+        async with Bus.open(f"redis+cluster://127.0.0.1:{sentinel.primary_port}"):
+            pass
+
+
+async def test_a_seed_that_is_down_is_no_harm_while_another_answers(cluster: RealCluster) -> None:
+    async with Bus.open(f"redis+cluster://127.0.0.1:1,127.0.0.1:{cluster.ports[2]}") as bus:
+        for name in ("a", "b", "c", "d"):
+            assert (await bus.session(name).publish(said("x"))).position == 1
+        assert {head.session for head in await bus.sessions()} == {"a", "b", "c", "d"}
+    with pytest.raises(Unavailable):
+        async with Bus.open("redis+cluster://127.0.0.1:1,127.0.0.1:2"):
+            pass
+
+
+async def test_a_server_that_does_not_know_its_name_is_where_it_was_asked(cluster: RealCluster) -> None:
+    for node in cluster.nodes:
+        node.do("CONFIG", "SET", "cluster-preferred-endpoint-type", "unknown-endpoint")
+    own = Cluster([Endpoint(f"redis://localhost:{port}") for port in cluster.ports])
+    assert {server.host for server in await own.primaries()} == {"localhost"}
+    link = await Endpoint(f"redis://localhost:{cluster.ports[0]}").connect()
+    (moved,) = await link.call_many([("GET", "123456789")])
+    assert isinstance(moved, Redirected)
+    assert (moved.slot, moved.host, moved.port) == (12739, "", cluster.ports[2])
+    await link.close()
+
+
+async def test_links_that_were_found_together_are_left_together(cluster: RealCluster) -> None:
+    own = Cluster([Endpoint(f"redis://127.0.0.1:{cluster.ports[0]}")])
+    one, same = own.route("k"), own.route("k")
+    first, second, other = await one.connect(), await same.connect(), await own.route("other").connect()
+    first.note_redirect(Refused("READONLY"))
+    assert (first.is_broken, second.is_broken, other.is_broken) == (True, True, False)
+    for link in (first, second, other, again := await one.connect()):
+        await link.close()
+    assert again is not first
+
+
+async def test_a_service_that_no_sentinel_knows_is_a_wrong_setting(sentinel: RealSentinel) -> None:
+    with pytest.raises(SetupError, match="no service 'other'"):
+        async with Bus.open(f"redis+sentinel://127.0.0.1:{sentinel.port}/other"):
+            pass
+    with pytest.raises(Unavailable, match="no Sentinel of 2"):  # the one that is down might know it
+        async with Bus.open(f"redis+sentinel://127.0.0.1:1,127.0.0.1:{sentinel.port}/other"):
+            pass
+    async with Bus.open(f"redis+sentinel://127.0.0.1:1,127.0.0.1:{sentinel.port}/{SERVICE}?db=3") as bus:
+        await bus.session("s").publish(said("x"))
+        assert await words(bus.session("s")) == ["x"]
+
+
+async def test_a_primary_that_is_a_replica_is_not_believed(sentinel: RealSentinel) -> None:
+    (replica,) = sentinel.servers.keys() - {sentinel.primary_port}
+    sentinel.ask("SENTINEL", "MONITOR", "other", "127.0.0.1", str(replica), "1")
+    with pytest.raises(Unavailable, match="none, or not yet"):
+        async with Bus.open(f"redis+sentinel://127.0.0.1:{sentinel.port}/other"):
+            pass
+
+
+async def test_a_sentinel_s_own_password_is_its_own(sentinel: RealSentinel) -> None:
+    sentinel.ask("ACL", "SETUSER", "default", ">own", "resetpass", ">own")
+    with pytest.raises(SetupError, match="Sentinel refused"):
+        async with sentinel.bus():
+            pass
+    async with Bus.open(f"{sentinel.url}?sentinel_password=own") as bus:
+        await bus.session("s").publish(said("x"))
+
+
+async def test_a_tcp_connection_that_is_dead_is_found_by_the_kernel_too(cluster: RealCluster) -> None:
+    link = await Endpoint(f"redis://127.0.0.1:{cluster.ports[0]}", ConnectionBounds(answer_seconds=7)).connect()
+    connected = link.socket
+    assert connected is not None
+    assert connected.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        assert connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 7_000
+    if hasattr(socket, "TCP_KEEPIDLE"):
+        assert connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 30
+    await link.close()

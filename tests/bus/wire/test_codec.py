@@ -1,0 +1,237 @@
+"""Entries as envelopes, also those that nobody of ours wrote."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from lanebus import (
+    AssistantMessage,
+    DecodeFailure,
+    Envelope,
+    ExtensionMessage,
+    Lane,
+    ToolCallBlock,
+    ToolResultMessage,
+    Usage,
+    UserMessage,
+)
+from lanebus.bus.errors import DecodeError, EntryDamaged, MessageError, UnknownKind, UnknownVersion
+from lanebus.bus.messages.content import ErrorBlock, ToolResultBlock, UnknownBlock
+from lanebus.bus.messages.delta import Delta
+from lanebus.bus.messages.json_reader import Publishable, parse_json, read_extension, read_llm, read_message
+from lanebus.bus.messages.message import LlmMessage
+from lanebus.bus.wire.codec import VERSION, decode, decode_delta, encode, is_whole
+from lanebus.errors import ForgedEntry
+from tests.support.log.stored import header
+
+HEADER = b"1 1700000000123 somebody"
+USER = b'{"role":"user","content":[{"type":"text","text":"hi"}]}'
+
+
+def entry(*fields: bytes, name: bytes = b"7-0") -> tuple[bytes, list[bytes]]:
+    return name, list(fields)
+
+
+def fitting(body: bytes, lane: Lane = Lane.LLM) -> bytes:
+    """The header of entry 7, with the checksum that fits."""
+    head = header(lane, body, milliseconds=1_700_000_000_123, producer="somebody", token="3_token")
+    return head.encode()
+
+
+def test_an_entry_is_its_envelope() -> None:
+    message = UserMessage.text("hi ✓")
+    body = encode(message)
+    found = decode("s", Lane.LLM, entry(b"h", fitting(body), b"m", body))
+    assert found == Envelope("s", 7, Lane.LLM, message, 1_700_000_000.123, "somebody", 0, "3_token")
+    assert VERSION == 1
+
+
+@pytest.mark.parametrize("at", range(len(USER)))
+def test_an_entry_with_another_byte_is_damaged_and_says_where(at: int) -> None:
+    body = USER[:at] + bytes([USER[at] ^ 1]) + USER[at + 1 :]
+    for header_of, lane in ((fitting(USER), Lane.LLM), (fitting(USER, Lane.EXTENSION), Lane.EXTENSION)):
+        found = decode("s", lane, entry(b"h", header_of, b"m", body))
+        assert isinstance(found.message, DecodeFailure)
+        assert isinstance(error := found.message.error, EntryDamaged)
+        assert (error.session, error.lane, error.position) == ("s", lane, 7)
+        assert not is_whole(lane, entry(b"h", header_of, b"m", body))
+
+
+def test_an_entry_of_another_lane_or_producer_is_damaged() -> None:
+    head = fitting(USER)
+    assert is_whole(Lane.LLM, entry(b"h", head, b"m", USER))
+    for lane, name, changed in (
+        (Lane.EXTENSION, b"7-0", head),
+        (Lane.LLM, b"7-0", head.replace(b"somebody", b"somebodx")),
+    ):
+        found = decode("s", lane, entry(b"h", changed, b"m", USER, name=name)).message
+        assert isinstance(found, DecodeFailure)
+        assert isinstance(found.error, EntryDamaged)
+
+
+@pytest.mark.parametrize(
+    ("lane", "fields", "error"),
+    [
+        (
+            Lane.LLM,
+            (
+                b"h",
+                fitting(b'{"role":"extension","kind":"x","data":1}', Lane.LLM),
+                b"m",
+                b'{"role":"extension","kind":"x","data":1}',
+            ),
+            ForgedEntry,
+        ),
+        (Lane.EXTENSION, (b"h", fitting(USER, Lane.EXTENSION), b"m", USER), ForgedEntry),
+        (Lane.LLM, (b"x", b"y"), ForgedEntry),
+        (Lane.LLM, (b"h", HEADER, b"x", USER), ForgedEntry),
+        (Lane.LLM, (b"h", b"1 now somebody", b"m", USER), ForgedEntry),
+        (Lane.LLM, (b"h", HEADER + b" 3_token more", b"m", USER), ForgedEntry),
+        (Lane.LLM, (b"h", b"1 " + b"9" * 400 + b" a", b"m", USER), ForgedEntry),
+        (Lane.LLM, (b"h", b"9" * 5_000 + b" 1 a", b"m", USER), ForgedEntry),
+        (Lane.LLM, (b"h", b"1 1 \xff", b"m", USER), ForgedEntry),
+        (Lane.LLM, (b"h", b"2 1 a 0_i 1", b"m", USER), UnknownVersion),
+        (Lane.LLM, (b"h", HEADER + b" 3_token", b"m", USER), ForgedEntry),
+        (Lane.LLM, (b"h", fitting(USER) + b" 1", b"m", USER), ForgedEntry),
+        (Lane.LLM, (b"h", fitting(USER) + b"1", b"m", USER), EntryDamaged),
+        (Lane.LLM, (b"h", fitting(b'{"role":"user"', Lane.LLM), b"m", b'{"role":"user"'), DecodeError),
+        (Lane.LLM, (b"h", fitting(b"\xff", Lane.LLM), b"m", b"\xff"), DecodeError),
+        (Lane.LLM, (b"h", fitting(b"[" * 100_000, Lane.LLM), b"m", b"[" * 100_000), DecodeError),
+        (
+            Lane.LLM,
+            (b"h", fitting(b'{"role":"context","kind":"other"}', Lane.LLM), b"m", b'{"role":"context","kind":"other"}'),
+            UnknownKind,
+        ),
+    ],
+)
+def test_what_cannot_be_read_says_why_and_keeps_its_bytes(
+    lane: Lane, fields: tuple[bytes, ...], error: type[MessageError]
+) -> None:
+    found = decode("s", lane, entry(*fields))
+    assert isinstance(found.message, DecodeFailure)
+    assert type(found.message.error) is error
+    assert found.message.raw == dict(zip(fields[::2], fields[1::2], strict=True)).get(b"m", b"")
+    assert (found.session, found.position, found.lane) == ("s", 7, lane)
+
+
+def test_an_entry_between_two_positions_is_forged() -> None:
+    found = decode("s", Lane.LLM, entry(b"h", HEADER, b"m", USER, name=b"7-3"))
+    assert isinstance(found.message, DecodeFailure)
+    assert isinstance(found.message.error, ForgedEntry)
+
+
+def test_a_delta_stands_below_its_position() -> None:
+    delta = Delta(kind="text", message_id="m", delta="x")
+    found = decode_delta("s", entry(b"h", HEADER, b"m", encode(delta), name=b"7-3"))
+    assert (found.message, found.position, found.delta) == (delta, 7, 3)
+    assert isinstance(decode_delta("s", entry(b"x", b"y")).message, DecodeFailure)
+    assert isinstance(decode_delta("s", entry(b"h", HEADER, b"m", USER)).message, DecodeFailure)
+
+
+@given(st.sampled_from(Lane), st.lists(st.binary(max_size=40), max_size=6), st.binary(max_size=60))
+def test_no_entry_ends_its_reader(lane: Lane, fields: list[bytes], body: bytes) -> None:
+    for entry_fields in (fields, [b"h", HEADER, b"m", body], [b"h", body, b"m", USER]):
+        found = decode("s", lane, (b"7-0", entry_fields))
+        assert found.position == 7
+        decode_delta("s", (b"7-1", entry_fields))
+        assert lane is Lane.EXTENSION or not isinstance(found.message, ExtensionMessage)
+
+
+def nested(depth: int) -> ExtensionMessage:
+    data: JsonValue = 1
+    for _ in range(depth):
+        data = [data]
+    return ExtensionMessage.of("deep", data)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 62, 63])
+def test_what_is_nested_is_read_as_it_was_written(depth: int) -> None:
+    assert read_extension(encode(nested(depth))) == nested(depth)
+
+
+@pytest.mark.parametrize("depth", [64, 200, 250])
+def test_what_is_nested_too_deep_to_be_read_is_not_written(depth: int) -> None:
+    with pytest.raises(DecodeError, match="nested"):
+        encode(nested(depth))
+
+
+def free(depth: int) -> list[tuple[LlmMessage, str]]:
+    """Messages with JSON of that depth in each place that may hold any."""
+    deep = nested(depth).data
+    call = ToolCallBlock(id="c", name="n", arguments=deep)
+    inner = ToolResultBlock(tool_call_id="c", content=(UnknownBlock(raw={"type": "x", "a": deep}),))
+    return [
+        (UserMessage(metadata={"a": deep}), "metadata"),
+        (UserMessage(raw=deep), "raw"),
+        (UserMessage(provenance_hint=deep), "provenance_hint"),
+        (AssistantMessage.of("so", call), "content.1.arguments"),
+        (AssistantMessage(usage=Usage(raw=deep)), "usage.raw"),
+        (ToolResultMessage(tool_call_id="c", structured=deep), "structured"),
+        (UserMessage(content=(ToolResultBlock(tool_call_id="c", structured=deep),)), "content.0.structured"),
+        (UserMessage(content=(inner,)), "content.0.content.0.raw"),
+        (UserMessage(content=(ErrorBlock(message="m", data={"a": deep}),)), "content.0.data"),
+    ]
+
+
+@pytest.mark.parametrize("place", range(9))
+def test_json_nested_too_deep_is_not_written_wherever_it_stands(place: int) -> None:
+    with pytest.raises(DecodeError, match="nested") as caught:
+        encode(free(70)[place][0])
+    assert caught.value.path == free(70)[place][1]
+
+
+@given(st.integers(40, 80), st.integers(0, 8))
+def test_what_is_written_can_be_read_everywhere(depth: int, place: int) -> None:
+    message, _ = free(depth)[place]
+    try:
+        text = encode(message)
+    except DecodeError:
+        with pytest.raises(DecodeError, match="nested"):
+            parse_json(message.to_json())
+    else:
+        assert read_message(text) == read_llm(text) == message
+
+
+def test_results_inside_each_other_are_no_deeper_than_that_either() -> None:
+    block = ToolResultBlock(tool_call_id="c")
+    for _ in range(40):
+        block = ToolResultBlock(tool_call_id="c", content=(block,))
+    with pytest.raises(DecodeError, match="nested"):
+        encode(UserMessage(content=(block,)))
+
+
+@pytest.mark.parametrize(
+    ("message", "path"),
+    [
+        (UserMessage(metadata={"a": {"\ud800": 1}}), "metadata.a"),
+        (ExtensionMessage.of("k", [{"\udfff": 1}]), "data.0"),
+        (AssistantMessage.of(ToolCallBlock(id="c", name="n", arguments={"\ud800": 1})), "content.0.arguments"),
+        (UserMessage(metadata={"a": [10**4300]}), "metadata.a.0"),
+        (ToolResultMessage(tool_call_id="c", structured=-(10**5000)), "structured"),
+        (UserMessage(timestamp=10**4300), ""),
+        (AssistantMessage(usage=Usage(input=10**4300)), ""),
+    ],
+)
+def test_what_no_reader_would_read_as_it_is_is_not_written(message: Publishable, path: str) -> None:
+    with pytest.raises(DecodeError) as caught:
+        encode(message)
+    assert caught.value.path == path
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        UserMessage.text("\ufffd"),
+        ExtensionMessage.of("k", {"\ufffd": "\ufffd"}),
+        UserMessage.text("7" * 9_000),
+        UserMessage(metadata={"a": 10**4300 - 1}),
+    ],
+)
+def test_what_only_looks_like_that_is_written(message: Publishable) -> None:
+    assert read_message(encode(message)) == message
+
+
+def test_brackets_in_a_text_are_no_nesting() -> None:
+    message = UserMessage.text("[" * 5_000 + "]}" * 5_000)
+    assert read_llm(encode(message)) == message

@@ -1,0 +1,29 @@
+"""Cursors."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lanebus import START, Cursor
+from lanebus.errors import InvalidCursor
+
+numbers = st.integers(0, 10**18 - 1)
+
+
+@given(numbers, numbers)
+def test_a_cursor_is_read_as_it_was_written(position: int, delta: int) -> None:
+    assert Cursor.parse(str(Cursor(position, delta))) == Cursor(position, delta)
+    assert Cursor.parse(str(position)) == Cursor(position)
+
+
+def test_cursors_compare_as_numbers() -> None:
+    assert START < Cursor(9) < Cursor(9, 1) < Cursor(9, 10) < Cursor(10)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "-", "1-", "-1", "1-2-3", "+1", " 1", "1\n", "a", "1.0", "٣", "1" * 19, "1-" + "1" * 19]
+)
+def test_a_text_that_is_no_cursor_is_refused(text: str) -> None:
+    with pytest.raises(InvalidCursor) as caught:
+        Cursor.parse(text)
+    assert caught.value.text == text

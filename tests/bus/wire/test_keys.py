@@ -1,0 +1,61 @@
+"""Names of keys."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lanebus import Bus, Lane
+from lanebus.bus.wire.keys import Keys, bucket_of, check_session_id
+from lanebus.errors import InvalidNamespace, InvalidSessionId
+
+ids = st.from_regex(r"[A-Za-z0-9_-]{1,64}", fullmatch=True)
+
+
+@given(ids)
+def test_all_keys_of_a_session_are_in_the_slot_of_its_bucket(session: str) -> None:
+    keys = Keys("ns")
+    tag = f"ns:{{{keys.bucket(session)}}}:"
+    names = [*keys.appending(session), keys.live(session), keys.head(session), keys.projection(session, "p", 1)]
+    names += [keys.rebuilt(session, lane) for lane in Lane]
+    assert all(name.startswith(tag) for name in names)
+    assert 0 <= keys.bucket(session) < keys.buckets
+
+
+@pytest.mark.parametrize("namespace", ["", "*", "{x}", "a\nb", "a b", "ü", "a" * 65])
+async def test_a_namespace_that_cannot_begin_a_key_is_refused_with_what_it_may_hold(namespace: str) -> None:
+    with pytest.raises(InvalidNamespace, match=r"use 1 to 64 letters, digits and characters of _ \. : -") as refused:
+        Keys(namespace)
+    assert refused.value.namespace == namespace
+    with pytest.raises(InvalidNamespace):  # before anything is connected to
+        async with Bus.open("redis://127.0.0.1:1", namespace=namespace):
+            pass
+
+
+@pytest.mark.parametrize("namespace", ["lanebus", "team-a:prod.v2", "A_1", "a" * 64])
+def test_a_namespace_of_letters_digits_and_marks_is_taken(namespace: str) -> None:
+    assert Keys(namespace).config == f"{namespace}:config"
+
+
+@given(ids, ids)
+def test_two_sessions_share_no_key_of_their_own(one: str, two: str) -> None:
+    keys = Keys()
+    ours = {keys.lane(one, lane) for lane in Lane} | {keys.head(one), keys.live(one)}
+    theirs = {keys.lane(two, lane) for lane in Lane} | {keys.head(two), keys.live(two)}
+    assert one == two or not ours & theirs
+
+
+def test_media_are_of_no_session_and_no_bucket() -> None:
+    assert Keys("ns").media("0" * 64) == "ns:media:" + "0" * 64
+
+
+def test_the_bucket_of_a_session_never_changes() -> None:
+    assert [bucket_of(name, 64) for name in ("s1", "support-42", "pi")] == [
+        bucket_of(n, 64) for n in ("s1", "support-42", "pi")
+    ]
+    assert bucket_of("123456789", 65_536) == 0x31C3  # the check value of CRC-16/XMODEM
+
+
+@pytest.mark.parametrize("name", ["", "a b", "s:1", "*", "é", "x" * 65, "a\n", "{a}"])
+def test_a_bad_session_id_is_refused(name: str) -> None:
+    with pytest.raises(InvalidSessionId):
+        check_session_id(name)

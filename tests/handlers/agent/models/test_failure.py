@@ -1,0 +1,110 @@
+"""What is told of a failure, and what is read of it again."""
+
+import pytest
+
+from lanebus.bus.errors import DecodeError
+from lanebus.bus.messages.message import AssistantMessage
+from lanebus.handlers.agent.models.failure import (
+    FAILURE,
+    ModelFailure,
+    failure_of,
+    failure_of_code,
+    failure_of_error,
+    with_failure,
+)
+
+__all__ = ()
+
+FAILED = AssistantMessage(stop_reason="error", error_message="oh no", metadata={"seen": 3})
+
+
+class Told(Exception):
+    """As the SDKs raise it."""
+
+    def __init__(self, status: object, body: object, **headers: str) -> None:
+        super().__init__("told")
+        self.status_code, self.body, self.response = status, body, Answer(headers)
+
+
+class Answer:
+    def __init__(self, headers: dict[str, str]) -> None:
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+def test_a_failure_stands_beside_what_else_the_metadata_hold() -> None:
+    failure = ModelFailure(status=500, code="x", retry_after=1.5, is_transient=True)
+    message = with_failure(FAILED, failure)
+    assert (message.metadata or {})["seen"] == 3
+    assert (message.metadata or {})[FAILURE] == {
+        "status": 500,
+        "code": "x",
+        "retryAfter": 1.5,
+        "isOverflow": False,
+        "isTransient": True,
+    }
+    assert failure_of(message) == failure
+
+
+@pytest.mark.parametrize("kept", [None, 1, "x", [], {"status": "x"}, {"no": 1}])
+def test_a_failed_message_without_a_readable_failure_has_one_all_the_same(kept: object) -> None:
+    message = AssistantMessage.model_validate(
+        {"stop_reason": "error", "error_message": "prompt is too long", "metadata": {FAILURE: kept}}
+    )
+    assert failure_of(message) == ModelFailure(is_overflow=True)
+    assert failure_of(FAILED) == ModelFailure()
+
+
+def test_what_did_not_fail_has_none() -> None:
+    assert failure_of(AssistantMessage()) is None
+    assert failure_of(AssistantMessage(stop_reason="aborted")) is None
+
+
+@pytest.mark.parametrize(("wish", "status", "is_transient"), [("true", 400, True), ("false", 500, False)])
+def test_the_provider_s_own_word_on_trying_again_counts_most(wish: str, status: int, *, is_transient: bool) -> None:
+    assert failure_of_error(Told(status, {}, x_should_retry=wish)).is_transient is is_transient
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "is_transient", "is_overflow"),
+    [
+        ("server_error", 500, True, False),
+        ("rate_limit_exceeded", 429, True, False),
+        ("insufficient_quota", None, False, False),
+        ("context_length_exceeded", None, False, True),
+        ("MALFORMED_FUNCTION_CALL", None, True, False),
+        ("UNEXPECTED_TOOL_CALL", None, False, False),
+        (None, None, False, False),
+    ],
+)
+def test_a_word_alone_tells_as_much_as_it_can(
+    code: str | None, status: int | None, *, is_transient: bool, is_overflow: bool
+) -> None:
+    failure = failure_of_code(code, "something")
+    assert (failure.status, failure.is_transient, failure.is_overflow) == (status, is_transient, is_overflow)
+
+
+@pytest.mark.parametrize("error", [ConnectionResetError(), TimeoutError(), DecodeError("x", "y")], ids=repr)
+def test_what_the_wire_did_is_worth_another_try(error: Exception) -> None:
+    assert failure_of_error(error).is_transient
+
+
+@pytest.mark.parametrize("error", [TypeError("no key"), KeyError("x"), Exception()], ids=repr)
+def test_what_nobody_knows_is_not_tried_again(error: Exception) -> None:
+    assert failure_of_error(error) == ModelFailure()
+
+
+@pytest.mark.parametrize(
+    "body", [None, 1, "x", [], {"error": None}, {"error": [1]}, {"error": {"code": 1}}, {"type": []}]
+)
+def test_no_body_is_too_odd(body: object) -> None:
+    assert failure_of_error(Told(503, body, retry_after="nan")) == ModelFailure(status=503, is_transient=True)
+
+
+@pytest.mark.parametrize(
+    ("delay", "seconds"), [("34s", 34.0), ("0.5s", 0.5), ("34", None), ("xs", None), ("-1s", None), (None, None)]
+)
+def test_google_tells_its_delay_in_the_body(delay: object, seconds: float | None) -> None:
+    info = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": delay}
+    body = {"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "details": [{"@type": "x"}, info]}}
+    failure = failure_of_error(Told(429, body))
+    assert (failure.code, failure.retry_after) == ("RESOURCE_EXHAUSTED", seconds)

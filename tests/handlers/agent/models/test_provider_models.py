@@ -1,0 +1,629 @@
+"""What every model adapter promises, with the real SDKs against a local server that speaks their APIs."""
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager
+from decimal import Decimal
+from typing import Unpack
+
+import anyio
+import pytest
+
+from lanebus import AssistantMessage, Rates, TextBlock, ToolCallBlock, Usage, UserMessage
+from lanebus.bus.messages.content import AudioBlock
+from lanebus.bus.messages.media import MediaRef
+from lanebus.handlers.agent.models.failure import ModelFailure, failure_of
+from lanebus.handlers.agent.models.model import Model, ModelRequest
+from lanebus.handlers.agent.models.provider_model import ProviderModel
+from lanebus.handlers.agent.models.request_form import ModelOptions
+from lanebus.handlers.agent.turn.answer_stream import model_stream
+from lanebus.handlers.agent.turn.partial_response import PartialResponse
+from lanebus.handlers.providers.common.answer import Begun, ModelEvent, Piece
+from lanebus.handlers.providers.common.tools import ToolChoice, ToolSpec
+from lanebus.messages import ThinkingBlock
+from tests.support.agent.agents import SECONDS, Pause
+from tests.support.log.entries import context_of
+from tests.support.models.model_api import Cut, Json, ModelApi, Step, serve_api
+from tests.support.models.model_dialects import DIALECTS, Call, Dialect, Said, Text
+from tests.support.providers.forms import FORMS
+
+__all__ = ()
+
+TOOL = ToolSpec("add", "Add numbers.", {"type": "object", "properties": {"first_number": {"type": "number"}}})
+ASKED = ModelRequest(context_of(UserMessage.text("hi")), (TOOL,), max_tokens=77)
+REPORTED = Usage(input=100, output=7, cache_read=40, total_tokens=147)
+
+
+@pytest.fixture(params=DIALECTS)
+def dialect(request: pytest.FixtureRequest) -> Dialect:
+    """Each API in turn."""
+    return DIALECTS[str(request.param)]
+
+
+@asynccontextmanager
+async def asking(
+    dialect: Dialect,
+    *scripts: list[Step],
+    chunk_bytes: int | None = None,
+    retries: int = 0,
+    **more: Unpack[ModelOptions],
+) -> AsyncGenerator[tuple[ModelApi, ProviderModel], None]:
+    """A server with these answers, and a model that asks it."""
+    ended = [[*script, *([dialect.end] if dialect.end else [])] for script in scripts]
+    async with (
+        serve_api(dialect.frame, *ended, chunk_bytes=chunk_bytes) as (api, url),
+        dialect.make(url, retries=retries, **more) as model,
+    ):
+        with anyio.fail_after(SECONDS):
+            yield api, model
+
+
+async def run(
+    dialect: Dialect,
+    *scripts: list[Step],
+    asked: ModelRequest = ASKED,
+    chunk_bytes: int | None = None,
+    retries: int = 0,
+    **more: Unpack[ModelOptions],
+) -> tuple[AssistantMessage, list[ModelEvent], ModelApi]:
+    """The answer, all events before it, and the server."""
+    async with asking(dialect, *scripts, chunk_bytes=chunk_bytes, retries=retries, **more) as (api, model):
+        *told, last = [event async for event in model.stream(asked)]
+    assert isinstance(last, AssistantMessage)
+    return last, told, api
+
+
+def said(message: AssistantMessage) -> list[str]:
+    """The blocks in short."""
+    found: list[str] = []
+    for block in message.content:
+        match block:
+            case TextBlock(text=text):
+                found.append(text)
+            case ThinkingBlock(text=text):
+                found.append(f"({text})")
+            case ToolCallBlock(name=name, arguments=arguments):
+                found.append(f"{name} {arguments}")
+            case _:
+                found.append(block.type)
+    return found
+
+
+def pieces(told: list[ModelEvent], kind: str) -> str:
+    return "".join(event.text for event in told if isinstance(event, Piece) and event.kind == kind)
+
+
+def bare(usage: Usage | None) -> Usage | None:
+    return usage and usage.model_copy(update={"raw": None})
+
+
+def failed(message: AssistantMessage) -> ModelFailure:
+    failure = failure_of(message)
+    assert failure is not None
+    return failure
+
+
+# --- what is answered -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chunk_bytes", [None, 1, 3, 64])
+async def test_an_answer_is_the_same_however_its_bytes_come(dialect: Dialect, chunk_bytes: int | None) -> None:
+    text = Text(("Grüße", " 👋 –", " ok\u2028", "."))
+    message, told, _ = await run(dialect, [*dialect.stream(Said((text,)))], chunk_bytes=chunk_bytes)
+    assert said(message) == ["Grüße 👋 – ok\u2028."]
+    assert pieces(told, "text") == "Grüße 👋 – ok\u2028."
+    assert (message.stop_reason, failure_of(message)) == ("stop", None)
+
+
+async def test_it_is_told_once_that_an_answer_begins_and_then_under_which_id(dialect: Dialect) -> None:
+    message, told, _ = await run(dialect, [*dialect.stream(Said())])
+    assert message.response_id
+    assert [event for event in told if isinstance(event, Begun)] == [told[0]] == [Begun(message.response_id)]
+
+
+async def test_thinking_is_told_apart_from_text(dialect: Dialect) -> None:
+    answer = Said((Text(("Let me ", "see."), "thinking"), Text(("Yes.",))))
+    message, told, _ = await run(dialect, [*dialect.stream(answer)])
+    assert said(message) == ["(Let me see.)", "Yes."]
+    assert (pieces(told, "thinking"), pieces(told, "text")) == ("Let me see.", "Yes.")
+
+
+async def test_several_calls_are_put_together_from_their_fragments(dialect: Dialect) -> None:
+    calls = (Call("c_1", "add", ('{"first_', 'number": 1, "b": [2', "]}")), Call("c_2", "add", ("{}",)))
+    message, told, _ = await run(dialect, [*dialect.stream(Said((Text(("Well.",)), *calls), "tools"))])
+    assert message.stop_reason == "toolUse"
+    assert said(message) == ["Well.", "add {'first_number': 1, 'b': [2]}", "add {}"]
+    assert [call.id for call in message.tool_calls()] == ["c_1", "c_2"]
+    assert [event.tool_name for event in told if isinstance(event, Piece) and event.tool_name] == ["add", "add"]
+
+
+async def test_an_answer_that_is_filtered_or_too_long_says_so(dialect: Dialect) -> None:
+    filtered, _, _ = await run(dialect, [*dialect.stream(Said(stop="filter"))])
+    long, _, _ = await run(dialect, [*dialect.stream(Said(stop="length"))])
+    assert (filtered.stop_reason, long.stop_reason) == ("guardRail", "length")
+    assert filtered.raw_stop_reason
+    assert long.raw_stop_reason
+
+
+async def test_usage_is_as_reported_with_what_was_cached_apart(dialect: Dialect) -> None:
+    message, told, _ = await run(dialect, [*dialect.stream(Said())])
+    assert bare(message.usage) == REPORTED
+    assert message.usage is not None
+    assert message.usage.raw
+    assert [bare(event) for event in told if isinstance(event, Usage)][-1] == REPORTED
+
+
+# --- what is asked ----------------------------------------------------------------------------------------------------
+
+
+async def test_the_request_is_one_that_its_api_takes(dialect: Dialect) -> None:
+    _, _, api = await run(dialect, [*dialect.stream(Said())])
+    assert [request.target for request in api.asked] == [dialect.target]
+    FORMS[dialect.form].require_legal(api.requests[0])
+    assert "first_number" in str(api.requests[0]), "a schema goes as it is"
+    assert "77" in str(api.requests[0])
+
+
+MORE: dict[str, ModelOptions] = {
+    "anthropic": {"options": {"metadata": {"user_id": "ada"}}},
+    "gemini": {"options": {"generationConfig": {"stopSequences": ["ada"]}}},
+    "openai_chat": {"options": {"user": "ada", "stream_options": {"include_obfuscation": False}}},
+    "openai_responses": {"options": {"user": "ada"}},
+}
+
+
+async def test_more_of_the_body_is_joined_with_ours(dialect: Dialect) -> None:
+    message, _, api = await run(dialect, [*dialect.stream(Said())], **MORE[dialect.form])
+    FORMS[dialect.form].require_legal(api.requests[0])
+    assert "ada" in str(api.requests[0])
+    assert "77" in str(api.requests[0]), "what is beside it stays"
+    if dialect.form == "openai_chat":
+        assert api.requests[0]["stream_options"] == {"include_usage": True, "include_obfuscation": False}
+    assert bare(message.usage) == REPORTED
+
+
+async def test_no_request_asks_for_more_than_the_model_can_say(dialect: Dialect) -> None:
+    _, _, api = await run(dialect, [*dialect.stream(Said())], max_output=5)
+    assert "77" not in str(api.requests[0])
+
+
+async def test_what_holds_for_all_requests_is_said_to_the_model_once(dialect: Dialect) -> None:
+    sound = AudioBlock(media=MediaRef(kind="url", url="https://example.org/a.xyz", mime_type="audio/xyz"))
+    asked = ModelRequest(context_of(UserMessage(content=(sound, TextBlock(text="hi")))))
+    message, told, api = await run(dialect, [*dialect.stream(Said())], asked=asked, strict=True)
+    if dialect.form == "gemini":  # which takes it
+        assert message.stop_reason == "stop"
+        return
+    assert (message.stop_reason, told, api.asked) == ("error", [], [])
+    assert (message.error_message or "").startswith("ContentRefused: ")
+    assert failed(message) == ModelFailure()
+
+
+async def test_a_choice_of_a_tool_that_is_not_offered_is_the_failed_message(dialect: Dialect) -> None:
+    asked = ModelRequest(ASKED.context, (ToolSpec("add", "Adds.", {"type": "object"}),))
+    choice = ToolChoice("named", "subtract")
+    message, told, api = await run(dialect, [*dialect.stream(Said())], asked=asked, tool_choice=choice)
+    assert (message.stop_reason, told, api.asked) == ("error", [], [])
+    assert (message.error_message or "").startswith("ToolNotOffered: the tool choice names 'subtract'")
+
+
+async def test_the_key_goes_into_a_header_and_never_into_the_body(dialect: Dialect) -> None:
+    asked = ModelRequest(ASKED.context, key="s1.main.1#0")
+    _, _, api = await run(dialect, [*dialect.stream(Said())], asked=asked)
+    takes_keys = dialect.form != "gemini"
+    assert api.asked[0].headers.get("idempotency-key") == ("s1.main.1#0" if takes_keys else None)
+    assert "s1.main.1" not in str(api.requests[0])
+
+
+async def test_without_a_key_there_is_no_such_header(dialect: Dialect) -> None:
+    _, _, api = await run(dialect, [*dialect.stream(Said())])
+    assert "idempotency-key" not in api.asked[0].headers
+
+
+@pytest.mark.parametrize("key", ["ü", "a\r\nb: c", "x" * 300])
+async def test_a_key_that_fits_no_header_goes_as_its_checksum(dialect: Dialect, key: str) -> None:
+    message, _, api = await run(dialect, [*dialect.stream(Said())], asked=ModelRequest(ASKED.context, key=key))
+    assert message.stop_reason == "stop"
+    if dialect.form != "gemini":
+        assert len(api.asked[0].headers["idempotency-key"]) == 64
+
+
+async def test_what_the_sdk_tries_again_has_the_same_key(dialect: Dialect) -> None:
+    status, code = dialect.overloaded
+    refused: list[Step] = [dialect.status(status, code, "Overloaded", retry_after_ms="1")]
+    asked = ModelRequest(ASKED.context, key="k")
+    message, _, api = await run(dialect, refused, [*dialect.stream(Said())], asked=asked, retries=1)
+    assert said(message) == ["Hello"]
+    keys = [request.headers.get("idempotency-key") for request in api.asked]
+    assert keys == ([None, None] if dialect.form == "gemini" else ["k", "k"])
+    assert api.requests[0] == api.requests[1]
+
+
+# --- what fails -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "text", "is_transient", "is_overflow"),
+    [
+        (400, "bad_request", "No such field.", False, False),
+        (400, "bad_request", "Input is too long: reduce the length of the messages.", False, True),
+        (401, "authentication", "Who are you?", False, False),
+        (429, "rate_limit", "Too many requests: 99999 tokens per minute.", True, False),
+        (429, "insufficient_quota", "Pay first.", False, False),
+        (500, "internal", "Oh no.", True, False),
+        (503, "unavailable", "Come back.", True, False),
+        (529, "overloaded_error", "Overloaded.", True, False),
+    ],
+)
+async def test_a_refused_request_is_a_message_that_failed_and_cost_nothing(
+    dialect: Dialect, status: int, code: str, text: str, *, is_transient: bool, is_overflow: bool
+) -> None:
+    message, told, _ = await run(dialect, [dialect.status(status, code, text)])
+    assert (message.stop_reason, message.content, message.usage, told) == ("error", (), None, [])
+    assert text in (message.error_message or "")
+    failure = failed(message)
+    assert (failure.status, failure.code) == (status, code)
+    assert (failure.is_transient, failure.is_overflow) == (is_transient, is_overflow)
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [({"retry_after": "3"}, 3.0), ({"retry_after_ms": "250", "retry_after": "9"}, 0.25), ({"retry_after": "x"}, None)],
+)
+async def test_how_long_to_wait_is_kept(dialect: Dialect, headers: dict[str, str], seconds: float | None) -> None:
+    message, _, _ = await run(dialect, [dialect.status(429, "slow_down", "Slow down.", **headers)])
+    assert failed(message).retry_after == seconds
+
+
+async def test_a_moment_to_wait_for_is_kept_as_seconds(dialect: Dialect) -> None:
+    past, future = "Wed, 21 Oct 2015 07:28:00 GMT", "Wed, 21 Oct 2099 07:28:00 GMT"
+    before, _, _ = await run(dialect, [dialect.status(429, "slow_down", "Slow down.", retry_after=past)])
+    behind, _, _ = await run(dialect, [dialect.status(429, "slow_down", "Slow down.", retry_after=future)])
+    assert failed(before).retry_after == 0.0
+    assert (failed(behind).retry_after or 0) > 10**9
+
+
+async def test_nobody_listens_and_that_is_worth_another_try(dialect: Dialect) -> None:
+    async with dialect.make("http://127.0.0.1:1") as model:
+        (message,) = [event async for event in model.stream(ASKED)]
+    assert isinstance(message, AssistantMessage)
+    assert (message.stop_reason, message.usage) == ("error", None)
+    assert failed(message) == ModelFailure(is_transient=True)
+
+
+def until(dialect: Dialect, word: str) -> list[Step]:
+    """A stream as far as the event that says this."""
+    events = dialect.stream(Said((Text(("Hel", "lo ")), Text(("wide ", "world")))))
+    last = next(at for at, event in enumerate(events) if word in str(event))
+    return [*events[: last + 1]]
+
+
+ENDINGS = ("cut", "over", "garbage", "no event")
+
+
+@pytest.mark.parametrize("ending", [[Cut()], [], [b"data: {garbage\n\n"], [b"data: [1]\n\n"]], ids=ENDINGS)
+async def test_a_stream_that_breaks_keeps_what_was_said_and_guesses_what_it_took(
+    dialect: Dialect, ending: list[Step]
+) -> None:
+    if ending and isinstance(ending[0], bytes):
+        ending = [b"event: message_delta\n" + ending[0]]
+    message, _, _ = await run(dialect, [*until(dialect, "wide"), *ending])
+    assert (message.stop_reason, said(message)) == (
+        "error",
+        ["Hello wide "] if len(said(message)) == 1 else ["Hello ", "wide "],
+    )
+    assert message.error_message
+    assert message.usage is not None
+    assert message.usage.estimated
+    assert message.usage.output >= len("Hello wide ") // 4
+    assert message.usage.input > 0
+    assert failed(message).is_transient
+
+
+async def test_a_failure_that_the_stream_tells_of_is_kept_with_its_word(dialect: Dialect) -> None:
+    message, _, _ = await run(dialect, [*until(dialect, "wide"), dialect.fault])
+    assert message.stop_reason == "error"
+    assert "Overloaded" in (message.error_message or "")
+    assert message.usage is not None
+    assert message.usage.estimated
+    failure = failed(message)
+    assert (failure.status, failure.code, failure.is_transient) == (*dialect.overloaded, True)
+
+
+async def test_what_breaks_behind_the_last_word_spoils_nothing(dialect: Dialect) -> None:
+    message, _, _ = await run(dialect, [*dialect.stream(Said()), Cut()])
+    assert (message.stop_reason, said(message)) == ("stop", ["Hello"])
+    assert bare(message.usage) == REPORTED
+
+
+async def test_a_failure_is_read_back_from_the_log(dialect: Dialect) -> None:
+    message, _, _ = await run(dialect, [dialect.status(429, "slow_down", "Slow down.", retry_after="3")])
+    again = AssistantMessage.model_validate_json(message.to_json_bytes())
+    assert (
+        failure_of(again)
+        == failed(message)
+        == ModelFailure(status=429, code="slow_down", retry_after=3.0, is_transient=True)
+    )
+
+
+# --- what is cut ------------------------------------------------------------------------------------------------------
+
+LONG = Said((Text(("Let me ", "think."), "thinking"), Text(("Hel", "lo")), Call("c_1", "add", ("{", "}"))), "tools")
+
+
+def paused(dialect: Dialect, at: int) -> tuple[list[Step], Pause]:
+    """The long answer, held behind so many events."""
+    pause, events = Pause(), dialect.stream(LONG)
+    return [*events[:at], pause, *events[at:]], pause
+
+
+def heard_of(draft: PartialResponse) -> str:
+    return "".join(said(draft.cut("aborted", "stopped")))
+
+
+def counts(dialect: Dialect) -> range:
+    return range(len(dialect.stream(LONG)))
+
+
+PLACES = [(name, at) for name, each in DIALECTS.items() for at in counts(each)]
+
+
+@pytest.mark.parametrize(("name", "at"), PLACES)
+@pytest.mark.parametrize("how", ["closed", "cancelled"])
+async def test_a_call_that_is_ended_anywhere_lets_go_of_its_connection_at_once(name: str, at: int, how: str) -> None:
+    dialect = DIALECTS[name]
+    script, pause = paused(dialect, at)
+    async with asking(dialect, script) as (api, model):
+        draft, heard = PartialResponse(model, ASKED), anyio.Event()
+        events = model.stream(ASKED)
+
+        async def listen() -> None:
+            async for event in events:
+                draft.add(event)
+                if how == "closed" and len(api.asked) and pause.reached.is_set():
+                    break
+            heard.set()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(listen)
+            await pause.reached.wait()
+            if how == "cancelled" or not heard.is_set():
+                await anyio.wait_all_tasks_blocked()
+                tasks.cancel_scope.cancel()
+        await events.aclose()
+        await api.gone.wait()
+    assert "(Let me think.)Hello".startswith(heard_of(draft).removesuffix(")"))
+    cut = draft.cut("aborted", "stopped")
+    assert draft.is_empty == (cut.usage is None)
+    assert cut.usage is None or cut.usage.estimated
+
+
+async def test_a_generator_that_is_closed_at_an_event_lets_go_of_its_connection(dialect: Dialect) -> None:
+    held = len(dialect.stream(LONG)) - 1
+    _, told, _ = await run(dialect, [*dialect.stream(LONG)[:held]])
+    assert len(told) > 5
+    for stop in range(1, len(told) + 1):
+        script, _ = paused(dialect, held)
+        async with asking(dialect, script) as (api, model):
+            async with aclosing(model.stream(ASKED)) as events:
+                heard = [await anext(events) for _ in range(stop)]
+            await api.gone.wait()
+        assert heard == told[:stop]
+
+
+TOKENS = 1_000
+"""that a stream which was cut may run on for"""
+
+
+async def drain(model: Model, draft: PartialResponse, *, seconds: float = SECONDS, tokens: int = TOKENS) -> bool:
+    """Listen to the first piece, and drain what follows it; gives whether the model came to its end."""
+    first = anyio.Event()
+
+    def hear(event: ModelEvent) -> None:
+        if isinstance(event, Piece):
+            stream.mute(tokens)
+            first.set()
+
+    async with model_stream(model.stream(ASKED), draft, hear) as stream:
+        await first.wait()
+        return await stream.drain(seconds=seconds, tokens=tokens)
+
+
+async def test_an_answer_that_runs_on_unseen_tells_what_it_took(dialect: Dialect) -> None:
+    script, pause = paused(dialect, len(dialect.stream(LONG)) // 2)
+    pause.over.set()
+    async with asking(dialect, script) as (_, model):
+        draft = PartialResponse(model, ASKED)
+        assert await drain(model, draft)
+    message = draft.cut("aborted", "stopped")
+    assert said(message) == ["(Let me )"], "nothing of what nobody saw"
+    assert draft.whole is None
+    assert bare(message.usage) == REPORTED
+    assert message.response_id
+
+
+async def test_one_that_takes_too_long_is_hung_up_on_and_leaves_an_estimate(dialect: Dialect) -> None:
+    script, _ = paused(dialect, len(dialect.stream(LONG)) // 2)
+    async with asking(dialect, script) as (api, model):
+        draft = PartialResponse(model, ASKED)
+        assert not await drain(model, draft, seconds=0.05)
+        await api.gone.wait()
+    usage = draft.cut("aborted", "stopped").usage
+    assert usage is not None
+    assert usage.estimated
+    assert usage.output > 0
+    assert usage.input > 0
+
+
+async def test_one_that_says_too_much_is_hung_up_on(dialect: Dialect) -> None:
+    words = Said((Text([f"{number} wordswordswords " for number in range(50)]),))
+    events = dialect.stream(words)
+    script: list[Step] = [*events[:-2], Pause(), *events[-2:]]
+    async with asking(dialect, script) as (api, model):
+        draft = PartialResponse(model, ASKED)
+        assert not await drain(model, draft, tokens=20)
+        await api.gone.wait()
+    usage = draft.cut("aborted", "stopped").usage
+    assert usage is not None
+    assert 20 < usage.output < 60, "what was overheard is counted, too"
+    assert len(draft.cut("aborted", "stopped").text_content()) < 40
+
+
+async def test_who_waits_is_cancelled_and_the_answer_drained_all_the_same(dialect: Dialect) -> None:
+    script, pause = paused(dialect, len(dialect.stream(LONG)) // 2)
+    async with asking(dialect, script) as (_, model):
+        draft, shown = PartialResponse(model, ASKED), list[ModelEvent]()
+        async with model_stream(model.stream(ASKED), draft, shown.append) as speech:
+            with anyio.CancelScope() as scope:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(speech.wait)
+                    await pause.reached.wait()
+                    await anyio.wait_all_tasks_blocked()
+                    scope.cancel()
+            before = heard_of(draft)
+            pause.over.set()
+            assert await speech.drain(seconds=SECONDS, tokens=TOKENS)
+    assert heard_of(draft) == before
+    assert not any(isinstance(event, AssistantMessage) for event in shown)
+    assert bare(draft.cut("aborted", "stopped").usage) == REPORTED
+
+
+async def test_a_worker_that_stops_drains_nothing(dialect: Dialect) -> None:
+    script, pause = paused(dialect, len(dialect.stream(LONG)) // 2)
+    async with asking(dialect, script) as (api, model):
+        draft = PartialResponse(model, ASKED)
+
+        async def listen() -> None:
+            async with model_stream(model.stream(ASKED), draft, _nothing) as speech:
+                await speech.wait()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(listen)
+            await pause.reached.wait()
+            tasks.cancel_scope.cancel()
+        await api.gone.wait()
+    assert draft.whole is None
+
+
+async def test_one_who_waits_to_the_end_has_the_whole_answer(dialect: Dialect) -> None:
+    async with asking(dialect, [*dialect.stream(Said())]) as (_, model):
+        draft, shown = PartialResponse(model, ASKED), list[ModelEvent]()
+        async with model_stream(model.stream(ASKED), draft, shown.append) as speech:
+            await speech.wait()
+    assert draft.whole is shown[-1]
+
+
+# --- what only one of them does ---------------------------------------------------------------------------------------
+
+CHAT, RESPONSES, GEMINI = DIALECTS["openai-chat"], DIALECTS["openai-responses"], DIALECTS["gemini"]
+
+
+async def test_a_chat_that_breaks_before_its_usage_is_whole_with_an_estimate() -> None:
+    message, _, _ = await run(CHAT, [*CHAT.stream(Said())[:-1], Cut()])
+    assert (message.stop_reason, said(message)) == ("stop", ["Hello"])
+    assert message.usage is not None
+    assert (message.usage.output, message.usage.estimated) == (2, True)
+
+
+async def test_a_chat_that_never_tells_its_usage_leaves_it_unknown() -> None:
+    message, _, _ = await run(CHAT, [*CHAT.stream(Said())[:-1]])
+    assert (message.stop_reason, message.usage) == ("stop", None)
+
+
+async def test_usage_that_a_server_tells_with_every_chunk_is_none_of_the_whole_answer() -> None:
+    usage = CHAT.stream(Said())[-1]["usage"]
+    script = [{**event, "usage": usage} for event in until(CHAT, "wide") if isinstance(event, dict)]
+    message, _, _ = await run(CHAT, [*script, Cut()])
+    assert message.usage is not None
+    assert (message.usage.input, message.usage.output, message.usage.estimated) == (100, 7, True)
+
+
+async def test_a_response_that_failed_tells_why_and_what_it_took() -> None:
+    whole = RESPONSES.stream(Said())[-1]["response"]
+    assert isinstance(whole, dict)
+    error: Json = {"code": "rate_limit_exceeded", "message": "Slow down."}
+    ended: Json = {"type": "response.failed", "response": {**whole, "status": "failed", "error": error}}
+    message, _, _ = await run(RESPONSES, [*until(RESPONSES, "lo"), ended])
+    assert (message.stop_reason, message.error_message) == ("error", "Slow down.")
+    assert failed(message) == ModelFailure(status=429, code="rate_limit_exceeded", is_transient=True)
+    assert bare(message.usage) == REPORTED
+
+
+async def test_a_response_that_fails_before_its_first_word_is_not_said_to_have_cost_anything() -> None:
+    message, _, _ = await run(RESPONSES, [RESPONSES.stream(Said())[0], RESPONSES.fault])
+    assert (message.stop_reason, message.usage) == ("error", None)
+
+
+async def test_a_call_that_gemini_got_wrong_is_worth_another_try() -> None:
+    *events, last = GEMINI.stream(Said())
+    wrong = json.loads(json.dumps(last).replace("STOP", "MALFORMED_FUNCTION_CALL"))
+    message, _, _ = await run(GEMINI, [*events, wrong])
+    assert message.stop_reason == "error"
+    assert failed(message) == ModelFailure(code="MALFORMED_FUNCTION_CALL", is_transient=True)
+
+
+async def test_gemini_s_sdk_asks_nothing_by_itself() -> None:
+    called: list[Json] = GEMINI.stream(Said((Call("c_1", "add", ("{}",)),)))
+    more = json.loads(json.dumps(GEMINI.stream(Said())[-1]).replace("STOP", "CONTINUATION"))
+    more["candidates"][0]["continuationToken"] = "dG9rZW4="
+    for script in (called, [*GEMINI.stream(Said())[:-1], more]):
+        _, _, api = await run(GEMINI, [*script])
+        assert len(api.asked) == 1
+
+
+# --- what it costs ----------------------------------------------------------------------------------------------------
+
+RATES = Rates(input=Decimal(1_000_000), output=Decimal(2_000_000), cache_read=Decimal(500_000))
+
+
+async def test_the_caller_s_rates_price_what_was_reported_and_what_is_guessed(dialect: Dialect) -> None:
+    message, told, _ = await run(dialect, [*dialect.stream(Said())], rates=RATES)
+    assert message.usage is not None
+    assert message.usage.cost is not None
+    assert (message.usage.cost.total, message.usage.cost.source) == (Decimal(100 + 14 + 20), "caller")
+    assert all(event.cost for event in told if isinstance(event, Usage))
+    broken, _, _ = await run(dialect, [*until(dialect, "wide"), Cut()], rates=RATES)
+    guess = broken.usage
+    assert guess is not None
+    assert guess.cost == guess.cost_at(RATES, source="caller")
+
+
+async def test_without_rates_and_on_no_list_the_cost_is_unknown(dialect: Dialect) -> None:
+    message, _, _ = await run(dialect, [*dialect.stream(Said())])
+    assert message.usage is not None
+    assert message.usage.cost is None
+
+
+@pytest.mark.parametrize(
+    ("api", "name", "window"),
+    [
+        ("anthropic", "claude-sonnet-4-5", 200_000),
+        ("openai-responses", "gpt-5", 400_000),
+        ("openai-chat", "gpt-5", 400_000),
+        ("gemini", "gemini-2.5-pro", None),
+    ],
+)
+async def test_the_lists_tell_the_price_and_the_window_of_a_model_they_know(
+    api: str, name: str, window: int | None
+) -> None:
+    dialect = DIALECTS[api]
+    async with asking(dialect, [*dialect.stream(Said())]) as (_, model):
+        model.name = name
+        *_, message = [event async for event in model.stream(ModelRequest(ASKED.context))]
+        assert model.context_window == window
+    assert isinstance(message, AssistantMessage)
+    assert message.usage is not None
+    assert message.usage.cost is not None
+    assert (message.usage.cost.source or "").startswith("genai-prices/")
+    assert message.usage.cost.total > 0
+
+
+async def test_the_window_is_what_the_caller_says(dialect: Dialect) -> None:
+    async with dialect.make("http://127.0.0.1:1", context_window=1234) as model:
+        assert model.context_window == 1234
+    async with dialect.make("http://127.0.0.1:1") as model:
+        assert model.context_window is None
+
+
+def _nothing(_: ModelEvent) -> None:
+    pass

@@ -1,0 +1,112 @@
+"""What is pumped is ended with whoever takes it, down to the innermost generator."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import anyio
+import pytest
+
+from lanebus.handlers.agent.models.pump import pumped
+
+__all__ = ()
+
+AHEAD = 2
+
+
+class Source:
+    """A generator inside of another, which holds itself alive."""
+
+    def __init__(self, *items: int, fault: Exception | None = None, waits: bool = True) -> None:
+        self._items, self._fault, self._waits = items, fault, waits
+        self.is_closed = False
+        self.read = 0
+        self._inner = self._numbers()
+
+    async def numbers(self) -> AsyncGenerator[int, None]:
+        async for number in self._inner:
+            yield number
+
+    async def _numbers(self) -> AsyncGenerator[int, None]:
+        try:
+            for item in self._items:
+                self.read += 1
+                yield item
+            if self._fault is not None:
+                raise self._fault
+            if self._waits:
+                await anyio.sleep_forever()
+        finally:
+            self.is_closed = True
+
+
+async def test_all_items_come_in_their_order() -> None:
+    source = Source(1, 2, 3, waits=False)
+    assert [number async for number in pumped(source.numbers(), AHEAD)] == [1, 2, 3]
+    assert source.is_closed
+
+
+async def test_a_fault_comes_behind_the_items_before_it() -> None:
+    numbers = pumped(Source(1, 2, fault=ValueError("broken")).numbers(), AHEAD)
+    assert [await anext(numbers), await anext(numbers)] == [1, 2]
+    with pytest.raises(ValueError, match="broken"):
+        await anext(numbers)
+
+
+@pytest.mark.parametrize("taken", [1, 2, 3])
+async def test_closed_at_any_item_the_source_is_closed_too(taken: int) -> None:
+    source = Source(1, 2, 3)
+    async with aclosing(pumped(source.numbers(), AHEAD)) as numbers:
+        assert [await anext(numbers) for _ in range(taken)] == [1, 2, 3][:taken]
+    assert source.is_closed
+
+
+async def test_cancelled_while_it_waits_the_source_is_closed_too() -> None:
+    source = Source(1)
+
+    async def listen() -> None:
+        async for _ in pumped(source.numbers(), AHEAD):
+            pass
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(listen)
+        await anyio.wait_all_tasks_blocked()
+        tasks.cancel_scope.cancel()
+    assert source.is_closed
+
+
+async def test_one_that_is_closed_before_it_is_asked_reads_nothing() -> None:
+    source = Source(1)
+    await pumped(source.numbers(), AHEAD).aclose()
+    assert not source.is_closed
+
+
+async def test_no_more_is_read_ahead_than_the_bound_says() -> None:
+    source = Source(*range(20), waits=False)
+    async with aclosing(pumped(source.numbers(), AHEAD)) as numbers:
+        assert await anext(numbers) == 0
+        await anyio.wait_all_tasks_blocked()
+        assert source.read == 1 + AHEAD + 1  # taken, in the buffer, and one that waits for room
+        assert [number async for number in numbers] == list(range(1, 20))
+
+
+async def test_closed_while_an_item_waits_for_room_the_source_is_closed_too() -> None:
+    source = Source(*range(10))
+    async with aclosing(pumped(source.numbers(), AHEAD)) as numbers:
+        assert await anext(numbers) == 0
+        await anyio.wait_all_tasks_blocked()
+    assert source.is_closed
+
+
+async def test_cancelled_while_an_item_waits_for_room_the_source_is_closed_too() -> None:
+    source = Source(*range(10))
+
+    async def listen() -> None:
+        async with aclosing(pumped(source.numbers(), AHEAD)) as numbers:
+            async for _ in numbers:
+                await anyio.sleep_forever()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(listen)
+        await anyio.wait_all_tasks_blocked()
+        tasks.cancel_scope.cancel()
+    assert source.is_closed

@@ -1,0 +1,152 @@
+"""The offline model: the same conversation gives the same answer, tools are really called."""
+
+import json
+from collections.abc import Sequence
+from decimal import Decimal
+
+import anyio
+import pytest
+
+from lanebus import AssistantMessage, ToolCallBlock, ToolResultMessage, Usage, UserMessage
+from lanebus.bus.messages.message import LlmMessage
+from lanebus.handlers.agent.demo import calculate, clock, demo_agent, roll_dice
+from lanebus.handlers.agent.models.model import ModelRequest
+from lanebus.handlers.agent.offline.model import OFFLINE_RATES, OfflineModel
+from lanebus.handlers.agent.tools.tool import Tool
+from lanebus.handlers.providers.common.answer import Piece
+from lanebus.handlers.providers.common.tools import ToolSpec
+from tests.support.agent.agents import fresh_bus, said, take_run
+from tests.support.log.entries import context_of
+
+__all__ = ()
+
+TOOLS = (calculate, clock, roll_dice)
+
+
+async def answer_to(
+    *said: LlmMessage, tools: Sequence[Tool] = TOOLS
+) -> tuple[AssistantMessage, list[Piece], list[Usage]]:
+    specs: list[ToolSpec] = [tool.spec for tool in tools]
+    request = ModelRequest(context_of(*said), specs)
+    told = [event async for event in OfflineModel(delay=0).stream(request)]
+    assert isinstance(told[-1], AssistantMessage)
+    pieces = [event for event in told if isinstance(event, Piece)]
+    return told[-1], pieces, [event for event in told if isinstance(event, Usage)]
+
+
+async def wanted(text: str) -> list[tuple[str, object]]:
+    message, _, _ = await answer_to(UserMessage.text(text))
+    return [(call.name, call.arguments) for call in message.tool_calls()]
+
+
+@pytest.mark.parametrize(
+    ("text", "expressions"),
+    [
+        ("What is 17 × 23?", ["17 × 23"]),
+        ("What is 17 × 23 and 5 + 6?", ["17 × 23", "5 + 6"]),
+        ("12*(3+4)", ["12*(3+4)"]),
+        ("please compute 1,000 + 2", ["1000 + 2"]),
+        ("3 x 4", ["3 × 4"]),
+        ("what is 3 plus 4 times 2", ["3 + 4 * 2"]),
+        ("1/0", ["1/0"]),
+        ("2^10.", ["2^10"]),
+        ("I have 3 apples and 4 pears", []),
+        ("call me at 5", []),
+        ("", []),
+    ],
+)
+async def test_arithmetic_is_found_in_a_text(text: str, expressions: list[str]) -> None:
+    assert await wanted(text) == [("calculate", {"expression": each}) for each in expressions]
+
+
+@pytest.mark.parametrize(
+    ("text", "tool", "arguments"),
+    [
+        ("What time is it?", "clock", {}),
+        ("which day is today", "clock", {}),
+        ("roll the dice", "roll_dice", {"count": 1, "sides": 6}),
+        ("Roll 2d20, please", "roll_dice", {"count": 2, "sides": 20}),
+    ],
+)
+async def test_other_questions_ask_for_other_tools(text: str, tool: str, arguments: object) -> None:
+    assert await wanted(text) == [(tool, arguments)]
+
+
+async def test_a_tool_that_is_not_there_is_not_called() -> None:
+    message, _, _ = await answer_to(UserMessage.text("17 × 23"), tools=())
+    assert list(message.tool_calls()) == []
+    assert message.stop_reason == "stop"
+
+
+async def test_results_become_a_sentence() -> None:
+    asked = UserMessage.text("What is 17 × 23 and 1/0?")
+    calls, _, _ = await answer_to(asked)
+    first, second = calls.tool_calls()
+    results = (ToolResultMessage.of(first, "391"), ToolResultMessage.of(second, "division by zero", is_error=True))
+    message, _, _ = await answer_to(asked, calls, *results)
+    assert message.text_content() == "17 × 23 is 391, and 1/0 did not work (division by zero)."
+
+
+async def test_a_new_question_is_not_answered_from_old_results() -> None:
+    call = ToolCallBlock(id="c1", name="calculate", arguments={"expression": "1+1"})
+    old = (UserMessage.text("1+1"), AssistantMessage.of(call), ToolResultMessage.of(call, "2"))
+    message, _, _ = await answer_to(*old, AssistantMessage.text("1+1 is 2."), UserMessage.text("Nice to meet you"))
+    assert "“Nice to meet you”" in message.text_content()
+    assert "What is 17 × 23?" in message.text_content()
+
+
+async def test_what_is_streamed_is_what_is_said() -> None:
+    message, pieces, _ = await answer_to(UserMessage.text("What is 17 × 23?"))
+    thinking = "".join(piece.text for piece in pieces if piece.kind == "thinking")
+    assert [block.text for block in message.thinking()] == [thinking]
+    (call,) = message.tool_calls()
+    (piece,) = [piece for piece in pieces if piece.kind == "toolCall"]
+    assert (json.loads(piece.text), piece.tool_name, piece.block) == (call.arguments, "calculate", 1)
+    message, pieces, _ = await answer_to(UserMessage.text("hi"))
+    assert "".join(piece.text for piece in pieces if piece.kind == "text") == message.text_content()
+    assert len(pieces) > 20
+
+
+async def test_the_same_conversation_gives_the_same_answer() -> None:
+    asked = UserMessage.text("What is 17 × 23?")
+    (one, *_), (other, *_) = await answer_to(asked), await answer_to(asked)
+    assert one.model_copy(update={"timestamp": None}) == other.model_copy(update={"timestamp": None})
+
+
+async def test_tokens_are_counted_and_priced_with_a_source() -> None:
+    message, _, reported = await answer_to(UserMessage.text("12345678"), tools=())
+    usage = message.usage
+    assert usage is not None
+    assert usage.input == 2
+    assert usage.output == sum(
+        -(-len(text) // 4) for text in (message.text_content(), *(b.text for b in message.thinking()))
+    )
+    assert 0 < usage.reasoning < usage.output
+    assert usage.total_tokens == usage.input + usage.output
+    assert usage.cost == usage.cost_at(OFFLINE_RATES, source="offline (made up)")
+    assert usage.cost is not None
+    assert usage.cost.total == Decimal(usage.input + 5 * usage.output) / 1_000_000
+    assert [(each.input, each.output) for each in reported] == [(2, 0)]
+
+
+async def test_without_a_delay_it_answers_at_once() -> None:
+    answers = OfflineModel(delay=0).stream(ModelRequest(context_of(UserMessage.text("What is 17 × 23?"))))
+    others_had_a_turn = anyio.Event()
+
+    async def other() -> None:
+        others_had_a_turn.set()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(other)
+        assert [event async for event in answers]
+        assert not others_had_a_turn.is_set()
+
+
+async def test_the_demo_answers_with_two_tools_at_once() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("What is 17 × 23 and 5 + 6?"))
+        await demo_agent(delay=0)(await take_run(session))
+        entries = await said(session)
+        assert "assistant toolUse: <calculate><calculate>" in entries
+        assert "assistant stop: 17 × 23 is 391, and 5 + 6 is 11." in entries

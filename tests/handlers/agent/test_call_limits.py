@@ -1,0 +1,355 @@
+"""Calls that hang: a model's and a tool's call ends with the loop's time limit or after a silence, and is recorded."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import anyio
+import pytest
+
+from lanebus import ToolCallBlock, Usage
+from lanebus.agent import AgentLoop, LoopLimits, SubAgent, TryAgain, Worker, approve, compact_now, failure_of, tool
+from lanebus.bus.messages.context_entry import Compaction
+from lanebus.bus.messages.events import AgentEnded, TurnEnded, UsageSettled
+from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage
+from lanebus.groups import RetryPolicy
+from lanebus.handlers.agent.bounds import WorkerBounds
+from lanebus.handlers.agent.compaction.compactor import Compactor
+from lanebus.handlers.agent.compaction.policy import CompactionPolicy
+from lanebus.handlers.agent.marks import AGAIN, CUT
+from lanebus.handlers.agent.models.model import ModelRequest
+from lanebus.handlers.agent.run import Run
+from lanebus.handlers.agent.tools.tool import TOOL_SECONDS, FunctionTool
+from lanebus.handlers.agent.turn.answer_stream import model_stream
+from lanebus.handlers.agent.turn.partial_response import PartialResponse
+from lanebus.handlers.providers.common.answer import Begun, ModelEvent, Piece
+from tests.handlers.agent.test_commands import work
+from tests.handlers.agent.test_loop import ask
+from tests.support.agent.agents import (
+    SECONDS,
+    Pause,
+    ScriptedModel,
+    Step,
+    answer,
+    calls,
+    events,
+    fresh_bus,
+    log,
+    messages,
+    said,
+    take_run,
+    wait_for,
+)
+from tests.support.agent.clock import ManualClock
+from tests.support.servers.real import eventually
+
+__all__ = ()
+
+CALL, OTHER = ToolCallBlock(id="c1", name="slow"), ToolCallBlock(id="c2", name="other")
+
+
+async def worked(agent: AgentLoop, run: Run) -> None:
+    with anyio.fail_after(SECONDS):
+        await work(agent, run)
+
+
+async def test_a_model_call_is_cut_at_the_loops_time_limit_and_the_loop_ends() -> None:
+    async with fresh_bus() as bus:
+        session, clock, first, hangs = bus.session("s1"), ManualClock(), Pause(), Pause()
+        await ask(session)
+        said_so_far: list[Step] = [Begun(), Piece("text", "As I was "), first, Piece("text", "saying")]
+        model = ScriptedModel([*said_so_far, hangs], answer("Yes."))
+        agent = AgentLoop(model, limits=LoopLimits(seconds=60), silence_seconds=None, drain_seconds=0.01, clock=clock)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(worked, agent, await take_run(session))
+            await first.reached.wait()
+            await eventually(lambda: clock.sleepers == 1)
+            clock.move(59.0)
+            await anyio.wait_all_tasks_blocked()
+            first.over.set()
+            await hangs.reached.wait()
+            clock.move(1.0)
+        cut = (await messages(session))[-2]
+        assert isinstance(cut, AssistantMessage)
+        assert (cut.stop_reason, cut.error_message) == ("aborted", "time limit of 60 s reached")
+        assert cut.text_content() == "As I was saying", "nothing has cut it before its time"
+        assert (cut.metadata or {})[CUT]
+        assert cut.usage is not None, "what it cost is estimated, as for an abort"
+        assert cut.usage.estimated
+        assert (await said(session))[-2:] == ["user: [Agent stopped: time limit of 60 s reached]", "agent.ended"]
+        ended = [event for event in await events(session) if isinstance(event, AgentEnded)]
+        assert [(event.stop_reason, event.turns) for event in ended] == [("guardRail", 1)]
+        assert await session.open_messages() == []
+        # A message that comes now is answered in a new loop, with a limit of its own.
+        await ask(session, "and?")
+        await worked(agent, await take_run(session))
+        assert (await said(session))[-1] == "agent.ended"
+
+
+async def test_a_second_model_call_has_the_time_that_the_first_has_left() -> None:
+    async with fresh_bus() as bus:
+        session, clock, hangs = bus.session("s1"), ManualClock(), Pause()
+
+        @tool
+        async def slow() -> str:
+            clock.move(40.0)
+            return "done"
+
+        await ask(session)
+        model = ScriptedModel(calls(CALL), [hangs])
+        agent = AgentLoop(model, (slow,), limits=LoopLimits(seconds=60), drain_seconds=0.01, clock=clock)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(worked, agent, await take_run(session))
+            await hangs.reached.wait()
+            await eventually(lambda: clock.sleepers == 1)
+            clock.move(21.0)
+        assert (await said(session))[-1] == "agent.ended"
+        assert len(model.requests) == 2
+
+
+async def test_a_cut_call_is_settled_like_an_aborted_one() -> None:
+    class Settled(ScriptedModel):
+        async def settle(self, message: AssistantMessage) -> Usage | None:
+            assert message.error_message == "time limit of 60 s reached"
+            return Usage(input=7, output=3, total_tokens=10)
+
+    async with fresh_bus() as bus:
+        session, clock, hangs = bus.session("s1"), ManualClock(), Pause()
+        await ask(session)
+        agent = AgentLoop(Settled([Begun(), hangs]), limits=LoopLimits(seconds=60), drain_seconds=0.01, clock=clock)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(worked, agent, await take_run(session))
+            await hangs.reached.wait()
+            await eventually(lambda: clock.sleepers == 1)
+            clock.move(60.0)
+        settled = [event for event in await events(session) if isinstance(event, UsageSettled)]
+        assert [event.usage.total_tokens for event in settled] == [10]
+
+
+async def test_a_silent_model_has_failed_for_a_while_and_is_asked_again() -> None:
+    async with fresh_bus() as bus:
+        session, clock, first, hangs = bus.session("s1"), ManualClock(), Pause(), Pause()
+        second = Pause()
+        await ask(session)
+        spoken: list[Step] = [Piece("text", "Well"), first, Piece("text", ", "), second, Piece("text", "then")]
+        model = ScriptedModel([*spoken, hangs], answer("Yes."))
+        agent = AgentLoop(model, retry=RetryPolicy(attempts=2, base=0), drain_seconds=0.01, clock=clock)
+
+        async def run_twice() -> None:
+            run = await take_run(session)
+            with pytest.raises(TryAgain, match="the model said nothing for 300 s"):
+                await agent(run)
+            await agent(run)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run_twice)
+            await first.reached.wait()
+            await eventually(lambda: clock.sleepers == 1)
+            clock.move(299.0)
+            await anyio.wait_all_tasks_blocked()
+            first.over.set()
+            await second.reached.wait()  # a piece was heard: the time begins anew
+            clock.move(299.0)
+            await anyio.wait_all_tasks_blocked()
+            second.over.set()
+            await hangs.reached.wait()
+            clock.move(300.0)
+        cut, whole = [message for message in await messages(session) if isinstance(message, AssistantMessage)]
+        assert (cut.stop_reason, cut.text_content()) == ("error", "Well, then")
+        assert (cut.metadata or {})[AGAIN]
+        failure = failure_of(cut)
+        assert failure is not None
+        assert (failure.code, failure.is_transient) == ("silence", True)
+        assert whole.text_content() == "Yes."
+
+
+async def test_without_bounds_a_silent_model_is_waited_for() -> None:
+    async with fresh_bus() as bus:
+        session, clock, hangs = bus.session("s1"), ManualClock(), Pause()
+        await ask(session)
+        agent = AgentLoop(ScriptedModel([hangs, *answer("At last.")]), silence_seconds=None, clock=clock)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(worked, agent, await take_run(session))
+            await hangs.reached.wait()
+            clock.move(1e9)
+            assert clock.sleepers == 0, "no time is watched"
+            hangs.over.set()
+        assert "assistant stop: At last." in await said(session)
+
+
+async def test_tools_are_stopped_at_the_loops_time_limit() -> None:
+    async with fresh_bus() as bus:
+        session, clock, hangs = bus.session("s1"), ManualClock(), Pause()
+
+        @tool
+        async def slow() -> str:
+            await hangs.wait()
+            return "never"
+
+        @tool(sequential=True)
+        async def other() -> str:
+            raise AssertionError
+
+        await ask(session)
+        agent = AgentLoop(ScriptedModel(calls(CALL, OTHER)), (slow, other), limits=LoopLimits(seconds=60), clock=clock)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(worked, agent, await take_run(session))
+            await hangs.reached.wait()
+            await eventually(lambda: clock.sleepers == 1)
+            clock.move(60.0)
+        results = [message for message in await messages(session) if isinstance(message, ToolResultMessage)]
+        assert [result.is_error for result in results] == [True, True]
+        assert all("time limit of 60 s reached" in result.text_content() for result in results)
+        assert (await said(session))[-1] == "agent.ended"
+        assert [event.turns for event in await events(session) if isinstance(event, AgentEnded)] == [1]
+        assert len([event for event in await events(session) if isinstance(event, TurnEnded)]) == 1
+
+
+@pytest.mark.parametrize("exempt", ["no time-out", "sub-agent", "person"])
+async def test_what_takes_its_time_is_not_stopped_by_the_loops_time_limit(exempt: str) -> None:
+    async with fresh_bus() as bus:
+        session, clock, pause = bus.session("s1"), ManualClock(), Pause()
+
+        async def work_slowly() -> str:
+            await pause.wait()
+            return "done"
+
+        async def child(run: Run) -> None:
+            await pause.wait()
+            await AgentLoop(ScriptedModel(answer("done")))(run)
+
+        tools: dict[str, FunctionTool | SubAgent] = {
+            "no time-out": tool(name="slow", timeout=None)(work_slowly),
+            "sub-agent": SubAgent("slow", child, "Slow."),
+            "person": tool(name="slow", approval=True)(work_slowly),
+        }
+        slow = tools[exempt]
+        call = CALL.model_copy(update={"arguments": {"task": "Do it."} if exempt == "sub-agent" else {}})
+        agent = AgentLoop(ScriptedModel(calls(call)), (slow,), limits=LoopLimits(seconds=60), clock=clock)
+        await ask(session)
+        async with anyio.create_task_group() as tasks:
+            worker = Worker(bus, agent, bounds=WorkerBounds(pause=0.01))
+            tasks.start_soon(worker.run)
+            if exempt == "person":
+                await wait_for(session, "agent.tool.waiting")
+                clock.move(30.0)
+                waiting = (await events(session))[-1]
+                await approve(session, getattr(waiting, "turn_id"), "c1")  # noqa: B009  # which event it is, is known
+            await pause.reached.wait()
+            clock.move(1_000.0)
+            assert clock.sleepers == 0
+            pause.over.set()
+            await wait_for(session, "agent.ended")
+            worker.stop()
+        results = [message for message in await messages(session) if isinstance(message, ToolResultMessage)]
+        assert [result.text_content() for result in results] == ["done"]
+        assert (await said(session))[-2:] == ["user: [Agent stopped: time limit of 60 s reached]", "agent.ended"]
+
+
+def test_a_function_tool_has_ten_minutes_unless_it_says_otherwise() -> None:
+    def function() -> None: ...
+
+    assert FunctionTool(function).timeout == TOOL_SECONDS == 600.0
+    assert FunctionTool(function, timeout=None).timeout is None
+    assert SubAgent("clerk", None, "Knows the files.").timeout is None
+
+
+async def test_a_compaction_whose_model_is_silent_is_tried_again() -> None:
+    async with fresh_bus() as bus:
+        session, clock, hangs = bus.session("s1"), ManualClock(), Pause()
+        await ask(session, "a" * 2_000)
+        model = ScriptedModel(answer("b" * 2_000), [hangs], answer("A summary."))
+        policy = CompactionPolicy(window=400, reserve=50, keep_recent=10, pause=0, drain_seconds=0.01, clock=clock)
+        agent = AgentLoop(model, compaction=Compactor(model, policy), clock=clock)
+        await worked(agent, await take_run(session))
+        await compact_now(session)
+
+        async def run_twice() -> None:
+            run = await take_run(session)
+            with pytest.raises(TryAgain, match="no summary: the model said nothing for 300 s"):
+                await agent(run)
+            await agent(run)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(run_twice)
+            await hangs.reached.wait()
+            await eventually(lambda: clock.sleepers == 1)
+            clock.move(300.0)
+        written = [entry.message for entry in await log(session)]
+        assert [entry.summary for entry in written if isinstance(entry, Compaction)] == ["A summary."]
+
+
+# --- models that ignore their cancellation ------------------------------------------------------------------------
+
+
+class Deaf(ScriptedModel):
+    """Goes on whatever it is told, and says more once it may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached, self.go, self.over = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        self.requests.append(request)
+        yield Piece("text", "La la la")
+        self.reached.set()
+        while not self.go.is_set():
+            try:
+                await self.go.wait()
+            except asyncio.CancelledError:
+                continue
+        self.over.set()
+        yield Piece("text", "late words")
+
+
+async def test_a_model_that_ignores_its_cancellation_is_left_behind_and_no_longer_heard() -> None:
+    model = Deaf()
+    draft, heard = PartialResponse(model), list[ModelEvent]()
+    stream = model.stream(ModelRequest.__new__(ModelRequest))
+    with anyio.fail_after(SECONDS):
+        async with model_stream(stream, draft, heard.append, clean_up_seconds=0.01):
+            await model.reached.wait()
+        model.go.set()
+        await model.over.wait()
+        await anyio.wait_all_tasks_blocked()
+    assert [event.text for event in heard if isinstance(event, Piece)] == ["La la la"]
+    assert draft.cut("aborted", "").text_content() == "La la la"
+
+
+async def test_a_model_that_ignores_its_cancellation_frees_its_workers_only_place() -> None:
+    async with fresh_bus() as bus:
+        clock, deaf = ManualClock(), Deaf()
+        deaf_loop = AgentLoop(deaf, limits=LoopLimits(seconds=60), drain_seconds=0.01, clock=clock)
+        other_loop = AgentLoop(ScriptedModel(answer("Yes.")))
+
+        async def agent(run: Run) -> None:
+            await (deaf_loop if run.session.id == "deaf" else other_loop)(run)
+
+        worker = Worker(bus, agent, concurrency=1)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(worker.run)
+            await ask(bus.session("deaf"))
+            await deaf.reached.wait()
+            await ask(bus.session("other"))
+            await eventually(lambda: clock.sleepers == 1)
+            clock.move(60.0)
+            await wait_for(bus.session("deaf"), "agent.ended")
+            await wait_for(bus.session("other"), "agent.ended")
+            worker.stop()
+        deaf.go.set()
+        await deaf.over.wait()
+
+
+async def test_cancellation_passes_through_while_a_time_limit_is_watched() -> None:
+    async with fresh_bus() as bus:
+        session, clock, hangs = bus.session("s1"), ManualClock(), Pause()
+        await ask(session)
+        agent = AgentLoop(ScriptedModel([Piece("text", "As I"), hangs]), limits=LoopLimits(seconds=60), clock=clock)
+        run = await take_run(session)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(worked, agent, run)
+            await hangs.reached.wait()
+            await eventually(lambda: clock.sleepers == 1)
+            tasks.cancel_scope.cancel()
+        assert clock.sleepers == 0
+        (cut,) = [message for message in await messages(session) if isinstance(message, AssistantMessage)]
+        assert cut.error_message == "the worker was stopped"

@@ -1,0 +1,468 @@
+"""Commands to a running agent: what each one does, in which order, once, and what is answered."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+
+from lanebus import ExtensionMessage, Session, SessionClosed, ToolCallBlock, Usage
+from lanebus.agent import AgentLoop, abort, answered, approve, deny, follow_up, handoff, pause, resume, steer, tool
+from lanebus.bus.messages.control import Approve
+from lanebus.bus.messages.events import AgentEnded, AgentStarted, ControlAnswered, ToolStarted, ToolWaiting, TurnStarted
+from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.wire.receipt import Receipt
+from lanebus.handlers.agent.run import Run
+from lanebus.handlers.agent.turn.answer_stream import ModelStream
+from lanebus.handlers.providers.common.answer import Piece
+from lanebus.messages import TurnId
+from tests.handlers.agent.test_loop import ask, first, second
+from tests.support.agent.agents import (
+    SECONDS,
+    Pause,
+    ScriptedModel,
+    answer,
+    calls,
+    events,
+    fresh_bus,
+    messages,
+    said,
+    take_run,
+)
+
+__all__ = ()
+
+FIRST, SECOND = ToolCallBlock(id="c1", name="first"), ToolCallBlock(id="c2", name="second")
+TURN = TurnId(loop_id="s1.main.1", turn_index=0)
+
+
+async def work(agent: AgentLoop, run: Run) -> None:
+    """What a worker does with a session: until nothing is left to do."""
+    while (await run.refresh()).loop_state.has_work:
+        await agent(run)
+
+
+@asynccontextmanager
+async def at_work(session: Session, agent: AgentLoop, pause: Pause) -> AsyncGenerator[None, None]:
+    """The agent works until it comes to the pause; at the end of the block it is waited for."""
+    run = await take_run(session)
+    with anyio.fail_after(SECONDS):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(work, agent, run)
+            await pause.reached.wait()
+            yield
+
+
+async def outcomes(session: Session) -> list[tuple[int, str]]:
+    return [(e.control, e.outcome) for e in await events(session) if isinstance(e, ControlAnswered)]
+
+
+async def ends(session: Session) -> list[str]:
+    return [event.stop_reason for event in await events(session) if isinstance(event, AgentEnded)]
+
+
+async def replies(session: Session) -> list[str]:
+    return [text for text in await said(session) if text.startswith(("assistant", "result"))]
+
+
+# --- abort --------------------------------------------------------------------------------------------------------
+
+
+async def test_an_abort_cuts_the_answer_that_is_being_spoken_and_nothing_said_before_it_is_answered() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        stop = Pause()
+        model = ScriptedModel([Usage(input=3), Piece("text", "As I was "), stop, *answer("Never.")], answer("Yes."))
+        agent = AgentLoop(model, drain_seconds=0)
+        async with at_work(session, agent, stop):
+            await ask(session, "and this?")
+            command = await abort(session, reason="enough")
+            assert (await answered(session, command)).outcome == "applied"
+        assert (await said(session))[-5:] == [
+            "assistant aborted: As I was ",
+            "agent.message.ended",
+            "agent.turn.ended",
+            "agent.ended",
+            "agent.control.answered",
+        ]
+        cut = (await messages(session))[-1]
+        assert isinstance(cut, AssistantMessage)
+        assert (cut.error_message, cut.usage) == (
+            "Aborted by the user",
+            Usage(input=3, output=3, total_tokens=6, estimated=True),
+        )
+        assert await ends(session) == ["aborted"]
+        assert await session.open_messages() == []
+        await ask(session, "still there?")
+        await work(agent, await take_run(session))
+        assert (await replies(session))[-1] == "assistant stop: Yes."
+        shown = [message.text_content() for message in model.requests[1].context.messages]
+        assert shown == ["hello?", "and this?", "still there?"]
+
+
+async def test_an_abort_before_the_first_word_leaves_an_empty_answer() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        stop = Pause()
+        async with at_work(session, AgentLoop(ScriptedModel([stop, *answer("Never.")]), drain_seconds=0), stop):
+            await answered(session, await abort(session))
+        assert await replies(session) == ["assistant aborted: "]
+        assert await ends(session) == ["aborted"]
+        assert await session.open_messages() == []
+
+
+async def test_a_model_that_is_cut_is_listened_to_until_its_usage_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = Pause()
+    drain = ModelStream.drain
+
+    async def go_on_and_drain(speech: ModelStream, *, seconds: float, tokens: int) -> bool:
+        stop.over.set()
+        return await drain(speech, seconds=seconds, tokens=tokens)
+
+    monkeypatch.setattr(ModelStream, "drain", go_on_and_drain)
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        model = ScriptedModel([Piece("text", "half"), stop, Piece("text", " more"), *answer("Whole.")])
+        async with at_work(session, AgentLoop(model, drain_seconds=SECONDS), stop):
+            await answered(session, await abort(session))
+        told = (await messages(session))[-1]
+        assert isinstance(told, AssistantMessage)
+        assert (told.stop_reason, told.text_content()) == ("aborted", "half")
+        assert told.usage == Usage(input=10, output=2, total_tokens=12)
+
+
+async def test_an_abort_of_words_that_no_loop_has_taken_up_is_applied() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        await abort(session)
+        later = ScriptedModel(answer("Yes."))
+        await work(AgentLoop(later), await take_run(session))
+        assert later.requests == []
+        assert await outcomes(session) == [(2, "applied")]
+        await ask(session, "again?")
+        await work(AgentLoop(later), await take_run(session))
+        assert len(later.requests) == 1
+
+
+async def test_an_abort_of_a_loop_that_is_over_is_late() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        agent = AgentLoop(ScriptedModel(answer("Yes."), answer("Two.")))
+        await work(agent, await take_run(session))
+        await abort(session)
+        await abort(session, loop_id="s1.main.1")
+        await ask(session, "more?")
+        await abort(session, loop_id="s1.main.1")
+        await work(agent, await take_run(session))
+        assert [outcome for _, outcome in await outcomes(session)] == ["late", "late", "late"]
+        assert (await replies(session))[-1] == "assistant stop: Two."
+
+
+async def test_a_turn_is_finished_before_a_loop_that_is_to_end_with_it() -> None:
+    stop = Pause()
+
+    @tool(name="first")
+    async def works() -> str:
+        await stop.wait()
+        return "done"
+
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        model = ScriptedModel(calls(FIRST))
+        async with at_work(session, AgentLoop(model, (works,)), stop):
+            command = await abort(session, when="turn")
+            stop.over.set()
+            assert (await answered(session, command)).outcome == "applied"
+        assert await replies(session) == ["assistant toolUse: <first>", "result: done", "assistant aborted: "]
+        assert await ends(session) == ["userStop"]
+        assert len(model.requests) == 1
+
+
+# --- steer, follow up ---------------------------------------------------------------------------------------------
+
+
+async def test_who_steers_is_read_by_the_next_request_of_the_same_loop() -> None:
+    stop = Pause()
+
+    @tool(name="first")
+    async def works() -> str:
+        await stop.wait()
+        return "done"
+
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        model = ScriptedModel(calls(FIRST), answer("Ok."))
+        async with at_work(session, AgentLoop(model, (works,)), stop):
+            command = await steer(session, "in French, please")
+            stop.over.set()
+            assert (await answered(session, command)).outcome == "applied"
+        shown = [message.text_content() for message in model.requests[1].context.messages]
+        assert shown == ["hello?", "", "done", "in French, please"]
+        assert await ends(session) == ["stop"]
+        turns = [event for event in await events(session) if isinstance(event, TurnStarted)]
+        assert command.positions[0] in turns[1].prompts
+
+
+async def test_who_steers_at_once_cuts_the_answer_and_is_answered_by_the_next_turn() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        stop = Pause()
+        model = ScriptedModel([Piece("text", "Well, "), stop, *answer("Never.")], answer("Bien."))
+        async with at_work(session, AgentLoop(model, drain_seconds=0), stop):
+            await answered(session, await steer(session, "in French, please", when="now"))
+        assert await replies(session) == ["assistant aborted: Well, ", "assistant stop: Bien."]
+        assert await ends(session) == ["stop"]
+        assert [message.text_content() for message in model.requests[1].context.messages] == [
+            "hello?",
+            "in French, please",
+        ]
+        assert [outcome for _, outcome in await outcomes(session)] == ["applied"]
+
+
+async def test_who_steers_where_no_loop_runs_is_late_and_answered_all_the_same() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        command = await steer(session, "hello?", when="now")
+        await work(AgentLoop(ScriptedModel(answer("Yes."))), await take_run(session))
+        assert (await answered(session, command)).outcome == "late"
+        assert (await replies(session)) == ["assistant stop: Yes."]
+
+
+async def test_steering_is_appended_with_its_message_whoever_else_speaks_meanwhile() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        receipts: list[Receipt] = []
+
+        async def one(number: int) -> None:
+            receipts.append(await steer(session, f"number {number}", key=f"k{number % 8}"))
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(16):
+                tasks.start_soon(one, number)
+        assert sum(not receipt.is_duplicate for receipt in receipts) == 8
+        model = ScriptedModel(answer("All."))
+        await work(AgentLoop(model), await take_run(session))
+        assert [outcome for _, outcome in await outcomes(session)] == ["late"] * 8, "none was refused"
+
+
+async def test_a_follow_up_waits_until_the_loop_is_over() -> None:
+    stop = Pause()
+
+    @tool(name="first")
+    async def works() -> str:
+        await stop.wait()
+        return "done"
+
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        model = ScriptedModel(calls(FIRST), answer("One."), answer("Two."))
+        async with at_work(session, AgentLoop(model, (works,)), stop):
+            await follow_up(session, "and then?")
+            stop.over.set()
+        shown = [[m.text_content() for m in request.context.messages] for request in model.requests]
+        assert shown == [
+            ["hello?"],
+            ["hello?", "", "done"],
+            ["hello?", "", "done", "One.", "and then?"],
+        ]
+        loops = [event.loop_id for event in await events(session) if isinstance(event, AgentStarted)]
+        assert loops == ["s1.main.1", "s1.main.2"]
+
+
+# --- pause, handoff, resume ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("halt", "stop_reason"), [(pause, "paused"), (handoff, "handoff")])
+async def test_a_halted_loop_goes_on_after_resume_with_what_was_said_since(
+    halt: Callable[[Session], Awaitable[Receipt]], stop_reason: str
+) -> None:
+    stop = Pause()
+
+    @tool(name="first")
+    async def works() -> str:
+        await stop.wait()
+        return "done"
+
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        model = ScriptedModel(calls(FIRST), answer("Ok."))
+        agent = AgentLoop(model, (works,))
+        async with at_work(session, agent, stop):
+            await halt(session)
+            stop.over.set()
+        assert await ends(session) == [stop_reason]
+        await ask(session, "while you were away")
+        run = await take_run(session)
+        assert not (await run.refresh()).loop_state.has_work
+        await halt(session)
+        await work(agent, run)
+        assert len(model.requests) == 1
+        await resume(session)
+        await resume(session)
+        await work(agent, run)
+        assert [message.text_content() for message in model.requests[1].context.messages] == [
+            "hello?",
+            "",
+            "done",
+            "while you were away",
+        ]
+        assert await ends(session) == [stop_reason, "stop"]
+        loops = [event for event in await events(session) if isinstance(event, AgentStarted)]
+        assert [(loop.loop_id, loop.parent_loop_id, loop.continuation) for loop in loops] == [
+            ("s1.main.1", None, "initial"),
+            ("s1.main.2", "s1.main.1", "default"),
+        ]
+        assert [outcome for _, outcome in await outcomes(session)] == ["applied", "repeated", "applied", "repeated"]
+
+
+async def test_an_abort_while_it_is_paused_leaves_nothing_to_go_on_with() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        stop = Pause()
+
+        @tool(name="first")
+        async def works() -> str:
+            await stop.wait()
+            return "done"
+
+        model = ScriptedModel(calls(FIRST), answer("Later."))
+        agent = AgentLoop(model, (works,))
+        async with at_work(session, agent, stop):
+            await pause(session)
+            stop.over.set()
+        await abort(session, loop_id="s1.main.1")
+        await resume(session)
+        await work(agent, await take_run(session))
+        assert len(model.requests) == 1
+        assert [outcome for _, outcome in await outcomes(session)] == ["applied"] * 3
+        await ask(session, "again?")
+        await work(agent, await take_run(session))
+        assert (await replies(session))[-1] == "assistant stop: Later."
+
+
+# --- approve, deny ------------------------------------------------------------------------------------------------
+
+
+async def test_words_to_a_call_are_applied_once_and_late_once_it_is_over() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        run = await take_run(session)
+        call = AssistantMessage(content=(FIRST,), stop_reason="toolUse", turn_id=TURN)
+        await run.publish(
+            AgentStarted(loop_id=TURN.loop_id, agent="a").as_extension(),
+            TurnStarted(turn_id=TURN, prompts=(1,)).as_extension(),
+            call,
+            ToolWaiting(turn_id=TURN, tool_call_id="c1", tool_name="first").as_extension(),
+        )
+        model = ScriptedModel(answer("Ok."))
+        agent = AgentLoop(model, (first,))
+        await work(agent, run)
+        assert await outcomes(session) == []
+        assert model.requests == []
+        other = TurnId(loop_id="s1.main.1", turn_index=7)
+        for sent in (
+            approve(session, other, "c1"),
+            approve(session, TURN, "c9"),
+            approve(session, TURN, "c1", by="me"),
+            approve(session, TURN, "c1"),
+            deny(session, TURN, "c1"),
+        ):
+            await sent
+        await work(agent, run)
+        assert [outcome for _, outcome in await outcomes(session)] == ["late", "late", "applied", "repeated", "late"]
+        assert await replies(session) == ["assistant toolUse: <first>", "result: one", "assistant stop: Ok."]
+        await deny(session, TURN, "c1")
+        await work(agent, run)
+        assert (await outcomes(session))[-1][1] == "late"
+
+
+async def test_a_user_who_speaks_while_a_call_waits_is_answered_without_it() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await ask(session)
+        run = await take_run(session)
+        await run.publish(
+            AgentStarted(loop_id=TURN.loop_id, agent="a").as_extension(),
+            TurnStarted(turn_id=TURN, prompts=(1,)).as_extension(),
+            AssistantMessage(content=(FIRST, SECOND), stop_reason="toolUse", turn_id=TURN),
+            ToolStarted(turn_id=TURN, tool_call_id="c1", tool_name="first").as_extension(),
+            ToolWaiting(turn_id=TURN, tool_call_id="c1", tool_name="first", why="unknown").as_extension(),
+            ToolWaiting(turn_id=TURN, tool_call_id="c2", tool_name="second").as_extension(),
+        )
+        await ask(session, "never mind")
+        model = ScriptedModel(answer("Ok."))
+        await work(AgentLoop(model, (first, second)), run)
+        assert await replies(session) == [
+            "assistant toolUse: <first><second>",
+            "result error: Skipped due to queued user message.",
+            "result error: Skipped due to queued user message.",
+            "assistant stop: Ok.",
+        ]
+        assert model.requests[0].context.messages[-1].text_content() == "never mind"
+
+
+# --- all of them --------------------------------------------------------------------------------------------------
+
+
+async def test_a_command_that_cannot_be_read_is_refused_and_holds_up_no_other() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await session.publish(
+            ExtensionMessage.of("control.sing", {}),
+            ExtensionMessage.of("control.approve", {"turnId": 3}),
+            ExtensionMessage.of("control.steer", {"position": 99}),
+            ExtensionMessage.of("control.compact", {}),
+            ExtensionMessage.of("control.pause", {}),
+        )
+        run = await take_run(session)
+        assert (await run.refresh()).loop_state.has_work
+        await work(AgentLoop(ScriptedModel()), run)
+        assert await outcomes(session) == [
+            (1, "refused"),
+            (2, "refused"),
+            (3, "refused"),
+            (4, "refused"),
+            (5, "applied"),
+        ]
+        found = [event.reason for event in await events(session) if isinstance(event, ControlAnswered)]
+        assert all(found[:4])
+
+
+async def test_a_command_that_is_sent_again_under_its_key_is_there_once() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        one, two = await pause(session, key="p"), await pause(session, key="p")
+        assert (two.is_duplicate, two.position) == (True, one.position)
+        await work(AgentLoop(ScriptedModel()), await take_run(session))
+        assert await outcomes(session) == [(1, "applied")]
+        assert (await answered(session, two)).outcome == "applied"
+
+
+async def test_who_waits_for_an_answer_in_a_session_that_is_closed_is_told() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        command = await pause(session)
+        await session.close()
+        with pytest.raises(SessionClosed), anyio.fail_after(SECONDS):
+            await answered(session, command)
+
+
+async def test_a_command_carries_who_asked() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await approve(session, TURN, "c1", by="ada")
+        entry = await anext(session.read())
+        assert isinstance(entry.message, ExtensionMessage)
+        assert Approve.read(entry.message.data).by == "ada"

@@ -1,0 +1,60 @@
+"""Models by their names."""
+
+import subprocess
+import sys
+
+import pytest
+
+from lanebus.handlers.agent.errors import MissingExtra, ModelNotFound
+from lanebus.handlers.agent.load_model import load_model
+from lanebus.handlers.agent.offline.model import OfflineModel
+from tests.support.paths import ROOT
+
+__all__ = ()
+
+KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY")
+SDKS = [
+    ("anthropic/claude-x", "anthropic", "anthropic"),
+    ("openai/gpt-x", "openai", "openai"),
+    ("openai-chat/gpt-x", "openai", "openai"),
+    ("gemini/models/x", "google.genai", "gemini"),
+]
+
+
+@pytest.mark.parametrize("target", [target for target, _, _ in SDKS])
+def test_a_model_is_found_by_its_api_and_its_name(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for key in KEYS:
+        monkeypatch.setenv(key, "none")
+    api, _, name = target.partition("/")
+    model = load_model(target, context_window=77)
+    assert (model.name, model.context_window) == (name, 77)
+    assert model.provider == {"openai-chat": "openai", "gemini": "google"}.get(api, api)
+
+
+def test_the_offline_model_is_one_of_them() -> None:
+    assert isinstance(load_model("offline/o-2"), OfflineModel)
+    assert load_model("offline/o-2").name == "o-2"
+
+
+@pytest.mark.parametrize("target", ["", "gpt-x", "openai", "openai/", "/x", "nobody/x"])
+def test_what_leads_to_no_model_is_told_with_what_would(target: str) -> None:
+    with pytest.raises(ModelNotFound, match="anthropic, openai, openai-chat, gemini, offline") as told:
+        load_model(target)
+    assert told.value.target == target
+
+
+@pytest.mark.parametrize(("target", "module", "extra"), SDKS)
+def test_without_its_sdk_the_error_says_what_to_install(
+    target: str, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingExtra, match=rf"pip install 'lanebus\[{extra}\]'"):
+        load_model(target)
+
+
+def test_importing_the_adapters_imports_no_sdk_and_no_price_list() -> None:
+    modules = "anthropic_model, openai_model, gemini_model"
+    code = f"import sys; import lanebus.handlers.agent.load_model; from lanebus.handlers.agent.models import {modules}"
+    code += "; print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert set(run.stdout.split()) & {"anthropic", "openai", "google.genai", "httpx2", "genai_prices"} == set()

@@ -1,0 +1,64 @@
+"""What a run knows of its session, and when it need not look again."""
+
+import pytest
+
+from lanebus import AssistantMessage, UserMessage
+from lanebus.handlers.agent.cached_session import CachedSession
+from lanebus.handlers.agent.commands import follow_up
+from lanebus.handlers.agent.loop import AgentLoop
+from lanebus.handlers.agent.run import Run
+from tests.support.agent.agents import ScriptedModel, answer, fresh_bus, take_run
+
+__all__ = ()
+
+
+@pytest.mark.parametrize("others", [0, 1])
+async def test_a_run_is_unchanged_if_no_other_client_appended_since_the_decision(others: int) -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("one"))
+        run = await take_run(session)
+        await run.refresh()
+        decided_at = run.position
+        for _ in range(others):
+            await follow_up(session, "and then?")
+        await run.refresh()  # as while a model speaks
+        await run.publish(AssistantMessage.text("First."))
+        assert run.is_unchanged_since(decided_at) == (others == 0)
+
+
+async def test_a_message_that_was_not_read_yet_changes_a_run_as_soon_as_it_appends() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        run = await take_run(session)
+        await run.refresh()
+        decided_at = run.position
+        await follow_up(session, "and then?")
+        assert run.is_unchanged_since(decided_at), "it does not know of it: the message wakes a worker"
+        await run.publish(AssistantMessage.text("First."))
+        assert not run.is_unchanged_since(decided_at)
+
+
+async def test_a_run_of_a_session_that_was_read_under_its_lease_reads_nothing_again() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("one"))
+        cache = CachedSession(session)
+        await cache.refresh()
+        run = Run(session, (await take_run(session)).lease, cache, is_read=True)
+        assert run.position == 1
+        assert run.snapshot.loop_state.prompts == (1,)
+
+
+async def test_a_loop_starts_from_the_snapshot_that_its_worker_has_read() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("one"))
+        run = await take_run(session)
+        snapshot = await run.refresh()
+        await session.publish(UserMessage.text("two"))
+        model = ScriptedModel(answer("One."))
+        looked_at = await AgentLoop(model).work_from(run, snapshot)
+        assert [message.text_content() for message in model.requests[0].context.messages] == ["one"]
+        assert looked_at is not None
+        assert not run.is_unchanged_since(looked_at), "the worker looks again"

@@ -1,0 +1,229 @@
+"""Sessions kept warm: both folds are what a reading from the start gives, whatever was stored, trimmed or forked."""
+
+import anyio
+import pytest
+
+from lanebus import Cursor, ExtensionMessage, Session, Unavailable, UserMessage
+from lanebus.bus.messages.control import Abort, Pause
+from lanebus.bus.messages.events import AgentEnded, AgentStarted, RequestDefined
+from lanebus.bus.messages.usage import Usage
+from lanebus.handlers.agent.bounds import WorkerBounds
+from lanebus.handlers.agent.cached_session import CachedSession
+from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
+from lanebus.handlers.agent.session_cache import SessionCache
+from lanebus.handlers.context.build import build_context
+from lanebus.handlers.projections.agent_status import STATUS
+from lanebus.handlers.projections.projection import rebuild
+from tests.support.agent.agents import SECONDS, fresh_bus, take_run
+from tests.support.servers.real import AnyServer, eventually
+
+__all__ = ()
+
+
+async def speak(session: Session, number: int) -> None:
+    """A loop's beginning and end, with much that no fold looks at."""
+    loop = f"{session.id}.main.{number}"
+    await session.publish(
+        AgentStarted(loop_id=loop, agent="a").as_extension(),
+        *[ExtensionMessage.of("progress", {"percent": n}) for n in range(5)],
+        UserMessage.text(f"question {number}"),
+        AgentEnded(loop_id=loop, stop_reason="stop", turns=1, usage=Usage()).as_extension(),
+        ExtensionMessage.of("tick"),
+    )
+
+
+async def assert_same(view: SessionSnapshot, session: Session) -> None:
+    """It is what a fold of all of both lanes gives."""
+    assert view.context == await build_context(session)
+    assert view.status == (await rebuild(session, STATUS)).state
+
+
+async def test_a_refresh_gives_what_a_reading_from_the_start_gives(server: AnyServer) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s")
+        warm = CachedSession(bus.session("s", grouped=True))
+        for number in (1, 2, 3):
+            await speak(session, number)
+            await session.publish(Abort().as_extension())
+            await assert_same(await warm.refresh(), session)
+        assert warm.cursor == (await session.head()).cursor
+
+
+async def test_a_cold_start_goes_on_from_the_stored_state() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s")
+        first = CachedSession(session, store_every=5)
+        await speak(session, 1)
+        await first.refresh()
+        await first.store()
+        stored = await session.load_projection(STATUS.name, STATUS.version)
+        assert stored is not None
+        assert stored.position == 9
+        await speak(session, 2)
+        await assert_same(await CachedSession(session).refresh(), session)
+
+
+async def test_a_stored_state_of_a_log_that_lost_its_end_is_not_gone_on_from() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s")
+        await speak(session, 1)
+        lost = STATUS.dump(STATUS.initial.model_copy(update={"halted": "paused"}))
+        cursor = Cursor(99, 0, "another")
+        assert await session.save_projection(STATUS.name, STATUS.version, lost, cursor=cursor, expected=0)
+        view = await CachedSession(session).refresh()
+        assert view.status.halted is None
+        assert view.context == await build_context(session)
+
+
+async def test_where_only_the_extension_lane_was_trimmed_the_model_is_told_all() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s")
+        await session.publish(ExtensionMessage.of("tick"), ExtensionMessage.of("tick"))
+        await speak(session, 1)
+        await session.trim(3)
+        view = await CachedSession(session).refresh()
+        assert view.context == await build_context(session)
+        assert view.status.loop is not None
+
+
+async def test_a_forks_status_counts_its_own_entries_alone() -> None:
+    async with fresh_bus() as bus:
+        parent = bus.session("parent")
+        await speak(parent, 1)
+        await parent.publish(Pause().as_extension())
+        fork = await parent.fork(id="fork")
+        view = await CachedSession(fork).refresh()
+        assert (view.status.loop, view.status.commands) == (None, ())
+        await fork.publish(Abort().as_extension())
+        await assert_same(await CachedSession(fork).refresh(), fork)
+
+
+def hold(sessions: SessionCache, name: str) -> CachedSession:
+    """Hold a session for a moment."""
+    with sessions.held(name) as warm:
+        return warm
+
+
+async def test_an_idle_session_over_the_bound_is_read_again() -> None:
+    async with fresh_bus() as bus:
+        sessions = SessionCache(bus.session, WorkerBounds(warm_sessions=2))
+        first = hold(sessions, "a")
+        assert hold(sessions, "a") is first
+        hold(sessions, "b")
+        hold(sessions, "c")
+        assert len(sessions) == 2
+        assert hold(sessions, "a") is not first
+
+
+async def test_idle_sessions_are_evicted_by_their_entries_but_for_the_newest() -> None:
+    async with fresh_bus() as bus:
+        sessions = SessionCache(bus.session, WorkerBounds(warm_entries=2))
+        for name in ("a", "b"):
+            await bus.session(name).publish(*[UserMessage.text("hello?")] * 3)
+            with sessions.held(name) as first, sessions.held(name) as warm:
+                await first.refresh()
+                await warm.refresh()
+            assert len(sessions) == 1
+            assert hold(sessions, name) is first  # given back last
+
+
+async def test_a_held_session_is_not_evicted() -> None:
+    async with fresh_bus() as bus:
+        sessions = SessionCache(bus.session, WorkerBounds(warm_sessions=1))
+        await bus.session("a").publish(UserMessage.text("hello?"))
+        with sessions.held("a") as held:
+            for name in "bcd":
+                hold(sessions, name)
+            assert len((await held.refresh()).context.entries) == 1
+        assert hold(sessions, "a") is held
+
+
+async def test_a_session_is_kept_after_unavailable_and_discarded_after_other_errors() -> None:
+    async with fresh_bus() as bus:
+        sessions = SessionCache(bus.session)
+        first = hold(sessions, "a")
+        with pytest.raises(Unavailable), sessions.held("a"):
+            raise Unavailable("no server")
+        assert hold(sessions, "a") is first
+        with pytest.raises(ValueError, match="odd"), sessions.held("a"):
+            raise ValueError("odd")
+        assert hold(sessions, "a") is not first
+
+
+async def test_an_idle_session_that_caught_up_has_nothing_left_to_read() -> None:
+    async with fresh_bus() as bus:
+        sessions, session = SessionCache(bus.session), bus.session("a")
+        await speak(session, 1)
+        await sessions.catch_up("a")
+        assert len(sessions) == 0, "one that is not kept is not read either"
+        with sessions.held("a") as warm:
+            await warm.refresh()
+            await speak(session, 2)
+            await sessions.catch_up("a")
+            assert warm.cursor.position == 9, "it is its holder's"
+        await sessions.catch_up("a")
+        assert warm.cursor.position == 18
+        await assert_same(warm.snapshot, session)
+        assert hold(sessions, "a") is warm
+
+
+async def test_an_idle_session_that_cannot_catch_up_is_discarded() -> None:
+    async with fresh_bus() as bus:
+        sessions = SessionCache(bus.session)
+        await speak(bus.session("a"), 1)
+        first = hold(sessions, "a")
+        await bus.session("a").erase()
+        await sessions.catch_up("a")
+        assert hold(sessions, "a") is not first
+
+
+# --- runs ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.cluster("wake-ups come over a node's own connection")
+async def test_a_run_hears_a_command_while_it_waits_and_not_its_own_words(server: AnyServer) -> None:
+    async with server.bus() as bus, server.bus() as other:
+        session = bus.session("s")
+        await session.publish(UserMessage.text("hello?"))
+        run = await take_run(session)
+        await run.refresh()
+        heard = anyio.Event()
+
+        async def wait() -> None:
+            await run.wait_for_wake_up()
+            heard.set()
+
+        with anyio.fail_after(SECONDS):
+            async with anyio.create_task_group() as tasks:
+                await run.publish(ExtensionMessage.of("progress"))
+                tasks.start_soon(wait)
+                await eventually(lambda: "cmd=xread " in str(server.do("CLIENT", "LIST")))
+                await session.head()  # had it heard itself, it would be over by now
+                assert not heard.is_set()
+                await other.session("s").publish(Abort().as_extension())
+                await heard.wait()
+        assert [command.message.kind for command in (await run.refresh()).status.commands] == ["control.abort"]
+
+
+async def test_what_follows_from_a_snapshot_is_derived_once_until_the_next_entry() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s")
+        await session.publish(UserMessage.text("hello?"))
+        cached = CachedSession(session)
+        state = (await cached.refresh()).loop_state
+        assert (await cached.refresh()).loop_state is state
+        await session.publish(UserMessage.text("and?"))
+        assert (await cached.refresh()).loop_state.prompts == (1, 2)
+
+
+async def test_what_a_model_is_offered_is_told_anew_once_it_was_trimmed_away() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s")
+        await session.publish(RequestDefined(hash="h", provider="p", model="m", max_tokens=1).as_extension())
+        await speak(session, 1)
+        first = CachedSession(session, store_every=1)
+        await first.refresh()
+        await first.store()
+        assert (await CachedSession(session).refresh()).status.request == "h"
+        await session.trim(2)
+        assert (await CachedSession(session).refresh()).status.request is None

@@ -1,0 +1,318 @@
+"""Tools: a schema from annotations, and a result whatever happens."""
+
+import re
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from functools import partial, wraps
+from typing import Annotated, Literal, cast
+
+import anyio
+import anyio.lowlevel
+import pytest
+from pydantic import BaseModel, Field, JsonValue
+
+from lanebus import ImageBlock, MediaRef, TextBlock, ToolCallBlock, ToolResultMessage
+from lanebus.handlers.agent.errors import ApprovalRefused, ParameterRefused
+from lanebus.handlers.agent.marks import CHILD_LOOP, HANDOFF
+from lanebus.handlers.agent.tools.tool import Tool, ToolContext, tool
+from lanebus.handlers.agent.tools.tool_reply import ToolReply
+from lanebus.handlers.providers.common.tools import ToolSpec
+from lanebus.messages import TurnId
+
+__all__ = ()
+
+
+async def silent(text: str) -> None:
+    del text
+
+
+CONTEXT = ToolContext("s1", TurnId(loop_id="s1.main.1", turn_index=0), "c1", silent)
+
+
+async def run(subject: Tool, arguments: JsonValue = None, *, raw: str | None = None) -> ToolResultMessage:
+    call = ToolCallBlock(id="c1", name=subject.name, arguments=arguments, arguments_raw=raw)
+    return await subject.run(call, CONTEXT)
+
+
+class Place(BaseModel):
+    city: str
+
+
+@tool
+async def weather(
+    place: Place, days: Annotated[int, Field(ge=1, le=7, description="how many")] = 1, unit: Literal["C", "F"] = "C"
+) -> str:
+    """Tell the weather.
+
+    Of any place.
+    """
+    return f"{place.city} {days} {unit}"
+
+
+def test_the_schema_comes_from_the_annotations_and_the_description_from_the_docstring() -> None:
+    assert weather.name == "weather"
+    assert weather.spec.description == "Tell the weather.\n\nOf any place."
+    schema = weather.spec.schema
+    assert schema["required"] == ["place"]
+    assert schema["additionalProperties"] is False
+    properties = schema["properties"]
+    assert isinstance(properties, dict)
+    assert properties["days"] == {
+        "type": "integer",
+        "minimum": 1,
+        "maximum": 7,
+        "default": 1,
+        "description": "how many",
+    }
+    assert properties["unit"] == {"type": "string", "enum": ["C", "F"], "default": "C"}
+    assert properties["place"] == {"$ref": "#/$defs/Place"}
+
+
+def test_the_context_is_no_argument() -> None:
+    @tool(name="asks", description="Ask.")
+    async def function(context: ToolContext, question: str) -> str:
+        return f"{context.call_id} {question}"
+
+    assert (function.spec.name, function.spec.description) == ("asks", "Ask.")
+    assert function.spec.schema["properties"] == {"question": {"type": "string"}}
+
+
+async def test_arguments_are_read_as_their_types() -> None:
+    result = await run(weather, {"place": {"city": "Bonn"}, "days": 3})
+    assert (result.text_content(), result.is_error) == ("Bonn 3 C", False)
+    assert (result.tool_call_id, result.tool_name) == ("c1", "weather")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        ({}, "place: Field required"),
+        ({"place": {}}, "place.city: Field required"),
+        ({"place": {"city": "Bonn"}, "days": 9}, "days: Input should be less than or equal to 7"),
+        ({"place": {"city": "Bonn"}, "hours": 9}, "hours: Extra inputs are not permitted"),
+        ([1], "arguments: Input should be"),
+    ],
+)
+async def test_wrong_arguments_give_an_error_that_names_the_fault(arguments: JsonValue, fault: str) -> None:
+    result = await run(weather, arguments)
+    assert result.is_error
+    assert result.text_content().startswith("Invalid arguments: ")
+    assert fault in result.text_content()
+
+
+async def test_arguments_that_are_no_json_give_an_error() -> None:
+    result = await run(weather, {}, raw='{"place": ')
+    assert (result.is_error, result.text_content()) == (True, 'Invalid arguments: not JSON: {"place": ')
+
+
+async def test_parameters_may_have_the_names_of_a_model_s_methods() -> None:
+    @tool
+    def function(copy: str, json: int, schema: bool = True) -> str:
+        return f"{copy} {json} {schema}"
+
+    assert (await run(function, {"copy": "a", "json": 1})).text_content() == "a 1 True"
+
+
+async def test_an_async_function_behind_a_sync_wrapper_is_awaited() -> None:
+    def logged(function: Callable[[int], Awaitable[str]]) -> Callable[[int], Awaitable[str]]:
+        @wraps(function)
+        def call(number: int) -> Awaitable[str]:
+            return function(number)
+
+        return call
+
+    @tool
+    @logged
+    async def double(number: int) -> str:
+        await anyio.lowlevel.checkpoint()
+        return str(2 * number)
+
+    result = await run(double, {"number": 2})
+    assert (result.text_content(), result.is_error) == ("4", False)
+
+
+async def test_parameters_are_passed_in_the_way_that_the_function_takes_them() -> None:
+    @tool
+    def positional(context: ToolContext, first: int, second: int = 2, /, third: int = 3) -> list[object]:
+        return [context.call_id, first, second, third]
+
+    @tool
+    def named(*, context: ToolContext, first: int) -> list[object]:
+        return [context.call_id, first]
+
+    assert (await run(positional, {"first": 1, "third": 4})).structured == ["c1", 1, 2, 4]
+    assert (await run(named, {"first": 1})).structured == ["c1", 1]
+    assert named.spec.schema["required"] == ["first"]
+
+
+def test_a_parameter_of_any_number_of_arguments_is_refused_by_its_name_with_the_remedy() -> None:
+    def many(*paths: str) -> str:
+        return "".join(paths)
+
+    def any_name(path: str, **options: int) -> str:
+        return path + str(options)
+
+    for function, parameter in ((many, "*paths"), (any_name, "**options")):
+        with pytest.raises(ParameterRefused, match=rf"{re.escape(parameter)}, .* name each parameter") as refused:
+            tool(function)
+        assert (refused.value.tool, refused.value.parameter) == (function.__name__, parameter)
+
+
+async def test_what_a_tool_raises_is_its_result() -> None:
+    @tool
+    def function() -> str:
+        raise KeyError("nothing here")
+
+    result = await run(function)
+    assert (result.is_error, result.text_content()) == (True, "KeyError: 'nothing here'")
+
+
+async def test_a_sync_tool_runs_beside_the_event_loop() -> None:
+    @tool
+    def function() -> str:
+        return str(threading.current_thread() is threading.main_thread())
+
+    assert (await run(function)).text_content() == "False"
+
+
+async def test_a_cancelled_tool_stays_cancelled() -> None:
+    @tool
+    async def function() -> str:
+        await anyio.sleep_forever()
+        return "never"
+
+    with anyio.move_on_after(0) as scope:
+        await run(function)
+    assert scope.cancelled_caught
+
+
+IMAGE = ImageBlock(media=MediaRef(kind="url", url="https://example.com/a.png"))
+
+
+@pytest.mark.parametrize(
+    ("output", "content", "structured"),
+    [
+        (None, (), None),
+        ("", (), None),
+        ("text", (TextBlock(text="text"),), None),
+        (IMAGE, (IMAGE,), None),
+        (["see", IMAGE], (TextBlock(text="see"), IMAGE), None),
+        (7, (TextBlock(text="7"),), 7),
+        (["a", "b"], (TextBlock(text='["a", "b"]'),), ["a", "b"]),
+        (Place(city="Köln"), (TextBlock(text='{"city": "Köln"}'),), {"city": "Köln"}),
+    ],
+)
+async def test_what_a_tool_gives_becomes_content(
+    output: object, content: tuple[object, ...], structured: JsonValue
+) -> None:
+    @tool
+    async def function() -> object:
+        return output
+
+    result = await run(function)
+    assert (result.content, result.structured, result.is_error) == (content, structured, False)
+
+
+async def test_what_cannot_be_written_as_json_is_an_error() -> None:
+    @tool
+    async def function() -> object:
+        return object()
+
+    assert (await run(function)).is_error
+
+
+async def test_a_reply_says_more_than_its_content() -> None:
+    @tool
+    async def function() -> ToolReply:
+        return ToolReply(["done", IMAGE], structured={"n": 1}, is_error=True, terminate=True)
+
+    result = await run(function)
+    assert result.content == (TextBlock(text="done"), IMAGE)
+    assert (result.structured, result.is_error, result.terminate) == ({"n": 1}, True, True)
+
+
+def test_a_tool_says_of_itself_what_the_loop_has_to_know() -> None:
+    plain = tool(lambda: "")
+    assert (plain.idempotent, plain.on_unknown, plain.timeout, plain.is_sequential) == (False, "tell", 600.0, False)
+    made = tool(name="a", idempotent=True, on_unknown="ask", timeout=3.0, sequential=True)(lambda: "")
+    assert (made.idempotent, made.on_unknown, made.timeout, made.is_sequential) == (True, "ask", 3.0, True)
+
+
+@pytest.mark.parametrize(("approval", "expected"), [(False, [False] * 3), (True, [True, True, False])])
+def test_an_approval_is_asked_for_by_the_tool_and_never_for_wrong_arguments(
+    approval: bool, expected: list[bool]
+) -> None:
+    @tool(name="pay", approval=approval)
+    async def function(amount: int) -> None: ...
+
+    wanted: list[JsonValue] = [{"amount": 1}, {"amount": "2"}, {"amount": "x"}]
+    found = [function.approval(ToolCallBlock(id="c1", name="pay", arguments=each)) for each in wanted]
+    assert found == expected
+
+
+def test_an_async_approval_is_refused_as_it_would_always_say_yes() -> None:
+    async def decides(arguments: Mapping[str, object]) -> bool:
+        return bool(arguments.get("never"))
+
+    class Decides:
+        async def __call__(self, arguments: Mapping[str, object]) -> bool:
+            return await decides(arguments)
+
+    for approval in (decides, partial(decides), Decides()):
+        with pytest.raises(ApprovalRefused, match="make it a plain def") as refused:
+            tool(name="pay", approval=cast("Callable[[Mapping[str, object]], bool]", approval))(lambda: "")
+        assert refused.value.tool == "pay"
+
+    def hides(arguments: Mapping[str, object]) -> Awaitable[bool]:
+        return decides(arguments)
+
+    hidden = tool(name="pay", approval=cast("Callable[[Mapping[str, object]], bool]", hides))
+    with pytest.raises(ApprovalRefused):
+        hidden(lambda: "").approval(ToolCallBlock(id="c1", name="pay", arguments={}))
+
+
+def test_an_approval_may_be_asked_for_by_the_arguments_as_the_function_would_get_them() -> None:
+    seen: list[object] = []
+
+    def decides(arguments: Mapping[str, object]) -> bool:
+        seen.append(arguments["place"])
+        return arguments["place"] == Place(city="Bonn")
+
+    @tool(name="go", approval=decides)
+    async def function(context: ToolContext, place: Place) -> None: ...
+
+    assert function.approval(ToolCallBlock(id="c1", name="go", arguments={"place": {"city": "Bonn"}}))
+    assert not function.approval(ToolCallBlock(id="c1", name="go", arguments={"place": {"city": "Ulm"}}))
+    assert seen == [Place(city="Bonn"), Place(city="Ulm")]
+
+
+def test_the_key_names_the_call_by_its_place_in_the_turn_that_made_it() -> None:
+    later = TurnId(loop_id="s1.main.2", turn_index=0)
+    assert CONTEXT.key == "s1.main.1#0.0"
+    assert replace(CONTEXT, place=2, attempt=4).key == "s1.main.1#0.2"
+    assert replace(CONTEXT, turn_id=later, origin=CONTEXT.turn_id).key == CONTEXT.key
+
+
+async def test_a_handoff_and_the_loop_that_worked_for_a_call_are_private_marks_of_the_result() -> None:
+    @tool
+    async def function() -> ToolReply:
+        return ToolReply("done", handoff="stuck", child_loop_id="s2.main.1")
+
+    assert (await run(function)).metadata == {HANDOFF: "stuck", CHILD_LOOP: "s2.main.1"}
+
+
+def test_all_that_the_loop_asks_of_a_tool_is_in_the_seam() -> None:
+    class Own:
+        name, idempotent, timeout, is_sequential = "own", False, None, False
+        on_unknown: Literal["tell", "ask"] = "tell"
+        spec = ToolSpec("own", "", {"type": "object"})
+
+        def approval(self, call: ToolCallBlock) -> bool:
+            return False
+
+        async def run(self, call: ToolCallBlock, context: ToolContext) -> ToolResultMessage:
+            return ToolResultMessage.of(call, context.key)
+
+    tools: list[Tool] = [Own(), weather]
+    assert [each.name for each in tools] == ["own", "weather"]

@@ -1,0 +1,56 @@
+"""A worker that is killed at the calls of an answer: whoever goes on runs what may be run, and nothing twice."""
+
+from pathlib import Path
+
+import pytest
+from anyio.to_thread import run_sync
+
+from lanebus import Bus
+from lanebus.bus.messages.control import Approve
+from lanebus.bus.messages.events import ToolStarted
+from lanebus.messages import TurnId
+from tests.support.agent.agents import events, short_folder, take_run
+from tests.support.agent.tool_process import CASES, tool_of
+from tests.support.agent.tool_runs import command, go_on, results
+from tests.support.cli.starter import Starter
+
+__all__ = ()
+
+TURN = TurnId(loop_id="s1.main.1", turn_index=0)
+KEY = f"{TURN}.0"
+
+
+async def killed(starter: Starter, folder: Path, case: str) -> None:
+    """Run the process until it is at the place of its case, and kill it there."""
+    with starter.running("tests.support.agent.tool_process", str(folder), case) as process:
+        assert process.stdout is not None
+        assert await run_sync(process.stdout.readline) == "ready\n"
+
+
+@pytest.mark.parametrize(
+    ("case", "outside", "result", "attempts"),
+    [
+        ("asked for", [f"{KEY} 1"], "done", [None]),
+        ("started", [f"{KEY} 1"], "Unknown outcome: a was started", [None]),
+        ("idempotent", [f"{KEY} 1", f"{KEY} 2"], "done", [None, 2]),
+        ("in a thread", [f"{KEY} 1", f"{KEY} 2"], "done", [None, 2]),
+        ("waiting", [f"{KEY} 1"], "done", [None]),
+    ],
+)
+async def test_a_call_whose_worker_was_killed(
+    starter: Starter, case: str, outside: list[str], result: str, attempts: list[int | None]
+) -> None:
+    assert case in CASES
+    async with short_folder() as folder, Bus.open(data_dir=folder / "d") as bus:
+        await killed(starter, folder, case)
+        run = await take_run(bus.session("s1"))
+        subject = tool_of(case, folder / "outside", hangs=False)
+        await go_on(run, subject)
+        if case == "waiting":
+            assert not (folder / "outside").exists()
+            await command(run, Approve(turn_id=TURN, tool_call_id="c0"))
+            await go_on(run, subject)
+        assert (folder / "outside").read_text().splitlines() == outside
+        ((_, text),) = await results(run.session)
+        assert text.startswith(result)
+        assert [e.attempt for e in await events(run.session) if isinstance(e, ToolStarted)] == attempts

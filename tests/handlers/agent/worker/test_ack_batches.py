@@ -1,0 +1,50 @@
+"""What a worker is done with, on a server that has no memory left: nothing stays in its hands for good."""
+
+import pytest
+
+from lanebus import UserMessage
+from lanebus.handlers.agent.errors import TryAgain
+from lanebus.handlers.agent.loop import AgentLoop
+from lanebus.handlers.agent.run import Run
+from lanebus.handlers.agent.worker.ack_batches import AckBatcher
+from tests.handlers.agent.worker.test_worker_errors import working
+from tests.support.agent.agents import ScriptedModel, answer
+from tests.support.log.groups import pending, take_one
+from tests.support.servers.real import RealServer, eventually
+
+__all__ = ()
+
+
+async def test_work_is_acknowledged_although_its_lease_cannot_be_given_back(valkey: RealServer) -> None:
+    async with valkey.bus() as bus, bus.consumer("agents", "w") as consumer:
+        await bus.session("s1").publish(UserMessage.text("hello?"))
+        work = await take_one(consumer)
+        lease = (await bus.leases.take("s1", "w", 60)).lease
+        assert lease is not None
+        finishing = AckBatcher(bus.leases, consumer)
+        finishing.release(lease)
+        finishing.ack(work, 0)
+        valkey.do("CONFIG", "SET", "maxmemory", "1")  # a lease is written, an acknowledgement takes nothing
+        await finishing.flush()
+        assert not pending(valkey, "agents")
+
+
+@pytest.mark.slow
+async def test_work_that_cannot_be_put_off_is_done_once_the_server_has_memory(valkey: RealServer) -> None:
+    echo = AgentLoop(ScriptedModel(*[answer("Yes.")] * 3))
+    is_full = False
+
+    async def agent(run: Run) -> None:
+        nonlocal is_full
+        if not is_full:
+            is_full = True
+            valkey.do("CONFIG", "SET", "maxmemory", "1")
+            raise TryAgain(0, "not yet")
+        await echo(run)
+
+    async with valkey.bus() as bus, working(bus, agent, heartbeat=2):
+        await bus.session("s1").publish(UserMessage.text("hello?"))
+        await eventually(lambda: valkey.do("CONFIG", "GET", "maxmemory") == ["maxmemory", "1"])
+        assert pending(valkey, "agents")
+        valkey.do("CONFIG", "SET", "maxmemory", "0")
+        await eventually(lambda: not pending(valkey, "agents"))

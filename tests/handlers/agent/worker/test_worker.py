@@ -1,0 +1,512 @@
+"""Workers: one loop a session, nothing lost when one of them stops, dies or meets poison."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from lanebus import Bus, Cursor, Fenced, Receipt, Session, ToolCallBlock, UserMessage
+from lanebus.archive import DirectoryArchive
+from lanebus.bus.embedded.server import open_server
+from lanebus.bus.log.lease import Lease
+from lanebus.bus.messages.delta import Delta
+from lanebus.bus.messages.events import AgentStarted
+from lanebus.bus.messages.message import AssistantMessage
+from lanebus.errors import OutcomeUnknown
+from lanebus.handlers.agent.bounds import PreviewBounds, RunBounds, WorkerBounds
+from lanebus.handlers.agent.errors import AgentNotFound
+from lanebus.handlers.agent.load import load_agent
+from lanebus.handlers.agent.loop import AgentLoop
+from lanebus.handlers.agent.run import Agent, Run
+from lanebus.handlers.agent.tools.tool import tool
+from lanebus.handlers.agent.worker.worker import Worker
+from lanebus.handlers.providers.common.answer import Piece
+from lanebus.messages import Publishable
+from tests.support.agent.agents import (
+    SECONDS,
+    Pause,
+    ScriptedModel,
+    answer,
+    calls,
+    events,
+    fresh_bus,
+    messages,
+    said,
+    short_folder,
+    wait_for,
+)
+from tests.support.cli.starter import Starter
+from tests.support.servers.real import eventually
+from tests.support.servers.resp import Resp
+
+__all__ = ()
+
+
+TINY = WorkerBounds(
+    warm_sessions=3,
+    warm_entries=3,
+    store_every=2,
+    pause=0.01,
+    longest_pause=0.02,
+    run=RunBounds(
+        tries=20,
+        listen=0.001,
+        drain_tokens=1,
+        settle_remembered=1,
+        preview=PreviewBounds(pause=0.001, flush_characters=4, delta_characters=3),
+    ),
+)
+
+_bounds = WorkerBounds()
+"""of the workers of the test that runs"""
+
+
+@pytest.fixture(params=[WorkerBounds(), TINY], ids=["default", "tiny"], autouse=True)
+def bounds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> WorkerBounds:
+    monkeypatch.setattr(f"{__name__}._bounds", request.param)
+    return _bounds
+
+
+class Echo(ScriptedModel):
+    """Says "Yes." however often it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__(*[answer("Yes.")] * 1_000)
+
+
+@asynccontextmanager
+async def working(bus: Bus, *agents: Agent, heartbeat: float = 15.0) -> AsyncGenerator[list[Worker], None]:
+    """A worker for each agent, stopped when the block is over."""
+    workers = [
+        Worker(bus, agent, name=f"w{number}", heartbeat=heartbeat, bounds=_bounds)
+        for number, agent in enumerate(agents)
+    ]
+    async with anyio.create_task_group() as tasks:
+        for worker in workers:
+            tasks.start_soon(worker.run)
+        yield workers
+        for worker in workers:
+            worker.stop()
+
+
+@asynccontextmanager
+async def fresh_server() -> AsyncGenerator[tuple[Bus, Path], None]:
+    """A bus, and the socket of its server."""
+    async with short_folder() as folder, open_server(folder / "d") as server, Bus.open(data_dir=folder / "d") as bus:
+        yield bus, server.socket
+
+
+async def ask(session: Session, text: str = "hello?") -> int:
+    return (await session.publish(UserMessage.text(text))).position
+
+
+def pending(socket: Path, namespace: str = "lanebus", group: str = "agents") -> int:
+    """Sessions that were given and are not done with, put off or not."""
+    found = 0
+    with Resp(socket) as server:
+        names = server("KEYS", f"{namespace}:*:open:{group}")
+        assert isinstance(names, list)
+        for name in names:
+            works = server("HVALS", str(name))
+            assert isinstance(works, list)
+            found += sum(" d " not in str(work) for work in works)
+    return found
+
+
+async def nothing_pending(socket: Path) -> None:
+    await eventually(lambda: not pending(socket))
+
+
+async def test_a_worker_answers_and_acknowledges() -> None:
+    async with fresh_server() as (bus, socket):
+        session = bus.session("s1")
+        await ask(session)
+        async with working(bus, AgentLoop(Echo())):
+            await wait_for(session, "agent.ended")
+            await ask(session, "again?")
+            await wait_for(session, "agent.ended", 2)
+            await nothing_pending(socket)
+        assert (await session.head()).epoch >= 1
+
+
+async def test_two_workers_run_one_loop_for_each_question() -> None:
+    async with fresh_server() as (bus, socket):
+        sessions = [bus.session(f"s{number}") for number in range(12)]
+        async with working(bus, AgentLoop(Echo()), AgentLoop(Echo())):
+            for question in range(1, 4):
+                for session in sessions:
+                    await ask(session)
+                for session in sessions:
+                    await wait_for(session, "agent.ended", question)
+            await nothing_pending(socket)
+        for session in sessions:
+            started = [event.loop_id for event in await events(session) if isinstance(event, AgentStarted)]
+            assert started == [f"{session.id}.main.{number}" for number in (1, 2, 3)]
+
+
+async def test_who_speaks_meanwhile_is_answered_under_the_same_lease() -> None:
+    async with fresh_server() as (bus, socket):
+        session = bus.session("s1")
+        pause = Pause()
+        epochs: list[int] = []
+        loop = AgentLoop(ScriptedModel([pause, *answer("One.")], answer("Two.")))
+
+        async def agent(run: Run) -> None:
+            epochs.append(run.lease.epoch)
+            await loop(run)
+
+        async with working(bus, agent):
+            await ask(session)
+            await pause.reached.wait()
+            await ask(session, "and?")
+            pause.over.set()
+            await wait_for(session, "agent.ended", 2)
+            await nothing_pending(socket)
+        assert epochs == [1, 1]
+
+
+async def test_what_comes_while_another_holds_the_lease_is_answered_once_it_is_free() -> None:
+    async with fresh_server() as (bus, socket):
+        session = bus.session("s1")
+        lease = await session.acquire_lease("somebody", 600)
+        assert lease is not None
+        async with working(bus, AgentLoop(Echo())):
+            await ask(session)
+            other = bus.session("s2")
+            await ask(other)
+            await wait_for(other, "agent.ended")
+            assert pending(socket) >= 1
+            assert await said(session) == ["user: hello?"]
+            await session.release_lease(lease)
+            await wait_for(session, "agent.ended")
+            await nothing_pending(socket)
+
+
+async def test_a_stopped_worker_finishes_what_it_took_and_takes_nothing_new() -> None:
+    async with fresh_bus() as bus:
+        session, other = bus.session("s1"), bus.session("s2")
+        pause = Pause()
+        async with working(bus, AgentLoop(ScriptedModel([pause, *answer("Done.")]))) as (worker,):
+            await ask(session)
+            await pause.reached.wait()
+            worker.stop()
+            await ask(other)
+            pause.over.set()
+        assert (await said(session))[-1] == "agent.ended"
+        assert await said(other) == ["user: hello?"]
+
+
+async def test_a_stopped_worker_does_not_wait_for_a_lease_that_another_holds() -> None:
+    async with fresh_bus() as bus:
+        session, other = bus.session("s1"), bus.session("s2")
+        assert await session.acquire_lease("somebody", 600) is not None
+        with anyio.fail_after(SECONDS):
+            async with working(bus, AgentLoop(Echo())):
+                await ask(session)
+                await ask(other)
+                await wait_for(other, "agent.ended")
+        assert (await bus.group_status("agents")).retries == 1, "its pointer is handed back"
+
+
+async def test_a_cancelled_worker_hands_its_turn_to_another() -> None:
+    async with fresh_server() as (bus, socket):
+        session = bus.session("s1")
+        pause = Pause()
+        first = Worker(bus, AgentLoop(ScriptedModel([Piece("text", "As I was "), pause])), name="first")
+        async with working(bus) as _, anyio.create_task_group() as tasks:
+            tasks.start_soon(first.run)
+            await ask(session)
+            await pause.reached.wait()
+            tasks.cancel_scope.cancel()
+        async with working(bus, AgentLoop(ScriptedModel(answer("Here it is.")))):
+            await wait_for(session, "agent.ended")
+            await nothing_pending(socket)
+        entries = await said(session)
+        assert [text for text in entries if text.startswith("assistant")] == [
+            "assistant aborted: As I was ",
+            "assistant stop: Here it is.",
+        ]
+        assert entries.count("agent.started") == entries.count("agent.ended") == 1
+
+
+async def test_a_worker_cancelled_in_a_tool_leaves_the_call_to_another() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        pause = Pause()
+
+        @tool(name="slow")
+        async def hangs() -> str:
+            await pause.wait()
+            return "never"
+
+        @tool(name="slow", idempotent=True)
+        async def works() -> str:
+            return "done"
+
+        asked = calls(ToolCallBlock(id="c1", name="slow"))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(Worker(bus, AgentLoop(ScriptedModel(asked), (hangs,)), name="first").run)
+            await ask(session)
+            await pause.reached.wait()
+            tasks.cancel_scope.cancel()
+        async with working(bus, AgentLoop(ScriptedModel(answer("It is done.")), (works,))):
+            await wait_for(session, "agent.ended")
+        assert [text for text in await said(session) if not text.startswith(("agent.m", "agent.to"))] == [
+            "user: hello?",
+            "agent.started",
+            "agent.request.defined",
+            "agent.turn.started",
+            "assistant toolUse: <slow>",
+            "result: done",
+            "agent.turn.ended",
+            "agent.turn.started",
+            "assistant stop: It is done.",
+            "agent.turn.ended",
+            "agent.ended",
+        ]
+
+
+async def test_the_session_of_a_killed_process_goes_on_elsewhere(starter: Starter) -> None:
+    async with short_folder() as folder, Bus.open(data_dir=folder / "d") as bus:
+        session = bus.session("s1")
+        with starter.running("tests.support.agent.agent_process", str(folder / "d")):
+            await ask(session, "What is 17 × 23?")
+            with anyio.fail_after(SECONDS):
+                async for envelope in session.follow(live=True):
+                    if isinstance(envelope.message, Delta):
+                        break
+        async with working(bus, load_agent("lanebus.handlers.agent.demo:agent"), heartbeat=1):
+            await wait_for(session, "agent.ended")
+        entries = await said(session)
+        spoken = [text for text in entries if text.startswith(("user", "assistant", "result"))]
+        # What it was saying as it was killed is in the log, as far as it was shown.
+        assert spoken[1].startswith("assistant aborted: ")
+        # On a slow machine its successor may lose the lease, too, and is cut.
+        assert [text for text in spoken if not text.startswith("assistant aborted: ")] == [
+            "user: What is 17 × 23?",
+            "assistant toolUse: <calculate>",
+            "result: 391",
+            "assistant stop: 17 × 23 is 391.",
+        ]
+        assert entries.count("agent.started") == entries.count("agent.ended") == 1
+
+
+async def test_a_worker_that_lost_its_lease_stops_its_agent() -> None:
+    async with fresh_server() as (bus, socket):
+        session = bus.session("s1")
+        stolen = Pause()
+        echo = AgentLoop(Echo())
+        runs: list[int] = []
+
+        async def agent(run: Run) -> None:
+            runs.append(run.lease.epoch)
+            if stolen.reached.is_set():
+                return await echo(run)
+            thief: Lease | None = None
+            with anyio.CancelScope(shield=True):  # on a slow machine the lease may be lost while it is being stolen
+                await run.session.release_lease(run.lease)
+                thief = await run.session.acquire_lease("thief", 600)
+                stolen.reached.set()
+            assert thief is not None
+            try:
+                await anyio.sleep_forever()
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await run.session.release_lease(thief)
+
+        async with working(bus, agent, heartbeat=0.3):
+            await ask(session)
+            await wait_for(session, "agent.ended")
+            await nothing_pending(socket)
+        assert len(runs) >= 2
+        assert stolen.reached.is_set()
+
+
+async def test_an_agent_that_raises_leaves_an_entry_and_others_are_served(caplog: pytest.LogCaptureFixture) -> None:
+    async with fresh_server() as (bus, socket):
+        session, other = bus.session("poison"), bus.session("s2")
+        echo = AgentLoop(Echo())
+
+        async def agent(run: Run) -> None:
+            if run.session.id == "poison" and len(await said(run.session)) == 1:
+                raise ZeroDivisionError("no way")
+            await echo(run)
+
+        async with working(bus, agent):
+            await ask(session)
+            await wait_for(session, "assistant error")
+            await ask(other)
+            await wait_for(other, "agent.ended")
+            await nothing_pending(socket)
+            failed = (await messages(session))[-1]
+            assert isinstance(failed, AssistantMessage)
+            assert failed.error_message == "ZeroDivisionError: no way"
+            await ask(session, "and now?")
+            await wait_for(session, "agent.ended")
+        assert "the agent failed" in caplog.text
+
+
+async def test_an_agent_that_does_nothing_is_not_asked_forever() -> None:
+    async def agent(run: Run) -> None:
+        pass
+
+    async with fresh_server() as (bus, socket):
+        session = bus.session("s1")
+        async with working(bus, agent):
+            await ask(session)
+            await wait_for(session, "assistant error")
+            await nothing_pending(socket)
+        failed = (await messages(session))[-1]
+        assert isinstance(failed, AssistantMessage)
+        assert failed.error_message == "RuntimeError: the agent did nothing"
+
+
+async def test_a_forged_entry_does_not_keep_a_session_from_its_answer() -> None:
+    async with fresh_server() as (bus, socket):
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("hi"), wake=False)
+        with Resp(socket) as server:
+            names = server("KEYS", "lanebus:*:s:s1:llm")
+            assert isinstance(names, list)
+            server("XADD", str(names[0]), "1-5", "forged", "entry")
+        async with working(bus, AgentLoop(Echo())):
+            await ask(session)
+            await wait_for(session, "agent.ended")
+            await nothing_pending(socket)
+
+
+def test_an_agent_is_found_by_its_name() -> None:
+    assert isinstance(load_agent("lanebus.handlers.agent.demo:agent"), AgentLoop)
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ("lanebus.handlers.agent.demo", "want module:attribute"),
+        (":agent", "want module:attribute"),
+        ("no_such_package.module:agent", "there is no module 'no_such_package'"),
+        ("lanebus.handlers.agent.nothing:agent", "there is no module 'lanebus.handlers.agent.nothing'"),
+        ("lanebus.handlers.agent.demo:nobody", "has no attribute 'nobody'"),
+        ("lanebus.handlers.agent.demo:SYSTEM", "is no agent"),
+        ("lanebus.handlers.agent.loop:AgentLoop", "is no agent"),
+    ],
+)
+def test_what_is_missing_of_an_agent_is_named(target: str, reason: str) -> None:
+    with pytest.raises(AgentNotFound) as caught:
+        load_agent(target)
+    assert reason in caught.value.reason
+
+
+async def test_a_question_whose_context_was_trimmed_is_answered_with_the_reason() -> None:
+    async with fresh_server() as (bus, socket):
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("first"), wake=False)
+        await session.publish(UserMessage.text("second"), wake=False)
+        await session.trim(2)
+        await ask(session, "third?")
+        async with working(bus, AgentLoop(Echo())):
+            with anyio.fail_after(SECONDS):
+                failed = (await anext(session.follow(after=Cursor(3)))).message
+            await nothing_pending(socket)
+            assert isinstance(failed, AssistantMessage)
+            assert failed.stop_reason == "error"
+            assert "CursorTrimmed" in (failed.error_message or "")
+
+
+@pytest.mark.parametrize("is_fenced", [False, True])
+async def test_a_reason_whose_answer_is_lost_is_recorded_once_and_a_fence_is_no_failure(
+    monkeypatch: pytest.MonkeyPatch, is_fenced: bool
+) -> None:
+    publish, lost = Run.publish, 0
+
+    async def losing(run: Run, *messages: Publishable, key: str | None = None) -> Receipt:
+        nonlocal lost
+        if is_fenced and not lost:
+            lost += 1
+            raise Fenced("s1", 1, 2)
+        receipt = await publish(run, *messages, key=key)
+        if not is_fenced and lost < 3:
+            lost += 1
+            raise OutcomeUnknown("s1", 1)
+        return receipt
+
+    monkeypatch.setattr(Run, "publish", losing)
+    async with fresh_server() as (bus, socket):
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("first"), wake=False)
+        await session.trim(2)
+        await ask(session, "second?")
+        async with working(bus, AgentLoop(Echo())) as (worker,):
+            with anyio.fail_after(SECONDS):
+                await anext(session.follow(after=Cursor(2)))
+            await nothing_pending(socket)
+            assert worker.counts.rescheduled == 0
+            letters = [letter async for letter in bus.dead_letters("agents").read()]
+        assert [
+            e.message.stop_reason
+            async for e in session.read(after=Cursor(2))
+            if isinstance(e.message, AssistantMessage)
+        ] == ["error"]
+        assert [letter.reason.partition(":")[0] for letter in letters] == ["CursorTrimmed"]
+    assert lost == (1 if is_fenced else 3)
+
+
+def empty(archive: Path) -> None:
+    """Leave nothing in any segment."""
+    for file in archive.rglob("*.gz"):
+        file.write_bytes(b"")
+
+
+async def test_a_question_whose_context_is_damaged_in_the_archive_is_answered_with_the_reason(tmp_path: Path) -> None:
+    async with (
+        fresh_server() as (bus, socket),
+        Bus.open(f"unix://{socket}", archive=DirectoryArchive(tmp_path)) as other,
+    ):
+        session = other.session("s1")
+        await session.publish(UserMessage.text("first"), wake=False)
+        await session.archive()
+        await session.trim(2)
+        empty(tmp_path)
+        await ask(session, "second?")
+        async with working(other, AgentLoop(Echo())):
+            with anyio.fail_after(SECONDS):
+                failed = (await anext(bus.session("s1").follow(after=Cursor(2)))).message
+            await nothing_pending(socket)
+            assert isinstance(failed, AssistantMessage)
+            assert "ArchiveDamaged" in (failed.error_message or "")
+
+
+async def test_a_worker_that_knows_the_context_goes_on_after_a_trim_of_what_it_has_read() -> None:
+    async with fresh_server() as (bus, socket):
+        session = bus.session("s1")
+        async with working(bus, AgentLoop(Echo())):
+            await ask(session)
+            await wait_for(session, "agent.ended")
+            await nothing_pending(socket)
+            position = (await session.head()).position
+            await session.trim(2)  # its own answer it reads when it looks for what to do next
+            await ask(session, "again?")
+            with anyio.fail_after(SECONDS):
+                async for envelope in session.follow(after=Cursor(position)):
+                    if isinstance(envelope.message, AssistantMessage):
+                        assert envelope.message.text_content() == "Yes."
+                        break
+
+
+async def test_a_worker_lets_go_of_a_session_that_is_erased() -> None:
+    pause = Pause()
+    async with fresh_server() as (bus, socket):
+        session = bus.session("s1")
+        await ask(session)
+        model = ScriptedModel([pause, *answer("Yes.")], answer("No."))
+        async with working(bus, AgentLoop(model), heartbeat=0.3):
+            await pause.reached.wait()
+            await session.erase()
+            await nothing_pending(socket)
+            await ask(
+                bus.session("s2")
+            )  # which nobody would answer, were the worker gone; and it ends, not stuck in s1
+            await wait_for(bus.session("s2"), "agent.ended")
+        assert (await session.head()).is_erased

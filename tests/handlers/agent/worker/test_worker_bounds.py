@@ -1,0 +1,38 @@
+"""A worker at its bounds: what it keeps in memory and how it works side by side never decides what is answered."""
+
+import anyio
+import pytest
+
+from lanebus import Bus, UserMessage
+from lanebus.bus.messages.message import AssistantMessage
+from lanebus.handlers.agent.bounds import WorkerBounds
+from lanebus.handlers.agent.loop import AgentLoop
+from lanebus.handlers.agent.worker.worker import Worker
+from tests.support.agent.agents import ScriptedModel, answer, fresh_bus, messages, wait_for
+
+__all__ = ()
+
+SESSIONS, QUESTIONS = 20, 3
+
+
+@pytest.mark.parametrize("concurrency", [1, 4, 32])
+@pytest.mark.parametrize("bounds", [WorkerBounds(warm_sessions=3), WorkerBounds(warm_entries=3)], ids=str)
+async def test_a_busy_worker_with_a_small_cache_answers_every_question(bounds: WorkerBounds, concurrency: int) -> None:
+    async with fresh_bus() as bus:
+        model = ScriptedModel(*[answer("Yes.")] * (SESSIONS * QUESTIONS))
+        worker = Worker(bus, AgentLoop(model), concurrency=concurrency, bounds=bounds)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(worker.run)
+            for question in range(1, QUESTIONS + 1):
+                for number in range(SESSIONS):
+                    await bus.session(f"s{number}").publish(UserMessage.text(f"question {question}"))
+                await _answered(bus, question)
+            worker.stop()
+        for number in range(SESSIONS):
+            found = await messages(bus.session(f"s{number}"))
+            assert [isinstance(message, AssistantMessage) for message in found] == [False, True] * QUESTIONS
+
+
+async def _answered(bus: Bus, loops: int) -> None:
+    for number in range(SESSIONS):
+        await wait_for(bus.session(f"s{number}"), "agent.ended", loops)

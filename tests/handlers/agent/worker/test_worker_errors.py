@@ -1,0 +1,224 @@
+"""What becomes of a session whose agent raises, or asks for a pause, or is another one's."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+
+from lanebus import Bus, ExtensionMessage, UserMessage
+from lanebus.bus.messages.control import Pause as PauseCommand
+from lanebus.bus.messages.events import AgentEnded, AgentStarted, ControlAnswered, SessionLinked
+from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.messages.turn import TurnId
+from lanebus.groups import RetryPolicy
+from lanebus.handlers.agent.errors import TryAgain
+from lanebus.handlers.agent.loop import AgentLoop
+from lanebus.handlers.agent.run import Agent, Run
+from lanebus.handlers.agent.worker.worker import Worker
+from tests.support.agent.agents import Pause, ScriptedModel, answer, events, fresh_bus, messages, said, until, wait_for
+from tests.support.servers.real import eventually
+
+__all__ = ()
+
+AT_ONCE = RetryPolicy(attempts=3, base=0.0)
+
+
+@asynccontextmanager
+async def working(
+    bus: Bus,
+    agent: Agent,
+    *,
+    agents: Mapping[str, Agent] | None = None,
+    retry: RetryPolicy = AT_ONCE,
+    concurrency: int = 32,
+    heartbeat: float = 60,
+) -> AsyncGenerator[Worker]:
+    worker = Worker(bus, agent, agents=agents, retry=retry, concurrency=concurrency, heartbeat=heartbeat)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(worker.run)
+        yield worker
+        worker.stop()
+
+
+class Faulty:
+    """An agent that raises some times before it answers, in every session; and notes when it was asked."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self._errors, self.calls = list(errors), 0
+        self._echo = AgentLoop(ScriptedModel(*[answer("Yes.")] * 20))
+
+    async def __call__(self, run: Run) -> None:
+        self.calls += 1
+        if self._errors:
+            raise self._errors.pop(0)
+        await self._echo(run)
+
+
+async def test_an_error_is_tried_again_and_leaves_nothing_in_the_log() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        agent = Faulty(OSError("one"), OSError("two"))
+        async with working(bus, agent) as worker:
+            await session.publish(UserMessage.text("hello?"))
+            await wait_for(session, "agent.ended")
+            assert (agent.calls, worker.counts.rescheduled, worker.counts.given_up) == (3, 2, 0)
+        assert not [text for text in await said(session) if text.startswith("assistant error")]
+        assert await bus.dead_letters("agents").count() == 0
+
+
+async def test_the_last_attempt_leaves_an_answer_and_a_dead_letter_and_the_session_goes_on() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        agent = Faulty(OSError("one"), OSError("two"), OSError("three"))
+        async with working(bus, agent) as worker:
+            await session.publish(UserMessage.text("hello?"))
+            await wait_for(session, "assistant error")
+            await session.publish(UserMessage.text("and now?"))
+            await wait_for(session, "agent.ended")
+            assert worker.counts.given_up == 1
+        failed = next(m for m in await messages(session) if isinstance(m, AssistantMessage))
+        assert failed.error_message == "OSError: three"
+        (letter,) = [letter async for letter in bus.dead_letters("agents").read()]
+        assert (letter.session, letter.reason, letter.attempts) == ("s1", "OSError: three", 3)
+        assert b"hello?" in letter.raw
+
+
+async def test_an_error_that_the_policy_does_not_retry_is_given_up_at_once() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        agent = Faulty(KeyError("no"))
+        async with working(bus, agent, retry=RetryPolicy(retried=(OSError,), base=0)):
+            await session.publish(UserMessage.text("hello?"))
+            await wait_for(session, "assistant error")
+        assert agent.calls == 1
+
+
+async def test_a_session_that_is_put_off_frees_its_place_and_counts_no_attempt() -> None:
+    async with fresh_bus() as bus:
+        session, other = bus.session("s1"), bus.session("s2")
+        asked = Pause()
+        echo = AgentLoop(ScriptedModel(*[answer("Yes.")] * 20))
+        tries = 0
+
+        async def agent(run: Run) -> None:
+            nonlocal tries
+            if run.session.id == "s1" and not asked.over.is_set():
+                tries += 1
+                raise TryAgain(0.01, "not yet")
+            await echo(run)
+
+        async with working(bus, agent, concurrency=1) as worker:
+            await session.publish(UserMessage.text("hello?"))
+            await eventually(lambda: tries >= 5)  # more than an error would be tried
+            await other.publish(UserMessage.text("hello?"))
+            await wait_for(other, "agent.ended")
+            asked.over.set()
+            await wait_for(session, "agent.ended")
+            assert worker.counts.given_up == 0
+
+
+async def test_a_message_to_a_session_that_waits_for_its_next_attempt_waits_with_it_and_a_command_does_not() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        agent = Faulty(TryAgain(600, "later"))
+        async with working(bus, agent) as worker:
+            await session.publish(UserMessage.text("hello?"))
+            await eventually(lambda: worker.counts.rescheduled == 1)
+            await session.publish(UserMessage.text("well?"))
+
+            async def is_put_off() -> bool:
+                return (await bus.group_status("agents")).retries == 1
+
+            await until(is_put_off)
+            assert agent.calls == 1
+            await session.publish(PauseCommand().as_extension())
+            await eventually(lambda: agent.calls == 2)
+            await wait_for(session, "agent.control.answered")
+
+
+async def test_a_session_that_was_begun_for_a_named_agent_is_worked_by_it() -> None:
+    async with fresh_bus() as bus:
+        own, named = Faulty(), Faulty()
+        async with working(bus, own, agents={"scout": named}):
+            session = bus.session("child")
+            await session.publish(linked("child", "scout"), UserMessage.text("hello?"))
+            await wait_for(session, "agent.ended")
+        assert (own.calls, named.calls) == (0, 1)
+
+
+async def test_a_session_for_an_unknown_agent_is_left_alone_and_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with fresh_bus() as bus:
+        own = Faulty()
+        async with working(bus, own):
+            for number in range(3):
+                session = bus.session(f"child-{number}")
+                await session.publish(linked(session.id, "stranger"), UserMessage.text("hello?"))
+            mine = bus.session("mine")
+            await mine.publish(UserMessage.text("hello?"))
+            await wait_for(mine, "agent.ended")
+        assert await said(bus.session("child-0")) == ["agent.session.linked", "user: hello?"]
+        assert caplog.text.count("'stranger'") == 1
+        assert (await bus.group_status("agents")).retries == 0
+
+
+def linked(child: str, agent: str) -> ExtensionMessage:
+    turn = TurnId(loop_id="parent.main.1", turn_index=0)
+    return SessionLinked(parent="parent", child=child, turn_id=turn, tool_call_id="c1", agent=agent).as_extension()
+
+
+async def test_while_an_agent_only_waits_another_session_has_its_place() -> None:
+    async with fresh_bus() as bus:
+        session, other = bus.session("s1"), bus.session("s2")
+        waits = Pause()
+        echo = AgentLoop(ScriptedModel(*[answer("Yes.")] * 20))
+
+        async def agent(run: Run) -> None:
+            if run.session.id == "s1":
+                async with run.idle():
+                    await waits.wait()
+            await echo(run)
+
+        async with working(bus, agent, concurrency=1):
+            await session.publish(UserMessage.text("hello?"))
+            await waits.reached.wait()
+            await other.publish(UserMessage.text("hello?"))
+            await wait_for(other, "agent.ended")
+            waits.over.set()
+            await wait_for(session, "agent.ended")
+
+
+async def _nothing(run: Run) -> None:
+    del run
+
+
+async def _talks(run: Run) -> None:
+    await run.publish(AssistantMessage.text("Yes."))
+
+
+@pytest.mark.parametrize("agent", [_nothing, _talks])
+async def test_an_agent_that_knows_no_commands_is_not_kept_busy_by_one(agent: Agent) -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await session.publish(PauseCommand().as_extension())
+        async with working(bus, agent):
+            await wait_for(session, "agent.control.answered")
+        (event,) = [event for event in await events(session) if isinstance(event, ControlAnswered)]
+        assert event.outcome == "refused"
+        assert len(await said(session)) <= 5
+
+
+async def test_an_agent_that_fails_leaves_no_loop_open_and_no_command_unanswered() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+
+        async def begins(run: Run) -> None:
+            await run.publish(AgentStarted(loop_id="s1.main.1", agent="a").as_extension(), key="started")
+            raise OSError("one")
+
+        async with working(bus, begins):
+            await session.publish(UserMessage.text("hello?"), PauseCommand().as_extension())
+            await wait_for(session, "agent.control.answered")
+        told = await events(session)
+        assert [event.stop_reason for event in told if isinstance(event, AgentEnded)] == ["error"]
+        assert [event.outcome for event in told if isinstance(event, ControlAnswered)] == ["refused"]

@@ -1,0 +1,158 @@
+"""Workers that are killed, paused and told to stop, in processes of their own: their sessions go on elsewhere."""
+
+import signal
+from collections.abc import AsyncGenerator
+from contextlib import AbstractContextManager, asynccontextmanager
+
+import anyio
+import pytest
+
+from lanebus import Bus, Envelope, Session, UserMessage
+from lanebus.bus.messages.delta import Delta
+from lanebus.bus.messages.message import AssistantMessage
+from lanebus.handlers.agent.demo import demo_agent
+from lanebus.handlers.agent.worker.worker import Worker
+from tests.support.agent.agents import SECONDS, log, said, wait_for
+from tests.support.cli.starter import Started, Starter
+from tests.support.servers.real import AnyServer
+
+__all__ = ()
+
+
+HEARTBEAT = 1.0
+"""seconds after which a silent worker's sessions are taken over, where that is what a test waits for"""
+
+PATIENT = 60.0
+"""the same where it would be a fault of the test"""
+
+
+def process(
+    starter: Starter, server: AnyServer, name: str, *, delay: float = 0.2, drain: float = 60, heartbeat: float = PATIENT
+) -> AbstractContextManager[Started]:
+    """A worker, killed at the end of the block if it still runs."""
+    numbers = map(str, (heartbeat, delay, drain))
+    return starter.running("tests.support.agent.worker_process", server.url, name, *numbers)
+
+
+@asynccontextmanager
+async def heir(bus: Bus, *, heartbeat: float = PATIENT) -> AsyncGenerator[Worker]:
+    """A worker in this process that speaks at once."""
+    worker = Worker(bus, demo_agent(delay=0), name="heir", heartbeat=heartbeat)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(worker.run)
+        yield worker
+        worker.stop()
+
+
+async def ask(session: Session, text: str = "What is 17 × 23?") -> int:
+    return (await session.publish(UserMessage.text(text))).position
+
+
+async def speaking(session: Session) -> None:
+    """Wait until something is shown of an answer."""
+    with anyio.fail_after(SECONDS):
+        async for envelope in session.follow(live=True):
+            if isinstance(envelope.message, Delta):
+                return
+
+
+async def assert_one_loop(session: Session) -> None:
+    entries = await said(session)
+    assert entries.count("agent.started") == entries.count("agent.ended") == 1
+    assert [text for text in entries if text.startswith("assistant stop")] == ["assistant stop: 17 × 23 is 391."]
+
+
+async def ended_by(worker: Started) -> int:
+    """Its exit code, once it has ended."""
+    with anyio.fail_after(SECONDS):
+        return await anyio.to_thread.run_sync(worker.wait, abandon_on_cancel=True)
+
+
+@pytest.mark.cluster("the heir claims in every bucket")
+@pytest.mark.sentinel("the lease is taken over by another process")
+async def test_a_killed_workers_sessions_go_on_once_its_heartbeat_is_over(server: AnyServer, starter: Starter) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s1")
+        with process(starter, server, "victim", heartbeat=HEARTBEAT) as victim:
+            await ask(session)
+            await speaking(session)
+            async with heir(bus, heartbeat=HEARTBEAT):
+                victim.kill()
+                await wait_for(session, "agent.ended")
+        await assert_one_loop(session)
+
+
+@pytest.mark.slow
+@pytest.mark.cluster("the epoch is checked on the session's node")
+@pytest.mark.sentinel("the epoch is checked behind a Sentinel")
+async def test_a_worker_that_was_paused_for_longer_than_its_heartbeat_writes_nothing(
+    server: AnyServer, starter: Starter
+) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s1")
+        with process(starter, server, "victim", heartbeat=HEARTBEAT) as victim:
+            await ask(session)
+            await speaking(session)
+            victim.send_signal(signal.SIGSTOP)
+            async with heir(bus, heartbeat=HEARTBEAT) as worker:
+                await wait_for(session, "agent.ended")
+                entries = await log(session)
+                victim.send_signal(signal.SIGCONT)
+                # It is at work again once it answers another session, which the heir leaves to it.
+                worker.stop()
+            other = bus.session("s2")
+            await ask(other)
+            await wait_for(other, "agent.ended")
+            victim.send_signal(signal.SIGTERM)
+            assert await ended_by(victim) == 0
+        assert await log(session) == entries
+        await assert_one_loop(session)
+
+
+async def test_a_worker_that_is_told_to_stop_finishes_what_it_has(server: AnyServer, starter: Starter) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s1")
+        with process(starter, server, "w", delay=0.05) as worker:
+            await ask(session)
+            await speaking(session)
+            worker.send_signal(signal.SIGTERM)
+            assert await ended_by(worker) == 0
+        await assert_one_loop(session)
+        assert cuts(await log(session)) == 0
+
+
+async def test_a_worker_that_is_told_to_stop_twice_hands_its_turn_to_another(
+    server: AnyServer, starter: Starter
+) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s1")
+        with process(starter, server, "w", delay=5) as worker:
+            await ask(session, "What can you do?")
+            await wait_for(session, "agent.message.started")
+            async with heir(bus):
+                worker.send_signal(signal.SIGTERM)
+                assert worker.stdout is not None
+                await anyio.to_thread.run_sync(worker.stdout.readline)  # two signals that come at once are one
+                worker.send_signal(signal.SIGTERM)
+                assert await ended_by(worker) == 0
+                await wait_for(session, "agent.ended")
+        entries = await said(session)
+        assert entries.count("agent.started") == entries.count("agent.ended") == 1
+        assert len((await bus.group_status("agents")).consumers) == 0, "neither has left anything, nor its name"
+
+
+async def test_what_is_not_finished_within_the_drain_is_handed_back(server: AnyServer, starter: Starter) -> None:
+    async with server.bus() as bus:
+        session = bus.session("s1")
+        with process(starter, server, "w", delay=5, drain=0.1) as worker:
+            await ask(session, "What can you do?")
+            await wait_for(session, "agent.message.started")
+            worker.send_signal(signal.SIGTERM)
+            assert await ended_by(worker) == 0
+        async with heir(bus):
+            await wait_for(session, "agent.ended")
+        assert (await said(session)).count("agent.ended") == 1
+
+
+def cuts(entries: list[Envelope]) -> int:
+    return sum(isinstance(e.message, AssistantMessage) and e.message.stop_reason == "aborted" for e in entries)

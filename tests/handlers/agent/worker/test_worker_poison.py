@@ -1,0 +1,136 @@
+"""An agent that raises whatever it is asked stops its session, and nothing else."""
+
+from functools import partial
+
+import pytest
+
+from lanebus import UserMessage
+from lanebus.bus.messages.control import Abort
+from lanebus.bus.messages.events import AgentStarted
+from lanebus.bus.messages.message import AssistantMessage
+from lanebus.groups import RetryPolicy
+from lanebus.handlers.agent.loop import AgentLoop
+from lanebus.handlers.agent.run import Run
+from lanebus.handlers.agent.worker.worker import Worker
+from tests.handlers.agent.worker.test_worker_errors import Faulty, working
+from tests.support.agent.agents import Pause, ScriptedModel, answer, fresh_bus, messages, said, until, wait_for
+from tests.support.log.groups import take_one
+from tests.support.servers.real import eventually
+
+__all__ = ()
+
+ONCE = RetryPolicy(attempts=1, base=0.0)
+
+
+def has_given_up(worker: Worker, times: int) -> bool:
+    return worker.counts.given_up == times
+
+
+async def poison(run: Run) -> None:
+    """Raises, whatever there is to do."""
+    raise OSError(run.session.id)
+
+
+async def test_an_agent_that_cannot_even_obey_is_not_asked_for_ever() -> None:
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("hello?"), Abort().as_extension())
+        async with working(bus, poison, retry=ONCE) as worker:
+            await eventually(lambda: worker.counts.given_up > 0)
+            # Another session is answered behind it: by then the first one would have been asked again and again.
+            await bus.session("s2").publish(UserMessage.text("hello?"))
+            await eventually(lambda: worker.counts.given_up > 1)
+        assert worker.counts.given_up == worker.counts.runs == 2
+        assert sum(isinstance(message, AssistantMessage) for message in await messages(session)) == 1
+        assert await bus.dead_letters("agents").count() == 2
+
+
+async def test_a_loop_that_its_agent_failed_in_is_ended() -> None:
+    async def breaks(run: Run) -> None:
+        await run.publish(AgentStarted(loop_id="s1.main.1", agent="poison").as_extension())
+        raise OSError("no")
+
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        async with working(bus, breaks, retry=ONCE) as worker:
+            await session.publish(UserMessage.text("hello?"))
+            await eventually(lambda: worker.counts.given_up == 1)
+        entries = await said(session)
+    assert entries.count("agent.started") == entries.count("agent.ended") == 1
+
+
+@pytest.mark.slow
+async def test_what_an_agent_failed_at_is_answered_once_its_letter_is_sent_on_its_way_again() -> None:
+    agent = Faulty(OSError("one"), OSError("two"))
+    async with fresh_bus() as bus:
+        session, letters = bus.session("s1"), bus.dead_letters("agents")
+
+        async def is_redriven() -> bool:
+            return await letters.redrive_all() > 0
+
+        async with working(bus, agent, retry=ONCE) as worker:
+            await session.publish(UserMessage.text("hello?"))
+            for failures in (1, 2):  # it may fail again, for another reason
+                await eventually(partial(has_given_up, worker, failures))
+                await until(is_redriven)
+            await wait_for(session, "agent.ended")
+        assert [text for text in await said(session) if text.startswith("assistant stop")] == ["assistant stop: Yes."]
+        assert await letters.count() == 0
+
+
+@pytest.mark.slow
+async def test_a_letter_of_a_session_that_has_gone_on_asks_nothing_again() -> None:
+    agent = Faulty(OSError("one"))
+    async with fresh_bus() as bus:
+        session, letters = bus.session("s1"), bus.dead_letters("agents")
+
+        async def is_idle() -> bool:
+            status = await bus.group_status("agents")
+            return not status.retries and not status.consumers[0].sessions
+
+        async with working(bus, agent, retry=ONCE) as worker:
+            await session.publish(UserMessage.text("hello?"))
+            await eventually(lambda: worker.counts.given_up == 1)
+            await session.publish(UserMessage.text("and now?"))
+            await wait_for(session, "agent.ended")
+            position = (await session.head()).position
+            assert await letters.redrive_all() == 1
+            await until(is_idle)
+        assert (await session.head()).position == position
+
+
+async def test_a_session_that_failed_once_and_then_kills_its_workers_is_given_up() -> None:
+    agent = Faulty()
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("hello?"))
+        async with bus.consumer("agents", "dead") as consumer:
+            work = await take_one(consumer)
+            await consumer.nack(work, delay=0, error="OSError: one", attempts=13)
+        async with working(bus, agent) as worker:
+            await eventually(lambda: worker.counts.given_up == 1)
+        assert agent.calls == 0
+
+
+async def test_what_was_not_answered_as_a_session_was_closed_is_answered_once_it_is_opened_again() -> None:
+    asked = Pause()
+    echo = AgentLoop(ScriptedModel(answer("Yes.")))
+
+    async def agent(run: Run) -> None:
+        await asked.wait()
+        await echo(run)
+
+    async with fresh_bus() as bus:
+        session = bus.session("s1")
+
+        async def is_done() -> bool:  # the worker finds it closed
+            return not (await bus.group_status("agents")).pending
+
+        async with working(bus, agent):
+            await session.publish(UserMessage.text("hello?"))
+            await asked.reached.wait()
+            await session.close()
+            asked.over.set()
+            await until(is_done)
+            await session.reopen()
+            await wait_for(session, "agent.ended")

@@ -1,0 +1,43 @@
+"""A worker reads a long session, for longer than its lease lasts. The lease is kept meanwhile."""
+
+from collections.abc import Sequence
+
+import anyio
+import pytest
+
+from lanebus import UserMessage
+from lanebus.bus.log.lease import Lease, Leases
+from lanebus.handlers.agent.cached_session import CachedSession
+from lanebus.handlers.agent.loop import AgentLoop
+from lanebus.handlers.agent.worker.worker import Worker
+from tests.support.agent.agents import ScriptedModel, answer, wait_for
+from tests.support.servers.real import RealServer, blocked, eventually, shortly
+
+__all__ = ()
+
+
+async def test_a_lease_is_renewed_while_its_session_is_read_for_the_first_time(
+    shared_valkey: RealServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renewed, read, renew = anyio.Event(), CachedSession.refresh, Leases.renew
+
+    async def noted(leases: Leases, held: Sequence[Lease], seconds: float) -> Sequence[Lease]:
+        lost = await renew(leases, held, seconds)
+        renewed.set()
+        return lost
+
+    async def slow(warm: CachedSession, *arguments: object) -> object:
+        async with shortly():
+            await renewed.wait()
+        return await read(warm)
+
+    monkeypatch.setattr(Leases, "renew", noted)
+    monkeypatch.setattr(CachedSession, "refresh", slow)
+    async with shared_valkey.bus() as bus, anyio.create_task_group() as tasks:
+        worker = Worker(bus, AgentLoop(ScriptedModel(answer("Yes."))), heartbeat=3)
+        session = bus.session("s1")
+        tasks.start_soon(worker.run)
+        await eventually(lambda: blocked(shared_valkey) > 0)  # a lease comes with work that a wake-up tells of
+        await session.publish(UserMessage.text("hello?"))
+        await wait_for(session, "agent.ended")
+        worker.stop()

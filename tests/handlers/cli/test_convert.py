@@ -1,0 +1,193 @@
+"""`lanebus convert`: what goes in, in which form it comes out, and what is told of what does not."""
+
+import json
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+
+from lanebus.handlers.cli.dialects import SOURCES, TARGETS
+from lanebus.handlers.cli.terminal.values import BadInput, InputTooLarge, read_values, written_values
+from tests.support.cli.command_line import CommandLine
+
+__all__ = ()
+
+SAID: dict[str, JsonValue] = {"role": "user", "content": [{"type": "text", "text": "hi"}]}
+ANSWERED: dict[str, JsonValue] = {"role": "assistant", "content": [{"type": "text", "text": "yes"}], "model": "m-1"}
+EXTENSION: dict[str, JsonValue] = {"role": "extension", "kind": "note", "data": None}
+
+
+def lines(*messages: JsonValue) -> str:
+    return "".join(json.dumps(message) + "\n" for message in messages)
+
+
+def convert(lanebus: CommandLine, source: str, target: str, stdin: str | bytes, *more: str) -> tuple[int, str, str]:
+    answer = lanebus("convert", "--from", source, "--to", target, *more, stdin=stdin)
+    return answer.code, answer.out, answer.err
+
+
+# --- forms --------------------------------------------------------------------------------------------------------
+
+
+def test_it_comes_out_as_it_came_in(lanebus: CommandLine) -> None:
+    for stdin in (
+        json.dumps(SAID),
+        json.dumps([SAID, ANSWERED], indent=2),
+        json.dumps([SAID]),
+        "[]",
+        lines(SAID, ANSWERED),
+    ):
+        code, out, err = convert(lanebus, "native", "native", stdin)
+        assert (code, err) == (0, "")
+        assert read_values(out.encode()).form == read_values(stdin.encode()).form
+        assert [value["role"] for _, value in read_values(out.encode()).values if isinstance(value, dict)] == [
+            value["role"] for _, value in read_values(stdin.encode()).values if isinstance(value, dict)
+        ]
+
+
+def test_one_message_that_becomes_several_is_a_list() -> None:
+    assert written_values("one", [1, 2]) == "[1,2]"
+    assert written_values("one", [1]) == "1"
+    assert written_values("one", []) == "[]"
+    assert written_values("lines", [1, 2]) == "1\n2"
+
+
+@pytest.mark.parametrize("name", ["000", "001", "002", "003"])
+def test_a_message_goes_to_each_seed_and_back(lanebus: CommandLine, name: str) -> None:
+    told = {**SAID, "timestamp": 12345}
+    code, out, err = convert(lanebus, "native", name, json.dumps(told))
+    assert (code, err) == (0, "")
+    code, back, err = convert(lanebus, name, "native", out)
+    assert (code, err) == (0, "")
+    assert {key: item for key, item in json.loads(back).items() if key in told} == told
+
+
+def test_what_the_seeds_say_becomes_a_request(lanebus: CommandLine) -> None:
+    history = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": [{"kind": "text", "text": "yes"}]}]
+    code, out, err = convert(
+        lanebus, "004", "openai-chat", json.dumps(history), "--model", "gpt-5", "--max-tokens", "9"
+    )
+    assert (code, err) == (0, "")
+    body = json.loads(out)
+    assert (body["model"], len(body["messages"])) == ("gpt-5", 2)
+    assert 9 in body.values()
+
+
+@pytest.mark.parametrize("target", ["anthropic", "openai-chat", "openai-responses", "gemini"])
+def test_a_request_is_one_body_whatever_form_the_input_has(lanebus: CommandLine, target: str) -> None:
+    bodies = {
+        convert(lanebus, "native", target, stdin)
+        for stdin in (lines(SAID, ANSWERED, SAID), json.dumps([SAID, ANSWERED, SAID]))
+    }
+    ((code, out, err),) = bodies
+    assert (code, err) == (0, "")
+    assert isinstance(json.loads(out), dict)
+
+
+# --- losses -------------------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_said_is_named_and_nothing_is_written(lanebus: CommandLine) -> None:
+    messages = [{**SAID, "name": "ann"}, {**SAID, "metadata": {"a": 1}}]
+    code, out, err = convert(lanebus, "native", "001", json.dumps(messages))
+    assert (code, out) == (1, "")
+    assert any("0.name" in line for line in err.splitlines())
+    assert any("1.metadata" in line for line in err.splitlines())
+    code, out, err = convert(lanebus, "native", "001", json.dumps(messages), "--lossy")
+    assert code == 0
+    assert all(line.startswith("warning: ") for line in err.splitlines())
+    assert len(json.loads(out)) == 2
+
+
+def test_signed_thinking_goes_back_to_the_author_who_is_named(lanebus: CommandLine) -> None:
+    said: JsonValue = {"kind": "thinking", "thinking": {"text": "hm", "signature": "c2ln"}}
+    answer: JsonValue = {"role": "assistant", "content": [said, {"kind": "text", "text": "yes"}]}
+    question: JsonValue = {"role": "user", "content": [{"kind": "text", "text": "a"}]}
+    for author, signatures in (("anthropic/m", 1), ("anthropic/other", 0), ("openai/m", 0)):
+        code, out, _ = convert(
+            lanebus, "004", "anthropic", lines(question, answer), "--author", author, "--model", "m", "--lossy"
+        )
+        assert (code, out.count('"signature":"c2ln"')) == (0, signatures), author
+
+
+def test_an_author_has_a_provider_and_a_model(lanebus: CommandLine) -> None:
+    code, out, err = convert(lanebus, "native", "native", lines(ANSWERED), "--author", "anthropic")
+    assert (code, out) == (2, "")
+    assert "PROVIDER/MODEL" in err
+
+
+def test_an_extension_message_is_no_part_of_a_request_and_that_is_told(lanebus: CommandLine) -> None:
+    stdin = lines(SAID, EXTENSION)
+    code, out, err = convert(lanebus, "native", "anthropic", stdin, "--model", "m")
+    assert (code, out) == (1, "")
+    assert "1: an extension message" in err
+    code, out, err = convert(lanebus, "native", "anthropic", stdin, "--model", "m", "--lossy")
+    assert code == 0
+    assert err == "warning: 1: an extension message, which no model sees\n"
+    assert "note" not in out
+
+
+# --- faults -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stdin", "said"),
+    [
+        (lines(SAID, {"role": "user", "content": 7}), "error: line 2: content: "),
+        (lines(SAID) + "\n{\n" + lines(SAID), "error: line 3: not JSON"),
+        (json.dumps([SAID, {"role": "narrator"}]), "error: message 2: unknown role 'narrator'"),
+        (json.dumps({"role": "user", "content": [{"type": "image", "media": {}}]}), "error: content.0.media"),
+        ("{\n", "error: not JSON"),
+        (b"\xff\xfe", "error: not UTF-8"),
+        ("7", "error: a message is a JSON object"),
+        ('{"role":"user","role":"user"}', "error: role: given twice"),
+    ],
+)
+def test_a_fault_is_one_line_with_its_place(lanebus: CommandLine, stdin: str | bytes, said: str) -> None:
+    code, out, err = convert(lanebus, "native", "001", stdin)
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert err.startswith(said)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_no_source_has_a_traceback_for_what_is_none_of_its_messages(lanebus: CommandLine, source: str) -> None:
+    for stdin in ("7", "{}", '{"role":7}', '{"type":"x","role":"user"}', "[[]]", '{"role":"user","content":{}}'):
+        code, _, err = convert(lanebus, source, "native", stdin)
+        assert "Traceback" not in err, stdin
+        assert code in {0, 1}, stdin
+
+
+def test_a_wrong_usage_is_told(lanebus: CommandLine) -> None:
+    assert convert(lanebus, "native", "001", "")[0] == 2
+    assert "--model" in convert(lanebus, "native", "anthropic", json.dumps(SAID))[2]
+    assert convert(lanebus, "native", "anthropic", json.dumps(SAID))[0] == 2
+    assert convert(lanebus, "native", "001", json.dumps(SAID), "--model", "m")[0] == 2
+    assert convert(lanebus, "anthropic", "001", json.dumps(SAID))[0] == 2
+
+
+def test_an_input_over_the_limit_is_refused() -> None:
+    with pytest.raises(InputTooLarge, match="10 bytes"):
+        read_values(b'{"a":"bbbbbbbbbbb"}', limit_bytes=10)
+    with pytest.raises(BadInput):
+        read_values(b"{", limit_bytes=10)
+
+
+# --- pi -----------------------------------------------------------------------------------------------------------
+
+
+def test_messages_of_pi_come_with_and_without_their_lines(lanebus: CommandLine) -> None:
+    message: dict[str, JsonValue] = {"role": "user", "content": "hi", "timestamp": 5}
+    line: dict[str, JsonValue] = {"type": "message", "timestamp": "1970-01-01T00:00:00.005Z", "message": message}
+    bare = convert(lanebus, "pi", "native", json.dumps(message))
+    whole = convert(lanebus, "pi", "native", json.dumps(line))
+    assert bare == whole
+    assert json.loads(bare[1]) == {**SAID, "timestamp": 5}
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_real_session_goes_to_every_target(lanebus: CommandLine, seed_data: Path, target: str) -> None:
+    stdin = (seed_data / "data" / "pi-session.jsonl").read_bytes()
+    code, out, _ = convert(lanebus, "pi", target, stdin, "--lossy")
+    assert code == 0
+    found = read_values(out.encode())
+    assert found.form == ("one" if target in {"anthropic", "openai-chat", "openai-responses", "gemini"} else "lines")

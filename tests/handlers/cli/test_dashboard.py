@@ -1,0 +1,167 @@
+"""An overview as lines that fit a window."""
+
+from decimal import Decimal
+
+import pytest
+
+from lanebus.bus.groups.status import ConsumerStatus, GroupStatus
+from lanebus.handlers.cli.terminal.dashboard import Line, draw
+from lanebus.handlers.cli.terminal.text import width
+from lanebus.handlers.monitoring.overview import Overview, Pace, SessionStatus
+from lanebus.handlers.projections.agent_activity import Doing
+
+__all__ = ()
+
+
+def worker(name: str, *, is_alive: bool = True, seen: float | None = 0.5) -> ConsumerStatus:
+    return ConsumerStatus(name=name, seen=seen, heartbeat=5.0, is_alive=is_alive, held=2, pending=3, sessions=())
+
+
+def group(name: str, *workers: ConsumerStatus, lag: int = 0, dead: int = 0, is_lag_more: bool = False) -> GroupStatus:
+    return GroupStatus(
+        name=name,
+        consumers=workers,
+        lag=lag,
+        is_lag_more=is_lag_more,
+        pending=sum(each.pending for each in workers),
+        retries=2,
+        next_retry=4.1,
+        dead=dead,
+        dropped=0,
+    )
+
+
+def session(
+    name: str, *, does: Doing = "model", left: float | None = 4.0, given_to: str | None = "w1"
+) -> SessionStatus:
+    return SessionStatus(
+        session=name,
+        group="agents",
+        worker=given_to,
+        owner=None if left is None else "w1.token",
+        epoch=3,
+        seconds_left=left,
+        position=1_234,
+        doing=does,
+        loop_id=f"{name}.main.1",
+        turn=2,
+    )
+
+
+def overview(*sessions: SessionStatus, groups: tuple[GroupStatus, ...] = (), left_out: int = 0) -> Overview:
+    pace = Pace(seconds=10, publishes=1234.6, turns=12.34, tokens=98_765.4, dollars=Decimal("1.5"), is_estimate=False)
+    found = groups or (group("agents", worker("w1"), worker("w2", is_alive=False, seen=30.0)),)
+    return Overview(time=1_700_000_000.0, groups=found, sessions=sessions, left_out=left_out, pace=pace)
+
+
+def texts(lines: list[Line]) -> list[str]:
+    return [line.text for line in lines]
+
+
+def row(lines: list[Line], start: str) -> Line:
+    return next(line for line in lines if line.text.startswith(start))
+
+
+def test_all_of_it_stands_in_three_tables_under_the_pace() -> None:
+    lines = draw(overview(session("s1")))
+    assert texts(lines)[0].endswith("publishes 1,235/s  turns 12.3/s  tokens 98,765/min  cost $1.50/min")
+    assert texts(lines)[1:] == [
+        "",
+        "group   alive  silent  lag  pending  retries   next  dead",
+        "agents      1       1    0        6        2  4.1 s     0",
+        "",
+        "worker  group    last sign  held  pending",
+        "w2      agents  30.0 s ago     2        3",
+        "w1      agents   0.5 s ago     2        3",
+        "",
+        "session  worker  epoch   left  position  loop       turn  does",
+        "s1       w1          3  4.0 s     1,234  s1.main.1     2  asks the model",
+    ]
+
+
+def test_a_part_that_stands_for_all_is_marked() -> None:
+    pace = Pace(seconds=1, publishes=1, turns=1, tokens=1, dollars=None, is_estimate=True)
+    seen = Overview(time=1.0, groups=(), sessions=(), left_out=0, pace=pace)
+    assert texts(draw(seen))[0].endswith("publishes 1.0/s  turns ≈1.0/s  tokens ≈1/min  cost unknown")
+
+
+def test_a_bus_that_nobody_worked_on_says_what_to_do() -> None:
+    lines = draw(Overview(time=1.0, groups=(), sessions=(), left_out=0, pace=None))
+    assert "lanebus worker" in lines[-1].text
+    assert lines[0].text.endswith("publishes -  turns -  tokens -  cost -")
+
+
+@pytest.mark.parametrize(
+    ("found", "tone"),
+    [
+        (group("g", worker("w")), "plain"),
+        (group("g", worker("w"), dead=1), "warn"),
+        (group("g", worker("w"), worker("x", is_alive=False)), "warn"),
+        (group("g", worker("x", is_alive=False), lag=1), "bad"),
+        (group("g"), "bad"),  # as retries wait
+    ],
+)
+def test_what_somebody_should_look_at_stands_out(found: GroupStatus, tone: str) -> None:
+    assert row(draw(overview(groups=(found,))), "g ").tone == tone
+
+
+@pytest.mark.parametrize(
+    ("found", "said", "tone"),
+    [
+        (session("s"), "asks the model", "plain"),
+        (session("s", does="tools"), "runs tools", "plain"),
+        (session("s", does="waiting"), "waits for a person", "warn"),
+        (session("s", does="paused", left=None, given_to=None), "paused", "warn"),
+        (session("s", does="handoff", left=None, given_to=None), "handed off", "warn"),
+        (session("s", does="idle", left=None), "is given to it", "plain"),
+        (session("s", left=-1.0), "ran out", "bad"),
+    ],
+)
+def test_a_session_says_what_it_does_and_how_its_lease_stands(found: SessionStatus, said: str, tone: str) -> None:
+    line = row(draw(overview(found)), "s ")
+    assert said in line.text
+    assert line.tone == tone
+
+
+def test_a_lag_that_was_not_counted_to_its_end_says_so() -> None:
+    line = row(draw(overview(groups=(group("g", worker("w"), lag=2_000, is_lag_more=True),))), "g ")
+    assert "2,000+" in line.text
+
+
+@pytest.mark.parametrize("columns", [20, 40, 60, 79, 200])
+def test_no_line_is_wider_than_the_window(columns: int) -> None:
+    many = overview(
+        *(session("日本" * 12 + str(number)) for number in range(3)),
+        groups=(group("g" * 64, worker("w" * 100), worker("x\x1b[31m")),),
+    )
+    lines = draw(many, fit=columns, trouble="the server " + "y" * 300)
+    lines += draw(Overview(time=1.0, groups=(), sessions=(), left_out=0, pace=None), fit=columns)
+    assert max(width(line.text) for line in lines) <= columns
+    assert not any("\x1b" in line.text for line in lines)
+
+
+@pytest.mark.parametrize("height", [1, 2, 5, 9, 12, 16, 24, 400])
+def test_there_are_no_more_lines_than_the_window_has(height: int) -> None:
+    many = overview(
+        *(session(f"s{number:03}") for number in range(100)),
+        groups=tuple(group(f"g{number}", *(worker(f"w{number}-{n}") for n in range(10))) for number in range(3)),
+    )
+    lines = draw(many, height=height)
+    assert len(lines) <= height
+    if height == 400:
+        assert len(lines) == 1 + 5 + 32 + 102
+
+
+def test_what_does_not_fit_is_counted() -> None:
+    many = overview(*(session(f"s{number:03}") for number in range(100)), left_out=50)
+    lines = draw(many, height=24)
+    assert len(lines) == 24
+    shown = len([line for line in lines if line.text.startswith("s0")])
+    assert lines[-1].text == f"and {150 - shown} more"
+    assert draw(many)[-1].text == "and 50 more"
+
+
+def test_trouble_stands_above_all() -> None:
+    first, second = draw(overview(), trouble="the server is gone")[:2]
+    assert (first.text, first.tone) == ("the server is gone", "bad")
+    assert "publishes" in second.text

@@ -1,0 +1,121 @@
+"""`lanebus dead`: what was set aside is shown, and sent on its way again once it was asked for."""
+
+import anyio
+
+from lanebus import Bus, UserMessage
+from lanebus.groups import Work
+from tests.support.cli.command_line import CommandLine, objects
+
+__all__ = ()
+
+
+def dead_letters_of(
+    lanebus: CommandLine, *sessions: str, group: str = "agents", reason: str = "the tool is gone"
+) -> None:
+    """A dead letter of each session."""
+
+    async def work() -> None:
+        async with Bus.open(data_dir=lanebus.data_dir) as bus, bus.consumer(group, "w1") as consumer:
+            for name in sessions:
+                await bus.session(name).publish(UserMessage.text("x"))
+                with anyio.fail_after(120):
+                    (found,) = await consumer.fetch(1)
+                    while found.session != name:  # a new group hears of all that was said
+                        await consumer.ack(found)
+                        (found,) = await consumer.fetch(1)
+                await consumer.dead_letter(found, reason=reason, attempts=3, raw=b'{"role":"user"}\x00')
+
+    anyio.run(work)
+
+
+def given_again(lanebus: CommandLine, count: int, group: str = "agents") -> list[Work]:
+    """The works that a worker is given."""
+
+    async def work() -> list[Work]:
+        works: list[Work] = []
+        async with Bus.open(data_dir=lanebus.data_dir) as bus, bus.consumer(group, "w2") as consumer:
+            with anyio.fail_after(120):
+                while len(works) < count:
+                    works += await consumer.fetch(9)
+            await consumer.ack(*works)
+        return works
+
+    return anyio.run(work)
+
+
+def test_without_letters_nothing_is_listed_or_sent(lanebus: CommandLine) -> None:
+    listed = lanebus("dead", "list")
+    assert (listed.code, listed.out, listed.err) == (0, "", "")
+    assert lanebus("dead", "list", "--table").err == "no dead letters\n"
+    sent = lanebus("dead", "redrive", "--yes")
+    assert (sent.code, sent.object) == (0, {"letters": 0, "is_dry_run": False})
+
+
+def test_letters_are_listed_by_group_and_session(lanebus: CommandLine) -> None:
+    dead_letters_of(lanebus, "a", "b", reason="no\x1b[31m such\ntool")
+    dead_letters_of(lanebus, "c", group="others")
+    listed = lanebus("dead", "list")
+    assert listed.code == 0
+    found = objects(listed.out)
+    assert [(each["group"], each["session"]) for each in found if each["group"] == "others"] == [("others", "c")]
+    assert sorted(str(each["session"]) for each in found if each["group"] == "agents") == ["a", "b"]
+    (only,) = objects(lanebus("dead", "list", "--session", "b", "--group", "agents").out)
+    assert (only["position"], only["attempts"], only["worker"], only["size_bytes"]) == (1, 3, "w1", 16)
+    shown = lanebus("dead", "list", "--table").out
+    assert "no[31m such tool" in shown
+    assert "\x1b[31m" not in shown
+
+
+def test_a_letter_is_shown_with_what_was_at_fault(lanebus: CommandLine) -> None:
+    dead_letters_of(lanebus, "a")
+    letter = str(lanebus("dead", "list").object["letter"])
+    shown = lanebus("dead", "show", letter)
+    assert (shown.code, shown.object["raw"]) == (0, '{"role":"user"}\x00')
+    text = lanebus("dead", "show", letter, "--table").out
+    assert text.splitlines()[0] == f"{letter} of group agents, session a at position 1"
+    assert text.splitlines()[-1] == '16 B: {"role":"user"}\\x00'
+
+
+def test_redrive_shows_the_count_and_asks(lanebus: CommandLine) -> None:
+    dead_letters_of(lanebus, "a", "b")
+    before = lanebus("sessions").out
+    unasked = lanebus("dead", "redrive")
+    assert unasked.code == 2
+    assert "--yes" in unasked.err
+    assert lanebus("dead", "redrive", "--dry-run").object == {"letters": 2, "is_dry_run": True}
+    sent = lanebus("dead", "redrive", "--yes", "--session", "a")
+    assert (sent.code, sent.object, sent.err) == (
+        0,
+        {"letters": 1, "is_dry_run": False},
+        "group agents: 1 dead letters\n",
+    )
+    (work,) = given_again(lanebus, 1)
+    assert (work.session, work.attempt, work.error) == ("a", 1, "the tool is gone")
+    (left,) = objects(lanebus("dead", "list").out)
+    assert left["session"] == "b"
+    assert lanebus("dead", "redrive", str(left["letter"]), "--yes").object["letters"] == 1
+    assert lanebus("dead", "list").out == ""
+    assert lanebus("sessions").out == before
+
+
+def test_what_cannot_be_meant_is_refused(lanebus: CommandLine) -> None:
+    dead_letters_of(lanebus, "a")
+    for words, code in (
+        (("show", "nonsense"), 1),
+        (("show", "1:1-0"), 1),
+        (("redrive", "1:1-0", "--yes"), 1),
+        (("redrive", "1:1-0", "--session", "a", "--yes"), 2),
+        (("list", "--session", "no such"), 1),
+        (("list", "--group", "no such"), 1),
+    ):
+        answer = lanebus("dead", *words)
+        assert (answer.code, answer.out) == (code, ""), words
+        assert answer.err
+    assert len(objects(lanebus("dead", "list").out)) == 1
+
+
+def test_verify_knows_what_groups_keep(lanebus: CommandLine) -> None:
+    dead_letters_of(lanebus, "a", "b")
+    assert lanebus("dead", "redrive", "--session", "a", "--yes").code == 0
+    proven = lanebus("verify", "--all")
+    assert proven.code == 0, proven.out

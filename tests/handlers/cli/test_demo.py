@@ -1,0 +1,98 @@
+"""`lanebus demo` as its user sees it: the process that `make demo` starts, and its page in Chromium."""
+
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio.abc import Process
+from anyio.streams.text import TextReceiveStream
+
+from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect
+from tests.support.paths import ROOT
+
+__all__ = ()
+
+pytestmark = ON_A_BROWSER
+
+ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/\?token=\S+")
+
+
+@dataclass(frozen=True)
+class Demo:
+    """A running demo."""
+
+    process: Process
+    address: str
+
+
+@asynccontextmanager
+async def demo(data_dir: Path) -> AsyncGenerator[Demo]:
+    """The demo on a port of its own, ended by Ctrl-C."""
+    command = [sys.executable, "-m", "lanebus.handlers.cli", "demo", "--port", "0", "--data-dir", str(data_dir)]
+    process = await anyio.open_process(command, cwd=ROOT, env={**os.environ, "PYTHONUNBUFFERED": "1"}, stderr=None)
+    try:
+        assert process.stdout is not None
+        printed, found = "", None
+        with anyio.fail_after(120):
+            async for text in TextReceiveStream(process.stdout):
+                printed += text
+                if found := ADDRESS.search(printed):
+                    break
+        assert found is not None, printed
+        yield Demo(process, found[0])
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGINT)
+        with anyio.CancelScope(shield=True), anyio.fail_after(120):
+            await process.wait()
+
+
+@pytest.mark.slow
+async def test_a_question_typed_into_the_demos_page_is_answered_with_a_tool_and_a_reload_loses_nothing(
+    browser: SharedBrowser, short_dir: Path
+) -> None:
+    async with demo(short_dir) as running, browsing(browser) as (page, seen):
+        await page.goto(running.address)
+        await page.get_by_role("button", name="New session").click()
+        box = page.get_by_label("Message to the agent")
+        await box.press_sequentially("What is 17 × 23?")
+        await box.press("Enter")
+
+        await expect(page.locator(".turn .status").nth(1)).to_have_text("completed", timeout=120_000)
+        await expect(page.locator(".row.llm .left").filter(has_text="calculate").first).to_be_visible()
+        await expect(page.locator(".row.llm .left").last).to_contain_text("17 × 23 is 391")
+        await expect(page.locator(".row.extension .kind").last).to_have_text("ended")
+        rows = await page.locator(".row[data-position] .spine span").all_text_contents()
+        assert rows == [str(number) for number in range(1, len(rows) + 1)]
+
+        before = await page.locator(".rows").text_content()
+        await page.reload()
+        await expect(page.locator(f".row[data-position='{len(rows)}']")).to_be_attached()
+        assert await page.locator(".rows").text_content() == before
+        assert seen.errors == []
+        if picture := os.environ.get("LANEBUS_PICTURE"):  # the README's, made by hand
+            await page.screenshot(path=picture)
+
+
+@pytest.mark.slow
+async def test_ctrl_c_ends_the_demo_with_130_and_leaves_what_was_said(browser: SharedBrowser, short_dir: Path) -> None:
+    async with demo(short_dir) as running, browsing(browser) as (page, _):
+        await page.goto(running.address)
+        await page.get_by_role("button", name="New session").click()
+        box = page.get_by_label("Message to the agent")
+        await box.fill("What is 5 + 6?")
+        await box.press("Enter")
+        await expect(page.locator(".row.llm .left").last).to_contain_text("11")
+        running.process.send_signal(signal.SIGINT)
+        with anyio.fail_after(120):
+            assert await running.process.wait() == 130
+    async with demo(short_dir) as again, browsing(browser) as (page, _):
+        await page.goto(again.address)
+        await expect(page.locator(".row.llm .left").first).to_contain_text("What is 5 + 6?")

@@ -1,0 +1,227 @@
+"""`lanebus archive`, `trim`, `fork` and `erase`: what goes where, and what is told before."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from lanebus.bus.bus import Bus
+from tests.support.cli.command_line import CommandLine, objects
+
+__all__ = ()
+
+TEN = "".join(f'{{"role":"user","content":"m{n}"}}\n' for n in range(1, 11))
+
+
+def make(lanebus: CommandLine) -> None:
+    """Session `s` with ten entries."""
+    assert lanebus("publish", "s", "--json", stdin=TEN).code == 0
+
+
+def positions(lanebus: CommandLine, session: str, *words: str | Path) -> list[object]:
+    answer = lanebus("tail", session, *words)
+    assert answer.code == 0, answer.err
+    return [entry["position"] for entry in objects(answer.out)]
+
+
+# --- archive ------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_archived_and_trimmed_is_read_and_proven_as_before(lanebus: CommandLine, tmp_path: Path) -> None:
+    make(lanebus)
+    place = ("--archive", tmp_path / "a")
+    archived = lanebus("archive", "s", "--before", "6", *place)
+    assert (archived.code, archived.err) == (0, "")
+    assert [archived.object[name] for name in ("session", "position", "entries")] == ["s", 5, 5]
+    [file] = (tmp_path / "a").rglob("*.gz")
+    assert b"m1" in gzip.decompress(file.read_bytes())
+    assert lanebus("archive", "--all", *place).object["position"] == 10
+    assert lanebus("archive", "--all", *place).object["entries"] == 0
+    assert lanebus("trim", "s", "--before", "9").object["first_kept"] == 9
+    assert positions(lanebus, "s", *place) == list(range(1, 11))
+    without = lanebus("tail", "s")
+    assert (without.code, without.out) == (1, "")
+    assert "trimmed" in without.err
+    assert lanebus("verify", "s", *place).object["entries"] == 10
+    assert lanebus("usage", "s", *place).code == 0
+    shown = lanebus.at_terminal("archive", "s", *place).out
+    assert shown.split()[:2] == ["s", "10"]
+
+
+def test_an_export_has_what_was_trimmed_if_the_archive_has_it(lanebus: CommandLine, tmp_path: Path) -> None:
+    make(lanebus)
+    place = ("--archive", tmp_path / "a")
+    whole = lanebus("export", "s").out
+    assert lanebus("trim", "s", "--before", "3").code == 0
+    assert lanebus("archive", "s", *place).code == 0
+    assert lanebus("fork", "s", "--at", "7", "--id", "f").code == 0
+    assert lanebus("trim", "s", "--before", "9").code == 0
+    told = lanebus("export", "s", *place)
+    assert (told.code, told.err) == (0, "s: entries 1 to 2 were trimmed away, and are not written\n")
+    header, *entries = objects(told.out)
+    assert (header["first"], header["last"]) == (3, 10)
+    assert entries == objects(whole)[3:]
+    forked = objects(lanebus("export", "f", *place).out)
+    assert (forked[0]["first"], [entry["position"] for entry in forked[1:]]) == (3, [3, 4, 5, 6, 7])
+    without = lanebus("export", "s")
+    assert (without.code, [entry["position"] for entry in objects(without.out)[1:]]) == (0, [9, 10])
+    assert without.err == "s: entries 1 to 8 were trimmed away, and are not written\n"
+
+
+def test_a_damaged_archive_is_told(lanebus: CommandLine, tmp_path: Path) -> None:
+    make(lanebus)
+    place = ("--archive", tmp_path / "a")
+    assert lanebus("archive", "s", *place).code == 0
+    assert lanebus("verify", "s", *place).code == 0
+    [file] = (tmp_path / "a").rglob("*.gz")
+    file.write_bytes(file.read_bytes()[:-10])
+    answer = lanebus("verify", "s", *place)
+    assert answer.code == 1
+    assert '"problems":[{"kind":"archive"' in answer.out
+    assert lanebus("trim", "s", "--before", "9").code == 0
+    refused = lanebus("tail", "s", *place)
+    assert (refused.code, refused.out, refused.err.count("\n")) == (1, "", 1)
+
+
+def test_an_archive_has_to_be_named(lanebus: CommandLine) -> None:
+    make(lanebus)
+    answer = lanebus("archive", "s")
+    assert answer.code == 2
+    assert "--archive" in answer.err
+    assert lanebus("archive", "--archive", "a").code == 2
+    assert lanebus("archive", "nosuch", "--archive", "a").code == 1
+
+
+# --- trim ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_trim_is_shown_before_it_is_done(lanebus: CommandLine) -> None:
+    make(lanebus)
+    looked = lanebus("trim", "s", "--before", "4", "--dry-run")
+    assert (looked.code, looked.err) == (0, "")
+    size = looked.object["size_bytes"]
+    wanted = {"session": "s", "entries": 3, "size_bytes": size, "first_kept": 4, "holders": {}}
+    assert looked.object == {**wanted, "is_dry_run": True}
+    assert len(positions(lanebus, "s")) == 10
+    done = lanebus("trim", "s", "--before", "4")
+    assert done.object == {**wanted, "is_dry_run": False}
+    assert done.err.startswith("s: trimming 3 entries of ")
+    assert positions(lanebus, "s", "--after", "3") == [4, 5, 6, 7, 8, 9, 10]
+    assert lanebus("verify", "--all").code == 0
+
+
+async def test_what_somebody_needs_is_trimmed_only_by_force(lanebus: CommandLine) -> None:
+    make(lanebus)
+    async with Bus.open(data_dir=lanebus.data_dir) as bus:
+        session = bus.session("s")
+        cursor = (await session.head()).cursor
+        await session.save_projection("mine", 1, b"{}", cursor=cursor, expected=0)
+    lanebus("publish", "s", "later")
+    assert lanebus("trim", "s", "--before", "11").code == 0
+    refused = lanebus("trim", "s", "--before", "12")
+    assert (refused.code, refused.out) == (1, "")
+    assert refused.err.count("\n") == 1
+    assert "still needed by p:mine@1" in refused.err
+    shown = lanebus.at_terminal("trim", "s", "--before", "12", "--dry-run", columns=200).out
+    assert "needed by p:mine@1" in shown
+    forced = lanebus("trim", "s", "--before", "12", "--force")
+    assert forced.object["first_kept"] == 12
+    assert "still needed by p:mine@1" in forced.err
+    [note] = objects(lanebus("tail", "s", "--after", "11").out)
+    message = note["message"]
+    assert isinstance(message, dict)
+    assert message["kind"] == "session.trimmed"
+    listed = lanebus("projections", "list", "s")
+    assert "mine@1" in [each["projection"] for each in objects(listed.out)]
+    assert lanebus("projections", "remove", "s", "mine@1").code == 0
+    assert lanebus("projections", "remove", "s", "mine@1").code == 1
+    assert lanebus("verify", "--all").code == 0
+
+
+# --- fork ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_fork_shares_the_beginning_and_goes_on_by_itself(lanebus: CommandLine) -> None:
+    make(lanebus)
+    answer = lanebus("fork", "s", "--at", "4", "--id", "other")
+    assert (answer.code, answer.err) == (0, "")
+    assert answer.object == {"session": "other", "parent": "s", "position": 4}
+    assert lanebus("fork", "s", "--at", "4", "--id", "other").object == answer.object
+    assert lanebus("publish", "other", "mine").object["positions"] == [5]
+    assert positions(lanebus, "other") == [1, 2, 3, 4, 5]
+    assert len(positions(lanebus, "s")) == 10
+    made = lanebus.at_terminal("fork", "s").out.strip()
+    assert positions(lanebus, made) == list(range(1, 11))
+    assert lanebus("verify", "--all").code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["s", "--at", "11"], "11"),
+        (["s", "--id", "s"], "'s'"),
+        (["s", "--id", "a b"], "does not match"),
+        (["nosuch"], "has no entries"),
+    ],
+)
+def test_a_fork_that_cannot_be_is_one_line(lanebus: CommandLine, words: list[str], said: str) -> None:
+    make(lanebus)
+    answer = lanebus("fork", *words)
+    assert (answer.code, answer.out, answer.err.count("\n")) == (1, "", 1)
+    assert said in answer.err
+
+
+# --- erase --------------------------------------------------------------------------------------------------------
+
+
+def test_an_erased_session_is_gone_and_never_comes_back(lanebus: CommandLine) -> None:
+    make(lanebus)
+    answer = lanebus("erase", "s", "--yes")
+    assert answer.object == {"session": "s", "is_erased": True, "media": []}
+    assert answer.err.startswith("s: erasing entries 1 to 10, ")
+    for words in (["tail", "s"], ["publish", "s", "again"], ["usage", "s"], ["close", "s"], ["fork", "s"]):
+        refused = lanebus(*words)
+        assert (words, refused.code, refused.out, refused.err) == (
+            words,
+            1,
+            "",
+            "error: session 's' was erased: use another session id\n",
+        )
+    assert lanebus("verify", "s").object["notes"] == ["it was erased"]
+    assert lanebus("verify", "--all").code == 0
+    again = lanebus("erase", "s", "--yes")
+    assert (again.code, again.err) == (0, "s: it was erased; what may be left of it goes\n")
+
+
+def test_without_a_terminal_nothing_is_erased_unless_it_is_said(lanebus: CommandLine) -> None:
+    make(lanebus)
+    answer = lanebus("erase", "s")
+    assert answer.code == 2
+    assert "--yes" in answer.err
+    assert len(positions(lanebus, "s")) == 10
+    assert lanebus("erase", "nosuch", "--yes").code == 1
+
+
+def test_what_forks_share_is_erased_only_by_force(lanebus: CommandLine) -> None:
+    make(lanebus)
+    lanebus("fork", "s", "--at", "4", "--id", "other")
+    refused = lanebus("erase", "s", "--yes")
+    assert (refused.code, refused.out) == (1, "")
+    assert "shared with other" in refused.err
+    assert lanebus("erase", "s", "--yes", "--force").code == 0
+    answer = lanebus("verify", "other")
+    assert answer.code == 1
+    assert "erased" in answer.out
+    assert lanebus("tail", "other").code == 1
+
+
+def test_at_a_terminal_it_asks(lanebus: CommandLine) -> None:
+    make(lanebus)
+    shown = lanebus.at_terminal("erase", "s", typed="n\n")
+    assert shown.code == 1
+    assert "erasing entries 1 to 10" in shown.out
+    assert "nothing was erased" in shown.out
+    assert len(positions(lanebus, "s")) == 10
+    shown = lanebus.at_terminal("erase", "s", typed="y\n")
+    assert shown.code == 0
+    assert shown.out.endswith("s: erased\n")

@@ -1,0 +1,116 @@
+"""`lanebus replay`: projections folded anew, and what was stored of them."""
+
+from collections.abc import Mapping
+from typing import cast
+
+from pydantic import JsonValue
+
+from lanebus.bus.bus import Bus
+from lanebus.bus.embedded.server import open_server
+from lanebus.bus.messages.message import AssistantMessage
+from lanebus.bus.messages.usage import Usage
+from lanebus.bus.wire.keys import Keys
+from lanebus.handlers.projections.agent_status import STATUS
+from lanebus.handlers.projections.projection import Projection, project
+from lanebus.handlers.projections.sessions import SESSIONS
+from lanebus.handlers.projections.turns import TURNS
+from lanebus.handlers.projections.usage import USAGE
+from tests.support.cli.command_line import CommandLine, objects
+from tests.support.servers.resp import Resp
+
+__all__ = ()
+
+
+async def speak(lanebus: CommandLine, *tokens: int) -> None:
+    """Model calls that took so many tokens."""
+    async with Bus.open(data_dir=lanebus.data_dir) as bus:
+        for number in tokens:
+            usage = Usage(input=number, total_tokens=number)
+            await bus.session("s").publish(AssistantMessage(usage=usage))
+
+
+def total(answer: Mapping[str, JsonValue]) -> JsonValue:
+    """The input tokens of a usage state."""
+    match answer["state"]:
+        case {"total": {"usage": {"input": tokens}}}:
+            return tokens
+        case state:
+            raise AssertionError(state)
+
+
+async def keep(lanebus: CommandLine) -> None:
+    """Store the states of all projections, as `lanebus trim` does."""
+    async with Bus.open(data_dir=lanebus.data_dir) as bus:
+        session = bus.session("s")
+        for projection in (USAGE, TURNS, SESSIONS, STATUS):
+            await project(session, cast("Projection[object]", projection))
+
+
+async def test_every_projection_is_folded_anew_and_none_is_stored(lanebus: CommandLine) -> None:
+    await speak(lanebus, 1, 10)
+    assert lanebus("replay", "s").code == 0
+    answer = lanebus("replay", "s")
+    assert (answer.code, answer.err) == (0, "")
+    replayed = objects(answer.out)
+    assert [each["projection"] for each in replayed] == ["usage", "turns", "sessions", "status"]
+    assert [(each["position"], each["stored"], each["agrees"]) for each in replayed] == 4 * [(2, None, None)]
+    assert total(replayed[0]) == 11
+    await keep(lanebus)
+    again = objects(lanebus("replay", "s").out)
+    assert [(each["position"], each["stored"], each["agrees"]) for each in again] == 4 * [(2, 2, True)]
+    assert [each["state"] for each in again] == [each["state"] for each in replayed]
+    assert lanebus("verify", "s").code == 0
+
+
+async def test_a_stored_state_that_the_log_does_not_give_is_told_with_the_command_that_helps(
+    lanebus: CommandLine,
+) -> None:
+    await speak(lanebus, 1, 10)
+    await keep(lanebus)
+    await speak(lanebus, 100)
+    async with open_server(lanebus.data_dir) as server:
+        with Resp(server.socket) as redis:
+            redis("HSET", Keys().projection("s", "usage", USAGE.version), "state", "{}")
+    assert lanebus("verify", "s").code == 1
+    key = f"usage@{USAGE.version}"
+    for _ in range(2):
+        answer = lanebus("replay", "s")
+        assert answer.code == 1
+        assert answer.err.endswith(f"remove it with: lanebus projections remove s {key}\n")
+        assert [objects(answer.out)[0][name] for name in ("stored", "agrees")] == [2, False]
+    assert lanebus("projections", "remove", "s", key).code == 0
+    assert (lanebus("replay", "s").code, lanebus("verify", "s").code) == (0, 0)
+    assert lanebus("usage", "s").object["input"] == 111
+
+
+async def test_a_state_as_of_an_entry_is_printed(lanebus: CommandLine) -> None:
+    await speak(lanebus, 1, 10, 100)
+    await keep(lanebus)
+    for names in (("usage",), ("usage", "usage")):
+        words = [word for name in names for word in ("--projection", name)]
+        answer = lanebus("replay", "s", "--until", "2", *words)
+        assert answer.code == 0
+        assert (answer.object["position"], answer.object["stored"], answer.object["agrees"]) == (2, 3, None)
+        assert total(answer.object) == 11
+
+
+async def test_a_terminal_shows_a_line_a_projection(lanebus: CommandLine) -> None:
+    await speak(lanebus, 1)
+    async with Bus.open(data_dir=lanebus.data_dir) as bus:
+        await project(bus.session("s"), TURNS)
+    lines = lanebus.at_terminal("replay", "s", columns=60).out.splitlines()
+    assert [line.split()[0] for line in lines] == [
+        "projection",
+        *(f"{projection.name}@{projection.version}" for projection in (USAGE, TURNS, SESSIONS, STATUS)),
+    ]
+    assert "agrees at 1" in lines[2]
+    assert "none" in lines[1]
+    assert all(len(line) <= 60 for line in lines)
+
+
+def test_what_cannot_be_replayed_is_one_line(lanebus: CommandLine) -> None:
+    lanebus("publish", "s", "a")
+    for words, code in {("s", "--until", "2"): 1, ("nosuch",): 1, ("s", "--projection", "odd"): 2}.items():
+        answer = lanebus("replay", *words)
+        assert (answer.code, answer.out) == (code, "")
+        assert answer.err

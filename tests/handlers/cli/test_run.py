@@ -1,0 +1,247 @@
+"""`lanebus demo`, `worker`, `serve` and `server`: what goes on until it is ended."""
+
+import json
+import os
+import signal
+import sys
+from typing import cast
+
+import httpx2
+import pytest
+
+from lanebus.handlers.cli.entry import run_command_line
+from tests.support.cli.command_line import CommandLine, Running, objects
+
+__all__ = ()
+
+
+def end(process: Running, number: signal.Signals = signal.SIGINT) -> tuple[int, str]:
+    """End a command by a signal: its code, and what it had still to say on stderr."""
+    process.send_signal(number)
+    _, said = process.communicate(timeout=120)
+    return process.wait(), said
+
+
+# --- demo ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_demo_asks_once_and_shows_lanes_turns_and_cost(lanebus: CommandLine) -> None:
+    shown = lanebus("demo", "--once")
+    assert (shown.code, shown.err) == (0, "")
+    assert shown.out.startswith("session demo-")
+    lanes, turns, cost = shown.out.split("\n\n")[1:]
+    assert lanes.splitlines()[0].split("  ")[0].strip() == "#"
+    assert "user: What is 17 × 23?" in lanes
+    assert '→ calculate {"expression": "17 × 23"}' in lanes
+    assert "tool: calculate: 391" in lanes
+    assert "17 × 23 is 391." in lanes
+    assert "agent.turn.started: turn 0" in lanes
+    assert [line.split()[0] for line in turns.splitlines()] == ["turn", "main.1#0", "main.1#1"]
+    assert cost.startswith("cost $0.000")
+
+
+def test_the_demo_says_the_same_each_time(lanebus: CommandLine) -> None:
+    one, other = (lanebus("demo", "--once", "--json").object for _ in range(2))
+    assert one["session"] != other["session"]
+    assert one["usage"] == other["usage"]
+    entries = one["entries"], other["entries"]
+    kinds = [
+        [
+            (entry["position"], entry["lane"], entry["message"].get("kind"), entry["message"].get("content"))
+            for entry in each
+        ]
+        for each in json.loads(json.dumps(entries))
+    ]
+    # Ids of calls name a session's positions, so even they are the same.
+    assert kinds[0] == kinds[1]
+
+
+def test_what_the_demo_leaves_is_a_session_like_any_other(lanebus: CommandLine) -> None:
+    asked = lanebus("demo", "--once", "--json").object
+    session = str(asked["session"])
+    assert objects(lanebus("tail", session).out) == asked["entries"]
+    assert objects(lanebus("turns", session).out) == asked["turns"]
+    counted = lanebus("usage", session).object
+    assert counted.pop("counted_from") is None
+    assert counted == asked["usage"]
+    body = lanebus("context", session).object
+    assert body["model"] == "offline-1"
+    assert lanebus("verify", session).code == 0
+
+
+def test_what_a_turn_was_asked_is_printed_with_its_tools(lanebus: CommandLine) -> None:
+    session = str(lanebus("demo", "--once", "--json").object["session"])
+    first, second = (lanebus("context", session, "--turn", f"{session}.main.1#{n}").object for n in (0, 1))
+    for body in (first, second):
+        assert [tool["name"] for tool in cast("list[dict[str, str]]", body["tools"])] == [
+            "calculate",
+            "clock",
+            "roll_dice",
+        ]
+        assert body["model"] == "offline-1"
+    assert [len(cast("list[object]", body["messages"])) for body in (first, second)] == [1, 3]
+    other = lanebus("context", session, "--turn", f"{session}.main.1#0", "--provider", "openai-chat", "--model", "m")
+    assert other.object["model"] == "m"
+    assert len(cast("list[object]", other.object["tools"])) == 3
+    none = lanebus("context", session, "--turn", f"{session}.main.9#0")
+    assert (none.code, "no model was asked" in none.err) == (1, True)
+    assert lanebus("context", session, "--turn", "?").code == 2
+    assert lanebus("context", session, "--turn", f"{session}.main.1#0", "--at", "1").code == 2
+
+
+def test_the_demo_answers_who_speaks_while_its_page_is_up_and_ends_by_ctrl_c(unopened: CommandLine) -> None:
+    with unopened.running("demo", "--port", "0") as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        with httpx2.Client(follow_redirects=True) as browser:
+            assert browser.get(url).status_code == 200
+        with unopened.running("tail", "s", "-f", "--lane", "llm") as follower:
+            assert follower.stdout is not None
+            unopened("publish", "s", "What is 6 × 7?")
+            assert any("6 × 7 is 42." in line for line in follower.stdout)
+        assert end(process)[0] == 130
+    unopened.wait_stopped()
+
+
+def test_the_demo_takes_another_port_where_its_own_is_taken(lanebus: CommandLine) -> None:
+    with lanebus.running("demo") as one, lanebus.running("demo") as other:
+        urls: list[str] = []
+        for process in (one, other):
+            assert process.stdout is not None
+            urls.append(process.stdout.readline().split("?")[0])
+        assert urls[0] != urls[1]
+        assert all(url.startswith("http://127.0.0.1:") for url in urls)
+
+
+def test_a_port_that_was_asked_for_and_is_taken_is_told(lanebus: CommandLine) -> None:
+    with lanebus.running("serve", "--port", "0") as process:
+        assert process.stdout is not None
+        port = process.stdout.readline().split(":")[2].split("/")[0]
+        for command in ("serve", "demo"):
+            answer = lanebus(command, "--port", port)
+            assert (answer.code, answer.out) == (2, "")
+            assert answer.err.startswith(f"error: 127.0.0.1:{port} is in use")
+            assert answer.err.count("\n") == 1
+
+
+def test_a_page_without_its_packages_says_how_to_get_them(
+    lanebus: CommandLine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    monkeypatch.delitem(sys.modules, "lanebus.handlers.ui.server", raising=False)
+    assert run_command_line(["serve", "--data-dir", str(lanebus.data_dir)]) == 2
+    assert capsys.readouterr() == (
+        "",
+        "error: 'uvicorn' is not installed; the page needs: pip install 'lanebus[serve]'\n",
+    )
+
+
+# --- worker -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_worker_answers_and_ends_when_it_is_told(lanebus: CommandLine, number: signal.Signals, code: int) -> None:
+    lanebus("publish", "s", "What is 6 × 7?")
+    with lanebus.running("worker", "lanebus.handlers.agent.demo:agent", "--name", "w1") as worker:
+        assert worker.stderr is not None
+        assert "worker w1 of group agents" in worker.stderr.readline()
+        with lanebus.running("tail", "s", "-f") as follower:
+            assert follower.stdout is not None
+            assert any('"kind":"agent.ended"' in line for line in follower.stdout)
+        assert end(worker, number) == (code, "")
+    assert len(lanebus("turns", "s").out.splitlines()) == 2
+
+
+def test_a_worker_that_is_told_to_end_finishes_what_it_is_at(lanebus: CommandLine) -> None:
+    with (
+        lanebus.running("worker", "lanebus.handlers.agent.demo:agent") as worker,
+        lanebus.running("tail", "s", "-f") as follower,
+    ):
+        assert follower.stdout is not None
+        lanebus("publish", "s", "What is 6 × 7?")
+        assert any('"kind":"agent.turn.started"' in line for line in follower.stdout)
+        assert end(worker, signal.SIGTERM)[0] == 143
+        last = objects(lanebus("tail", "s", "-n", "1").out)[0]["message"]
+    assert isinstance(last, dict)
+    assert last["kind"] == "agent.ended"
+
+
+@pytest.mark.parametrize(
+    "target", ["nosuch:agent", "lanebus.handlers.agent.demo:nosuch", "lanebus.handlers.agent.demo"]
+)
+def test_an_agent_that_is_not_there_is_told(lanebus: CommandLine, target: str) -> None:
+    answer = lanebus("worker", target)
+    assert answer.code == 2
+    assert answer.err.startswith(f"error: no agent at '{target}'")
+
+
+# --- serve --------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_is_served_at_the_address_that_is_printed(lanebus: CommandLine) -> None:
+    with lanebus.running("serve", "--port", "0", "--token", "t0ken") as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        assert url.endswith("/?token=t0ken")
+        with httpx2.Client(follow_redirects=True) as browser:
+            assert browser.get(url.replace("t0ken", "other")).status_code == 401
+            assert browser.get(url).status_code == 200
+        assert end(process)[0] == 130
+
+
+def test_a_reader_is_given_an_address_that_lets_nobody_speak(lanebus: CommandLine) -> None:
+    with lanebus.running("serve", "--port", "0", "--token", "t0ken", "--reader-token", "reader") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        base = process.stdout.readline().partition("?")[0]
+        assert process.stderr.readline().strip().endswith(f"{base}?token=reader")
+        with httpx2.Client(headers={"Authorization": "Bearer reader"}) as client:
+            assert client.get(f"{base}api/sessions").status_code == 200
+            assert client.post(f"{base}api/sessions/s1/messages", json={"text": "hi"}).status_code == 403
+        assert end(process)[0] == 130
+    refused = lanebus("serve", "--token", "t", "--reader-token", "t")
+    assert refused.code == 2
+    assert "--reader-token" in refused.err
+
+
+# --- server -------------------------------------------------------------------------------------------------------
+
+
+def test_the_servers_status_is_told_and_starts_nothing(unopened: CommandLine) -> None:
+    assert unopened("server", "status").object["state"] == "stopped"
+    assert not unopened.data_dir.exists()
+    with unopened.running("tail", "s", "-f") as process:
+        assert process.stderr is not None
+        process.stderr.readline()
+        status = unopened("server", "status").object
+        assert (status["state"], status["openers"]) == ("ready", [process.pid])
+        shown = unopened.at_terminal("server", "status", columns=200).out
+        assert f"open in       {process.pid}\n" in shown
+        refused = unopened("server", "stop")
+        assert refused.code == 1
+        assert f"held open by process {process.pid}" in refused.err
+    unopened.wait_stopped()
+    assert unopened("server", "stop").object == {"stopped": False}
+
+
+def test_a_server_at_an_url_is_not_ours_to_stop(lanebus: CommandLine) -> None:
+    answer = lanebus("server", "stop", env={"LANEBUS_URL": "redis://127.0.0.1:1"})
+    assert answer.code == 2
+    assert "embedded" in answer.err
+
+
+def test_who_waits_for_a_silent_server_is_told_and_then_served(lanebus: CommandLine) -> None:
+    with lanebus.running("tail", "s", "-f") as follower:
+        assert follower.stderr is not None
+        follower.stderr.readline()
+        pid = lanebus("server", "status").object["pid"]
+        assert isinstance(pid, int)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            with lanebus.running("publish", "s", "one") as publisher:
+                assert publisher.stderr is not None
+                assert "waiting for the embedded server" in publisher.stderr.readline()
+                os.kill(pid, signal.SIGCONT)
+                assert publisher.wait(60) == 0
+        finally:
+            os.kill(pid, signal.SIGCONT)

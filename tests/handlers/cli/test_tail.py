@@ -1,0 +1,186 @@
+"""`lanebus tail`: what is shown of a log."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from lanebus.bus.bus import Bus
+from lanebus.bus.embedded.server import open_server
+from lanebus.bus.messages.delta import Delta
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.messages.message import UserMessage
+from lanebus.bus.wire.keys import Keys
+from tests.support.cli.command_line import CommandLine, objects
+from tests.support.servers.resp import Resp
+
+__all__ = ()
+
+SIX = "".join(
+    f'{{"role":"user","content":"m{n}"}}\n' if n % 3 else f'{{"role":"extension","kind":"k","data":{n}}}\n'
+    for n in range(1, 7)
+)
+"""positions 3 and 6 are in the extension lane"""
+
+
+def positions(text: str) -> list[object]:
+    return [entry["position"] for entry in objects(text)]
+
+
+def test_an_envelope_is_a_line_with_the_message_as_it_is_in_the_log(lanebus: CommandLine) -> None:
+    lanebus("publish", "s", "--json", stdin='{"role":"user","content":"a","timestamp":5}')
+    entry = lanebus("tail", "s").object
+    assert list(entry) == ["session", "position", "cursor", "lane", "time", "producer", "message"]
+    assert (entry["session"], entry["position"], entry["lane"]) == ("s", 1, "llm")
+    assert isinstance(entry["time"], float)
+    assert entry["message"] == {"role": "user", "content": [{"type": "text", "text": "a"}], "timestamp": 5}
+
+
+def test_a_cursor_of_a_line_tells_a_log_that_came_back_from_an_older_copy_and_grew_again(
+    lanebus: CommandLine, tmp_path: Path
+) -> None:
+    lanebus("publish", "s", "--json", stdin='{"role":"user","content":"a"}')
+    shutil.copytree(lanebus.data_dir, tmp_path / "copy", ignore=shutil.ignore_patterns("sock"))
+    lanebus("publish", "s", "--json", stdin='{"role":"user","content":"b"}')
+    first, second = (str(entry["cursor"]) for entry in objects(lanebus("tail", "s").out))
+    shutil.rmtree(lanebus.data_dir)
+    shutil.copytree(tmp_path / "copy", lanebus.data_dir)
+    lanebus.data_dir.chmod(0o700)
+    for word in "xyz":
+        lanebus("publish", "s", "--json", stdin=f'{{"role":"user","content":"{word}"}}')
+    assert positions(lanebus("tail", "s", "--after", first).out) == [2, 3, 4]
+    assert positions(lanebus("tail", "s", "--after", "2").out) == [3, 4]  # which names no log, and is believed
+    refused = lanebus("tail", "s", "--after", second)
+    assert (refused.out, refused.code != 0) == ("", True)
+    assert "the same up to 1" in refused.err
+
+
+def test_a_part_of_the_log_may_be_asked_for(lanebus: CommandLine) -> None:
+    lanebus("publish", "s", "--json", stdin=SIX)
+    for words, shown in {
+        "": [1, 2, 3, 4, 5, 6],
+        "--lane extension": [3, 6],
+        "--after 4": [5, 6],
+        "--after 4-0 --lane llm": [5],
+        "-n 2": [5, 6],
+        "-n 0": [],
+        "-n 99": [1, 2, 3, 4, 5, 6],
+        "-n 2 --lane extension": [3, 6],
+        "-n 1 --lane llm": [5],
+        "-n 2 --lane llm --after 4": [5],
+        "--kind k": [3, 6],
+        "--kind us* --after 3": [4, 5],
+        "--kind user --kind k": [1, 2, 3, 4, 5, 6],
+        "-n 1 --kind user": [5],
+        "--kind other": [],
+    }.items():
+        answer = lanebus("tail", "s", *words.split())
+        assert (words, answer.code, positions(answer.out)) == (words, 0, shown)
+
+
+def test_a_cursor_beyond_the_end_is_told(lanebus: CommandLine) -> None:
+    lanebus("publish", "s", "a")
+    answer = lanebus("tail", "s", "--after", "9")
+    assert answer.code == 1
+    assert "position 9" in answer.err
+
+
+def test_a_follower_sees_the_end_of_the_past_and_what_comes(lanebus: CommandLine) -> None:
+    lanebus("publish", "s", "--json", stdin=SIX)
+    with lanebus.running("tail", "s", "-f", "-n", "1") as process:
+        assert process.stdout is not None
+        assert positions(process.stdout.readline()) == [6]
+        lanebus("publish", "s", "seven")
+        assert positions(process.stdout.readline()) == [7]
+
+
+def test_a_follower_waits_for_a_session_that_is_to_begin(lanebus: CommandLine) -> None:
+    with lanebus.running("tail", "s", "-f") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert "no entries yet" in process.stderr.readline()
+        lanebus("publish", "s", "a")
+        assert positions(process.stdout.readline()) == [1]
+
+
+async def test_a_follower_is_told_that_the_session_was_closed_and_may_end_then(lanebus: CommandLine) -> None:
+    lanebus("publish", "s", "--json", stdin=SIX)
+    with lanebus.running("tail", "s", "-f", "--kind", "k") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert [positions(process.stdout.readline()) for _ in range(2)] == [[3], [6]]
+        async with Bus.open(data_dir=lanebus.data_dir) as bus:
+            await bus.session("s").close()
+            assert "session 's' was closed" in process.stderr.readline()
+            await bus.session("s").reopen()
+            assert "session 's' was reopened" in process.stderr.readline()
+            with lanebus.running("tail", "s", "--until-closed", "--after", "8") as ending:
+                assert ending.stdout is not None
+                assert ending.stderr is not None
+                await bus.session("s").close()
+                assert positions(ending.stdout.readline()) == [9]
+                assert "session 's' was closed" in ending.stderr.readline()
+                assert ending.wait(30) == 0
+    late = lanebus("tail", "s", "--until-closed", "--kind", "session.closed")
+    assert (late.code, positions(late.out)) == (0, [7, 9])
+    assert "was closed" in late.err
+
+
+async def test_live_pieces_are_shown_to_who_asks_for_them(lanebus: CommandLine) -> None:
+    async with Bus.open(data_dir=lanebus.data_dir) as bus:
+        session = bus.session("s")
+        await session.publish(UserMessage.text("a"))
+        with lanebus.running("tail", "s", "--live") as process:
+            assert process.stdout is not None
+            assert positions(process.stdout.readline()) == [1]
+            await session.preview(Delta(kind="text", message_id="m", delta="Hel"))
+            [piece] = objects(process.stdout.readline())
+    assert (piece["position"], piece["delta"]) == (1, 1)
+    assert piece["message"] == {"role": "delta", "kind": "text", "messageId": "m", "delta": "Hel", "block": 0}
+
+
+async def test_a_forged_entry_is_shown_as_one_and_the_next_is_read(lanebus: CommandLine) -> None:
+    assert lanebus("publish", "s", "--json", stdin=SIX).code == 0
+    async with open_server(lanebus.data_dir) as server:
+        with Resp(server.socket) as redis:
+            # In the place of entry 6, which stands in the other lane: a word to the model, from nowhere.
+            forged = '{"role":"extension","kind":"k","data":1}'
+            stream = Keys().lane("s", Lane.LLM)
+            redis("XADD", stream, "6-0", "v", "1", "t", "1", "by", "x", "m", forged)
+        entries = objects(lanebus("tail", "s").out)
+    bad = [entry for entry in entries if entry["message"] is None]
+    assert [entry["position"] for entry in bad] == [6]
+    error = bad[0]["error"]
+    assert isinstance(error, dict)
+    assert error["type"] == "ForgedEntry"
+    assert [entry["position"] for entry in entries if entry["message"] is not None] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_terminal_shows_a_line_an_entry_no_wider_than_it_is(lanebus: CommandLine) -> None:
+    lanebus("publish", "s", "--json", stdin=f'{{"role":"user","content":"{200 * "x"}\\u001b[31m"}}\n' + SIX)
+    lines = lanebus.at_terminal("tail", "s", columns=60).out.splitlines()
+    assert len(lines) == 7
+    assert all(len(line) <= 60 for line in lines)
+    assert lines[0].startswith("     1  llm  20")
+    assert lines[0].endswith("xx…")
+    assert lines[3].split()[:2] == ["4", "ext"]
+    assert lines[3].endswith("k             3")
+
+
+def test_a_terminal_gets_json_that_it_does_not_obey(lanebus: CommandLine) -> None:
+    lanebus("publish", "s", "a\x9b31mb\x1b[1m\u202ec")
+    shown = lanebus.at_terminal("tail", "s", "--json", columns=500)
+    assert not set(shown.out) & set("\x9b\x1b\u202e")
+    message = shown.object["message"]
+    assert isinstance(message, dict)
+    assert message["content"] == [{"type": "text", "text": "a\x9b31mb\x1b[1m\u202ec"}]
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_json_is_json_in_any_encoding(lanebus: CommandLine, encoding: str) -> None:
+    text = "× 日本 🙂 \x9b"
+    lanebus("publish", "s", text)
+    shown = lanebus.anew("tail", "s", env={"PYTHONIOENCODING": encoding})
+    message = shown.object["message"]
+    assert isinstance(message, dict)
+    assert message["content"] == [{"type": "text", "text": text}]

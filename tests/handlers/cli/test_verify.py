@@ -1,0 +1,93 @@
+"""`lanebus verify`: what it says, and how it ends."""
+
+from lanebus.bus.embedded.server import open_server
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.wire.keys import Keys
+from tests.support.cli.command_line import CommandLine, objects
+from tests.support.servers.resp import Resp
+
+__all__ = ()
+
+
+async def plant(lanebus: CommandLine, *words: str) -> None:
+    """One command of somebody else, on the server of the directory."""
+    async with open_server(lanebus.data_dir) as server:
+        with Resp(server.socket) as redis:
+            redis(*words)
+
+
+def test_whole_sessions_are_told_as_whole(lanebus: CommandLine) -> None:
+    lanebus("publish", "one", "a")
+    lanebus("publish", "two", "b")
+    lanebus("usage", "two")
+    whole: dict[str, object] = {
+        "is_whole": True,
+        "entries": 1,
+        "problems": [],
+        "unlisted": 0,
+        "notes": [],
+        "risk": None,
+        "unproven": [],
+    }
+    answer = lanebus("verify", "two", "one")
+    assert (answer.code, answer.err) == (0, "")
+    assert objects(answer.out) == [{"session": "two", **whole}, {"session": "one", **whole}]
+    answer = lanebus("verify", "--all")
+    assert (answer.code, answer.err) == (0, "")
+    reports = {str(report["session"]): report for report in objects(answer.out)}
+    assert reports["one"] == {"session": "one", **whole}
+    assert reports["None"] == {"session": None, **whole, "entries": 0}
+    shown = lanebus.at_terminal("verify", "--all").out.splitlines()
+    assert sorted(line.split()[0] for line in shown[:2]) == ["one", "two"]
+    assert shown[2] == "2 sessions: whole"
+
+
+async def test_a_hole_is_told_with_its_place_and_the_code_is_1(lanebus: CommandLine) -> None:
+    for text in "abc":
+        lanebus("publish", "s", text)
+    await plant(lanebus, "XDEL", Keys().lane("s", Lane.LLM), "2-0")
+    answer = lanebus("verify", "s")
+    assert (answer.code, answer.err) == (1, "")
+    assert answer.object["problems"] == [{"kind": "hole", "position": 2, "text": "it is in no lane"}]
+    answer = lanebus("verify", "s", "--table")
+    assert answer.code == 1
+    assert answer.out.split()[:3] == ["s", "2", "hole"]
+    assert answer.err == "1 session: something is wrong\n"
+
+
+async def test_a_dead_entry_is_shown_and_its_bytes_are_not_obeyed(lanebus: CommandLine) -> None:
+    lanebus("publish", "s", "a")
+    await plant(lanebus, "XADD", Keys().lane("s", Lane.EXTENSION), "1-5", "h", "x", "m", "\x1b[31mBAD")
+    shown = lanebus.at_terminal("verify", "s", columns=200)
+    assert shown.code == 1
+    assert "\x1b" not in shown.out
+    assert "BAD" in shown.out
+    assert lanebus("verify", "s").code == 1
+
+
+async def test_keys_of_no_session_are_told_with_all(lanebus: CommandLine) -> None:
+    lanebus("publish", "s", "a")
+    await plant(lanebus, "SET", "lanebus:odd", "x")
+    assert lanebus("verify", "s").code == 0
+    answer = lanebus("verify", "--all")
+    assert answer.code == 1
+    [wrong] = [report for report in objects(answer.out) if not report["is_whole"]]
+    assert wrong["session"] is None
+    problem = {"kind": "orphan", "position": None, "text": "key lanebus:odd: it is none of the bus's"}
+    assert wrong["problems"] == [problem]
+
+
+def test_a_session_that_is_not_there_is_an_error(lanebus: CommandLine) -> None:
+    answer = lanebus("verify", "nosuch")
+    assert (answer.code, answer.out) == (1, "")
+    assert answer.err.startswith("error: session 'nosuch' has no entries")
+
+
+def test_sessions_or_all_have_to_be_given(lanebus: CommandLine) -> None:
+    assert lanebus("verify").code == 2
+    assert lanebus("verify", "s", "--all").code == 2
+
+
+def test_nothing_at_all_is_whole(lanebus: CommandLine) -> None:
+    answer = lanebus("verify", "--all", "--table")
+    assert (answer.code, answer.out, answer.err) == (0, "", "0 sessions: whole\n")

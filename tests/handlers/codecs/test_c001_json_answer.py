@@ -1,0 +1,26 @@
+"""The JSON that a model was asked for."""
+
+import pytest
+
+from lanebus import AssistantMessage, TextBlock, ToolCallBlock
+from lanebus.errors import DecodeError
+from lanebus.handlers.codecs.two_lane_agent.json_answer import ANSWER_TOOL, extract_json
+
+__all__ = ()
+
+
+def test_the_first_answering_call_is_the_answer() -> None:
+    calls = [ToolCallBlock(id=name, name=name, arguments={"by": name}) for name in ("other", ANSWER_TOOL)]
+    assert extract_json(AssistantMessage.of('{"by":"text"}', *calls)) == {"by": ANSWER_TOOL}
+
+
+def test_without_such_a_call_the_whole_text_is_the_answer() -> None:
+    blocks = TextBlock(text='{"a":'), ToolCallBlock(id="c", name="other"), TextBlock(text="[1]}")
+    assert extract_json(AssistantMessage.of(*blocks)) == {"a": [1]}
+
+
+@pytest.mark.parametrize(("text", "path"), [("", "content"), ("so: {}", "content"), ('{"a":NaN}', "content.a")])
+def test_a_text_that_is_no_json_is_told(text: str, path: str) -> None:
+    with pytest.raises(DecodeError) as caught:
+        extract_json(AssistantMessage.of(text))
+    assert caught.value.path == path

@@ -1,0 +1,207 @@
+"""Who spoke while the model was thinking stands behind its answer, at every position and for every provider."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from lanebus import Envelope, UserMessage
+from lanebus.bus.messages.content import ToolResultBlock
+from lanebus.bus.messages.context_entry import Compaction, LeafMove
+from lanebus.bus.messages.json_reader import LlmLaneMessage, Publishable
+from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
+from lanebus.bus.messages.turn import TurnId
+from lanebus.context import Context, evolve
+from lanebus.handlers.agent.turn.visible_context import visible_context
+from lanebus.handlers.context.read_marks import HELD, SEEN, seen_of
+from lanebus.handlers.context.tool_pairs import Pairing
+from lanebus.handlers.providers.registry import PROVIDERS
+from tests.support.log.entries import asks, calls, context_of, entry, folded, results, says, texts
+from tests.support.messages.lane_logs import lane_logs
+from tests.support.providers import anthropic_rules, gemini_rules, openai_chat_rules, openai_responses_rules
+from tests.support.suite.scale import examples
+
+__all__ = ()
+
+TURN = TurnId(loop_id="s.main.1", turn_index=0)
+
+
+def seen(message: AssistantMessage, position: int, *held: int) -> AssistantMessage:
+    """The answer of a model that had read so far."""
+    metadata: dict[str, JsonValue] = {SEEN: position}
+    if held:
+        metadata[HELD] = list(held)
+    return message.model_copy(update={"metadata": metadata})
+
+
+def test_who_spoke_meanwhile_stands_behind_the_answer() -> None:
+    assert texts(context_of(asks("one"), asks("two"), seen(says("One."), 1))) == ["u:one", "a:One.", "u:two"]
+    later = context_of(asks("one"), asks("two"), seen(says("One."), 1), asks("three"), seen(says("Two, three."), 4))
+    assert texts(later) == ["u:one", "a:One.", "u:two", "u:three", "a:Two, three."]
+
+
+def test_it_stands_behind_the_results_of_the_answer_s_calls_whether_they_are_there_or_not() -> None:
+    thought: list[Publishable] = [asks("one"), asks("two"), seen(calls("a", "b"), 1)]
+    none = "t:No result provided"
+    assert texts(context_of(*thought)) == ["u:one", "a:<a><b>", none, none, "u:two"]
+    assert texts(context_of(*thought, results("b", "B"))) == ["u:one", "a:<a><b>", none, "t:B", "u:two"]
+    whole = context_of(*thought, results("b", "B"), asks("three"), results("a", "A"))
+    assert texts(whole) == ["u:one", "a:<a><b>", "t:A", "t:B", "u:two", "u:three"]
+
+
+def test_several_stay_in_their_order_and_behind_each_answer_that_did_not_read_them() -> None:
+    context = context_of(
+        asks("one"),
+        asks("later"),
+        asks("two"),
+        seen(calls("a"), 1),
+        results("a", "A"),
+        seen(says("B"), 5, 2),
+    )
+    assert texts(context) == ["u:one", "a:<a>", "t:A", "u:two", "a:B", "u:later"]
+
+
+def test_an_answer_that_failed_moves_nobody() -> None:
+    cut = seen(says("h", stop_reason="aborted"), 1)
+    assert texts(context_of(asks("one"), asks("two"), cut)) == ["u:one", "u:two"]
+
+
+def test_an_answer_without_a_mark_has_read_all_before_it() -> None:
+    assert texts(context_of(asks("one"), asks("two"), says("Both."))) == ["u:one", "u:two", "a:Both."]
+
+
+def test_what_is_no_user_s_word_stays_where_it_is() -> None:
+    note = asks("note").with_turn_id(TURN)
+    assert texts(context_of(asks("one"), note, seen(says("One."), 1))) == ["u:one", "u:note", "a:One."]
+
+
+def test_who_spoke_before_a_loop_was_stopped_stands_behind_the_note_of_it() -> None:
+    note = asks("[Agent stopped: x]").with_turn_id(TURN).model_copy(update={"metadata": {SEEN: 1}})
+    assert texts(context_of(asks("one"), asks("two"), note)) == ["u:one", "u:[Agent stopped: x]", "u:two"]
+
+
+@pytest.mark.parametrize("mark", [True, "1", None, -1, 1.5])
+def test_a_mark_that_is_no_position_is_none(mark: JsonValue) -> None:
+    answer = says("One.").model_copy(update={"metadata": {SEEN: mark, HELD: mark}})
+    told = texts(context_of(asks("one"), answer))
+    assert told == (["a:One.", "u:one"] if mark == -1 else ["u:one", "a:One."])
+
+
+def test_a_branch_and_a_compaction_find_the_same_order() -> None:
+    thought: list[Publishable] = [asks("one"), asks("two"), seen(says("One."), 1)]
+    moved = context_of(*thought, asks("no"), LeafMove(to=3))
+    assert texts(moved) == texts(context_of(*thought))
+    assert texts(context_of(*thought, Compaction(summary="x", first_kept=1)))[1:] == texts(context_of(*thought))
+    assert texts(context_of(*thought, Compaction(summary="x", first_kept=2)))[1:] == ["a:One.", "u:two"]
+
+
+def test_what_is_held_is_not_shown_and_nothing_else_is_lost() -> None:
+    context = context_of(asks("one"), calls("a"), asks("then?"), results("a", "A"), calls("b"), asks("two"))
+    shown = visible_context(context, {3})
+    assert texts(shown) == ["u:one", "a:<a>", "t:A", "a:<b>", "t:No result provided", "u:two"]
+    assert texts(context)[-1] == "u:two"
+    late = evolve(shown, entry(7, results("b", "B")))
+    assert texts(late)[4] == "t:B", "its place is known"
+
+
+def test_an_answer_without_a_mark_reads_up_to_itself_and_a_user_s_own_mark_is_none() -> None:
+    assert seen_of(entry(3, says("well"))) == 3
+    assert seen_of(entry(3, seen(says("well"), 1))) == 1
+    marked = asks("one").model_copy(update={"metadata": {SEEN: 1}})
+    assert seen_of(entry(3, marked)) is None
+    assert seen_of(entry(3, marked.model_copy(update={"turn_id": TURN}))) == 1
+
+
+# --- whatever stands in the log -----------------------------------------------------------------------------------
+
+
+@st.composite
+def marked_logs(draw: st.DrawFn) -> list[Envelope]:
+    """Logs whose answers tell how far their models had read, now and then."""
+    entries: list[Envelope] = []
+    for envelope in draw(lane_logs()):
+        message = envelope.message
+        if isinstance(message, AssistantMessage) and entries and draw(st.booleans()):
+            positions = st.sampled_from([0, *(each.position for each in entries)])
+            metadata: dict[str, JsonValue] = {**(message.metadata or {}), SEEN: draw(positions)}
+            metadata[HELD] = list[JsonValue](draw(st.lists(positions, max_size=2)))
+            message = message.model_copy(update={"metadata": metadata})
+        elif isinstance(message, LlmMessage):
+            message = message.model_copy()  # each is one of its own, as it comes from a log
+        assert isinstance(message, LlmLaneMessage)
+        entries.append(envelope._replace(message=message))
+    return entries
+
+
+def in_order(context: Context) -> list[LlmMessage]:
+    """What is said on the path, by the rule itself: each answer in turn is put before what it did not read."""
+    said: list[Envelope] = []
+    for envelope in context.path:
+        message = envelope.message
+        metadata = (message.metadata or {}) if isinstance(message, LlmMessage) else {}
+        mark, held = metadata.get(SEEN), metadata.get(HELD)
+        is_reader = isinstance(message, AssistantMessage) and not message.is_failed and isinstance(mark, int)
+        late = [
+            each
+            for each in said
+            if is_reader
+            and each.position < envelope.position
+            and isinstance(each.message, UserMessage)
+            and each.message.turn_id is None
+            and not any(isinstance(block, ToolResultBlock) for block in each.message.content)
+            and (each.position > mark or (isinstance(held, list) and each.position in held))  # type: ignore[operator]  # an int
+        ]
+        said = [each for each in said if each not in late] + [envelope] + sorted(late, key=lambda each: each.position)
+    pairing = Pairing()
+    for envelope in said:
+        if isinstance(envelope.message, LlmMessage):
+            pairing = pairing.joined_by(envelope.message)
+    return [*pairing.messages]
+
+
+def plain(entries: Sequence[Envelope]) -> list[Envelope]:
+    """Without what puts something else in an entry's place, which the rule says nothing of."""
+    kept = (UserMessage, AssistantMessage, ToolResultMessage, LeafMove)
+    return [envelope for envelope in entries if isinstance(envelope.message, kept)]
+
+
+@examples(300)
+@given(marked_logs())
+def test_the_order_is_what_the_rule_says_at_every_position(entries: list[Envelope]) -> None:
+    context = Context("s")
+    for envelope in plain(entries):
+        context = evolve(context, envelope)
+        assert [*context.messages] == in_order(context)
+
+
+@examples(200)
+@given(marked_logs())
+def test_the_order_is_the_same_if_it_is_derived_anew(entries: list[Envelope]) -> None:
+    context = folded(entries)
+    if not entries:
+        return
+    last = entries[-1].position
+    derived = evolve(context, entry(last + 1, LeafMove(to=last)))  # which moves nothing, and derives all
+    assert [*derived.messages] == [*context.messages]
+    assert derived.pairing.waiting == context.pairing.waiting
+
+
+RULES = {
+    "anthropic": anthropic_rules.require_legal,
+    "openai-chat": openai_chat_rules.require_legal,
+    "openai-responses": openai_responses_rules.require_legal,
+    "gemini": gemini_rules.require_legal,
+}
+
+
+def test_the_rules_of_every_provider_are_known() -> None:
+    assert RULES.keys() == PROVIDERS.keys()
+
+
+@examples(150)
+@given(marked_logs())
+def test_every_provider_takes_the_order(entries: list[Envelope]) -> None:
+    for name, provider in PROVIDERS.items():
+        RULES[name](provider.to_request(folded(entries), model="m").body)

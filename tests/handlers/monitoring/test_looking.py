@@ -1,0 +1,127 @@
+"""Who only looks leaves the server as it was: every command and every page route that looks."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import httpx2
+import pytest
+from starlette.routing import Route
+
+from lanebus import AssistantMessage, Bus, Usage, UserMessage
+from lanebus.bus.messages.events import TurnEnded
+from lanebus.bus.messages.turn import TurnId
+from lanebus.handlers.cli.group import COMMANDS
+from lanebus.handlers.projections.projection import project
+from lanebus.handlers.projections.usage import USAGE
+from lanebus.handlers.ui.app import create_app
+from lanebus.handlers.ui.auth import local_hosts
+from tests.support.cli.command_line import CommandLine
+from tests.support.page.serving import TOKEN
+from tests.support.servers.real import RealServer
+from tests.support.servers.resp import Reply
+
+__all__ = ()
+
+LOOKING = (
+    "sessions",
+    "tail s",
+    "tail s -n 1",
+    "turns s",
+    "usage s",
+    "usage s --tree",
+    "context s --model m",
+    "top --once",
+    "export s",
+    "verify s",
+    "verify --all",
+    "replay s",
+    "replay s --until 2",
+    "dead list",
+    "groups status",
+    "projections list s",
+    "trim s --before 3 --dry-run",
+)
+"""Commands on a bus that are no work on it."""
+
+ROUTES = (
+    "/",
+    "/static/style.css",
+    "/favicon.ico",
+    "/api/access",
+    "/api/sessions",
+    "/api/sessions/s",
+    "/api/sessions/s/entries",
+    "/api/sessions/s/status",
+    "/api/sessions/s/turns",
+    "/api/sessions/s/usage",
+)
+
+
+def answer(tokens: int) -> AssistantMessage:
+    return AssistantMessage(usage=Usage(input=tokens, total_tokens=tokens), stop_reason="stop")
+
+
+@asynccontextmanager
+async def looked_at(server: RealServer) -> AsyncGenerator[Bus]:
+    """A session `s` with a stored state that is older than its end."""
+    async with server.bus() as bus:
+        session = bus.session("s")
+        await session.publish(UserMessage.text("a"), answer(1))
+        await project(session, USAGE)
+        ended = TurnEnded(turn_id=TurnId(loop_id="s.main.1", turn_index=0), stop_reason="stop", usage=Usage(input=2))
+        await session.publish(UserMessage.text("b"), answer(2), ended.as_extension())
+        yield bus
+
+
+def stored(server: RealServer) -> Mapping[str, Reply]:
+    """Every key of the server, and the digest of all that it holds."""
+    digest = "return redis.sha1hex(redis.call('DUMP', KEYS[1]))"
+    with server.talk() as say:
+        names = say("KEYS", "*")
+        assert isinstance(names, list)
+        return {str(name): say("EVAL", digest, "1", str(name)) for name in names}
+
+
+async def test_every_command_and_route_that_looks_is_looked_at(shared_valkey: RealServer) -> None:
+    assert {*COMMANDS["Look"]} <= {command.partition(" ")[0] for command in LOOKING}
+    async with shared_valkey.bus() as bus:
+        app = create_app(bus, token=TOKEN, allowed_hosts=local_hosts(8420))
+    routes = [route for route in app.routes if isinstance(route, Route) and "GET" in (route.methods or ())]
+    reached = {route.path for route in routes for path in ROUTES if route.path_regex.match(path)}
+    assert {route.path for route in routes} - reached == {"/api/sessions/{session}/events"}  # has a test of its own
+
+
+@pytest.mark.parametrize("command", LOOKING)
+async def test_a_command_that_looks_changes_no_key(
+    shared_valkey: RealServer, lanebus: CommandLine, command: str, tmp_path: Path
+) -> None:
+    async with looked_at(shared_valkey):
+        before = stored(shared_valkey)
+        words = [*command.split(), "--url", shared_valkey.url, "--archive", str(tmp_path)]
+        done = await anyio.to_thread.run_sync(lambda: lanebus(*words))
+        assert done.code == 0, done
+        assert stored(shared_valkey) == before
+
+
+@pytest.mark.parametrize("route", ROUTES)
+async def test_a_route_that_looks_changes_no_key(shared_valkey: RealServer, route: str) -> None:
+    async with looked_at(shared_valkey) as bus:
+        app = create_app(bus, token=TOKEN, allowed_hosts=local_hosts(8420))
+        transport = httpx2.ASGITransport(app=app)
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8420", headers=headers) as client:
+            before = stored(shared_valkey)
+            for _ in range(2):
+                assert (await client.get(route)).status_code == 200
+            assert stored(shared_valkey) == before
+
+
+async def test_following_on_the_page_changes_no_key(shared_valkey: RealServer) -> None:
+    async with looked_at(shared_valkey) as bus:
+        before = stored(shared_valkey)
+        async for frame in bus.session("s").subscribe(live=True):
+            if frame.cursor.position == 5:
+                break
+        assert stored(shared_valkey) == before

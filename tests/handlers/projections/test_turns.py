@@ -1,0 +1,258 @@
+"""Turns and loops, folded from agent events where there are any, else from the messages."""
+
+from decimal import Decimal
+
+import pytest
+
+from lanebus.bus.errors import UnknownKind
+from lanebus.bus.messages.content import ToolCallBlock
+from lanebus.bus.messages.events import (
+    AgentEnded,
+    AgentEvent,
+    AgentStarted,
+    ParallelLoopsStarted,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+)
+from lanebus.bus.messages.extension import ExtensionMessage
+from lanebus.bus.messages.json_reader import Publishable
+from lanebus.bus.messages.lanes import Lane
+from lanebus.bus.messages.message import AssistantMessage, StopReason, ToolResultMessage, UserMessage
+from lanebus.bus.messages.turn import TurnId
+from lanebus.bus.messages.usage import Cost, Usage
+from lanebus.bus.wire.envelope import DecodeFailure, Envelope
+from lanebus.handlers.projections.turns import TURNS, Status, ToolRun, TurnsState
+from tests.support.agent.folding import fold, log_of, through_json
+
+__all__ = ()
+
+LOOP = "s1.main.1"
+USAGE = Usage(input=10, output=5, total_tokens=15, cost=Cost(total=Decimal("0.1")))
+
+
+def turn_id(index: int = 0, loop: str = LOOP) -> TurnId:
+    return TurnId(loop_id=loop, turn_index=index)
+
+
+def started(loop: str = LOOP, parent: str | None = None) -> AgentStarted:
+    return AgentStarted(loop_id=loop, agent="main", parent_loop_id=parent)
+
+
+def ended(loop: str = LOOP, stop_reason: StopReason = "stop") -> AgentEnded:
+    return AgentEnded(loop_id=loop, stop_reason=stop_reason, turns=1, usage=Usage())
+
+
+def turns(*messages: Publishable | AgentEvent) -> TurnsState:
+    return fold(TURNS, log_of(*(item.as_extension() if isinstance(item, AgentEvent) else item for item in messages)))
+
+
+def test_a_turn_with_a_tool_is_told_in_full() -> None:
+    call = ToolCallBlock(id="t1", name="add", arguments={"a": 1})
+    state = turns(
+        UserMessage.text("add"),  # 1
+        started(),
+        TurnStarted(turn_id=turn_id(), trigger="user", prompts=(1,)),  # 3
+        AssistantMessage(
+            content=(call,), turn_id=turn_id(), stop_reason="toolUse", usage=USAGE, provider="acme", model="m1"
+        ),  # 4
+        ToolStarted(turn_id=turn_id(), tool_call_id="t1", tool_name="add"),  # 5
+        ToolResultMessage(tool_call_id="t1", turn_id=turn_id()),  # 6
+        ToolEnded(turn_id=turn_id(), tool_call_id="t1", tool_name="add", is_error=False, position=6),  # 7
+        TurnEnded(turn_id=turn_id(), stop_reason="toolUse", usage=USAGE, message=4, tool_results=(6,)),  # 8
+        ended(),  # 9
+    )
+
+    (turn,) = state.turns
+    assert turn.turn_id == turn_id()
+    assert (turn.loop_id, turn.trigger, turn.status, turn.stop_reason) == (LOOP, "user", "completed", "toolUse")
+    assert (turn.prompts, turn.message, turn.provider, turn.model) == ((1,), 4, "acme", "m1")
+    assert turn.tools == (ToolRun(id="t1", name="add", started=5.0, ended=7.0, is_error=False, result=6),)
+    assert (turn.usage, turn.cost, turn.started, turn.ended) == (USAGE, USAGE.cost, 3.0, 8.0)
+    (loop,) = state.loops
+    assert (loop.loop_id, loop.agent, loop.status, loop.turns, loop.started, loop.ended) == (
+        *(LOOP, "main", "completed", 1, 2.0, 9.0),
+    )
+    assert state.waiting == ()
+
+
+@pytest.mark.parametrize(
+    ("stop_reason", "status"),
+    [
+        ("stop", "completed"),
+        ("toolUse", "completed"),
+        ("length", "completed"),
+        ("error", "failed"),
+        ("aborted", "aborted"),
+    ],
+)
+def test_the_stop_reason_gives_the_status(stop_reason: StopReason, status: Status) -> None:
+    told = turns(TurnStarted(turn_id=turn_id()), TurnEnded(turn_id=turn_id(), stop_reason=stop_reason, usage=Usage()))
+    imported = turns(AssistantMessage(stop_reason=stop_reason))
+
+    assert told.turns[0].status == imported.turns[0].status == status
+
+
+def test_imported_history_is_a_turn_for_each_answer_with_its_results() -> None:
+    calls = (ToolCallBlock(id="t1", name="read"), ToolCallBlock(id="t2", name="bash"))
+    state = turns(
+        UserMessage.text("a"),  # 1
+        UserMessage.text("b"),  # 2
+        AssistantMessage(content=calls, stop_reason="toolUse", usage=USAGE),  # 3
+        ToolResultMessage(tool_call_id="t1"),  # 4
+        ToolResultMessage(tool_call_id="t2", is_error=True),  # 5
+        AssistantMessage(),  # 6
+        UserMessage.text("c"),  # 7
+        AssistantMessage(stop_reason="aborted"),  # 8
+        ToolResultMessage(tool_call_id="nobody asked"),
+    )
+
+    assert [(turn.turn_id, turn.prompts, turn.message, turn.status) for turn in state.turns] == [
+        (None, (1, 2), 3, "completed"),
+        (None, (), 6, "completed"),
+        (None, (7,), 8, "aborted"),
+    ]
+    assert [(run.id, run.result, run.is_error) for run in state.turns[0].tools] == [("t1", 4, False), ("t2", 5, True)]
+    assert state.turns[0].ended == 5.0
+    assert state.loops == ()
+
+
+def test_a_call_id_that_comes_again_is_answered_in_the_last_turn_that_has_it() -> None:
+    call = AssistantMessage(content=(ToolCallBlock(id="call_0", name="f"),), stop_reason="toolUse")
+    result = ToolResultMessage(tool_call_id="call_0")
+
+    state = turns(call, result, call, result)
+
+    assert [turn.tools[0].result for turn in state.turns] == [2, 4]
+
+
+def test_a_turn_runs_until_it_is_told_to_have_ended() -> None:
+    state = turns(started(), TurnStarted(turn_id=turn_id()), AssistantMessage(turn_id=turn_id(), usage=USAGE))
+
+    assert (state.turns[0].status, state.turns[0].ended, state.turns[0].usage) == ("running", None, USAGE)
+    assert state.loops[0].status == "running"
+
+
+def test_a_loop_that_never_ended_is_aborted_once_the_next_one_starts_and_keeps_its_usage() -> None:
+    state = turns(
+        started(),
+        TurnStarted(turn_id=turn_id()),
+        AssistantMessage(turn_id=turn_id(), usage=USAGE, stop_reason="toolUse"),
+        started("s1.main.2"),  # 4
+    )
+
+    (turn,) = state.turns
+    assert (turn.status, turn.usage, turn.message, turn.ended) == ("aborted", USAGE, 3, 4.0)
+    assert [(loop.loop_id, loop.status) for loop in state.loops] == [(LOOP, "aborted"), ("s1.main.2", "running")]
+
+
+def test_a_loop_that_ends_aborts_the_turn_it_leaves_open() -> None:
+    state = turns(started(), TurnStarted(turn_id=turn_id()), ended(stop_reason="aborted"))
+
+    assert (state.turns[0].status, state.loops[0].status, state.loops[0].stop_reason) == (*(["aborted"] * 3),)
+
+
+def test_a_loop_that_was_rejected_says_why() -> None:
+    state = turns(started(), ended().model_copy(update={"rejection": "too long"}))
+    assert (state.loops[0].status, state.loops[0].rejection) == ("rejected", "too long")
+
+
+def test_loops_that_run_beside_each_other_do_not_end_each_other() -> None:
+    state = turns(
+        started(),
+        started("s1.helper.1", parent=LOOP),
+        ParallelLoopsStarted(loop_ids=("s1.a.1", "s1.b.1")),
+        started("s1.a.1"),
+        started("s1.b.1"),
+    )
+    assert [loop.status for loop in state.loops] == ["running"] * 4
+
+
+def test_a_loop_that_goes_on_from_a_dead_one_ends_it() -> None:
+    next_loop = AgentStarted(loop_id="s1.main.2", agent="main", parent_loop_id=LOOP, continuation="default")
+    state = turns(started(), next_loop)
+    assert [loop.status for loop in state.loops] == ["aborted", "running"]
+
+
+def test_a_loop_or_turn_that_is_told_twice_is_there_once() -> None:
+    again = (started(), TurnStarted(turn_id=turn_id(), prompts=(1,)))
+    answer = AssistantMessage(turn_id=turn_id(), usage=USAGE)
+    over = TurnEnded(turn_id=turn_id(), stop_reason="stop", usage=USAGE)
+
+    state = turns(UserMessage.text("a"), *again, answer, *again, over, *again)
+
+    assert len(state.loops) == len(state.turns) == 1
+    assert (state.turns[0].status, state.turns[0].usage) == ("completed", USAGE)
+
+
+def test_a_loop_that_is_told_again_after_its_end_stays_ended_and_ends_no_other() -> None:
+    state = turns(started(), ended(), started("s1.main.2"), started())
+    assert [(loop.loop_id, loop.status) for loop in state.loops] == [(LOOP, "completed"), ("s1.main.2", "running")]
+
+
+def test_an_aborted_turn_that_a_worker_takes_up_again_runs_again() -> None:
+    state = turns(
+        started(), TurnStarted(turn_id=turn_id()), ended(stop_reason="aborted"), TurnStarted(turn_id=turn_id())
+    )
+    assert (state.turns[0].status, state.turns[0].ended) == ("running", None)
+
+
+def test_a_retry_in_one_turn_counts_both_calls() -> None:
+    failed = AssistantMessage(turn_id=turn_id(), usage=USAGE, stop_reason="error")
+    state = turns(TurnStarted(turn_id=turn_id()), failed, AssistantMessage(turn_id=turn_id(), usage=USAGE))
+    assert state.turns[0].usage is not None
+    assert (state.turns[0].usage.input, state.turns[0].message) == (20, 3)
+
+
+def test_stamped_messages_without_events_make_turns_of_their_loop() -> None:
+    state = turns(
+        UserMessage.text("hi").with_turn_id(turn_id()),
+        AssistantMessage(turn_id=turn_id(), stop_reason="toolUse"),
+        AssistantMessage(turn_id=turn_id(1)),
+    )
+
+    assert [(turn.turn_id, turn.prompts, turn.message, turn.status) for turn in state.turns] == [
+        (turn_id(), (1,), 2, "completed"),
+        (turn_id(1), (), 3, "completed"),
+    ]
+    assert [(loop.loop_id, loop.status, loop.turns) for loop in state.loops] == [(LOOP, "completed", 2)]
+
+
+def test_prompts_that_are_stamped_before_the_loop_starts_do_not_hide_its_agent() -> None:
+    state = turns(UserMessage.text("hi").with_turn_id(turn_id()), started(), TurnStarted(turn_id=turn_id()))
+    assert (state.loops[0].agent, state.turns[0].prompts, state.turns[0].status) == ("main", (1,), "running")
+
+
+def test_an_event_that_cannot_be_read_is_counted_and_ends_nothing() -> None:
+    state = turns(
+        ExtensionMessage.of("agent.turn.started", {"turnId": "no"}),
+        ExtensionMessage.of("agent.from.the.future", {}),
+        ExtensionMessage.of("progress", {"percent": 1}),
+        AssistantMessage(),
+    )
+    assert (state.problems, len(state.turns)) == (2, 1)
+
+
+def test_the_state_holds_no_text_of_a_message() -> None:
+    secret = "the model's words"
+    call = ToolCallBlock(id="t", name="f", arguments={"a": secret})
+    state = turns(UserMessage.text(secret), AssistantMessage(content=(call,), error_message=secret))
+    assert secret.encode() not in TURNS.dump(state)
+
+
+def test_a_stored_state_comes_back_equal() -> None:
+    call = ToolCallBlock(id="t", name="f")
+    state = turns(
+        started(),
+        TurnStarted(turn_id=turn_id(), prompts=(1,)),
+        AssistantMessage(content=(call,), turn_id=turn_id(), usage=USAGE),
+        ParallelLoopsStarted(loop_ids=("a", "b")),
+        UserMessage.text("x"),
+    )
+    assert through_json(TURNS, state) == state
+
+
+def test_an_entry_that_cannot_be_read_is_counted_and_ends_nothing() -> None:
+    broken = Envelope("s1", 1, Lane.LLM, DecodeFailure(UnknownKind("x"), b"{}"), 0.0, "test")
+    assert fold(TURNS, [broken]).problems == 1

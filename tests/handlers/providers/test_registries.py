@@ -1,0 +1,70 @@
+"""Codecs and provider forms are there by name, and are imported when they are wanted."""
+
+import json
+from functools import partial
+
+import pytest
+
+from lanebus import AssistantMessage, UserMessage
+from lanebus.handlers.codecs.codec import Codec
+from lanebus.handlers.codecs.native import NATIVE
+from lanebus.handlers.codecs.registry import ALIASES, CODECS
+from lanebus.handlers.lazy import Lazy
+from lanebus.handlers.providers.registry import PROVIDERS
+from tests.support.log.entries import context_of
+
+__all__ = ()
+
+RESPONSES: dict[str, str] = {
+    "anthropic": '{"type":"message","id":"1","model":"m","content":[{"type":"text","text":"hi"}],"usage":{},'
+    '"stop_reason":"end_turn"}',
+    "openai-chat": '{"object":"chat.completion","id":"1","model":"m","choices":[{"index":0,"finish_reason":"stop",'
+    '"message":{"role":"assistant","content":"hi"}}]}',
+    "openai-responses": '{"object":"response","id":"1","model":"m","status":"completed","output":[{"type":"message",'
+    '"id":"2","role":"assistant","status":"completed","content":[{"type":"output_text","text":"hi","annotations":[]}]}]}',
+    "gemini": '{"candidates":[{"content":{"role":"model","parts":[{"text":"hi"}]},"finishReason":"STOP"}]}',
+}
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_each_codec_is_the_one_of_its_name(name: str) -> None:
+    codec = CODECS[name]
+    assert codec.name in {name, *(number for number, alias in ALIASES.items() if alias == name)}
+    written = codec.write([UserMessage.text("hi")], True)
+    (read,) = codec.read(written.values[0])
+    assert isinstance(read, UserMessage)
+    assert read.text_content() == "hi"
+
+
+@pytest.mark.parametrize("name", PROVIDERS)
+def test_each_provider_goes_both_ways(name: str) -> None:
+    provider = PROVIDERS[name]
+    request = provider.to_request(context_of(UserMessage.text("hello")), model="m")
+    assert "hello" in json.dumps(request.body)
+    response = provider.from_response(json.loads(RESPONSES[name]), model="m")
+    assert isinstance(response, AssistantMessage)
+    assert (response.text_content(), response.model) == ("hi", "m")
+    answer = provider.answer("m")
+    assert not answer.is_complete
+
+
+def test_a_table_makes_a_value_once_and_only_when_it_is_wanted() -> None:
+    made: list[str] = []
+
+    def make(name: str) -> int:
+        made.append(name)
+        return len(made)
+
+    table = Lazy({name: partial(make, name) for name in "ab"})
+    assert (list(table), len(table), "a" in table, "c" in table) == (["a", "b"], 2, True, False)
+    assert made == []
+    assert [table["b"], table["b"]] == [1, 1]
+    assert made == ["b"]
+    with pytest.raises(KeyError):
+        table["c"]
+
+
+def test_our_own_json_is_a_codec_too() -> None:
+    message = UserMessage.text("hi")
+    assert isinstance(NATIVE, Codec)
+    assert NATIVE.read(NATIVE.write([message], False).values[0]) == (message,)

@@ -1,0 +1,503 @@
+"""The page in Chromium, against a real bus and a real server."""
+
+import base64
+import hashlib
+import re
+from time import time_ns
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+
+from lanebus import (
+    AssistantMessage,
+    Bus,
+    Delta,
+    ExtensionMessage,
+    Session,
+    SystemMessage,
+    TextBlock,
+    ToolCallBlock,
+    ToolResultMessage,
+    UserMessage,
+)
+from lanebus.bus.embedded.server import open_server
+from lanebus.bus.messages.content import ErrorBlock, UnknownBlock
+from lanebus.handlers.ui.bounds import UiBounds
+from lanebus.messages import Compaction, ThinkingBlock
+from tests.support.agent.scripted_agent import ANSWER, ENTRIES, answer_all
+from tests.support.page.browsing import ON_A_BROWSER, SharedBrowser, browsing, expect, wire_to
+from tests.support.page.serving import TOKEN, Served, serving, temporary_bus, temporary_dir
+from tests.support.page.xss import PAYLOADS
+from tests.support.servers.real import eventually
+from tests.support.servers.resp import Resp
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page, Route
+
+__all__ = ()
+
+pytestmark = ON_A_BROWSER
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+SOON = UiBounds(retry=0.1)
+
+
+async def open_session(page: "Page", served: Served, session: str) -> None:
+    await page.goto(served.url)
+    await page.goto(f"{served.base}/#/s/{session}")
+    await expect(page.locator(".connection")).to_have_attribute("data-state", "live")
+
+
+async def positions(page: "Page") -> list[int]:
+    return [int(text) for text in await page.locator(".row[data-position] .spine span").all_text_contents()]
+
+
+async def until_at(page: "Page", position: int) -> None:
+    await expect(page.locator(f".row[data-position='{position}']")).to_be_attached()
+
+
+# --- speaking and reading -------------------------------------------------------------------------------------------
+
+
+async def test_a_typed_question_is_answered_in_both_lanes_and_a_reload_loses_nothing(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(answer_all, bus.session("chat-1"))
+            await page.goto(served.url)
+            assert TOKEN not in page.url
+            await page.get_by_role("button", name="New session").click()
+            await expect(page.get_by_text("Nothing was said here yet")).to_be_visible()
+            box = page.get_by_label("Message to the agent")
+            await expect(box).to_be_focused()
+            await box.press_sequentially("What is 17 × 23?")
+            await box.press("Enter")
+            await until_at(page, ENTRIES)
+            tasks.cancel_scope.cancel()
+
+        assert await positions(page) == list(range(1, ENTRIES + 1))
+        left = page.locator(".row.llm .left")
+        await expect(left).to_contain_text(["What is 17 × 23?", "calculator", "391", ANSWER])
+        assert await page.locator(".row.extension .right .kind").count() == ENTRIES - 4
+        assert await page.locator(".row.llm .right > *, .row.extension .left > *").count() == 0
+        await expect(page.locator(".preview")).to_have_count(0)
+        await expect(page.locator(".turn")).to_have_count(2)
+        await expect(page.locator(".turn .status")).to_have_text(["completed", "completed"])
+        await expect(page.locator(".turn .cost")).to_have_text(["$0.0125", "$0.0125"])
+        await expect(page.locator(".sums dd")).to_have_text(["$0.0250", "2", "200", "40", "100", "0"])
+
+        before = await page.locator(".rows").text_content()
+        await page.reload()
+        await until_at(page, ENTRIES)
+        assert await page.locator(".rows").text_content() == before
+        await expect(page.locator(".sums dd").first).to_have_text("$0.0250")
+        assert seen.off_origin(served.base) == []
+        assert seen.errors == []
+
+
+async def test_shift_enter_begins_a_line_and_enter_sends_what_is_not_empty(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
+        await open_session(page, served, "s1")
+        box = page.get_by_label("Message to the agent")
+        await box.press("Enter")
+        await box.press_sequentially("one")
+        await box.press("Shift+Enter")
+        await box.press_sequentially("two")
+        await box.press("Enter")
+        await expect(page.locator(".row .text")).to_have_text("one\ntwo")
+        await expect(box).to_have_value("")
+        assert (await bus.session("s1").head()).position == 1
+
+
+async def test_what_a_model_is_saying_grows_in_place_and_gives_way_to_the_whole_message(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("Say hello"))
+        await open_session(page, served, "s1")
+        await session.preview(Delta(kind="thinking", message_id="m1", delta="politely"))
+        await session.preview(Delta(kind="text", message_id="m1", block=1, delta="Hel"))
+        preview = page.locator(".preview")
+        await expect(preview.locator(".text")).to_have_text(["politely", "Hel"])
+        await session.preview(Delta(kind="text", message_id="m1", block=1, delta="lo"))
+        await expect(preview.locator(".text")).to_have_text(["politely", "Hello"])
+        await session.publish(AssistantMessage(id="m1", content=(TextBlock(text="Hello"),)))
+        await until_at(page, 2)
+        await expect(preview).to_have_count(0)
+        await session.preview(Delta(kind="text", message_id="m1", delta="late"))
+        await session.preview(
+            Delta(kind="text", message_id="m2", delta="And"), Delta(kind="cut", message_id="m2", delta="aborted")
+        )
+        await expect(preview).to_have_count(1)
+        await expect(preview.locator(".failure")).to_have_text("aborted")
+        await expect(page.get_by_text("late")).to_have_count(0)
+
+
+async def test_who_comes_in_the_middle_of_what_a_model_is_saying_sees_all_of_it(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("Say hello"))
+        await session.preview(Delta(kind="thinking", message_id="m1", delta="polite"))
+        await session.preview(Delta(kind="text", message_id="m1", block=1, delta="Hel"))
+        # More than the page loads at first: what was said stands far above its first row.
+        await session.publish(*(ExtensionMessage.of("tick", number) for number in range(400)))
+        await session.preview(Delta(kind="text", message_id="m1", block=1, delta="lo"))
+        await open_session(page, served, "s1")
+        texts = page.locator(".preview .text")
+        await expect(texts).to_have_text(["polite", "Hello"])
+        await session.preview(Delta(kind="text", message_id="m1", block=1, delta=" there"))
+        await expect(texts).to_have_text(["polite", "Hello there"])
+
+
+async def test_a_line_cut_in_the_middle_of_what_a_model_is_saying_doubles_and_loses_nothing(
+    browser: SharedBrowser,
+) -> None:
+    async with (
+        temporary_bus() as bus,
+        wire_to() as wire,
+        serving(bus, bounds=SOON, allowed_hosts=[f"127.0.0.1:{wire.port}"]) as served,
+        browsing(browser, is_hurried=True) as (page, _),
+    ):
+        wire.target = served.port
+        base = f"http://127.0.0.1:{wire.port}"
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("Count"))
+        await open_session(page, Served(bus, f"{base}/?token={TOKEN}", base, wire.port), "s1")
+        text = ""
+        for number in range(6):
+            await session.preview(Delta(kind="text", message_id="m1", delta=f"{number} "))
+            text += f"{number} "
+            await expect(page.locator(".preview .text")).to_have_text(text.strip())
+            if number % 2:  # else the last that was seen is a piece, and not an entry
+                await session.publish(ExtensionMessage.of("tick", number))
+                await until_at(page, 2 + number // 2)
+            wire.cut()
+            await session.preview(Delta(kind="text", message_id="m1", delta=f"{number}b "))
+            text += f"{number}b "
+            await expect(page.locator(".preview .text")).to_have_text(text.strip())
+
+
+async def test_a_message_that_cannot_be_sent_stays_in_the_box_and_is_said_once_later(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, browsing(browser) as (page, _):
+        async with serving(bus) as served:
+            await open_session(page, served, "s1")
+        box = page.get_by_label("Message to the agent")
+        await box.fill("Are you there?")
+        await box.press("Enter")
+        await expect(page.locator(".composer .fault")).to_contain_text("does not answer")
+        await expect(box).to_have_value("Are you there?")
+        async with serving(bus, port=served.port):
+            await page.get_by_role("button", name="Send again").click()
+            await until_at(page, 1)
+            await expect(box).to_have_value("")
+            assert await positions(page) == [1]
+
+
+async def test_the_newest_session_is_shown_first_and_each_keeps_its_own_address(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
+        await bus.session("older").publish(UserMessage.text("from the older"))
+        said_at = time_ns() // 1_000_000
+        await eventually(lambda: time_ns() // 1_000_000 > said_at)  # entries are dated by the millisecond
+        await bus.session("newer").publish(UserMessage.text("from the newer"))
+        await page.goto(served.url)
+        await expect(page.locator(".row .text")).to_have_text("from the newer")
+        await page.get_by_role("button", name="older").click()
+        await expect(page.locator(".row .text")).to_have_text("from the older")
+        await page.reload()
+        await expect(page.locator(".row .text")).to_have_text("from the older")
+        await bus.session("third").publish(UserMessage.text("from the third"))
+        await expect(page.locator(".session .name")).to_have_text(["third", "newer", "older"])
+        await page.go_back()
+        await expect(page.locator(".row .text")).to_have_text("from the newer")
+
+
+async def test_a_turn_is_shown_in_the_lanes_though_it_is_far_back(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
+        session = bus.session("s1")
+        await session.publish(AssistantMessage(content=(TextBlock(text="the first answer"),)))
+        await session.publish(*(ExtensionMessage.of("tick", number) for number in range(700)))
+        await open_session(page, served, "s1")
+        await until_at(page, 701)
+        await page.locator(".turn button").click()
+        await expect(page.get_by_text("the first answer")).to_be_in_viewport()
+        assert await positions(page) == list(range(1, 702))
+
+
+async def test_an_image_is_drawn_from_its_bytes_and_never_from_an_address(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        await bus.session("s1").publish(UserMessage.with_images("see", [PIXEL, "https://pictures.example/cat.png"]))
+        await open_session(page, served, "s1")
+        await expect(page.locator(".rows img")).to_have_js_property("naturalWidth", 1)
+        await expect(page.locator(".media")).to_contain_text("https://pictures.example/cat.png")
+        assert (seen.off_origin(served.base), seen.errors) == ([], [])
+
+
+async def test_large_media_are_named_and_not_shown(browser: SharedBrowser) -> None:
+    large = PIXEL + b"<script>alert(1)</script>" * 3_000
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        await bus.session("s1").publish(UserMessage.with_images("see", [large]))
+        await open_session(page, served, "s1")
+        await expect(page.locator(".media")).to_contain_text(hashlib.sha256(large).hexdigest())
+        await expect(page.locator(".media")).to_contain_text("image/png")
+        await expect(page.locator(".rows img")).to_have_count(0)
+        assert (seen.off_origin(served.base), seen.errors) == ([], [])
+
+
+# --- the line drops -------------------------------------------------------------------------------------------------
+
+
+async def test_a_cut_line_is_taken_up_again_with_nothing_lost_and_nothing_doubled(browser: SharedBrowser) -> None:
+    async with (
+        temporary_bus() as bus,
+        wire_to() as wire,
+        serving(bus, bounds=SOON, allowed_hosts=[f"127.0.0.1:{wire.port}"]) as served,
+        browsing(browser, is_hurried=True) as (page, _),
+    ):
+        wire.target = served.port
+        base = f"http://127.0.0.1:{wire.port}"
+        session = bus.session("s1")
+        await open_session(page, Served(bus, f"{base}/?token={TOKEN}", base, wire.port), "s1")
+        for batch in range(3):
+            await session.publish(*(ExtensionMessage.of("tick", {"batch": batch}) for _ in range(20)))
+            await until_at(page, 40 * batch + 20)
+            wire.cut()
+            await session.publish(*(ExtensionMessage.of("tick", {"batch": batch}) for _ in range(20)))
+            await until_at(page, 40 * batch + 40)
+        assert await positions(page) == list(range(1, 121))
+        resumed = re.findall(rb"^last-event-id: (\S+)", wire.asked, re.IGNORECASE | re.MULTILINE)
+        log = (await session.head()).cursor.incarnation.encode()
+        assert resumed == [b"20-0." + log, b"60-0." + log, b"100-0." + log]
+
+
+async def test_a_server_that_comes_back_is_followed_again_from_the_same_place(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, browsing(browser, is_hurried=True) as (page, _):
+        session = bus.session("s1")
+        async with serving(bus, bounds=SOON) as served:
+            await session.publish(UserMessage.text("one"), ExtensionMessage.of("tick"))
+            await open_session(page, served, "s1")
+            await until_at(page, 2)
+        await expect(page.locator(".connection")).to_have_attribute("data-state", "reconnecting")
+        await session.publish(UserMessage.text("three"))
+        async with serving(bus, bounds=SOON, port=served.port):
+            await until_at(page, 3)
+            await expect(page.locator(".connection")).to_have_attribute("data-state", "live")
+            assert await positions(page) == [1, 2, 3]
+
+
+async def test_a_page_that_connects_anew_names_the_log_that_it_saw(browser: SharedBrowser) -> None:
+    async with (
+        temporary_bus() as bus,
+        wire_to() as wire,
+        serving(bus, bounds=SOON, allowed_hosts=[f"127.0.0.1:{wire.port}"]) as served,
+        browsing(browser, is_hurried=True) as (page, seen),
+    ):
+        wire.target = served.port
+        base = f"http://127.0.0.1:{wire.port}"
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("one"), ExtensionMessage.of("tick"))
+        await open_session(page, Served(bus, f"{base}/?token={TOKEN}", base, wire.port), "s1")
+        await until_at(page, 2)
+
+        async def refuse(route: "Route") -> None:
+            await route.fulfill(status=503)
+
+        await page.route("**/events?*", refuse)  # after a refusal a browser gives up, and the page begins again
+        wire.cut()
+        cursor = (await session.head()).cursor
+        async with page.expect_request(f"**/events?after={cursor}"):
+            pass
+        await page.unroute("**/events?*")
+        await session.publish(UserMessage.text("three"))
+        await until_at(page, 3)
+        assert await positions(page) == [1, 2, 3]
+        assert seen.off_origin(base) == []
+
+
+async def test_a_closed_session_shows_as_closed_until_it_is_reopened(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("one"))
+        await open_session(page, served, "s1")
+        box, badge = page.get_by_label("Message to the agent"), page.locator(".top .closed")
+        await until_at(page, 1)
+        await expect(badge).to_have_count(0)
+        await session.close(reason="done")
+        await until_at(page, 2)
+        await expect(badge).to_have_text("closed")
+        await expect(box).to_be_disabled()
+        await expect(box).to_have_attribute("placeholder", "This session is closed")
+        await page.reload()
+        await expect(badge).to_have_text("closed")
+        await expect(box).to_be_disabled()
+        await session.reopen()
+        await until_at(page, 3)
+        await expect(badge).to_have_count(0)
+        await expect(box).to_be_enabled()
+        assert seen.errors == []
+
+
+async def test_a_page_whose_log_lost_its_end_begins_anew(browser: SharedBrowser) -> None:
+    async with (
+        temporary_dir() as folder,
+        open_server(folder) as embedded,
+        Bus.open(data_dir=folder) as bus,
+        serving(bus, bounds=SOON) as served,
+        browsing(browser, is_hurried=True) as (page, seen),
+    ):
+        session = bus.session("s1")
+        await session.publish(UserMessage.text("one"), UserMessage.text("lost"))
+        await open_session(page, served, "s1")
+        await until_at(page, 2)
+        with Resp(embedded.socket) as server:
+            server("FLUSHALL")
+        async with Bus.open(data_dir=folder) as other:
+            theirs = other.session("s1")
+            await theirs.publish(UserMessage.text("uno"), UserMessage.text("due"), UserMessage.text("tre"))
+            await expect(page.get_by_text("tre")).to_be_visible()
+            assert await positions(page) == [1, 2, 3]
+            await expect(page.get_by_text("lost", exact=True)).to_have_count(0)
+            await expect(page.locator(".connection")).to_have_attribute("data-state", "live")
+            await theirs.publish(UserMessage.text("four"))
+            await until_at(page, 4)
+        assert seen.errors == []
+
+
+async def test_without_the_token_the_page_says_how_to_get_in(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, _):
+        await page.goto(served.base)
+        await expect(page.locator("body")).to_contain_text("lanebus serve")
+        await open_session(page, served, "s1")
+        await page.context.clear_cookies()
+        await expect(page.get_by_role("alert")).to_contain_text("open the address that the server printed")
+        await expect(page.locator(".connection")).to_have_attribute("data-state", "refused")
+
+
+# --- much, and bad --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+async def test_ten_thousand_entries_stay_usable(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        session = bus.session("s1")
+        for start in range(0, 10_000, 1000):
+            await session.publish(*(_entry(number) for number in range(start, start + 1000)))
+        await open_session(page, served, "s1")
+        await until_at(page, 10_000)
+        assert len(await positions(page)) == 300
+        await expect(page.locator(".row").last).to_be_in_viewport()
+        await session.publish(UserMessage.text("the newest"))
+        await expect(page.get_by_text("the newest")).to_be_in_viewport()
+
+        scroll = page.locator(".scroll")
+        await scroll.evaluate("box => { box.scrollTop = 0 }")
+        await expect(page.locator(".toend")).to_be_visible()
+        await page.get_by_role("button", name="Load earlier").click()
+        await until_at(page, 9_401)
+        assert await positions(page) == list(range(9_401, 10_002))
+        await session.publish(UserMessage.text("while reading"))
+        await expect(page.locator(".toend")).to_have_text("1 new ↓")
+        await expect(page.get_by_text("while reading")).not_to_be_in_viewport()
+        await page.locator(".toend").click()
+        await expect(page.get_by_text("while reading")).to_be_in_viewport()
+        assert seen.errors == []
+
+
+def _entry(number: int) -> UserMessage | ExtensionMessage:
+    return UserMessage.text(f"question {number}") if number % 2 else ExtensionMessage.of("tick", {"number": number})
+
+
+async def _publish_everywhere(session: Session, bad: str) -> None:
+    call = ToolCallBlock(id=bad, name=bad, arguments={bad: bad, "nested": [{bad: bad}]}, arguments_raw=None)
+    await session.publish(
+        SystemMessage.text(bad),
+        UserMessage(content=(TextBlock(text=bad),), name=bad),
+        AssistantMessage(
+            content=(ThinkingBlock(text=bad), TextBlock(text=bad), call, ErrorBlock(message=bad, code=bad)),
+            model=bad,
+            provider=bad,
+            stop_reason="error",
+            error_message=bad,
+            raw_stop_reason=bad,
+        ),
+        ToolResultMessage(
+            tool_call_id=bad, tool_name=bad, content=(TextBlock(text=bad), UnknownBlock(raw={"type": bad}))
+        ),
+        Compaction(summary=bad),
+        ExtensionMessage.of(bad, {bad: bad}),
+        ExtensionMessage.of("agent.progress", {"text": bad, "toolName": bad}),
+        ExtensionMessage.of("agent.ended", {"stopReason": bad, "turns": bad}),
+        ExtensionMessage.of("notification", bad),
+    )
+    await session.preview(
+        Delta(kind="text", message_id=bad, delta=bad),
+        Delta(kind="toolCall", message_id=bad, block=1, delta=bad, tool_name=bad),
+        Delta(kind="cut", message_id=bad, delta=bad),
+    )
+
+
+@pytest.mark.slow
+async def test_sixty_payloads_in_every_place_are_text_and_nothing_else(browser: SharedBrowser) -> None:
+    assert len(PAYLOADS) >= 60
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        session = bus.session("s1")
+        await open_session(page, served, "s1")
+        for bad in PAYLOADS:
+            await _publish_everywhere(session, bad)
+        await until_at(page, 9 * len(PAYLOADS))
+        for folded in ("details:not([open]) > summary", ".quiet"):
+            await page.locator(f".rows {folded}").evaluate_all("found => found.forEach(one => one.click())")
+        drawn = await page.locator(".rows").text_content() or ""
+        for bad in PAYLOADS:
+            assert bad in drawn
+        for hostile in (
+            "script",
+            "iframe",
+            "object",
+            "embed",
+            "link",
+            "base",
+            "style",
+            "svg",
+            "math",
+            "form",
+            "img",
+            "a",
+            "meta",
+        ):
+            assert await page.locator(f".rows {hostile}").count() == 0
+        assert (
+            await page.locator(".rows [onerror], .rows [onload], .rows [style], .rows [href], .rows [src]").count() == 0
+        )
+        assert (seen.dialogs, seen.off_origin(served.base), seen.errors) == ([], [], [])
+
+
+async def test_the_page_would_notice_a_script_that_ran(browser: SharedBrowser) -> None:
+    """The guard of the test above: what it watches for does show."""
+    async with temporary_bus() as bus, serving(bus) as served, browsing(browser) as (page, seen):
+        await open_session(page, served, "s1")
+        await page.evaluate("alert('seen')")
+        assert seen.dialogs == ["seen"]
+        refused = await page.evaluate(
+            "(() => { try { document.body.innerHTML = '<i>x</i>'; return false } catch { return true } })()"
+        )
+        assert refused is True
+
+
+@pytest.mark.parametrize(("width", "height"), [(1400, 900), (900, 700), (420, 800)])
+async def test_nothing_is_wider_than_the_window(browser: SharedBrowser, width: int, height: int) -> None:
+    async with (
+        temporary_bus() as bus,
+        serving(bus) as served,
+        browsing(browser, width=width, height=height) as (page, _),
+    ):
+        await bus.session("s1").publish(
+            UserMessage.text("x" * 3000), ExtensionMessage.of("k" * 300, {"y": "z" * 3000}), ExtensionMessage.of("tick")
+        )
+        await open_session(page, served, "s1")
+        await until_at(page, 3)
+        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth") is True
+        assert await page.locator(".scroll").evaluate("box => box.scrollWidth <= box.clientWidth") is True
+        await expect(page.get_by_label("Message to the agent")).to_be_in_viewport()

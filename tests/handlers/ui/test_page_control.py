@@ -1,0 +1,270 @@
+"""The page's buttons, in Chromium, against a real bus and a real server."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import anyio
+import pytest
+from pydantic import JsonValue
+
+from lanebus import AssistantMessage, Bus, ExtensionMessage, Session, ToolCallBlock, UserMessage
+from lanebus.bus.messages.control import Control, parse_control
+from lanebus.bus.messages.events import AgentStarted, ControlAnswered, ToolWaiting, TurnStarted
+from lanebus.bus.messages.lanes import Lane
+from lanebus.handlers.agent.loop import AgentLoop
+from lanebus.handlers.agent.worker.worker import Worker
+from lanebus.handlers.providers.common.answer import Piece
+from lanebus.messages import TurnId
+from tests.support.agent.agents import Pause, ScriptedModel, answer
+from tests.support.page.browsing import ON_A_BROWSER, Seen, SharedBrowser, browsing, expect
+from tests.support.page.serving import Served, serving, temporary_bus
+from tests.support.page.xss import PAYLOADS
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page, Route
+
+__all__ = ()
+
+pytestmark = ON_A_BROWSER
+
+TURN = TurnId(loop_id="s1.main.1", turn_index=0)
+
+
+@asynccontextmanager
+async def opened(browser: SharedBrowser, bus: Bus) -> AsyncGenerator[tuple["Page", Seen, Served]]:
+    """The page at session s1."""
+    async with serving(bus) as served, browsing(browser) as (page, seen):
+        await page.goto(served.url)
+        await page.goto(f"{served.base}/#/s/s1")
+        yield page, seen, served
+
+
+async def wait_at(session: Session, *tools: str) -> None:
+    """A loop whose calls wait for a person."""
+    blocks = tuple(ToolCallBlock(id=f"c{at}", name=name, arguments={"path": name}) for at, name in enumerate(tools))
+    await session.publish(
+        UserMessage.text("hi"),
+        AgentStarted(loop_id=TURN.loop_id, agent="a").as_extension(),
+        TurnStarted(turn_id=TURN).as_extension(),
+        AssistantMessage(content=blocks, turn_id=TURN, stop_reason="toolUse"),
+        *(ToolWaiting(turn_id=TURN, tool_call_id=block.id, tool_name=block.name).as_extension() for block in blocks),
+    )
+
+
+async def next_control(session: Session, after: int) -> tuple[int, Control]:
+    """The first command behind a position."""
+    with anyio.fail_after(120):
+        async for envelope in session.follow(lanes={Lane.EXTENSION}, kinds={"control.*"}):
+            if envelope.position > after and isinstance(envelope.message, ExtensionMessage):
+                control = parse_control(envelope.message)
+                assert control is not None
+                return envelope.position, control
+    raise AssertionError
+
+
+async def test_a_call_that_waits_is_shown_with_its_arguments_and_approved_by_a_click(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, opened(browser, bus) as (page, seen, _):
+        session = bus.session("s1")
+        await wait_at(session, "delete_file")
+        ask = page.locator(".ask")
+        await expect(ask).to_contain_text("delete_file")
+        await expect(ask).to_contain_text('{"path":"delete_file"}')
+        await expect(page.locator(".doing")).to_have_attribute("data-doing", "waiting")
+        await page.get_by_role("button", name="Approve").click()
+        position, control = await next_control(session, 5)
+        about = {"turnId": {"loopId": TURN.loop_id, "turnIndex": 0}, "toolCallId": "c0"}
+        assert control.as_extension().data == {**about, "by": "page"}
+        assert control.KIND == "control.approve"
+        await expect(page.locator(".sent")).to_have_text(f"approve #{position}: waits for the worker")
+        await session.publish(ControlAnswered(control=position, outcome="applied").as_extension())
+        await expect(page.locator(".sent")).to_have_text(f"approve #{position}: applied")
+        await expect(ask).to_have_count(0)
+        assert seen.errors == []
+
+
+async def test_who_is_to_approve_a_call_is_told_where_its_arguments_are(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus:
+        session = bus.session("s1")
+        await wait_at(session, "rm")
+        await session.publish(*(ExtensionMessage.of("tick", number) for number in range(400)))
+        async with opened(browser, bus) as (page, _, _):
+            await expect(page.locator(".ask")).to_contain_text("load earlier entries")
+            await page.locator(".scroll").evaluate("box => { box.scrollTop = 0 }")
+            await page.get_by_role("button", name="Load earlier").click()
+            await expect(page.locator(".ask")).to_contain_text('{"path":"rm"}')
+
+
+async def test_a_denial_gives_the_reason_and_is_told_if_it_came_late(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, opened(browser, bus) as (page, _, _):
+        session = bus.session("s1")
+        await wait_at(session, "rm", "mv")
+        await page.get_by_label("Why mv is denied").fill("not this one")
+        await page.locator(".ask", has_text="mv").get_by_role("button", name="Deny").click()
+        position, control = await next_control(session, 6)
+        assert control.KIND == "control.deny"
+        data = control.as_extension().data
+        assert isinstance(data, dict)
+        assert (data["toolCallId"], data["reason"]) == ("c1", "not this one")
+        answered = ControlAnswered(control=position, outcome="late", reason="it has its result")
+        await session.publish(answered.as_extension())
+        await expect(page.locator(".sent")).to_have_text(f"deny #{position}: late (it has its result)")
+        await expect(page.locator(".row.extension", has_text="it has its result")).to_have_count(1)
+
+
+async def test_the_buttons_fit_what_the_agent_does(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, opened(browser, bus) as (page, _, _):
+        session, buttons = bus.session("s1"), page.locator(".buttons button")
+        await expect(page.get_by_text("Nothing was said here yet")).to_be_visible()
+        await expect(page.locator(".control")).to_have_count(0)
+        await session.publish(UserMessage.text("hi"))
+        await expect(buttons).to_have_text(["Pause"])
+        await expect(page.get_by_role("button", name="Steer now")).to_have_count(0)
+        await session.publish(AgentStarted(loop_id=TURN.loop_id, agent="a").as_extension())
+        await expect(buttons).to_have_text(["Pause", "Abort"])
+        await expect(page.get_by_role("button", name="Steer now")).to_be_disabled()
+        await page.get_by_role("button", name="Pause").click()
+        position, _ = await next_control(session, 2)
+        await session.publish(ControlAnswered(control=position, outcome="applied").as_extension())
+        await expect(buttons).to_have_text(["Resume", "Abort"])
+        await expect(page.locator(".doing")).to_have_text("paused")
+        await session.close()
+        await expect(buttons).to_have_count(0)
+
+
+async def test_an_answer_is_cut_from_the_page_and_the_agent_goes_on_with_what_was_said(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, opened(browser, bus) as (page, seen, _):
+        pause = Pause()
+        model = ScriptedModel([Piece("text", "It is a long st"), pause], answer("Very short."))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(Worker(bus, AgentLoop(model)).run)
+            box = page.get_by_label("Message to the agent")
+            await box.fill("Tell me a story")
+            await box.press("Enter")
+            await expect(page.locator(".preview")).to_contain_text("It is a long st")
+            await expect(page.locator(".doing")).to_have_attribute("data-doing", "model")
+            await box.fill("Shorter!")
+            await page.get_by_role("button", name="Steer now").click()
+            await expect(page.locator(".row.llm .left")).to_contain_text(
+                ["Tell me a story", "Shorter!", "It is a long st", "Very short."]
+            )
+            await expect(page.locator(".sent")).to_contain_text("applied")
+            await expect(page.locator(".doing")).to_have_attribute("data-doing", "idle")
+            await expect(box).to_have_value("")
+            tasks.cancel_scope.cancel()
+        assert seen.errors == []
+
+
+async def test_an_answer_is_aborted_from_the_page(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, opened(browser, bus) as (page, _, _):
+        model = ScriptedModel([Piece("text", "It is a long st"), Pause()])
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(Worker(bus, AgentLoop(model)).run)
+            await bus.session("s1").publish(UserMessage.text("Tell me a story"))
+            await expect(page.locator(".preview")).to_contain_text("It is a long st")
+            await page.get_by_role("button", name="Abort").click()
+            await expect(page.locator(".message.assistant .stop")).to_have_text("aborted")
+            await expect(page.locator(".sent.applied")).to_contain_text("abort")
+            await expect(page.locator(".buttons button")).to_have_text(["Pause"])
+            tasks.cancel_scope.cancel()
+
+
+async def test_a_word_for_later_waits_until_the_loop_is_over(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, opened(browser, bus) as (page, _, _):
+        pause = Pause()
+        model = ScriptedModel([pause, *answer("First.")], answer("Second."))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(Worker(bus, AgentLoop(model)).run)
+            await bus.session("s1").publish(UserMessage.text("one"))
+            await page.get_by_label("once it is done").check()
+            box = page.get_by_label("Message to the agent")
+            await box.fill("two")
+            await box.press("Enter")
+            await expect(page.locator(".row.llm .left")).to_contain_text(["one", "two"])
+            pause.over.set()
+            await expect(page.locator(".row.llm .left")).to_contain_text(["one", "two", "First.", "Second."])
+            tasks.cancel_scope.cancel()
+        assert [len(request.context.messages) for request in model.requests] == [1, 3]
+
+
+async def test_who_may_only_look_has_nothing_to_press(browser: SharedBrowser) -> None:
+    async with (
+        temporary_bus() as bus,
+        serving(bus, reader_token="reader") as served,
+        browsing(browser) as (page, seen),
+    ):
+        await wait_at(bus.session("s1"), "rm")
+        await page.goto(f"{served.base}/?token=reader")
+        await page.goto(f"{served.base}/#/s/s1")
+        await expect(page.locator(".ask")).to_contain_text("rm")
+        await expect(page.get_by_text("You may look here")).to_be_visible()
+        await expect(page.locator(".control button, .composer")).to_have_count(0)
+        assert seen.errors == []
+
+
+async def test_a_command_whose_answer_was_lost_is_one_command_when_it_is_sent_again(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, opened(browser, bus) as (page, _, _):
+        session = bus.session("s1")
+        await wait_at(session, "rm")
+        await expect(page.locator(".ask")).to_have_count(1)
+
+        async def lose(route: "Route") -> None:
+            await route.fetch()
+            await route.abort()
+
+        await page.route("**/commands", lose, times=1)
+        await page.get_by_role("button", name="Abort").click()
+        await expect(page.locator(".control .fault")).to_contain_text("does not answer")
+        await page.get_by_role("button", name="Abort").click()
+        await expect(page.locator(".sent")).to_contain_text("abort #6")
+        assert (await session.head()).position == 6
+
+
+def _said_by(payload: str) -> list[ExtensionMessage]:
+    """Commands, an answer to one and a call that waits, with the payload in every field."""
+    names = ("reason", "by", "to", "toolCallId", "when")
+    kinds = ("control.abort", "control.deny", "control.handoff", "control.resume")
+    told: dict[str, JsonValue] = dict.fromkeys(names, payload)
+    answered: dict[str, JsonValue] = dict.fromkeys(("control", "outcome", "reason"), payload)
+    waiting: dict[str, JsonValue] = dict.fromkeys(("toolName", "why"), payload)
+    return [
+        *(ExtensionMessage.of(kind, told) for kind in kinds),
+        ExtensionMessage.of("agent.control.answered", answered),
+        ExtensionMessage.of("agent.tool.waiting", waiting),
+    ]
+
+
+@pytest.mark.slow
+async def test_payloads_in_what_waits_and_in_what_is_answered_are_text_and_nothing_else(browser: SharedBrowser) -> None:
+    async with temporary_bus() as bus, opened(browser, bus) as (page, seen, served):
+        session = bus.session("s1")
+        bad = [payload for payload in PAYLOADS if payload.isprintable()]
+        await wait_at(session, *bad)
+        await expect(page.locator(".ask")).to_have_count(len(bad))
+        drawn = await page.locator(".asks").text_content() or ""
+        assert all(payload in drawn for payload in bad)
+        await page.get_by_role("button", name="Pause").click()
+        position, _ = await next_control(session, 4 + len(bad))
+        await session.publish(*(message for payload in PAYLOADS for message in _said_by(payload)))
+        await session.publish(ControlAnswered(control=position, outcome="refused", reason=PAYLOADS[4]).as_extension())
+        await expect(page.locator(".sent.refused")).to_contain_text(PAYLOADS[4])
+        hostile = ("script", "iframe", "img", "svg", "a", "form", "object", "style", "link", "base", "meta")
+        for name in hostile:
+            assert await page.locator(f".control {name}, .rows {name}").count() == 0
+        assert (seen.dialogs, seen.off_origin(served.base), seen.errors) == ([], [], [])
+
+
+@pytest.mark.parametrize(("width", "height"), [(1400, 900), (900, 700), (420, 800)])
+async def test_the_buttons_are_in_sight_in_any_window(browser: SharedBrowser, width: int, height: int) -> None:
+    async with (
+        temporary_bus() as bus,
+        serving(bus) as served,
+        browsing(browser, width=width, height=height) as (page, _),
+    ):
+        await wait_at(bus.session("s1"), "x" * 60, "y" * 60)
+        await page.goto(served.url)
+        await page.goto(f"{served.base}/#/s/s1")
+        await expect(page.locator(".ask")).to_have_count(2)
+        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth") is True
+        for found in (page.get_by_role("button", name="Abort"), page.get_by_label("Message to the agent")):
+            await expect(found).to_be_in_viewport()

@@ -1,0 +1,224 @@
+"""Commands that a client posts, and what the page is told of the agent's standing."""
+
+import httpx2
+import pytest
+
+from lanebus import ExtensionMessage, Lane, Session, UserMessage
+from lanebus.bus.messages.control import CONTROLS, Control, Steer, parse_control
+from lanebus.bus.messages.events import AgentEnded, AgentStarted, ControlAnswered, ToolWaiting, TurnStarted
+from lanebus.bus.messages.usage import Usage
+from lanebus.handlers.agent import commands
+from lanebus.handlers.agent.marks import FOLLOW_UP
+from lanebus.handlers.agent.verbs import VERBS
+from lanebus.messages import TurnId
+from tests.support.page.serving import TOKEN, Served, client_of, serving, temporary_bus
+
+__all__ = ()
+
+PATH = "/api/sessions/s1"
+TURN = TurnId(loop_id="s1.main.1", turn_index=2)
+ABOUT: dict[str, object] = {"turnId": {"loopId": "s1.main.1", "turnIndex": 2}, "toolCallId": "c1"}
+
+COMMANDS: dict[str, dict[str, object]] = {
+    "abort": {"loopId": "s1.main.1", "when": "turn", "reason": "enough"},
+    "approve": ABOUT,
+    "deny": {**ABOUT, "reason": "no"},
+    "pause": {"reason": "lunch"},
+    "handoff": {"to": "me", "reason": "hard"},
+    "resume": {},
+    "compact": {},
+}
+
+
+async def controls(session: Session) -> list[Control]:
+    """The commands in the log."""
+    found = [e.message async for e in session.read(lanes={Lane.EXTENSION}, kinds={"control.*"})]
+    return [c for message in found if isinstance(message, ExtensionMessage) and (c := parse_control(message))]
+
+
+async def wait_at(session: Session) -> None:
+    """A loop in which a call waits for a person."""
+    await session.publish(
+        UserMessage.text("hi"),
+        AgentStarted(loop_id=TURN.loop_id, agent="a").as_extension(),
+        TurnStarted(turn_id=TURN).as_extension(),
+        ToolWaiting(turn_id=TURN, tool_call_id="c1", tool_name="rm").as_extension(),
+    )
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+async def test_each_command_is_published_as_it_was_asked_for_and_by_whom(name: str) -> None:
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        reply = await client.post(f"{PATH}/commands", json={"command": name, **COMMANDS[name]})
+        assert (reply.status_code, reply.json()) == (201, {"positions": [1], "duplicate": False})
+        await client.post(f"{PATH}/commands", json={"command": name, "by": "Ada", **COMMANDS[name]})
+        first, second = [control.as_extension() for control in await controls(bus.session("s1"))]
+        assert (first.kind, first.data) == (f"control.{name}", {**_defaults(name), **COMMANDS[name], "by": "page"})
+        assert second.data == {**_defaults(name), **COMMANDS[name], "by": "Ada"}
+
+
+def _defaults(name: str) -> dict[str, object]:
+    return {"when": "now"} if name == "abort" else {}
+
+
+def test_every_command_has_a_verb_and_a_python_function() -> None:
+    assert {name for name, verb in VERBS.items() if verb.control is not None} == {*CONTROLS} == {*COMMANDS, "steer"}
+    named = {"follow-up": "follow_up", "compact": "compact_now"}
+    assert {named.get(name, name) for name in VERBS} <= {*commands.__all__}
+
+
+async def test_a_steering_word_stands_in_its_lane_and_the_command_names_its_place() -> None:
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        body = {"command": "steer", "text": "Shorter, please", "when": "now", "key": "k"}
+        reply = await client.post(f"{PATH}/commands", json=body)
+        assert (reply.status_code, reply.json()["positions"]) == (201, [1, 2])
+        again = await client.post(f"{PATH}/commands", json=body)
+        assert (again.status_code, again.json()) == (200, {"positions": [1, 2], "duplicate": True})
+        assert await controls(bus.session("s1")) == [Steer(position=1, when="now", by="page")]
+        said = [e.message async for e in bus.session("s1").read(lanes={Lane.LLM})]
+        assert [m.text_content() for m in said if isinstance(m, UserMessage)] == ["Shorter, please"]
+
+
+async def test_a_follow_up_is_marked_as_one() -> None:
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        await client.post(f"{PATH}/messages", json={"text": "later", "followUp": True, "key": "k"})
+        again = await client.post(f"{PATH}/messages", json={"text": "later", "followUp": True, "key": "k"})
+        await client.post(f"{PATH}/messages", json={"text": "now", "followUp": False})
+        assert (again.status_code, again.json()["positions"]) == (200, [1])
+        said = [e.message async for e in bus.session("s1").read()]
+        assert [(m.metadata or {}).get(FOLLOW_UP) for m in said if isinstance(m, UserMessage)] == [True, None]
+
+
+async def test_a_command_posted_twice_with_its_key_is_one() -> None:
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        replies = [await client.post(f"{PATH}/commands", json={"command": "pause", "key": "k"}) for _ in range(2)]
+        assert [(reply.status_code, reply.json()["positions"]) for reply in replies] == [(201, [1]), (200, [1])]
+
+
+NO_COMMANDS: list[object] = [
+    *([], "abort", {}, {"command": None}, {"command": ["abort"]}, {"text": "hi"}),
+    *({"command": "abort", "when": "later"}, {"command": "abort", "loopId": 7}, {"command": "abort", "why": "x"}),
+    *({"command": "approve"}, {"command": "approve", **ABOUT, "turnId": {"loopId": "x", "turnIndex": -1}}),
+    *({"command": "pause", "key": ""}, {"command": "pause", "key": 7}, {"command": "pause", "by": "a\nb"}),
+    *({"command": "pause", "by": "b" * 201}, {"command": "pause", "by": {}}),
+    *({"command": "steer"}, {"command": "steer", "text": " "}, {"command": "steer", "text": "x", "position": 1}),
+    *({"command": "steer", "text": "x", "when": "soon"}, {"command": "resume", "text": "x"}),
+]
+
+
+async def test_a_body_that_is_no_command_is_refused_and_nothing_is_written() -> None:
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        replies = [await client.post(f"{PATH}/commands", json=body) for body in NO_COMMANDS]
+        assert [(r.status_code, r.json()["error"]) for r in replies] == [(400, "decode_error")] * len(NO_COMMANDS)
+        for name in ("reboot", "", "abort ", "Abort", "abort.now", "é"):
+            reply = await client.post(f"{PATH}/commands", json={"command": name})
+            assert (reply.status_code, reply.json()["error"]) == (400, "unknown_kind")
+        for body in ({"text": "x", "followUp": 1}, {"text": "x", "followUp": None}, {"text": "x", "by": "y"}):
+            assert (await client.post(f"{PATH}/messages", json=body)).status_code == 400
+        assert (await bus.session("s1").head()).position == 0
+
+
+async def test_a_command_to_a_closed_session_is_refused() -> None:
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        await bus.session("s1").publish(UserMessage.text("hi"))
+        await bus.session("s1").close()
+        reply = await client.post(f"{PATH}/commands", json={"command": "abort"})
+        assert (reply.status_code, reply.json()["error"]) == (409, "session_closed")
+
+
+# --- the status -----------------------------------------------------------------------------------------------------
+
+
+async def test_a_session_that_was_never_spoken_in_is_idle() -> None:
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        status = (await client.get(f"{PATH}/status")).json()
+        assert status == {"position": 0, "doing": "idle", "loop": None, "waiting": [], "commands": []}
+
+
+async def test_a_status_names_what_waits_for_a_person_and_which_commands_have_no_answer() -> None:
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        session = bus.session("s1")
+        await wait_at(session)
+        posted = await client.post(f"{PATH}/commands", json={"command": "approve", **ABOUT})
+        status = (await client.get(f"{PATH}/status")).json()
+        assert status["doing"] == "waiting"
+        assert status["waiting"] == [{**ABOUT, "toolName": "rm", "why": "approval"}]
+        assert status["commands"] == [{"position": 5, "kind": "control.approve"}]
+        assert (status["loop"]["loopId"], status["loop"]["turnIndex"]) == ("s1.main.1", 2)
+        answered = ControlAnswered(control=posted.json()["positions"][-1], outcome="applied")
+        await session.publish(answered.as_extension())
+        status = (await client.get(f"{PATH}/status")).json()
+        assert (status["doing"], status["waiting"], status["commands"]) == ("model", [], [])
+        ended = AgentEnded(loop_id=TURN.loop_id, stop_reason="stop", turns=1, usage=Usage())
+        await session.publish(ended.as_extension())
+        assert (await client.get(f"{PATH}/status")).json()["doing"] == "idle"
+
+
+async def test_a_call_that_a_paused_loop_left_waiting_is_still_put_to_the_person() -> None:
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        session = bus.session("s1")
+        await wait_at(session)
+        posted = await client.post(f"{PATH}/commands", json={"command": "pause"})
+        await session.publish(
+            ControlAnswered(control=posted.json()["positions"][-1], outcome="applied").as_extension(),
+            AgentEnded(loop_id=TURN.loop_id, stop_reason="paused", turns=1, usage=Usage()).as_extension(),
+        )
+        status = (await client.get(f"{PATH}/status")).json()
+        assert (status["doing"], len(status["waiting"])) == ("paused", 1)
+
+
+async def test_a_session_whose_beginning_was_trimmed_has_a_status_too() -> None:
+    async with temporary_bus() as bus, serving(bus) as served, client_of(served) as client:
+        session = bus.session("s1")
+        await session.publish(ExtensionMessage.of("tick"), ExtensionMessage.of("tick"))
+        await wait_at(session)
+        await session.trim(3, force=True)
+        assert (await client.get(f"{PATH}/status")).json()["doing"] == "waiting"
+
+
+# --- who may --------------------------------------------------------------------------------------------------------
+
+
+def with_token(served: Served, token: str) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(base_url=served.base, headers={"Authorization": f"Bearer {token}"}, timeout=120)
+
+
+async def test_a_reader_sees_what_waits_and_can_neither_answer_nor_speak() -> None:
+    async with (
+        temporary_bus() as bus,
+        serving(bus, reader_token="reader") as served,
+        with_token(served, "reader") as reader,
+        with_token(served, TOKEN) as writer,
+    ):
+        await wait_at(bus.session("s1"))
+        assert (await reader.get(f"{PATH}/status")).json()["doing"] == "waiting"
+        assert (await reader.get(f"{PATH}/entries")).status_code == 200
+        posted = [{"command": name, **body} for name, body in COMMANDS.items()]
+        replies = [await reader.post(f"{PATH}/commands", json=body) for body in posted]
+        replies += [await reader.post(f"{PATH}/commands", json={"command": "steer", "text": "x"})]
+        replies += [await reader.post(f"{PATH}/messages", json={"text": "x"})]
+        assert [(r.status_code, r.json()["error"]) for r in replies] == [(403, "write_refused")] * len(replies)
+        assert (await bus.session("s1").head()).position == 4
+        assert (await reader.get("/api/access")).json() == {"canWrite": False}
+        assert (await writer.get("/api/access")).json() == {"canWrite": True}
+        assert (await writer.post(f"{PATH}/commands", json={"command": "abort"})).status_code == 201
+
+
+async def test_who_has_no_token_or_comes_from_another_site_cannot_command() -> None:
+    async with temporary_bus() as bus, serving(bus) as served:
+        base = {"base_url": served.base, "timeout": 60.0}
+        bearer = {"Authorization": f"Bearer {TOKEN}"}
+        for headers, code in (
+            ({}, 401),
+            ({"Authorization": "Bearer reader"}, 401),
+            ({**bearer, "Origin": "http://evil.example"}, 403),
+            ({**bearer, "Sec-Fetch-Site": "cross-site"}, 403),
+            ({**bearer, "Host": "evil.example"}, 403),
+        ):
+            async with httpx2.AsyncClient(headers=headers, **base) as client:  # type: ignore[arg-type]
+                reply = await client.post(f"{PATH}/commands", json={"command": "abort"})
+                assert reply.status_code == code
+        async with httpx2.AsyncClient(headers=bearer, **base) as client:  # type: ignore[arg-type]
+            form = await client.post(f"{PATH}/commands", data={"command": "abort"})
+            assert form.status_code == 415
+        assert (await bus.session("s1").head()).position == 0

@@ -1,0 +1,1 @@
+"""What the type checkers are taught about the project."""
