@@ -97,7 +97,7 @@ class Inspector:
 
         Raises:
             CursorTrimmed: what comes next was never archived. What comes before it was given.
-            ArchiveDamaged, LogRolledBack, Unavailable, SetupError: as for `Past.pages`.
+            ArchiveDamaged, LogRolledBack, Unavailable, SetupError: as for `ArchiveReader.pages`.
         """
         if self._archive is None:
             return

@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import zipfile
 from pathlib import Path
 
@@ -117,8 +116,7 @@ def source_distribution(source: Path, target: Path) -> Path:
     code = f"from setuptools import build_meta; build_meta.build_sdist({str(target)!r})"
     run(sys.executable, "-c", code, cwd=source)
     (archive,) = target.glob("*.tar.gz")
-    with tarfile.open(archive) as packed:
-        packed.extractall(target, filter="data")
+    run(sys.executable, "-m", "tarfile", "--extract", str(archive), str(target), cwd=target)
     (unpacked,) = (path for path in target.iterdir() if path.is_dir())
     return unpacked
 
@@ -135,7 +133,7 @@ def test_wheel_holds_every_module_under_lanebus_and_works_in_a_project_with_a_bu
     assert contents(wheel) == in_the_tree()
     installed = tmp_path / "installed"
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(installed)  # noqa: S202  # built here
+        archive.extractall(installed)  # built here
     assert str(installed) in run(sys.executable, "test_check.py", cwd=project, path=installed)
     run(sys.executable, "-m", "test_check", cwd=project, path=installed)
     run(sys.executable, "-m", "lanebus", "worker", "--help", cwd=project, path=installed)

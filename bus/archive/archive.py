@@ -39,7 +39,7 @@ __all__ = ("Archive", "previous_of", "require_same_log")
 
 
 class Archive:
-    """Where a bus keeps what was, and finds it again. See `Past` in reader.py; archiver.py adds to it."""
+    """Where a bus keeps what was, and finds it again. See `ArchiveReader`; archiver.py adds to it."""
 
     def __init__(self, log: Log, store: ArchiveStore, namespace: str, bounds: ArchiveBounds | None = None) -> None:
         self.log, self.store, self.namespace = log, store, namespace
@@ -48,7 +48,7 @@ class Archive:
     async def pages(
         self, head: SessionHead, lanes: Sequence[Lane], after: int, until: int
     ) -> AsyncGenerator[ArchivePage, None]:
-        """See `Past`. One segment is held at a time, and all of it was verified before anything of it is given."""
+        """See `ArchiveReader`. One segment is held at a time, and is verified before anything of it is returned."""
         position, previous, walked = after, "", list[SegmentName]()
         while position < until:
             name = await self._holding(head, position + 1, walked)

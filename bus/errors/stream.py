@@ -103,8 +103,8 @@ class PreviewFull(StreamError):
 
     def __init__(self, session: str, used_bytes: int, limit_bytes: int) -> None:
         super().__init__(
-            f"session {session!r}: live deltas take {used_bytes} bytes, the limit is {limit_bytes} bytes: publish the "
-            "whole messages, which ends them"
+            f"session {session!r}: live deltas take {used_bytes} bytes, the limit is {limit_bytes} bytes "
+            "(`LogBounds.live_bytes`): publish the whole messages, which ends them"
         )
         self.session, self.used_bytes, self.limit_bytes = session, used_bytes, limit_bytes
 

@@ -29,7 +29,8 @@ class LogBounds:
     """The most live deltas a session keeps, as JSON. A message of the greatest size that is spoken in many small
     pieces, 1 MiB in 12,000 of them, needs half of it."""
     live_seconds: float = 3_600.0
-    """How long live deltas are kept after the last one: so long a message whose worker died waits for another one."""
+    """How long live deltas are kept after the last one: as long as a message whose worker died waits
+    for a new worker."""
     live_step: int = 500
     """Live deltas that one command takes out, so that none holds the server for long."""
     trim_entries: int = 1_000

@@ -68,7 +68,7 @@ async def run_scripts(
         page: read behind the scripts, in the same round trip.
 
     Raises:
-        Refused, Unavailable: as for `Link.call`; some of them may have been carried out.
+        Refused, Unavailable: as for `Connection.call`; some of them may have been carried out.
     """
     commands = [(script, script.command(keys, arguments)) for keys, arguments in calls]
     return [answered(reply) for reply in await send_scripts(link, commands, page)]
@@ -87,7 +87,7 @@ async def send_scripts(
         The replies, in the order of the commands.
 
     Raises:
-        Unavailable: as for `Link.call_many`.
+        Unavailable: as for `Connection.call_many`.
     """
     sent = [command for _, command in commands]
     answers = await link.call_many(sent if page is None else [*sent, *page.commands])

@@ -33,7 +33,7 @@ class ExtensionMessage(Wire):
 
     @classmethod
     def of(cls, kind: str, data: JsonValue = None) -> Self:
-        """A message of any kind. The kinds `agent.…` are the agent's events, see `events.py`."""
+        """A message of any kind. The kinds `agent.…` are the agent's events, see `events/`."""
         return cls(kind=kind, data=data)
 
     def as_llm(self) -> None:

@@ -1,4 +1,4 @@
-"""Bounds of live deltas."""
+"""Bounds of live deltas in this process. What a session keeps of them on the server is `LogBounds.live_bytes`."""
 
 from __future__ import annotations
 

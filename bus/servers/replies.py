@@ -24,7 +24,7 @@ async def call_all(link: Calling, commands: Sequence[Sequence[Argument]]) -> lis
 
     Raises:
         Refused: the server refused one of them. The others may have been carried out.
-        Unavailable: as for `Link.call_many`.
+        Unavailable: as for `Connection.call_many`.
     """
     return [answered(reply) for reply in await link.call_many(commands)]
 

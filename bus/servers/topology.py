@@ -8,6 +8,7 @@ A *shard* is what one publisher, one hub and one consumer's reader work on: ever
 bucket, in a cluster.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Protocol
 from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
@@ -99,11 +100,7 @@ def topology_at(url: str, bounds: ConnectionBounds | None = None) -> Topology:
     Raises:
         SetupError: it names none, and what is wrong with it.
     """
-    try:
-        scheme = urlsplit(url).scheme
-    except ValueError as error:
-        raise SetupError(f"server URL: {error}") from None
-    match scheme:
+    match url.partition("://")[0].lower():
         case "redis+cluster" | "rediss+cluster":
             return ManyServers(_cluster(url, bounds))
         case "redis+sentinel" | "rediss+sentinel":
@@ -113,7 +110,7 @@ def topology_at(url: str, bounds: ConnectionBounds | None = None) -> Topology:
 
 
 def _cluster(url: str, bounds: ConnectionBounds | None) -> Cluster:
-    parts = urlsplit(url)
+    parts = _split(url)
     seeds = _servers(parts, 6379, _query(parts), bounds)
     if parts.path.strip("/") not in {"", "0"} or seeds[0].database:
         raise SetupError("server URL: a cluster has no database but 0, and nothing else stands behind its hosts")
@@ -121,7 +118,8 @@ def _cluster(url: str, bounds: ConnectionBounds | None) -> Cluster:
 
 
 def _sentinel(url: str, bounds: ConnectionBounds | None) -> SentinelRoute:
-    parts, query = urlsplit(url), _query(urlsplit(url))
+    parts = _split(url)
+    query = _query(parts)
     service = parts.path.strip("/")
     if not service or "/" in service:
         raise SetupError("server URL: redis+sentinel:// needs the name of one service behind its hosts")
@@ -130,6 +128,13 @@ def _sentinel(url: str, bounds: ConnectionBounds | None) -> SentinelRoute:
     query.pop("db", None)  # a Sentinel has none
     login = f"{quote(user, safe='')}:{quote(password, safe='')}@" if user or password else ""
     return SentinelRoute(_servers(parts, SENTINEL_PORT, query, bounds, login), service, primary)
+
+
+def _split(url: str) -> SplitResult:
+    """Split a URL of several hosts. `urlsplit` of newer Pythons refuses an IPv6 address among them."""
+    scheme, _, rest = url.partition("://")
+    hosts = re.split("[/?#]", rest, maxsplit=1)[0]
+    return urlsplit(f"{scheme}://hosts{rest[len(hosts) :]}")._replace(netloc=hosts)
 
 
 def _query(parts: SplitResult) -> dict[str, str]:

@@ -1,4 +1,7 @@
-"""One blob store, in a directory or in an object store. Its callers make the names, and check them."""
+"""One blob store, in a directory or in an object store. Its callers make the names, and check them.
+
+Start with `blobs.py`, the protocol.
+"""
 
 from lanebus.bus.storage.blobs import BlobHead, BlobStore, store_at
 from lanebus.bus.storage.folder import Folder

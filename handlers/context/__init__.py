@@ -1,1 +1,5 @@
-"""What a model sees: the fold over the LLM lane. Its forms for providers are in `lanebus.handlers.providers`."""
+"""What a model sees: the fold over the LLM lane.
+
+The same entries always give the same context. Start with `fold.py` for the fold, `build.py` for reading a session, and
+`branching.py` for entries that steer it. Its forms for providers are in `handlers/providers`.
+"""

@@ -1,6 +1,6 @@
 """What the extension lane says about a session's loop: what was begun, what was commanded, and what became of it. Pure.
 
-With the LLM lane's `Standing` it is all a worker has to know. Facts change it; a command alone only waits to be
+With the LLM lane's `LoopState` it is all a worker has to know. Facts change it; a command alone only waits to be
 answered.
 """
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from decimal import Decimal
-from typing import TypeVar
+from typing import TypeVar, cast, get_args
 
 import pytest
 from hypothesis import given
@@ -24,8 +24,9 @@ from lanebus import (
     Usage,
     UserMessage,
 )
+from lanebus.bus.messages.aliases import canonical
 from lanebus.bus.messages.compaction_block import CompactedSection, CompactionBlock, TurnRange
-from lanebus.bus.messages.content import UnknownBlock
+from lanebus.bus.messages.content import Block, UnknownBlock
 from lanebus.bus.messages.delta import Delta
 from lanebus.bus.messages.events import AgentEvent, TurnEnded, parse_event
 from lanebus.bus.messages.json_reader import read_delta, read_extension, read_llm
@@ -433,3 +434,12 @@ def test_signatures_of_the_thinking_behind_text_and_calls_are_read_in_pi_s_words
     assert read_message(message.to_json()) == message
     with pytest.raises(DecodeError):
         read_message(json.dumps({"role": "assistant", "content": [{**call, "signature": "eA=="}]}))
+
+
+def test_every_block_keeps_its_type_when_its_names_are_made_ours() -> None:
+    """A block that the table of names lacks would be read as unknown."""
+    union = get_args(get_args(Block)[0])
+    types = {get_args(block.model_fields["type"].annotation)[0] for block in union}
+    assert len(types) > 10
+    read = canonical({"role": "user", "content": [{"type": name} for name in sorted(types - {"unknown"})]})
+    assert [block["type"] for block in cast("list[dict[str, str]]", read["content"])] == sorted(types - {"unknown"})
