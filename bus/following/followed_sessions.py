@@ -94,7 +94,7 @@ class FollowedSessions:
             return
         self._dirty[followed] = None
         self._indexes.setdefault(self._keys.index(followed.bucket), {})[followed] = None
-        live_index = self._keys.live_bell(followed.bucket)
+        live_index = self._keys.live_index(followed.bucket)
         if followed.live is not None:
             self._indexes.setdefault(live_index, {})[followed] = None
         else:
@@ -105,7 +105,7 @@ class FollowedSessions:
             return
         del self._sessions[followed.session]
         self._dirty.pop(followed, None)
-        for index in (self._keys.index(followed.bucket), self._keys.live_bell(followed.bucket)):
+        for index in (self._keys.index(followed.bucket), self._keys.live_index(followed.bucket)):
             self._remove(index, followed)
 
     def _remove(self, index: str, followed: FollowedSession) -> None:

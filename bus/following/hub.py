@@ -212,11 +212,11 @@ class Hub:
 
     async def _read_by_indexes(self, link: Connection) -> None:
         """Block on the indexes of all followed sessions, and read those that they name."""
-        (reply,) = await self._blocked(link, self._index_ids, self.bounds.bell_page)
+        (reply,) = await self._blocked(link, self._index_ids, self.bounds.index_page)
         for index, page in pages_of(reply).items():
             if not page:  # Redis 7.0, if an entry is gone again before it is read
                 continue
-            if len(page) == self.bounds.bell_page:  # so far behind that entries may have been trimmed: enter it again
+            if len(page) == self.bounds.index_page:  # so far behind that entries may have been trimmed: enter it again
                 del self._index_ids[index]
                 continue
             for _, fields in page:

@@ -37,8 +37,8 @@ class HubBounds:
     """A blocked read comes back at least this often, to see whether the log went backwards."""
     silence_seconds: float = 3.0
     """How much longer than it should block a read may take before its link counts as dead."""
-    bell_page: int = 1_000
-    """Pointers of one bell in one reply; no bell is trimmed to fewer."""
+    index_page: int = 1_000
+    """Pointers of one index in one reply; no index is trimmed to fewer."""
     sessions_at_once: int = 100
     """Sessions read in one round trip."""
     unsized_sessions: int = 16

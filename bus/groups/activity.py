@@ -1,4 +1,4 @@
-"""What is published on all of a bus, as its doorbells tell: how much, and in which sessions. For who looks on."""
+"""What is published on all of a bus, as its indexes tell: how much, and in which sessions. For monitoring."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Activity:
     """seconds UTC, by the server's clock"""
     published: int
     """publishes there ever were on this server. Those of one process to one session that waited at the same time are
-    one; so is a ring without a message"""
+    one; so is a wake-up without a message"""
     named: int
     """publishes since the look before that `sessions` tells of; 0 at the first look"""
     sessions: Mapping[str, Span]

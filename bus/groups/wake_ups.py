@@ -38,13 +38,13 @@ class Watch:
         self._position = 0
         self._is_closed = False
 
-    def ring(self, position: int | None) -> None:
+    def wake(self, position: int | None) -> None:
         """A wake-up came for a position; None: one may have been missed."""
         self._position = sys.maxsize if position is None else max(self._position, position)
         self._rung.set()
 
     async def wait(self, after: int) -> None:
-        """Wait until it was rung behind a position.
+        """Wait for a wake-up after a position.
 
         Raises:
             Closed: the bus was closed.
@@ -56,7 +56,7 @@ class Watch:
             raise Closed("bus")
 
     def forget(self) -> None:
-        """What was rung until now does not count."""
+        """Forget the wake-ups until now."""
         self._position = 0
 
     def close(self) -> None:
@@ -125,7 +125,7 @@ class WakeUps:
                 watch.close()
 
     async def _listen(self) -> None:
-        """Ring the watches of the sessions that wake-ups name, until none is left for a while. Raises Unavailable."""
+        """Wake the watches of the sessions that wake-ups name, until none is left for a while. Raises Unavailable."""
         reader, bounds = self._reader, self._bounds
         link = await reader.connected()
         await reader.enter()
@@ -161,18 +161,18 @@ class WakeUps:
             for session, position in zip(sessions, positions, strict=True):
                 number = (position or b"").split(b" ")[0]
                 for watch in self._watches.get(session, ()) if number.isdigit() else ():
-                    watch.ring(int(number))
+                    watch.wake(int(number))
 
     def _hear(self, page: Sequence[Entry]) -> None:
         for _, fields in page:  # as scripts/wake.lua writes them: s, session, z, position, n, order
             if len(fields) >= 4 and (watches := self._watches.get(fields[1].decode(errors="replace"))):
                 position = int(fields[3]) if fields[3].isdigit() else None
                 for watch in watches:
-                    watch.ring(position)
+                    watch.wake(position)
 
     def _miss(self) -> None:
         for watch in self._all():
-            watch.ring(None)
+            watch.wake(None)
 
     def _all(self) -> Iterable[Watch]:
         return [watch for watches in self._watches.values() for watch in watches]

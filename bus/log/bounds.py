@@ -46,5 +46,5 @@ class LogBounds:
     """Entries of a bucket's stream that one step looks through for those of a session that is erased."""
     size_seconds: float = 1.0
     """How old the count of what all sessions hold may be, where that has a limit."""
-    live_bell: int = 1_000
-    """How many pointers the bell of live deltas keeps at least."""
+    live_index: int = 1_000
+    """How many pointers the index of live deltas keeps at least."""

@@ -33,7 +33,7 @@ class LeaseAnswer(NamedTuple):
     lease: Lease | None
     """None: it was not taken"""
     held_seconds: float = 0.0
-    """another owner has it for so long, if it does not renew it; its release rings the workers"""
+    """another owner has it for so long, if it does not renew it; its release wakes the workers"""
     rests_seconds: float = 0.0
     """the session is to be left alone for so long"""
 
@@ -70,18 +70,18 @@ class Leases:
         answers = await self._run("renew", leases, seconds)
         return [lease for lease, (epoch, _) in zip(leases, answers, strict=True) if epoch <= 0]
 
-    async def release(self, leases: Sequence[Lease], *, ring: bool = False, rest: float = 0.0) -> None:
+    async def release(self, leases: Sequence[Lease], *, wake: bool = False, rest: float = 0.0) -> None:
         """Give leases back; those that are lost already are left as they are. Where somebody else has asked for one
-        meanwhile, the workers are rung.
+        meanwhile, the workers are woken.
 
         Args:
-            ring: ring the workers in any case, as there is more to do.
+            wake: wake the workers in any case, as there is more to do.
             rest: seconds that workers should leave the session alone, unless they have a reason.
 
         Raises:
             Unavailable: the server cannot be reached; their time runs out.
         """
-        await self._run("release", leases, rest, flag=ring)
+        await self._run("release", leases, rest, flag=wake)
 
     async def _run(
         self, step: str, leases: Sequence[Lease], seconds: float, *, flag: bool = False

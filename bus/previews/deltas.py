@@ -51,15 +51,15 @@ async def show_deltas(
         LogRolledBack: the server has lost what was shown then; nothing was added.
         Fenced, SessionClosed, SessionErased, PreviewFull: refused; nothing was added.
     """
-    bell = log.keys.live_bell(log.keys.bucket(session))
-    names = (log.keys.head(session), log.keys.live(session), bell)
+    index = log.keys.live_index(log.keys.bucket(session))
+    names = (log.keys.head(session), log.keys.live(session), index)
     arguments: list[Argument] = [producer, VERSION, number, "" if epoch is None else epoch]
     arguments += (
         log.bounds.live_bytes,
         int(log.bounds.live_seconds * 1000),
         int(is_end),
         session,
-        log.bounds.live_bell,
+        log.bounds.live_index,
         shown,
         *bodies,
     )

@@ -86,7 +86,7 @@ def encode_publish(
         DecodeError: the key is no text that UTF-8 can write.
         KeyTooLong: the key is over the limit.
     """
-    size_bytes, lanes, rings, is_control = 0, "", conditions.wake, True
+    size_bytes, lanes, wakes, is_control = 0, "", conditions.wake, True
     parts: list[bytes] = []
     for message in messages:
         body = encode(message)
@@ -99,16 +99,16 @@ def encode_publish(
         lanes += _LETTER[lane]
         parts += (b"%d" % crc32(body, seeds[lane]), body)
         is_command = type(message) is ExtensionMessage and message.is_control
-        if rings is None and (is_command or isinstance(message, UserMessage)):
-            rings = True
+        if wakes is None and (is_command or isinstance(message, UserMessage)):
+            wakes = True
         if not is_command:
             is_control = False
-    if rings:
+    if wakes:
         lanes = "w" + lanes
     if is_control or conditions.state == "closed":
         is_control, lanes = True, "c" + lanes
     if conditions[:3] == UNCONDITIONAL[:3] and conditions.state is None:
-        return EncodedPublish(lanes, parts, size_bytes, bool(rings), is_control)
+        return EncodedPublish(lanes, parts, size_bytes, bool(wakes), is_control)
     if conditions.key is not None:
         try:
             key = conditions.key.encode()
@@ -124,4 +124,4 @@ def encode_publish(
         "state": conditions.state,
     }
     text = json.dumps({name: value for name, value in terms.items() if value is not None})
-    return EncodedPublish(text, parts, size_bytes, bool(rings), is_control, conditions)
+    return EncodedPublish(text, parts, size_bytes, bool(wakes), is_control, conditions)

@@ -33,7 +33,7 @@ class Waiting(Protocol):
 
 
 class Deadlines:
-    """Ends the waiting of callers, with one timer for all: most are answered long before it rings.
+    """Ends the waiting of callers, with one timer for all: most are answered long before it fires.
 
     A heap finds the next one, so a deadline costs the same however many wait. Those that were answered leave it as it
     doubles; it keeps none of them alive. Where many deadlines are over at once, other tasks run in between.
@@ -63,7 +63,7 @@ class Deadlines:
         return len(self._heap)
 
     def cancel(self) -> None:
-        """Ring no more."""
+        """Stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer, self._next = None, math.inf

@@ -20,7 +20,7 @@
 | ns:{b}:open:<group> | hash | session -> its open work, see scripts/work.lua | done with, or with its session |
 | ns:{b}:due:<group> | sorted set | session whose open work nobody has -> when it is due, milliseconds | taken |
 | ns:{b}:dead:<group> | stream | dead letters, see scripts/group_dead.lua | capped |
-| ns:{b}:live | stream | the bell of live deltas: one pointer a preview | trimmed, expires |
+| ns:{b}:live | stream | the index of live deltas: one pointer a preview | trimmed, expires |
 | ns:group:{<group>}:consumers | hash | consumer -> its signs of life, see scripts/group_beat.lua | silent for a day |
 | ns:media:<sha256> | string | large media by their content, of all sessions | by erase, if asked |
 
@@ -183,7 +183,7 @@ class Keys:
     def index(self, bucket: int) -> str:
         return f"{self.namespace}:{{{bucket}}}:index"
 
-    def live_bell(self, bucket: int) -> str:
+    def live_index(self, bucket: int) -> str:
         return f"{self.namespace}:{{{bucket}}}:live"
 
     def sessions(self, bucket: int) -> str:

@@ -1,5 +1,5 @@
-"""What people and programs tell a running agent. Each is one publish: ordered, rung to the workers, and with a `key` of
-your own applied once however often it is sent.
+"""Commands of people and programs to a running agent. Each is one publish: ordered, waking the workers, and with a
+`key` of your own applied once however often it is sent.
 
 Nothing is done by the one who sends. The session's worker answers each command in the step in which it takes effect;
 `answered` waits for that. `verbs.py` lists the same commands by name, for programs that read them.

@@ -24,7 +24,7 @@ ProblemKind = Literal[
     "caller_key",  # a caller's key names entries that are not there
     "checkpoint",  # somebody is done with entries that are not there, or nobody knows of him
     "projection",  # a stored state is not what the log gives
-    "pointer",  # the doorbell names an entry that is not there
+    "pointer",  # the index names an entry that is not there
     "archive",  # a segment is missing or damaged, or they do not follow each other
     "fork",  # what a fork shares with its parent is not there any more
     "live",  # a live delta stands where none can

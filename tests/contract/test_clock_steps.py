@@ -8,7 +8,7 @@ import pytest
 from lanebus import UserMessage
 from lanebus.agent import AgentLoop, Worker
 from tests.support.agent.agents import ScriptedModel, answer, wait_for
-from tests.support.log.groups import ring, take_all, take_one
+from tests.support.log.groups import take_all, take_one, wake
 from tests.support.servers.clock import SteppedServer, stepped_server
 from tests.support.servers.real import shortly
 
@@ -25,7 +25,7 @@ def stepped() -> Iterator[SteppedServer]:
 
 async def test_a_lease_is_not_believed_longer_than_it_was_taken_for(stepped: SteppedServer) -> None:
     async with stepped.server.bus() as bus:
-        await ring(bus, "s")
+        await wake(bus, "s")
         assert (await bus.leases.take("s", "dead", 2)).lease is not None
         stepped.step(-HOUR)
         first = await bus.leases.take("s", "me", 60)
@@ -39,7 +39,7 @@ async def test_a_lease_is_not_believed_longer_than_it_was_taken_for(stepped: Ste
 
 async def test_a_lease_that_is_renewed_after_the_step_is_kept(stepped: SteppedServer) -> None:
     async with stepped.server.bus() as bus:
-        await ring(bus, "s")
+        await wake(bus, "s")
         mine = (await bus.leases.take("s", "me", 60)).lease
         assert mine is not None
         stepped.step(-HOUR)
@@ -50,7 +50,7 @@ async def test_a_lease_that_is_renewed_after_the_step_is_kept(stepped: SteppedSe
 
 async def test_a_rest_is_not_believed_longer_than_it_was_meant_for(stepped: SteppedServer) -> None:
     async with stepped.server.bus() as bus:
-        await ring(bus, "s")
+        await wake(bus, "s")
         lease = (await bus.leases.take("s", "me", 60)).lease
         assert lease is not None
         await bus.leases.release((lease,), rest=2)
@@ -60,7 +60,7 @@ async def test_a_rest_is_not_believed_longer_than_it_was_meant_for(stepped: Step
 
 async def test_work_that_was_put_off_is_due_in_its_time(stepped: SteppedServer) -> None:
     async with stepped.server.bus() as bus, bus.consumer("g", "c", heartbeat=2) as consumer:
-        await ring(bus, "a", "b")
+        await wake(bus, "a", "b")
         soon, later = await take_all(consumer, 2)
         await consumer.nack(later, delay=2)
         await consumer.nack(soon, delay=1)
@@ -74,7 +74,7 @@ async def test_work_of_a_consumer_that_dies_as_the_clock_steps_goes_to_others(
 ) -> None:
     async with stepped.server.bus() as bus, bus.consumer("g", "alive", heartbeat=1) as alive:
         async with bus.consumer("g", "dead", heartbeat=1) as dead:
-            await ring(bus, "a")
+            await wake(bus, "a")
             await take_one(dead)
         stepped.step(seconds)
         assert (await take_one(alive)).attempt == 2
@@ -82,7 +82,7 @@ async def test_work_of_a_consumer_that_dies_as_the_clock_steps_goes_to_others(
 
 async def test_a_consumer_that_lives_keeps_its_work_as_the_clock_steps(stepped: SteppedServer) -> None:
     async with stepped.server.bus() as bus, bus.consumer("g", "holder", heartbeat=5) as holder:
-        await ring(bus, "a")
+        await wake(bus, "a")
         await take_one(holder)
 
         async def keep() -> None:

@@ -30,19 +30,19 @@ async def take(consumer: Consumer, count: int, *, ack: bool = True) -> list[str]
     return sessions
 
 
-async def ring(bus: Bus, *names: str) -> None:
+async def wake(bus: Bus, *names: str) -> None:
     for name in names:
         await bus.session(name).publish(said("x"))
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
-async def test_a_user_rings_and_others_do_not_unless_told_to(server: AnyServer) -> None:
+async def test_a_user_wakes_workers_and_others_do_not_unless_asked_to(server: AnyServer) -> None:
     async with server.bus() as bus:
         await bus.session("quiet").publish(told("x"))
         await bus.session("hushed").publish(said("x"), wake=False)
-        await bus.session("rung").publish(told("x"), wake=True)
-        await ring(bus, "user")
-        assert sorted(await take(bus.consumer("g", "c"), 2)) == ["rung", "user"]
+        await bus.session("woken").publish(told("x"), wake=True)
+        await wake(bus, "user")
+        assert sorted(await take(bus.consumer("g", "c"), 2)) == ["user", "woken"]
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
@@ -58,7 +58,7 @@ async def test_each_session_goes_to_one_consumer(server: AnyServer) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         for index in range(3):
             tasks.start_soon(serve, bus.consumer("g", f"c{index}"))
-        await ring(bus, *names)
+        await wake(bus, *names)
         await eventually(lambda: len(heard) >= len(names))
         assert sorted(heard) == sorted(names)
         tasks.cancel_scope.cancel()
@@ -67,11 +67,11 @@ async def test_each_session_goes_to_one_consumer(server: AnyServer) -> None:
 @pytest.mark.cluster("each bucket has a connection of its own")
 async def test_a_consumer_of_the_same_name_begins_with_what_it_left(server: AnyServer) -> None:
     async with server.bus() as bus:
-        await ring(bus, "a", "b", "c")
+        await wake(bus, "a", "b", "c")
         assert sorted(await take(bus.consumer("g", "c"), 3, ack=False)) == ["a", "b", "c"]
-        await ring(bus, "d")
+        await wake(bus, "d")
         assert sorted((await take(bus.consumer("g", "c"), 4))[:3]) == ["a", "b", "c"]
-        await ring(bus, "e")
+        await wake(bus, "e")
         assert await take(bus.consumer("g", "c"), 1) == ["e"]
 
 
@@ -79,9 +79,9 @@ async def test_a_consumer_of_the_same_name_begins_with_what_it_left(server: AnyS
 async def test_what_it_left_comes_before_what_is_new_however_much_it_is(server: AnyServer) -> None:
     async with server.bus() as bus:
         names = [f"s{number}" for number in range(150)]
-        await ring(bus, *names)
+        await wake(bus, *names)
         await take(bus.consumer("g", "c"), 150, ack=False)
-        await ring(bus, "new")
+        await wake(bus, "new")
         found = await take(bus.consumer("g", "c"), 151)
         assert (sorted(found[:-1]), found[-1]) == (sorted(names), "new")
 
@@ -90,7 +90,7 @@ async def test_what_it_left_comes_before_what_is_new_however_much_it_is(server: 
 async def test_what_is_pending_is_given_once_while_it_is_worked_at(server: AnyServer) -> None:
     async with server.bus() as bus:
         names = [f"s{index}" for index in range(100)]
-        await ring(bus, *names)
+        await wake(bus, *names)
         await take(bus.consumer("g", "c"), len(names), ack=False)
         heard: list[Work] = []
 
@@ -101,7 +101,7 @@ async def test_what_is_pending_is_given_once_while_it_is_worked_at(server: AnySe
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(serve)
             await eventually(lambda: len(heard) >= len(names))
-            await ring(bus, "new")
+            await wake(bus, "new")
             await eventually(lambda: heard[-1].session == "new")
             assert sorted(item.session for item in heard) == sorted([*names, "new"])
             tasks.cancel_scope.cancel()
@@ -110,7 +110,7 @@ async def test_what_is_pending_is_given_once_while_it_is_worked_at(server: AnySe
 @pytest.mark.cluster("each bucket has a connection of its own")
 async def test_what_a_dead_consumer_left_is_given_to_others_after_its_heartbeat(server: AnyServer) -> None:
     async with server.bus() as bus:
-        await ring(bus, "a")
+        await wake(bus, "a")
         assert await take(bus.consumer("g", "dead", heartbeat=0.05), 1, ack=False) == ["a"]
         assert await take(bus.consumer("g", "alive", heartbeat=0.05), 1) == ["a"]
 
@@ -119,10 +119,10 @@ async def test_what_a_dead_consumer_left_is_given_to_others_after_its_heartbeat(
 async def test_what_the_dead_left_is_found_behind_much_that_others_are_at(server: AnyServer) -> None:
     names = [f"s{number}" for number in range(700)]
     async with server.bus() as bus, bus.consumer("g", "other", heartbeat=600) as other:
-        await ring(bus, *names)
+        await wake(bus, *names)
         await take_all(other, len(names))
         await other.heartbeat()
-        await ring(bus, "left")
+        await wake(bus, "left")
         assert await take(bus.consumer("g", "dead", heartbeat=0.05), 1, ack=False) == ["left"]
         assert await take(bus.consumer("g", "alive", heartbeat=0.05), 1) == ["left"]
         assert len(pending(server)) == len(names)
@@ -131,7 +131,7 @@ async def test_what_the_dead_left_is_found_behind_much_that_others_are_at(server
 @pytest.mark.cluster("each bucket has a connection of its own")
 async def test_what_the_dead_left_is_claimed_also_while_new_work_never_ends(server: AnyServer) -> None:
     async with server.bus() as bus:
-        await ring(bus, "left")
+        await wake(bus, "left")
         await take(bus.consumer("g", "dead", heartbeat=0.05), 1, ack=False)
         heard: list[str] = []
 
@@ -143,7 +143,7 @@ async def test_what_the_dead_left_is_claimed_also_while_new_work_never_ends(serv
 
         async def speak() -> None:
             while True:
-                await ring(bus, "busy")
+                await wake(bus, "busy")
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(serve)
@@ -155,7 +155,7 @@ async def test_what_the_dead_left_is_claimed_also_while_new_work_never_ends(serv
 @pytest.mark.cluster("each bucket has a connection of its own")
 async def test_work_of_a_consumer_that_gives_signs_of_life_is_not_taken_over(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "holder", heartbeat=2.5) as holder:
-        await ring(bus, "a")
+        await wake(bus, "a")
         await take_one(holder)
         with anyio.move_on_after(6) as scope:
             async with anyio.create_task_group() as tasks:
@@ -183,13 +183,13 @@ async def test_a_group_that_is_gone_is_made_again(server: AnyServer) -> None:
 
     async with anyio.create_task_group() as tasks, server.bus() as bus:
         tasks.start_soon(serve, bus)
-        await ring(bus, "a")
+        await wake(bus, "a")
         await eventually(lambda: heard == ["a"])
         server.do("FLUSHALL")
-        await ring(bus, "b")
+        await wake(bus, "b")
         await eventually(lambda: "b" in heard)
         server.do("DEL", *Keys().group_work(Keys().bucket("c"), "g"))
-        await ring(bus, "c")
+        await wake(bus, "c")
         await eventually(lambda: "c" in heard)
         tasks.cancel_scope.cancel()
 
@@ -207,7 +207,7 @@ async def test_a_consumer_waits_for_a_lost_server(process: RealServer) -> None:
     async with proxy(process.socket) as way, Bus.open(way.url) as bus, anyio.create_task_group() as tasks:
         tasks.start_soon(serve, bus)
         for round_ in range(4):
-            await ring(bus, f"s{round_}")
+            await wake(bus, f"s{round_}")
             await eventually(partial(heard.__contains__, f"s{round_}"))
             process.kill()
             process.start()

@@ -456,7 +456,7 @@ async def test_a_user_who_may_not_is_told_at_once(process: RealServer) -> None:
 
 @asynccontextmanager
 async def serving(consumer: Consumer) -> AsyncGenerator[list[str], None]:
-    """The sessions whose bells a worker hears."""
+    """The sessions whose indexes a worker hears."""
     heard: list[str] = []
 
     async def serve() -> None:

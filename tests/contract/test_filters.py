@@ -37,7 +37,7 @@ CHOICES: list[list[str] | None] = [
 LANES = (ALL_LANES, ALL_LANES, frozenset({Lane.LLM}), frozenset({Lane.EXTENSION}))
 
 
-@pytest.fixture(params=[32, 0], ids=["direct", "bells"])
+@pytest.fixture(params=[32, 0], ids=["direct", "indexes"])
 def way(request: pytest.FixtureRequest) -> None:
     """Both ways of the hub to hear of a session."""
     bound_servers(request, Bounds(hub=HubBounds(direct_sessions=request.param)))

@@ -11,7 +11,7 @@ from tests.support.servers.real import RealServer, eventually, shortly
 LLM = frozenset({Lane.LLM})
 
 
-@pytest.mark.parametrize("others", [0, HubBounds().direct_sessions], ids=["direct", "by bells"])
+@pytest.mark.parametrize("others", [0, HubBounds().direct_sessions], ids=["direct", "by indexes"])
 @pytest.mark.parametrize(("lanes", "wanted"), [(ALL_LANES, "abcX"), (LLM, "acX")], ids=["both lanes", "one lane"])
 @pytest.mark.parametrize("is_quiet", [True, False], ids=["quiet", "appended to"])
 async def test_follower_of_a_session_that_begins_as_a_fork_gets_the_shared_entries(

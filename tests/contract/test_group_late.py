@@ -12,7 +12,7 @@ from lanebus.bus.log.work_bounds import WorkBounds
 from lanebus.bus.servers.replies import Calling
 from lanebus.bus.wire.keys import Keys
 from lanebus.groups import Consumer, Work
-from tests.support.log.groups import TINY, pending, ring, take_all, take_one
+from tests.support.log.groups import TINY, pending, take_all, take_one, wake
 from tests.support.log.late import Late
 from tests.support.servers.real import AnyServer, eventually, shortly
 
@@ -46,21 +46,21 @@ async def test_a_session_woken_as_its_work_ends_is_given_also_where_the_answer_t
 ) -> None:
     step, end = ENDINGS[ending]
     async with server.bus(bounds=RARE) as bus, seldom(bus) as consumer, anyio.create_task_group() as tasks:
-        await ring(bus, "a")
+        await wake(bus, "a")
         work = await take_one(consumer)
         if when == "before it":
-            await ring(bus, "a")
+            await wake(bus, "a")
         late = Late(monkeypatch, step)
         tasks.start_soon(end, consumer, work)
         await late.done.wait()
         if when == "after it":
-            await ring(bus, "a")
+            await wake(bus, "a")
         again = await take_one(consumer)
         assert (again.session, again.position) == ("a", 2)
         late.told.set()
         await anyio.wait_all_tasks_blocked()
         await consumer.close()  # as a lost link is: what this consumer has and does not know of is looked for
-        await ring(bus, OTHER)
+        await wake(bus, OTHER)
         other = await take_one(consumer)
         assert other.session == OTHER, "what is in hand is not given again"
         await consumer.ack(again, other)
@@ -91,7 +91,7 @@ async def test_work_that_was_not_acknowledged_while_others_were_fetched_comes_ag
         raise Unavailable("the test")
 
     async with server.bus(bounds=RARE) as bus, seldom(bus) as consumer, anyio.create_task_group() as tasks:
-        await ring(bus, "a")
+        await wake(bus, "a")
         work = await take_one(consumer)
         found: list[Work] = []
 
@@ -100,13 +100,13 @@ async def test_work_that_was_not_acknowledged_while_others_were_fetched_comes_ag
 
         if mode == "own":  # by an earlier process of this name
             async with seldom(bus) as earlier:
-                await ring(bus, OTHER)
+                await wake(bus, OTHER)
                 await take_all(earlier, 2)
             await consumer.close()
         monkeypatch.setattr(GroupLog, "fetch", held)
         tasks.start_soon(take)
         if mode == "":
-            await ring(bus, OTHER)
+            await wake(bus, OTHER)
         async with shortly():
             await asked.wait()
         with monkeypatch.context() as patch:
@@ -124,9 +124,9 @@ async def test_what_the_server_has_for_a_consumer_that_does_not_know_of_it_is_fo
     server: AnyServer,
 ) -> None:
     async with server.bus(bounds=TINY) as bus, bus.consumer("g", "c") as consumer, bus.consumer("g", "other") as other:
-        await ring(bus, OTHER)
+        await wake(bus, OTHER)
         kept = await take_one(consumer)
-        await ring(bus, "a")
+        await wake(bus, "a")
         await take_one(other)
         names = Keys().open(BUCKET, "g")
         work = str(server.do("HGET", names, "a"))

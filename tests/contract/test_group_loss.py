@@ -7,7 +7,7 @@ import pytest
 from lanebus import Bus
 from lanebus.bus.wire.keys import Keys
 from lanebus.groups import Consumer
-from tests.support.log.groups import pending, ring, take_all, take_one
+from tests.support.log.groups import pending, take_all, take_one, wake
 from tests.support.servers.real import AnyServer, eventually
 
 BUCKET = Keys().bucket("a")
@@ -25,7 +25,7 @@ async def nothing_comes(consumer: Consumer) -> None:
 async def handled(bus: Bus, count: int) -> None:
     """A group that has done all there was: so many entries of one session."""
     async with bus.consumer("g", "first") as consumer:
-        await ring(bus, *["a"] * count)
+        await wake(bus, *["a"] * count)
         await consumer.ack(await take_one(consumer))
     async with bus.consumer("g", "second") as consumer:
         await nothing_comes(consumer)
@@ -43,7 +43,7 @@ async def test_a_group_whose_keys_went_begins_at_the_beginning(server: AnyServer
 @pytest.mark.cluster("each bucket has a connection of its own")
 async def test_what_a_group_was_given_as_its_keys_went_comes_again(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "dead") as dead:
-        await ring(bus, "a", "b", "c")
+        await wake(bus, "a", "b", "c")
         await take_all(dead, 3)
         async with bus.consumer("g", "c") as consumer:
             await nothing_comes(consumer)
@@ -64,7 +64,7 @@ async def test_a_group_that_went_under_a_waiting_consumer_is_made_again(server: 
         tasks.start_soon(serve)
         await anyio.wait_all_tasks_blocked()
         server.do("DEL", GROUPS)
-        await ring(bus, "a")
+        await wake(bus, "a")
         await eventually(lambda: bool(found))
         assert found[0] in {2, 3}
 
@@ -83,7 +83,7 @@ async def test_where_the_order_of_work_went_all_that_is_woken_from_then_on_comes
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         await handled(bus, 5)
         server.do("DEL", *Keys().work(BUCKET))
-        await ring(bus, "a")
+        await wake(bus, "a")
         assert (await take_one(consumer)).position == 6
 
 
@@ -92,7 +92,7 @@ async def test_a_server_that_was_emptied_is_worked_on_from_the_beginning(server:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         await handled(bus, 5)
         server.do("FLUSHALL")
-        await ring(bus, "b", "c")
+        await wake(bus, "b", "c")
         assert sorted(work.session for work in await take_all(consumer, 2)) == ["b", "c"]
 
 
@@ -101,7 +101,7 @@ async def test_what_a_consumer_without_a_sign_of_life_has_is_given_to_others(ser
     """The server that its signs were on may have lost them, and it has died."""
     async with server.bus() as bus:
         async with bus.consumer("g", "dead", heartbeat=0.05) as dead:
-            await ring(bus, "a")
+            await wake(bus, "a")
             await take_one(dead)
         server.do("DEL", Keys().consumers("g"))
         async with bus.consumer("g", "alive", heartbeat=0.05) as alive:

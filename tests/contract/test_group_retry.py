@@ -9,7 +9,7 @@ from lanebus.bus.log.work_bounds import WorkBounds
 from lanebus.bus.wire.keys import Keys
 from lanebus.errors import InvalidLetterId
 from lanebus.groups import DeadLetter
-from tests.support.log.groups import pending, ring, take_all, take_one
+from tests.support.log.groups import pending, take_all, take_one, wake
 from tests.support.log.said import said, told
 from tests.support.servers.real import AnyServer, RealServer, eventually
 
@@ -24,7 +24,7 @@ async def server_milliseconds(bus: Bus) -> int:
 @pytest.mark.sentinel("smoke test of retry")
 async def test_work_that_was_put_off_comes_again_when_it_is_due_and_says_why(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        await ring(bus, "a")
+        await wake(bus, "a")
         work = await take_one(consumer)
         assert (work.attempt, work.error, work.is_retry) == (1, "", False)
         await consumer.nack(work, delay=0.3, error="429\nslow down")
@@ -48,7 +48,7 @@ async def test_work_that_was_put_off_comes_again_when_it_is_due_and_says_why(ser
 async def test_what_is_due_a_little_later_does_not_wait_for_the_next_sweep(server: AnyServer) -> None:
     bounds = Bounds(work=WorkBounds(sweep=3600.0))
     async with server.bus(bounds=bounds) as bus, bus.consumer("g", "c", heartbeat=3600) as consumer:
-        await ring(bus, "a", "b")
+        await wake(bus, "a", "b")
         first, second = await take_all(consumer, 2)
         await consumer.nack(first, delay=0.3, error="")
         await consumer.nack(second, delay=0.6, error="")
@@ -58,7 +58,7 @@ async def test_what_is_due_a_little_later_does_not_wait_for_the_next_sweep(serve
 @pytest.mark.cluster("each bucket has a connection of its own")
 async def test_what_is_due_is_given_to_any_consumer_and_to_one_only(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "dead") as dead:
-        await ring(bus, *(f"s{number}" for number in range(20)))
+        await wake(bus, *(f"s{number}" for number in range(20)))
         await dead.nack(*await take_all(dead, 20), delay=0)
         await dead.close()
         heard: list[str] = []
@@ -83,7 +83,7 @@ async def test_work_whose_taker_died_comes_again_and_counts(server: AnyServer) -
     async with server.bus() as bus:
         dead, alive = bus.consumer("g", "dead", heartbeat=0.2), bus.consumer("g", "alive", heartbeat=0.2)
         async with dead, alive:
-            await ring(bus, "a")
+            await wake(bus, "a")
             await dead.nack(await take_one(dead), delay=0)
             again = await take_one(dead)
             await dead.close()
@@ -100,7 +100,7 @@ async def test_work_that_was_put_off_and_is_kept_is_not_taken_over(server: AnySe
     async with server.bus() as bus:
         holder, other = bus.consumer("g", "holder", heartbeat=2.5), bus.consumer("g", "other", heartbeat=2.5)
         async with holder, other:
-            await ring(bus, "a")
+            await wake(bus, "a")
             await holder.nack(await take_one(holder), delay=0)
             work = await take_one(holder)
             with anyio.move_on_after(6) as scope:
@@ -118,7 +118,7 @@ async def test_work_that_was_put_off_and_is_kept_is_not_taken_over(server: AnySe
 
 async def test_work_that_is_put_off_twice_in_one_answer_that_was_lost_is_put_off_once(one: RealServer) -> None:
     async with one.bus() as bus, bus.consumer("g", "c") as consumer:
-        await ring(bus, "a")
+        await wake(bus, "a")
         work = await take_one(consumer)
         await consumer.nack(work, delay=60)
         await consumer.nack(work, delay=0)  # as a repeat is: it is not this consumer's any more
@@ -132,9 +132,9 @@ async def test_work_that_is_put_off_twice_in_one_answer_that_was_lost_is_put_off
 async def test_a_session_that_was_put_off_is_given_at_once_where_it_is_woken(server: AnyServer) -> None:
     """A command to it is not to wait."""
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        await ring(bus, "a")
+        await wake(bus, "a")
         await consumer.nack(await take_one(consumer), delay=600, error="slow")
-        await ring(bus, "a")
+        await wake(bus, "a")
         work = await take_one(consumer)
         assert (work.position, work.attempt, work.error, work.is_retry) == (2, 2, "slow", False)
 
@@ -142,9 +142,9 @@ async def test_a_session_that_was_put_off_is_given_at_once_where_it_is_woken(ser
 @pytest.mark.cluster("each bucket has a connection of its own")
 async def test_a_session_that_was_woken_before_it_was_put_off_is_given_at_once(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer, bus.consumer("g", "other") as other:
-        await ring(bus, "a")
+        await wake(bus, "a")
         work = await take_one(consumer)
-        await ring(bus, "a", "b")
+        await wake(bus, "a", "b")
         await other.ack(await take_one(other))  # and has looked at that wake-up, too
         await consumer.nack(work, delay=600, error="slow")
         assert (await take_one(other)).position == 2
@@ -153,7 +153,7 @@ async def test_a_session_that_was_woken_before_it_was_put_off_is_given_at_once(s
 @pytest.mark.cluster("each bucket has a connection of its own")
 async def test_groups_do_not_share_what_they_put_off(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as one, bus.consumer("h", "c") as other:
-        await ring(bus, "a")
+        await wake(bus, "a")
         await one.nack(await take_one(one), delay=0)
         work = await take_one(other)
         assert (work.attempt, work.is_retry) == (1, False)
@@ -163,9 +163,9 @@ async def test_groups_do_not_share_what_they_put_off(server: AnyServer) -> None:
 @pytest.mark.cluster("each bucket has a connection of its own")
 async def test_work_that_was_put_off_holds_what_it_needs_from_a_trim(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        await ring(bus, "a")
+        await wake(bus, "a")
         await consumer.ack(await take_one(consumer))
-        await ring(bus, "a", "a")
+        await wake(bus, "a", "a")
         await consumer.nack(await take_one(consumer), delay=600)
         with pytest.raises(TrimRefused) as caught:
             await bus.session("a").trim(4)
@@ -176,11 +176,11 @@ async def test_work_that_was_put_off_holds_what_it_needs_from_a_trim(server: Any
 @pytest.mark.cluster("each bucket has a connection of its own")
 async def test_nothing_is_kept_of_a_session_that_was_erased(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer, bus.consumer("h", "c") as other:
-        await ring(bus, "a", "b")
+        await wake(bus, "a", "b")
         (work,) = (work for work in await take_all(consumer, 2) if work.session == "a")
         (late,) = (work for work in await take_all(other, 2) if work.session == "a")
         await consumer.dead_letter(work, reason="secret", raw=b"secret")
-        await ring(bus, "a")
+        await wake(bus, "a")
         await consumer.nack(await take_one(consumer), delay=600, error="secret")
         assert await bus.dead_letters("g").count() == 1
         await bus.session("a").erase()
@@ -197,7 +197,7 @@ async def test_nothing_is_kept_of_a_session_that_was_erased(server: AnyServer) -
 @pytest.mark.cluster("each bucket has a connection of its own")
 async def test_nothing_is_kept_of_a_session_whose_erasure_has_only_begun(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer, bus.consumer("h", "c") as other:
-        await ring(bus, "a")
+        await wake(bus, "a")
         await consumer.dead_letter(await take_one(consumer), reason="secret")
         late = await take_one(other)
         letters = [letter async for letter in bus.dead_letters("g").read()]
@@ -238,7 +238,7 @@ def _mentions(server: AnyServer, name: str, session: str) -> bool:
 @pytest.mark.sentinel("smoke test of dead_letter and of reading dead letters")
 async def test_a_dead_letter_says_what_was_set_aside_and_why(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        await ring(bus, "a", "b")
+        await wake(bus, "a", "b")
         first, second = sorted(await take_all(consumer, 2))
         letter_id = await consumer.dead_letter(first, reason="no\x00 such tool ü", attempts=3, raw=b"\x00\xff" * 20_000)
         letters = bus.dead_letters("g")
@@ -262,7 +262,7 @@ async def test_a_dead_letter_says_what_was_set_aside_and_why(server: AnyServer) 
 async def test_a_redriven_letter_comes_again_once_as_if_never_tried(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
         for name in ("a", "b", "b"):
-            await ring(bus, name)
+            await wake(bus, name)
             await consumer.dead_letter(await take_one(consumer), reason="broken", attempts=5)
         before = [await bus.session(name).head() for name in ("a", "b")]
         letters = bus.dead_letters("g")

@@ -8,7 +8,7 @@ from lanebus.bus.bounds import Bounds
 from lanebus.bus.log.work_bounds import WorkBounds
 from lanebus.bus.wire.keys import Keys
 from tests.support.agent.agents import until
-from tests.support.log.groups import ring, take_all, take_one
+from tests.support.log.groups import take_all, take_one, wake
 from tests.support.log.said import told
 from tests.support.servers.real import AnyServer, eventually, shortly
 
@@ -25,13 +25,13 @@ async def test_a_group_that_does_not_exist_is_all_zeros(server: AnyServer) -> No
 @pytest.mark.sentinel("smoke test of group_status")
 async def test_a_group_is_shown_with_who_works_on_what_and_what_waits(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        await ring(bus, "a", "a", "b", "d")
+        await wake(bus, "a", "a", "b", "d")
         works = sorted(await take_all(consumer, 3))
         await consumer.nack(works[2], delay=600)
-        await ring(bus, "x")
+        await wake(bus, "x")
         dead = await take_one(consumer)
         await consumer.dead_letter(dead, reason="r")
-        await ring(bus, "x", "y", "y")
+        await wake(bus, "x", "y", "y")
         await bus.session("z").publish(told("wakes nobody"))
         status = await bus.group_status("g")
         assert (status.name, status.lag, status.is_lag_more, status.retries, status.dead) == ("g", 2, False, 1, 1)
@@ -48,9 +48,9 @@ async def test_a_group_is_shown_with_who_works_on_what_and_what_waits(server: An
 @pytest.mark.cluster("each bucket has a connection of its own")
 async def test_lag_is_counted_right_also_where_the_wake_ups_went(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        await ring(bus, "a", "b")
+        await wake(bus, "a", "b")
         await consumer.ack(*await take_all(consumer, 2))
-        await ring(bus, "a", "b")
+        await wake(bus, "a", "b")
         for name in ("a", "b"):
             server.do("DEL", Keys().wake_ups(Keys().bucket(name)))
         assert (await bus.group_status("g")).lag == 2
@@ -59,11 +59,11 @@ async def test_lag_is_counted_right_also_where_the_wake_ups_went(server: AnyServ
 @pytest.mark.cluster("each bucket has a connection of its own")
 async def test_many_that_were_not_given_are_told_to_be_more_than_were_counted(server: AnyServer) -> None:
     async with server.bus(bounds=Bounds(work=WorkBounds(lag_counted=3))) as bus, bus.consumer("g", "c") as consumer:
-        await ring(bus, "a")
+        await wake(bus, "a")
         await consumer.ack(await take_one(consumer))
         bucket = Keys().bucket("a")
         names = [name for number in range(2_000) if Keys().bucket(name := f"s{number}") == bucket]
-        await ring(bus, *names[:4])
+        await wake(bus, *names[:4])
         status = await bus.group_status("g")
         assert (status.lag, status.is_lag_more) == (3, True)
 
@@ -82,7 +82,7 @@ async def test_a_group_that_nobody_works_in_for_a_week_is_told_of(server: AnySer
 @pytest.mark.cluster("each bucket has a connection of its own")
 async def test_work_that_was_taken_again_is_in_hand_and_waits_no_more(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        await ring(bus, "a")
+        await wake(bus, "a")
         await consumer.nack(await take_one(consumer), delay=0)
         await take_one(consumer)
         status = await bus.group_status("g")
@@ -95,7 +95,7 @@ async def test_a_silent_consumer_is_shown_as_such_and_its_work_goes_to_another(s
     async with server.bus() as bus:
         dead, alive = bus.consumer("g", "dead", heartbeat=0.5), bus.consumer("g", "alive", heartbeat=0.5)
         async with dead, alive:
-            await ring(bus, "a")
+            await wake(bus, "a")
             await take_one(dead)
             await dead.close()
             assert (await take_one(alive)).attempt == 2
@@ -114,7 +114,7 @@ async def test_what_many_left_is_found_as_they_fall_silent(server: AnyServer) ->
     names = [f"s{number}" for number in range(100)]
     async with server.bus(bounds=Bounds(work=WorkBounds(sweep=3_600.0))) as bus:
         async with bus.consumer("g", "dead", heartbeat=1) as dead:
-            await ring(bus, *names)
+            await wake(bus, *names)
             await take_all(dead, 40)
         heard: set[str] = set()
 
@@ -133,7 +133,7 @@ async def test_what_many_left_is_found_as_they_fall_silent(server: AnyServer) ->
 @pytest.mark.cluster("each bucket has a connection of its own")
 async def test_who_only_waits_writes_nothing_but_its_signs_of_life(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        await ring(bus, "a")
+        await wake(bus, "a")
         await consumer.ack(await take_one(consumer))
         before = _keys(server)
         with anyio.move_on_after(0.6):

@@ -7,7 +7,7 @@ from lanebus import SetupError
 from lanebus.bus.wire.keys import Keys
 from lanebus.errors import InvalidName
 from lanebus.groups import Work
-from tests.support.log.groups import pending, ring, take_all, take_one
+from tests.support.log.groups import pending, take_all, take_one, wake
 from tests.support.log.said import said
 from tests.support.servers.real import AnyServer, shortly
 
@@ -26,7 +26,7 @@ def in_buckets(count: int) -> list[str]:
 async def test_no_more_is_taken_than_there_is_room_for(server: AnyServer) -> None:
     names = in_buckets(40)
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        await ring(bus, *names, *names)
+        await wake(bus, *names, *names)
         done: list[str] = []
         works: list[Work] = []
         while len(done) < 40:
@@ -61,7 +61,7 @@ async def test_what_is_rung_in_one_step_for_many_is_taken_one_by_one(server: Any
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(take)
             for name in names:  # they wait at the same time, and share a round trip
-                tasks.start_soon(ring, bus, name)
+                tasks.start_soon(wake, bus, name)
         assert sorted(taken) == sorted(names)
         assert pending(server) == []
 
@@ -69,9 +69,9 @@ async def test_what_is_rung_in_one_step_for_many_is_taken_one_by_one(server: Any
 @pytest.mark.cluster("each bucket has a connection of its own")
 async def test_while_nobody_takes_nothing_becomes_pending(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as busy, bus.consumer("g", "other") as other:
-        await ring(bus, "a")
+        await wake(bus, "a")
         work = await take_one(busy)
-        await ring(bus, "b", "c", "d")
+        await wake(bus, "b", "c", "d")
         assert sorted(each.session for each in await take_all(other, 3)) == ["b", "c", "d"]
         assert (work.session, "c") in pending(server)
         assert len(pending(server)) == 4
@@ -82,7 +82,7 @@ async def test_a_take_that_is_cut_off_anywhere_loses_nothing(server: AnyServer) 
     names = [f"s{number}" for number in range(60)]
     heard: list[str] = []
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        await ring(bus, *names)
+        await wake(bus, *names)
         cuts = 0
         async with shortly():
             while len(heard) < len(names):
@@ -95,10 +95,10 @@ async def test_a_take_that_is_cut_off_anywhere_loses_nothing(server: AnyServer) 
 @pytest.mark.cluster("each bucket has a connection of its own")
 async def test_what_is_in_hand_is_not_given_again(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        await ring(bus, "a", "b")
+        await wake(bus, "a", "b")
         works = await take_all(consumer, 2)
         await consumer.close()  # as a lost link is: what is pending is looked through once more
-        await ring(bus, "c")
+        await wake(bus, "c")
         assert (await take_one(consumer)).session == "c"
         await consumer.nack(*works)
         assert {work.attempt for work in await take_all(consumer, 2)} == {1}, "it would seem to have been tried"
@@ -108,7 +108,7 @@ async def test_what_is_in_hand_is_not_given_again(server: AnyServer) -> None:
 @pytest.mark.sentinel("smoke test of take and ack")
 async def test_many_are_acknowledged_at_once(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as consumer:
-        await ring(bus, *(f"s{number}" for number in range(50)))
+        await wake(bus, *(f"s{number}" for number in range(50)))
         works = await take_all(consumer, 50)
         await consumer.ack(*works)
         await consumer.ack()
@@ -123,16 +123,16 @@ async def test_a_session_is_given_once_for_all_that_woke_it(server: AnyServer) -
         work = await take_one(consumer)
         assert work.position == 30
         await consumer.ack(work)
-        await ring(bus, "other")
+        await wake(bus, "other")
         assert (await take_one(consumer)).session == "other"
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
 async def test_what_wakes_a_session_while_it_is_worked_on_is_given_once_that_is_done(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "c") as one, bus.consumer("g", "other") as other:
-        await ring(bus, "s")
+        await wake(bus, "s")
         work = await take_one(one)
-        await ring(bus, "s", "t")
+        await wake(bus, "s", "t")
         assert (await take_one(other)).session == "t"
         assert ("s", "c") in pending(server)
         await one.ack(work)
@@ -145,14 +145,14 @@ async def test_what_was_seen_as_it_was_acknowledged_is_not_given_again(server: A
     """Whether somebody has looked at the new wake-up by then or not."""
     async with server.bus() as bus, bus.consumer("g", "c") as one, bus.consumer("g", "other") as other:
         for is_passed in (False, True):
-            await ring(bus, "s")
+            await wake(bus, "s")
             work = await take_one(one)
             position = (await bus.session("s").publish(said("y"))).position
             if is_passed:
-                await ring(bus, "t")
+                await wake(bus, "t")
                 await other.ack(await take_one(other))
             await one.ack(work, seen={"s": position})
-            await ring(bus, "last")
+            await wake(bus, "last")
             last = await take_one(one)
             assert last.session == "last"
             await one.ack(last)
@@ -164,7 +164,7 @@ async def test_who_was_silent_takes_nothing_back(server: AnyServer) -> None:
     async with server.bus() as bus:
         quiet, alive = bus.consumer("g", "quiet", heartbeat=0.2), bus.consumer("g", "alive", heartbeat=0.2)
         async with quiet, alive:
-            await ring(bus, "a")
+            await wake(bus, "a")
             work = await take_one(quiet)
             assert await quiet.heartbeat() == []
             taken = await take_one(alive)
@@ -184,7 +184,7 @@ async def test_who_leaves_hands_back_all_and_is_forgotten(server: AnyServer) -> 
     async with server.bus() as bus:
         leaving, staying = bus.consumer("g", "leaving"), bus.consumer("g", "staying")
         async with leaving, staying:
-            await ring(bus, *(f"s{number}" for number in range(30)))
+            await wake(bus, *(f"s{number}" for number in range(30)))
             works = await take_all(leaving, 30)
             await leaving.nack(works[0], delay=0)
             again = await take_one(leaving)
@@ -201,7 +201,7 @@ async def test_who_leaves_hands_back_all_and_is_forgotten(server: AnyServer) -> 
 @pytest.mark.sentinel("smoke test of nack")
 async def test_what_is_handed_back_is_given_to_others_at_once_and_not_as_tried(server: AnyServer) -> None:
     async with server.bus() as bus, bus.consumer("g", "full") as full, bus.consumer("g", "free") as free:
-        await ring(bus, "a")
+        await wake(bus, "a")
         await full.nack(await take_one(full))
         again = await take_one(free)
         assert (again.session, again.attempt) == ("a", 1)
@@ -219,7 +219,7 @@ async def test_names_and_numbers_that_cannot_be_meant_are_refused(server: AnySer
         async with bus.consumer("g", "c") as consumer:
             with pytest.raises(SetupError):
                 await consumer.fetch(0)
-            await ring(bus, "a")
+            await wake(bus, "a")
             work = await take_one(consumer)
             for number in (-1.0, float("nan"), float("inf")):
                 with pytest.raises(SetupError):

@@ -197,10 +197,10 @@ async def test_a_call_cancelled_at_any_suspension_leaves_nothing_behind(
     k = 0
     while True:
         async with valkey.bus() as bus:
-            await bus.session("s").publish(said("ring"))
+            await bus.session("s").publish(said("wake"))
             if is_warm:
                 await call(bus)
-                await bus.session("s").publish(said("ring"))
+                await bus.session("s").publish(said("wake"))
             step = _CancelAt(call(bus), k)
 
             async def run(step: _CancelAt = step) -> None:
@@ -211,7 +211,7 @@ async def test_a_call_cancelled_at_any_suspension_leaves_nothing_behind(
                 await asyncio.wait({task})
             await eventually(partial(is_at_rest, bus))
             async with shortly():
-                await bus.session("s").publish(said("ring"))
+                await bus.session("s").publish(said("wake"))
                 await call(bus)
                 assert_gap_free(await read(bus.session("s")))
             if step.suspensions <= k:

@@ -1,4 +1,4 @@
-"""What leases of many sessions promise to workers, on every server: one round trip, a rest, and a ring on release."""
+"""What leases of many sessions promise to workers, on every server: one round trip, a rest, and a wake on release."""
 
 import anyio
 import pytest
@@ -14,7 +14,7 @@ from tests.support.servers.real import AnyServer, RealServer, shortly
 __all__ = ()
 
 
-async def rung(bus: Bus, count: int) -> list[str]:
+async def woken(bus: Bus, count: int) -> list[str]:
     """The sessions of the next works of a fresh group, acknowledged."""
     found: list[str] = []
     async with bus.consumer("g", "c") as consumer, shortly():
@@ -48,7 +48,7 @@ async def test_a_release_rings_once_for_those_who_found_it_held(server: AnyServe
             await session.release_lease(mine)
             await session.release_lease(mine)
         await bus.session("last").publish(said("x"))
-        assert await rung(bus, 2) == ["asked", "last"]
+        assert await woken(bus, 2) == ["asked", "last"]
 
 
 async def test_whoever_takes_a_session_over_sees_what_the_others_came_for_so_nobody_is_rung(server: AnyServer) -> None:
@@ -57,11 +57,11 @@ async def test_whoever_takes_a_session_over_sees_what_the_others_came_for_so_nob
         await session.publish(told("x"))
         assert await session.acquire_lease("dead", 60) is not None
         assert await session.acquire_lease("me", 60) is None
-        again = await session.acquire_lease("dead", 60)  # the one that the ring was meant for is gone
+        again = await session.acquire_lease("dead", 60)  # the one that the wake was meant for is gone
         assert again is not None
         await session.release_lease(again)
         await bus.session("last").publish(said("x"))
-        assert await rung(bus, 1) == ["last"]
+        assert await woken(bus, 1) == ["last"]
 
 
 async def test_a_session_that_rests_is_taken_only_by_who_has_a_reason(server: AnyServer) -> None:
@@ -95,8 +95,8 @@ async def test_a_release_may_ring_in_any_case(server: AnyServer) -> None:
         await bus.session("s").publish(told("x"))
         lease = (await bus.leases.take("s", "me", 60)).lease
         assert lease is not None
-        await bus.leases.release((lease,), ring=True)
-        assert await rung(bus, 1) == ["s"]
+        await bus.leases.release((lease,), wake=True)
+        assert await woken(bus, 1) == ["s"]
 
 
 async def test_an_erased_session_is_told(server: AnyServer) -> None:

@@ -1,4 +1,4 @@
-"""Many followed sessions: heard of by bells, read and looked at in slices, with nothing lost."""
+"""Many followed sessions: heard of by indexes, read and looked at in slices, with nothing lost."""
 
 import anyio
 import pytest
@@ -17,7 +17,7 @@ from tests.support.servers.real import AnyServer, RealServer, eventually
 @pytest.fixture(autouse=True)
 def small(request: pytest.FixtureRequest) -> None:
     """Slices so small that a few sessions need many of them."""
-    hub = HubBounds(direct_sessions=0, sessions_at_once=3, unsized_sessions=2, looks=2, bell_page=4)
+    hub = HubBounds(direct_sessions=0, sessions_at_once=3, unsized_sessions=2, looks=2, index_page=4)
     bound_servers(request, Bounds(hub=hub, log=LogBounds(heads=5)))
 
 
@@ -46,19 +46,19 @@ async def test_sessions_in_many_slices_are_followed_without_a_gap(server: AnySer
         tasks.cancel_scope.cancel()
 
 
-async def test_a_bell_that_rings_more_often_than_one_page_holds_hides_nothing(shared_valkey: RealServer) -> None:
+async def test_an_index_that_grows_by_more_than_a_page_hides_nothing(shared_valkey: RealServer) -> None:
     async with shared_valkey.bus() as bus, shared_valkey.bus() as other, anyio.create_task_group() as tasks:
         subscriber = Subscriber(bus.session("s")).start(tasks)
         await eventually(subscriber.has("[caughtUp]"))
         for _ in range(5):
             count = len(subscriber.envelopes)
-            bells = [str(name) for name in _list(shared_valkey.do("KEYS", "*:index"))]
+            indexes = [str(name) for name in _list(shared_valkey.do("KEYS", "*:index"))]
             with shared_valkey.talk() as say:
                 # In one step for the reader: more pointers than it takes at once.
                 say("MULTI")
                 for _ in range(6):
-                    for bell in bells:
-                        say("XADD", bell, "*", "s", "nobody", "z", "1", "w", "")
+                    for index in indexes:
+                        say("XADD", index, "*", "s", "nobody", "z", "1", "w", "")
                 say("EXEC")
             await other.session("s").publish(*(told("x") for _ in range(20)))
             await eventually(subscriber.has_taken(count + 20))
@@ -90,7 +90,7 @@ async def test_quiet_sessions_whose_log_was_emptied_are_all_told_in_turn(
 
 
 @pytest.mark.cluster("the hub reads each node on a connection of its own")
-async def test_live_deltas_of_many_sessions_ring_a_bell(server: AnyServer) -> None:
+async def test_live_deltas_of_many_sessions_are_named_by_an_index(server: AnyServer) -> None:
     async with server.bus() as bus, server.bus() as other, anyio.create_task_group() as tasks:
         names = [f"s{number}" for number in range(12)]
         seen: dict[str, list[str]] = {name: [] for name in names}

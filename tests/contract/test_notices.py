@@ -21,7 +21,7 @@ from tests.support.servers.real import AnyServer, RealServer, eventually
 LLM, EXTENSION = frozenset({Lane.LLM}), frozenset({Lane.EXTENSION})
 
 
-@pytest.fixture(params=[32, 0], ids=["direct", "bells"], autouse=True)
+@pytest.fixture(params=[32, 0], ids=["direct", "indexes"], autouse=True)
 def way(request: pytest.FixtureRequest) -> None:
     """Both ways of the hub to hear of a session."""
     bound_servers(request, Bounds(hub=HubBounds(direct_sessions=request.param)))

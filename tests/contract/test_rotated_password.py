@@ -45,17 +45,17 @@ async def told(session: Session) -> Unavailable:
 
 async def test_bus_goes_on_when_a_password_that_was_refused_is_right_again(process: RealServer) -> None:
     async with Bus.open(secured(process)) as bus, anyio.create_task_group() as tasks:
-        session, seen, rung = bus.session("s"), list[str](), list[int]()
+        session, seen, woken = bus.session("s"), list[str](), list[int]()
 
         async def follow() -> None:
             async for envelope in session.follow():
                 seen.append(word(envelope))
 
         async def wait_for_wake_up(after: Cursor) -> None:
-            while not rung:
+            while not woken:
                 with suppress(Unavailable):  # it is waited for only once it has begun
                     await session.wait_for_wake_up(after)
-                    rung.append(1)
+                    woken.append(1)
 
         receipt = await session.publish(said("a"))
         tasks.start_soon(follow)
@@ -70,7 +70,7 @@ async def test_bus_goes_on_when_a_password_that_was_refused_is_right_again(proce
         rotate(process, "old")
         assert (await session.publish(said("c"), seconds=60)).position == receipt.position + 1
         await eventually(lambda: seen == ["a", "c"])
-        await eventually(lambda: rung == [1])
+        await eventually(lambda: woken == [1])
         tasks.cancel_scope.cancel()
 
 

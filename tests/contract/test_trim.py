@@ -259,8 +259,8 @@ async def test_force_passes_all_and_says_so_in_the_same_step(server: AnyServer) 
         data: JsonValue = {"before": 2_400, "forced": True, "passed": {**passed}}
         assert note.message == ExtensionMessage.of("session.trimmed", data)
         assert (note.position, note.producer) == (2_502, "log")
-        rung = server.do("XREVRANGE", Keys().index(Keys().bucket("s")), "+", "-", "COUNT", "1")
-        assert "'s', 's', 'z', '2502'" in str(rung)
+        woken = server.do("XREVRANGE", Keys().index(Keys().bucket("s")), "+", "-", "COUNT", "1")
+        assert "'s', 's', 'z', '2502'" in str(woken)
         await assert_sound(bus, server, "s")
         assert (await session.publish(said("x"))).position == 2_503
 

@@ -11,7 +11,7 @@ from lanebus.bus.bounds import Bounds
 from lanebus.bus.log.work_bounds import WorkBounds
 from lanebus.bus.wire.keys import Keys
 from lanebus.groups import Consumer
-from tests.support.log.groups import TINY, begin, ring, take_all, take_one
+from tests.support.log.groups import TINY, begin, take_all, take_one, wake
 from tests.support.log.said import said, told
 from tests.support.servers.real import AnyServer, RealServer, shortly
 
@@ -41,7 +41,7 @@ async def find(consumer: Consumer, session: str = "asked") -> None:
 @pytest.mark.cluster("each bucket has a connection of its own")
 async def test_a_message_that_waits_while_no_worker_is_up_is_given_whatever_else_is_appended(server: AnyServer) -> None:
     async with server.bus(bounds=TINY) as bus:
-        await ring(bus, "asked")
+        await wake(bus, "asked")
         await crowd(bus)
         async with bus.consumer("g", "c") as consumer:
             await find(consumer)
@@ -50,7 +50,7 @@ async def test_a_message_that_waits_while_no_worker_is_up_is_given_whatever_else
 @pytest.mark.cluster("each bucket has a connection of its own")
 async def test_work_of_a_dead_consumer_is_given_whatever_else_is_appended(server: AnyServer) -> None:
     async with server.bus(bounds=TINY) as bus:
-        await ring(bus, "asked")
+        await wake(bus, "asked")
         async with bus.consumer("g", "dead", heartbeat=0.1) as dead:
             await take_one(dead)
         await crowd(bus)
@@ -61,7 +61,7 @@ async def test_work_of_a_dead_consumer_is_given_whatever_else_is_appended(server
 async def test_twelve_thousand_appends_to_other_sessions_hide_nothing(valkey: RealServer) -> None:
     """At the default bounds: the stream of wake-ups is as long as it ever is."""
     async with valkey.bus() as bus:
-        await ring(bus, "asked", "held")
+        await wake(bus, "asked", "held")
         async with bus.consumer("g", "dead", heartbeat=0.1) as dead:
             works = await take_all(dead, 2)
             await dead.nack(*(work for work in works if work.session == "asked"))
@@ -82,7 +82,7 @@ async def test_twelve_thousand_appends_to_other_sessions_hide_nothing(valkey: Re
 @pytest.mark.cluster("each bucket has a connection of its own")
 async def test_what_waits_is_given_although_a_stream_of_hints_was_deleted(server: AnyServer, part: str) -> None:
     async with server.bus(bounds=TINY) as bus:
-        await ring(bus, "asked")
+        await wake(bus, "asked")
         server.do("DEL", Keys().wake_ups(BUCKET) if part == "wake-ups" else Keys().index(BUCKET))
         async with bus.consumer("g", "c") as consumer:
             await find(consumer)
@@ -92,9 +92,9 @@ async def test_what_waits_is_given_although_a_stream_of_hints_was_deleted(server
 async def test_a_waiting_consumer_finds_within_a_heartbeat_what_no_wake_up_told_of(server: AnyServer) -> None:
     lossy = Bounds(work=WorkBounds(wake_ups=0, sweep=3_600.0))
     async with server.bus(bounds=lossy) as bus, bus.consumer("g", "c", heartbeat=0.5) as consumer:
-        await ring(bus, "first")
+        await wake(bus, "first")
         await consumer.ack(await take_one(consumer))  # and has swept all buckets
-        await ring(bus, "asked")
+        await wake(bus, "asked")
         assert (await take_one(consumer)).session == "asked"
 
 
@@ -106,13 +106,13 @@ async def test_who_waits_at_work_is_told_what_no_wake_up_told_of(server: AnyServ
         async with shortly(), anyio.create_task_group() as tasks:
             tasks.start_soon(session.wait_for_wake_up, Cursor(position))
             await anyio.wait_all_tasks_blocked()
-            await ring(bus, "asked")
+            await wake(bus, "asked")
 
 
 @pytest.mark.cluster("each bucket has a connection of its own")
 async def test_what_wakes_nobody_writes_nothing_for_workers(server: AnyServer) -> None:
     async with server.bus() as bus:
-        await ring(bus, "asked")
+        await wake(bus, "asked")
         before = state(server)
         for _ in range(5):
             await bus.session("asked").publish(told("x"), said("y"), wake=False)
@@ -134,7 +134,7 @@ async def test_the_order_of_work_is_bounded_by_the_sessions_there_are(server: An
 @pytest.mark.cluster("each bucket has a connection of its own")
 async def test_a_fork_begins_without_work_and_gets_its_own(server: AnyServer) -> None:
     async with server.bus(bounds=TINY) as bus, bus.consumer("g", "c") as consumer:
-        await ring(bus, "asked")
+        await wake(bus, "asked")
         fork = await bus.session("asked").fork(id="fork")
         assert [work.session for work in await take_all(consumer, 1)] == ["asked"]
         async with nothing_more(consumer):
@@ -147,25 +147,25 @@ async def test_a_fork_begins_without_work_and_gets_its_own(server: AnyServer) ->
 @pytest.mark.cluster("each bucket has a connection of its own")
 async def test_a_new_group_begins_at_the_beginning_or_now(server: AnyServer) -> None:
     async with server.bus(bounds=TINY) as bus:
-        await ring(bus, "asked", "b")
+        await wake(bus, "asked", "b")
         async with bus.consumer("g", "c") as consumer:
             await consumer.ack(*await take_all(consumer, 2))
         async with bus.consumer("late", "c") as consumer:
             assert sorted(work.session for work in await take_all(consumer, 2)) == ["asked", "b"]
         async with bus.consumer("now", "c", start="now") as consumer:
             await begin(server, consumer, "now")
-            await ring(bus, "b")
+            await wake(bus, "b")
             assert (await take_one(consumer)).session == "b"
 
 
 async def test_an_acknowledgement_of_a_lost_log_does_not_cover_what_came_instead(process: RealServer) -> None:
     """Positions are given anew after a log lost its end; numbers of wake-ups are not."""
     async with process.bus() as bus, bus.consumer("g", "c", heartbeat=600) as consumer:
-        await ring(bus, "asked")
+        await wake(bus, "asked")
         work = await take_one(consumer)
         process.kill()
         process.start()
-        await ring(bus, "asked")  # at position 2, where the consumer may have seen another entry
+        await wake(bus, "asked")  # at position 2, where the consumer may have seen another entry
         await consumer.ack(work, seen={"asked": 99})
         again = await take_one(consumer)
         assert (again.session, again.position) == ("asked", 2)
@@ -177,7 +177,7 @@ async def test_an_acknowledgement_of_a_lost_log_does_not_cover_what_came_instead
 @pytest.mark.cluster("each bucket has a connection of its own")
 async def test_a_removed_group_keeps_nothing_and_leaves_the_others_alone(server: AnyServer) -> None:
     async with server.bus(bounds=TINY) as bus:
-        await ring(bus, "asked", "b")
+        await wake(bus, "asked", "b")
         async with bus.consumer("g", "c") as one, bus.consumer("h", "c") as other:
             works = await take_all(one, 2)
             await one.ack(works[0])

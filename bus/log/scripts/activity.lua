@@ -1,4 +1,4 @@
--- What was published to a bucket's sessions since a look at its doorbell. It changes nothing.
+-- What was published to a bucket's sessions since a look at its index. It changes nothing.
 --
 -- KEYS  1 index stream
 -- ARGV  1 id of the last pointer seen, or "" at the first look · 2 the most pointers to give

@@ -1,10 +1,10 @@
 -- Append live deltas below the session's newest position. A repeat adds nothing.
 --
--- KEYS  1 head hash · 2 live stream · 3 the bell of live deltas, for those who follow too many sessions to block on
+-- KEYS  1 head hash · 2 live stream · 3 the index of live deltas, for those who follow too many sessions to block on
 --       the streams of each
 -- ARGV  1 producer · 2 entry version · 3 number of this call, growing · 4 epoch of the lease, or "" · 5 most bytes in
 --       the stream · 6 milliseconds to live · 7 "1" if all it does is to end messages · 8 session id · 9 length of the
---       bell · 10 number of this producer's last call here that was answered, or 0 · then one JSON text a delta
+--       index · 10 number of this producer's last call here that was answered, or 0 · then one JSON text a delta
 --
 -- Gives "ok <id of the last delta> <bytes before> <bytes after>", or "fenced <epoch>", "erased", "closed", "full <bytes>",
 -- or "lost <position>" where a server that took over has not what the producer showed last: what comes would leave a hole.

@@ -16,7 +16,7 @@ from lanebus.bus.messages.message import UserMessage
 from lanebus.handlers.agent.demo import demo_agent
 from lanebus.handlers.agent.worker.worker import Worker
 from tests.support.cli.command_line import CommandLine, Running, Terminal, objects
-from tests.support.log.groups import ring, take_one
+from tests.support.log.groups import take_one, wake
 
 __all__ = ()
 
@@ -42,7 +42,7 @@ def test_a_bus_that_nobody_worked_on_is_told_in_one_look(lanebus: CommandLine) -
 
 async def test_a_group_is_a_line_of_json_and_a_row_of_a_table(lanebus: CommandLine) -> None:
     async with Bus.open(data_dir=lanebus.data_dir) as bus, bus.consumer("agents", "w1", heartbeat=600) as consumer:
-        await ring(bus, "s1", "s2")
+        await wake(bus, "s1", "s2")
         work = await take_one(consumer)
         lease = await bus.session(work.session).acquire_lease("w1.token", 60)
         assert lease is not None
@@ -95,7 +95,7 @@ async def test_a_reader_that_is_gone_ends_it(lanebus: CommandLine) -> None:
 
 async def test_a_picture_is_drawn_over_the_one_before_and_fits_the_window(lanebus: CommandLine) -> None:
     async with Bus.open(data_dir=lanebus.data_dir) as bus, anyio.create_task_group() as tasks:
-        await ring(bus, *(f"session-{number}" for number in range(30)))
+        await wake(bus, *(f"session-{number}" for number in range(30)))
         tasks.start_soon(Worker(bus, demo_agent(delay=0.05)).run)
         with lanebus.on_terminal("top", "--every", "0.2", columns=60, lines=16) as terminal:
             place = 0
@@ -129,7 +129,7 @@ def test_the_terminal_is_as_it_was_however_it_ends(lanebus: CommandLine, number:
 
 async def test_colours_are_left_out_where_they_are_not_wanted(lanebus: CommandLine) -> None:
     async with Bus.open(data_dir=lanebus.data_dir) as bus, bus.consumer("agents", "w1") as consumer:
-        await ring(bus, "s1")
+        await wake(bus, "s1")
         await take_one(consumer)
 
         def shown(env: dict[str, str]) -> str:

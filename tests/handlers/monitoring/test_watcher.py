@@ -12,7 +12,7 @@ from lanebus.handlers.monitoring.overview import SessionStatus, overview_json
 from lanebus.handlers.monitoring.watcher import Watcher, WatcherBounds
 from lanebus.messages import Cost, TurnId
 from tests.support.agent.agents import fresh_bus, log
-from tests.support.log.groups import ring, take_all, take_one
+from tests.support.log.groups import take_all, take_one, wake
 from tests.support.servers.real import eventually
 
 __all__ = ()
@@ -166,7 +166,7 @@ async def test_a_session_that_was_trimmed_or_erased_stops_no_look() -> None:
 
 async def test_there_is_an_end_to_how_many_sessions_are_shown() -> None:
     async with fresh_bus() as bus, bus.consumer("agents", "w1") as consumer:
-        await ring(bus, *(f"s{number}" for number in range(12)))
+        await wake(bus, *(f"s{number}" for number in range(12)))
         await take_all(consumer, 12)
         seen = await Watcher(bus, bounds=WatcherBounds(shown=5)).look()
         assert (len(seen.sessions), seen.left_out) == (5, 7)
@@ -174,7 +174,7 @@ async def test_there_is_an_end_to_how_many_sessions_are_shown() -> None:
 
 async def test_only_the_groups_asked_for_are_shown() -> None:
     async with fresh_bus() as bus, bus.consumer("one", "w1") as one, bus.consumer("two", "w2") as two:
-        await ring(bus, "a")
+        await wake(bus, "a")
         await take_one(one)
         await take_one(two)
         assert [group.name for group in (await Watcher(bus).look()).groups] == ["one", "two"]

@@ -226,7 +226,7 @@ async def test_no_worker_is_called_to_answer_history(tmp_path: Path) -> None:
         consumer = bus.consumer("agents", "w1")
         async with aclosing(works(consumer)) as given:
             async for work in given:
-                assert work.position == 3  # the bell of the history's own entries did not ring
+                assert work.position == 3  # the index of the history's own entries did not wake
                 break
 
 

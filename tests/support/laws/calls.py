@@ -110,7 +110,7 @@ def _call(
 
 
 async def _ring(point: Point) -> None:
-    await point.written.publish(told("bell"), wake=True)
+    await point.written.publish(told("index"), wake=True)
 
 
 async def _leased(point: Point) -> None:

@@ -14,13 +14,13 @@ from lanebus.groups import Consumer, Work
 from tests.support.log.said import said
 from tests.support.servers.real import AnyServer, eventually, shortly
 
-__all__ = ("TINY", "begin", "pending", "ring", "take_all", "take_one", "works")
+__all__ = ("TINY", "begin", "pending", "take_all", "take_one", "wake", "works")
 
 TINY = Bounds(work=WorkBounds(wake_ups=4, notices=4, sweep=0.2))
 """Streams of hints that keep nearly nothing."""
 
 
-async def ring(bus: Bus, *names: str) -> None:
+async def wake(bus: Bus, *names: str) -> None:
     """One wake-up of each session."""
     for name in names:
         await bus.session(name).publish(said("x"))

@@ -45,7 +45,7 @@ TINY = Bounds(
         trim_bytes=2_000,
         trim_chunk=2,
     ),
-    hub=HubBounds(direct_sessions=2, bell_page=4, sessions_at_once=4, unsized_sessions=1, page_entries=5, looks=3),
+    hub=HubBounds(direct_sessions=2, index_page=4, sessions_at_once=4, unsized_sessions=1, page_entries=5, looks=3),
     live=LiveBounds(trim_bytes=4_096, endings=4, spoken=2, kept_pieces=3),
     archive=ArchiveBounds(text_bytes=65_536, entries=40),
 )
