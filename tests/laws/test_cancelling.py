@@ -117,8 +117,10 @@ async def _bench(server: RealServer) -> AsyncGenerator[Bench, None]:
 
 async def _cut_everywhere(bench: Bench, call: Call, moment: Moment, bus: Bus | None) -> None:
     """Cut a call at its first suspension, its second, and so on; None is for a new bus each time, at some of them."""
-    # Where answers may take 0.3 s a slow machine has lost the author's link by now, and it would come back as one more.
-    await bench.author.session("ready").publish(told("x"), wake=False)
+    # If answers may take only 0.3 s, a slow machine has lost a publisher's link by now. It would come back as one more.
+    for publisher in (bench.author, bus):
+        if publisher is not None:
+            await publisher.session("ready").publish(told("x"), wake=False)
     most = bench.watch.unclaimed  # those of the publishers and hubs that are there
     for at in _places(moment) if bus is None else range(1, MOST):
         async with AsyncExitStack() as stack:
