@@ -9,6 +9,7 @@ pytest_plugins = (
     "tests.support.suite.order",
     "tests.support.suite.imports",
     "tests.support.suite.needs",
+    "tests.support.suite.drawn",
     "tests.support.servers.real",
     "tests.support.servers.clusters",
     "tests.support.servers.kinds",

@@ -122,6 +122,7 @@ def source_distribution(source: Path, target: Path) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.drawn("kind")
 @pytest.mark.parametrize("kind", ["checkout", "without links", "source distribution"])
 def test_wheel_holds_every_module_under_lanebus_and_works_in_a_project_with_a_bus_of_its_own(
     kind: str, project: Path, tmp_path: Path

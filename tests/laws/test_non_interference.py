@@ -232,6 +232,7 @@ def _complaints(folder: Path, *programs: str) -> list[set[int]]:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.skipif(
     find_spec("mypy") is None and os.environ.get("CI") != "true", reason="needs mypy: pip install 'lanebus[check]'"
 )

@@ -86,6 +86,7 @@ ANEW: dict[str, tuple[list[str], int, str]] = {
 """command → its arguments, the exit code and a part of what it says, with one entry in session `s`"""
 
 
+@pytest.mark.drawn("name")
 @pytest.mark.parametrize("name", NAMES)
 def test_each_command_works_in_a_python_that_has_imported_nothing_else(
     lanebus: CommandLine, tmp_path: Path, name: str

@@ -184,6 +184,7 @@ def test_messages_of_pi_come_with_and_without_their_lines(lanebus: CommandLine) 
     assert json.loads(bare[1]) == {**SAID, "timestamp": 5}
 
 
+@pytest.mark.drawn("target")
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_real_session_goes_to_every_target(lanebus: CommandLine, seed_data: Path, target: str) -> None:
     stdin = (seed_data / "data" / "pi-session.jsonl").read_bytes()

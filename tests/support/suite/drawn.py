@@ -1,0 +1,61 @@
+"""The variants of a test that one run tries: all at the full count, some drawn by the seed below it.
+
+- A test on several kinds of servers runs on one of them.
+- `@pytest.mark.drawn("name", …)`: a share of the values of these arguments, `LANEBUS_SCALE` of them and at least one.
+- `@pytest.mark.full`: not at all.
+
+This holds for a run of the whole suite below scale 1, which reports the others as deselected. A run of files, names or
+marks keeps all that it asks for.
+"""
+
+import math
+
+import pytest
+
+from tests.support.suite.needs import find, needs_of
+from tests.support.suite.scale import SCALE, randomness
+
+__all__ = ("left_out",)
+
+KINDS_OF_SERVERS = ("server", "one", "process")
+"""Arguments whose value is a kind of server."""
+
+
+def left_out(items: list[pytest.Item], scale: float) -> set[pytest.Item]:
+    """Return the tests that a run at this scale leaves out. Tests that cannot run on this machine are drawn last."""
+    variants: dict[tuple[str, frozenset[tuple[str, int]]], list[pytest.Function]] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+            arguments = item.callspec.params
+            # The variants of a test share the objects that are their values, which need not be comparable.
+            others = frozenset(
+                (name, id(value)) for name, value in arguments.items() if name not in _drawn_arguments(item)
+            )
+            if len(others) < len(arguments):
+                variants.setdefault((item.nodeid.partition("[")[0], others), []).append(item)
+    result = {item for item in items if item.get_closest_marker("full")}
+    for group in variants.values():
+        can_run = [item for item in group if all(find(need) is not None for need in needs_of(item))]
+        share = math.ceil(scale * len(group)) if group[0].get_closest_marker("drawn") else 1
+        kept = randomness(group[0].nodeid).sample(can_run or group, min(share, len(can_run or group)))
+        result.update(item for item in group if item not in kept)
+    return result
+
+
+def _drawn_arguments(item: pytest.Function) -> tuple[str, ...]:
+    mark = item.get_closest_marker("drawn")
+    return KINDS_OF_SERVERS if mark is None else (*KINDS_OF_SERVERS, *mark.args)
+
+
+def _is_whole(config: pytest.Config) -> bool:
+    """Return whether the run selects no tests, neither by path nor by name or mark."""
+    from_paths = config.args_source is pytest.Config.ArgsSource.ARGS
+    return not (from_paths or config.option.keyword or config.option.markexpr)
+
+
+@pytest.hookimpl(tryfirst=True)  # before the order is set
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if SCALE < 1 and _is_whole(config):
+        gone = left_out(items, SCALE)
+        items[:] = [item for item in items if item not in gone]
+        config.hook.pytest_deselected(items=list(gone))

@@ -1,0 +1,74 @@
+"""A run of the whole suite below the full count draws variants; a run of less, or at the full count, keeps all."""
+
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from tests.support.paths import ROOT
+
+__all__ = ()
+
+CASES = """\
+    import pytest
+
+    @pytest.mark.parametrize("number", [1, 2])
+    def test_on_servers(number, server): pass
+
+    @pytest.mark.drawn("name")
+    @pytest.mark.parametrize("name", "abcdefghij")
+    def test_drawn(name): pass
+
+    @pytest.mark.parametrize("name", "abc")
+    def test_kept(name): pass
+
+    @pytest.mark.full
+    def test_full(): pass
+"""
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester) -> pytest.Pytester:
+    """A folder of tests for several kinds of servers."""
+    plugins = ("suite.needs", "suite.drawn", "servers.real", "servers.clusters", "servers.kinds")
+    pytester.makeconftest(f"pytest_plugins = {tuple(f'tests.support.{name}' for name in plugins)}")
+    pytester.makeini("[pytest]\nmarkers =\n    drawn: x\n    full: x\n")
+    pytester.makepyfile(test_it=CASES)
+    return pytester
+
+
+def run(project: pytest.Pytester, *arguments: str, scale: str = "0.2", seed: int = 1) -> list[str]:
+    """Return the tests that a run would run, each from its function's name on."""
+    command = (sys.executable, "-m", "pytest", "-p", "no:valkey", "-p", "no:asyncio", "--collect-only", "-q")
+    settings = {"LANEBUS_SCALE": scale, "LANEBUS_SEED": str(seed), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [*command, *arguments], cwd=project.path, env=settings, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [line.rpartition("::test_")[2] for line in done.stdout.splitlines() if "::test_" in line]
+
+
+def counted(tests: list[str]) -> Counter[str]:
+    return Counter(test.partition("[")[0] for test in tests)
+
+
+ALL = Counter(on_servers=6, drawn=10, kept=3, full=1)
+
+
+def test_whole_run_below_full_count_draws_one_server_and_a_share_of_drawn_arguments(project: pytest.Pytester) -> None:
+    assert counted(run(project)) == Counter(on_servers=2, drawn=2, kept=3)
+
+
+def test_each_seed_draws_for_itself_and_the_same_again(project: pytest.Pytester) -> None:
+    runs = {tuple(run(project, seed=seed)) for seed in (1, 1, 2, 3)}
+    assert 1 < len(runs) <= 3
+
+
+def test_run_at_full_count_keeps_all(project: pytest.Pytester) -> None:
+    assert counted(run(project, scale="1")) == ALL
+
+
+@pytest.mark.parametrize("arguments", [("test_it.py",), ("-k", "test_"), ("-m", "not slow")])
+def test_run_that_selects_keeps_all_that_it_selects(project: pytest.Pytester, arguments: tuple[str, ...]) -> None:
+    assert counted(run(project, *arguments)) == ALL
