@@ -12,7 +12,7 @@ CODE   := $(wildcard lanebus tests examples bench)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test laws check bench clean
+.PHONY: help demo test laws check bench dist clean
 
 help:  ## what can be asked for
 	@echo 'make demo    an agent over both lanes, shown in the browser, on an embedded server'
@@ -20,6 +20,7 @@ help:  ## what can be asked for
 	@echo 'make laws    laws and property tests at their full counts; LANEBUS_SEED=random for a new seed'
 	@echo 'make check   ruff, pyright strict, mypy strict'
 	@echo 'make bench   the figures, as ratios to plain redis-py in the same run'
+	@echo 'make dist    the source distribution and the wheel, in dist/'
 	@echo 'make clean   remove the set-up and all caches'
 	@echo
 	@echo 'Python: $(or $(PYTHON),none found that is 3.11 or newer and has venv); another one: make PYTHON=python3.12 …'
@@ -43,9 +44,13 @@ check: $(VENV)/.check
 	$(BIN)/mypy $(CODE)
 	$(BIN)/mypy .ci/pin
 	$(BIN)/mypy .ci/pinned
+	$(BIN)/mypy .ci/dist
 
 bench: $(VENV)/.run
 	$(BIN)/python -m bench
+
+dist: $(VENV)/.run
+	$(BIN)/python .ci/dist $(TAG)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
