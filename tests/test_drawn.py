@@ -1,12 +1,8 @@
 """A run of the whole suite below the full count draws variants; a run of less, or at the full count, keeps all."""
 
-import subprocess
-import sys
 from collections import Counter
 
 import pytest
-
-from tests.support.paths import ROOT
 
 __all__ = ()
 
@@ -38,15 +34,15 @@ def project(pytester: pytest.Pytester) -> pytest.Pytester:
     return pytester
 
 
-def run(project: pytest.Pytester, *arguments: str, scale: str = "0.2", seed: int = 1) -> list[str]:
+def run(project: pytest.Pytester, *arguments: str, scale: float = 0.2, seed: int = 1) -> list[str]:
     """Return the tests that a run would run, each from its function's name on."""
-    command = (sys.executable, "-m", "pytest", "-p", "no:valkey", "-p", "no:asyncio", "--collect-only", "-q")
-    settings = {"LANEBUS_SCALE": scale, "LANEBUS_SEED": str(seed), "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [*command, *arguments], cwd=project.path, env=settings, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return [line.rpartition("::test_")[2] for line in done.stdout.splitlines() if "::test_" in line]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tests.support.suite.drawn.SCALE", scale)
+        patch.setattr("tests.support.suite.scale.SEED", seed)
+        result = project.runpytest_inprocess(
+            *("-p", "no:valkey", "-p", "no:asyncio", "--strict-markers", "--collect-only", "-q"), *arguments
+        )
+    return [line.rpartition("::test_")[2] for line in result.outlines if "::test_" in line]
 
 
 def counted(tests: list[str]) -> Counter[str]:
@@ -66,7 +62,7 @@ def test_each_seed_draws_for_itself_and_the_same_again(project: pytest.Pytester)
 
 
 def test_run_at_full_count_keeps_all(project: pytest.Pytester) -> None:
-    assert counted(run(project, scale="1")) == ALL
+    assert counted(run(project, scale=1)) == ALL
 
 
 @pytest.mark.parametrize("arguments", [("test_it.py",), ("-k", "test_"), ("-m", "not slow")])
