@@ -7,6 +7,7 @@ from typing import TypeVar
 from unittest.mock import patch
 
 from lanebus.bus.following.hub import Hub
+from lanebus.bus.publishing.recovery import Recovery
 from lanebus.bus.servers.topology import Connection, ConnectionPool
 from tests.support.servers.real import RealServer
 
@@ -19,9 +20,15 @@ class Watch:
     """What a server and this process hold, compared with what they held when the watch began."""
 
     def __init__(
-        self, server: RealServer, links: list[Connection], pools: list[ConnectionPool], hubs: list[Hub]
+        self,
+        server: RealServer,
+        links: list[Connection],
+        pools: list[ConnectionPool],
+        hubs: list[Hub],
+        recoveries: list[Recovery],
     ) -> None:
         self._server, self._links, self._pools, self._hubs = server, links, pools, hubs
+        self._recoveries = recoveries
         self._tasks = asyncio.all_tasks()
 
     @property
@@ -31,8 +38,12 @@ class Watch:
 
     @property
     def unclaimed(self) -> int:
-        """How many links are whole and wait in no pool: those of publishers and hubs, and what was forgotten."""
-        return len(self._open) - sum(len(pool.idle) for pool in self._pools)
+        """The number of open connections in no pool: those of publishers and hubs, and those that were forgotten.
+
+        A publisher whose server was slow to answer has one more for its recovery. That one is not counted.
+        """
+        recovering = [link for each in self._recoveries if (link := vars(each)["_link"]) in self._open]
+        return len(self._open) - sum(len(pool.idle) for pool in self._pools) - len(recovering)
 
     @property
     def _open(self) -> list[Connection]:
@@ -61,8 +72,14 @@ def watching(server: RealServer) -> Generator[Watch, None, None]:
     links: list[Connection] = []
     pools: list[ConnectionPool] = []
     hubs: list[Hub] = []
-    with _noting(Connection, links), _noting(ConnectionPool, pools), _noting(Hub, hubs):
-        yield Watch(server, links, pools, hubs)
+    recoveries: list[Recovery] = []
+    with (
+        _noting(Connection, links),
+        _noting(ConnectionPool, pools),
+        _noting(Hub, hubs),
+        _noting(Recovery, recoveries),
+    ):
+        yield Watch(server, links, pools, hubs, recoveries)
 
 
 @contextmanager
