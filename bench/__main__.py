@@ -19,6 +19,7 @@ from bench.codec import decoding, encoding, there_and_back
 from bench.following import many_followers, many_sessions_followed
 from bench.forking import SHARED, forking
 from bench.material import take
+from bench.peers import PeerFigures, peers
 from bench.plain import Plain
 from bench.plot import draw
 from bench.publish import against_pipelines, against_xadd, many_sessions, one_at_a_time
@@ -88,6 +89,19 @@ async def workers(policy: str) -> None:
     await working(policy)
 
 
+async def against_peers(policy: str) -> None:
+    """Measure lanebus beside other libraries."""
+    async with _fresh(policy) as (bus, plain, data_dir), open_server(data_dir) as server:
+        messages = (await take(bus)).take(HISTORY)
+        print(f"{'appendfsync ' + policy:48} {'one at a time, µs':>24} {'64 callers, 1/s':>24} {'read all, 1/s':>26}")
+        for row in await peers(bus, plain, server.socket, messages):
+            match row:
+                case PeerFigures():
+                    print(f"{row.name:48} {_three(row.alone):>24} {_three(row.together):>24} {_three(row.read):>26}")
+                case _:
+                    print(row)
+
+
 async def sizes(policy: str, plot: Path | None) -> None:
     """Measure what steps cost in sessions of different sizes."""
     async with _fresh(policy) as (bus, plain, data_dir):
@@ -137,10 +151,13 @@ if __name__ == "__main__":
     parser.add_argument("--appendfsync", choices=("always", "everysec", "no"), default="always")
     parser.add_argument("--size", action="store_true", help="cost against size instead: sessions of up to a million")
     parser.add_argument("--workers", action="store_true", help="what workers do, and nothing else")
+    parser.add_argument("--peers", action="store_true", help="beside other libraries: pip install --group peers")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="with --size: draw it into this SVG")
     arguments = parser.parse_args()
     if arguments.size:
         anyio.run(sizes, arguments.appendfsync, arguments.plot)
+    elif arguments.peers:
+        anyio.run(against_peers, arguments.appendfsync)
     elif arguments.workers:
         anyio.run(workers, arguments.appendfsync)
     else:
