@@ -60,7 +60,7 @@ NUMBERS: dict[str, frozenset[str]] = {
             "handlers/transcripts/coding_agent.py:_LAST_SECOND",
             "handlers/transcripts/source.py:DOCUMENT_LIMIT_BYTES",
             "handlers/ui/posted.py:KEY_LIMIT",
-            "handlers/agent/verbs.py:UNPLACED",
+            "handlers/agent/command_specs.py:UNKNOWN_POSITION",
             "handlers/verify/entries.py:HIGHEST",
         }
     ),

@@ -2,7 +2,7 @@
 `key` of your own applied once however often it is sent.
 
 Nothing is done by the one who sends. The session's worker answers each command in the step in which it takes effect;
-`answered` waits for that. `verbs.py` lists the same commands by name, for programs that read them.
+`answered` waits for that. `command_specs.py` lists the same commands by name, for programs that read them.
 """
 
 from typing import Literal
@@ -18,8 +18,8 @@ from lanebus.bus.session.session import Session
 from lanebus.bus.wire.envelope import Cursor
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
+from lanebus.handlers.agent.command_specs import UNKNOWN_POSITION
 from lanebus.handlers.agent.marks import FOLLOW_UP
-from lanebus.handlers.agent.verbs import UNPLACED
 
 __all__ = (
     "abort",
@@ -82,7 +82,7 @@ async def steer(
         Conflict: others were faster a thousand times.
         BusError: as for `Session.publish`.
     """
-    return await send(session, Steer(position=UNPLACED, when=when, by=by), said, key=key)
+    return await send(session, Steer(position=UNKNOWN_POSITION, when=when, by=by), said, key=key)
 
 
 async def follow_up(session: Session, said: str | UserMessage, *, key: str | None = None) -> Receipt:

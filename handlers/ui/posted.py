@@ -6,7 +6,7 @@ from pydantic import JsonValue
 
 from lanebus.bus.errors import DecodeError
 from lanebus.bus.messages.control import Control
-from lanebus.handlers.agent.verbs import read_control
+from lanebus.handlers.agent.command_specs import read_control
 
 __all__ = ("KEY_LIMIT", "PostedCommand", "check_key", "check_text", "read_command")
 

@@ -12,8 +12,8 @@ from lanebus.bus.messages.events import ControlAnswered
 from lanebus.bus.messages.message import UserMessage
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.receipt import Receipt
+from lanebus.handlers.agent.command_specs import COMMAND_SPECS, read_control
 from lanebus.handlers.agent.commands import answered, follow_up, send
-from lanebus.handlers.agent.verbs import VERBS, read_control
 from lanebus.handlers.cli.access import on_session
 from lanebus.handlers.cli.arguments import read_turn, user_messages
 from lanebus.handlers.cli.errors import NotAnswered
@@ -26,8 +26,8 @@ __all__ = ("command",)
 _OPTIONS = {"reason": "reason", "to": "to", "loop_id": "loop", "by": "by"}
 """field of a command → its option"""
 
-_WIDEST = max(map(len, VERBS))
-_LIST = "\n".join(f"{name:<{_WIDEST}}  {verb.help}" for name, verb in VERBS.items())
+_WIDEST = max(map(len, COMMAND_SPECS))
+_LIST = "\n".join(f"{name:<{_WIDEST}}  {spec.help}" for name, spec in COMMAND_SPECS.items())
 
 _HELP = f"""Tell the agent of a session something: VERB, with the text to steer or follow up with, or with the turn and
 the call to approve or deny. The session's worker answers it when it takes effect, and --wait shows the answer.
@@ -44,7 +44,7 @@ Example: lanebus control support-42 approve support-42.main.3#0 call-1
 
 @click.command("control", cls=BusCommand, help=_HELP)
 @click.argument("session")
-@click.argument("verb", type=click.Choice(list(VERBS)))
+@click.argument("verb", type=click.Choice(list(COMMAND_SPECS)))
 @click.argument("words", nargs=-1, metavar="[WORD]…")
 @click.option("--when", type=click.Choice(["now", "turn", "next"]), help="abort: now or turn. steer: now or next.")
 @click.option("--reason", metavar="TEXT", help="Why.")
@@ -82,11 +82,11 @@ def command(
 
 def _check(verb: str, words: Sequence[str], given: Mapping[str, str], wait: float | None) -> None:
     """Refuse what the verb does not take."""
-    takes = VERBS[verb]
-    if len(words) != len(takes.words):
-        raise click.UsageError(f"{verb} takes {' '.join(takes.words) or 'no words'}")
-    if "when" in given and given["when"] not in takes.times:
-        raise click.UsageError(f"{verb} takes {' or '.join(takes.times) or 'no'} --when")
+    takes = COMMAND_SPECS[verb]
+    if len(words) != len(takes.arguments):
+        raise click.UsageError(f"{verb} takes {' '.join(takes.arguments) or 'no words'}")
+    if "when" in given and given["when"] not in takes.when_choices:
+        raise click.UsageError(f"{verb} takes {' or '.join(takes.when_choices) or 'no'} --when")
     for field, option in _OPTIONS.items():
         if field in given and field not in takes.options:
             raise click.UsageError(f"{verb} takes no --{option}")
@@ -96,8 +96,8 @@ def _check(verb: str, words: Sequence[str], given: Mapping[str, str], wait: floa
 
 def _read(verb: str, words: Sequence[str], given: Mapping[str, str]) -> tuple[Control | None, UserMessage | None]:
     """The command, None for a follow-up, and what the user says."""
-    takes = VERBS[verb]
-    said = user_messages(words)[0] if takes.words == ("TEXT",) else None
+    takes = COMMAND_SPECS[verb]
+    said = user_messages(words)[0] if takes.arguments == ("TEXT",) else None
     if takes.control is None:
         return None, said
     data: dict[str, JsonValue] = {**given}

@@ -8,8 +8,8 @@ from lanebus.bus.messages.control import CONTROLS, Control, Steer, parse_control
 from lanebus.bus.messages.events import AgentEnded, AgentStarted, ControlAnswered, ToolWaiting, TurnStarted
 from lanebus.bus.messages.usage import Usage
 from lanebus.handlers.agent import commands
+from lanebus.handlers.agent.command_specs import COMMAND_SPECS
 from lanebus.handlers.agent.marks import FOLLOW_UP
-from lanebus.handlers.agent.verbs import VERBS
 from lanebus.messages import TurnId
 from tests.support.page.serving import TOKEN, Served, client_of, serving, temporary_bus
 
@@ -61,10 +61,14 @@ def _defaults(name: str) -> dict[str, object]:
     return {"when": "now"} if name == "abort" else {}
 
 
-def test_every_command_has_a_verb_and_a_python_function() -> None:
-    assert {name for name, verb in VERBS.items() if verb.control is not None} == {*CONTROLS} == {*COMMANDS, "steer"}
+def test_every_command_has_a_spec_and_a_python_function() -> None:
+    assert (
+        {name for name, spec in COMMAND_SPECS.items() if spec.control is not None}
+        == {*CONTROLS}
+        == {*COMMANDS, "steer"}
+    )
     named = {"follow-up": "follow_up", "compact": "compact_now"}
-    assert {named.get(name, name) for name in VERBS} <= {*commands.__all__}
+    assert {named.get(name, name) for name in COMMAND_SPECS} <= {*commands.__all__}
 
 
 async def test_a_steering_word_stands_in_its_lane_and_the_command_names_its_place() -> None:

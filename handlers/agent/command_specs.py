@@ -1,0 +1,73 @@
+"""The commands to a running agent by name, for programs that read them: the command line and the page."""
+
+from collections.abc import Mapping
+from typing import NamedTuple, get_args
+
+from pydantic import JsonValue
+
+from lanebus.bus.errors import UnknownKind
+from lanebus.bus.messages.control import CONTROLS, Control, Steer
+
+__all__ = ("COMMAND_SPECS", "UNKNOWN_POSITION", "CommandSpec", "read_control")
+
+UNKNOWN_POSITION = 1
+"""the position of a `Steer` until `send` has published its message"""
+
+
+class CommandSpec(NamedTuple):
+    """What one command does, and which arguments it takes."""
+
+    help: str
+    control: type[Control] | None
+    """the message that is sent; None for `follow-up`, which is a user message and gets no answer from a worker"""
+    arguments: tuple[str, ...] = ()
+    """required arguments: TEXT is the user's message, TURN and CALL name a tool call"""
+
+    @property
+    def options(self) -> frozenset[str]:
+        """Names of the message's optional fields."""
+        fields = {} if self.control is None else self.control.model_fields
+        return frozenset(name for name, field in fields.items() if not field.is_required())
+
+    @property
+    def when_choices(self) -> tuple[str, ...]:
+        """Values of the field `when`, the default first; empty if the message has no such field."""
+        field = None if self.control is None else self.control.model_fields.get("when")
+        return () if field is None else tuple(map(str, get_args(field.annotation)))
+
+
+_TOOL_CALL = ("TURN", "CALL")
+
+_SPECS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "abort": ("end the running loop; earlier messages are not answered", ()),
+    "steer": ("send a message to the running loop", ("TEXT",)),
+    "follow-up": ("send a message that waits until the loop has ended", ("TEXT",)),
+    "approve": ("run a tool call that waits for approval", _TOOL_CALL),
+    "deny": ("refuse a tool call that waits for approval", _TOOL_CALL),
+    "pause": ("stop after the current turn", ()),
+    "handoff": ("stop after the current turn and hand the session to a person", ()),
+    "resume": ("continue after pause or handoff", ()),
+    "compact": ("summarize the context before the next turn", ()),
+}
+
+COMMAND_SPECS: Mapping[str, CommandSpec] = {
+    name: CommandSpec(text, CONTROLS.get(name), arguments) for name, (text, arguments) in _SPECS.items()
+}
+"""command name → its spec, in the order of the help"""
+
+
+def read_control(name: str, data: Mapping[str, JsonValue]) -> Control:
+    """Return the control message of a command.
+
+    Args:
+        name: such as "abort"; "follow-up" has no control message.
+        data: the message's fields. A `Steer` needs no position: `send` sets it.
+
+    Raises:
+        UnknownKind: there is no control message of this name.
+        DecodeError: the fields do not fit the message.
+    """
+    control = CONTROLS.get(name)
+    if control is None:
+        raise UnknownKind(f"control.{name}")
+    return control.read({**data, "position": UNKNOWN_POSITION} if control is Steer else dict(data))
