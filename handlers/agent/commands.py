@@ -19,7 +19,7 @@ from lanebus.bus.wire.envelope import Cursor
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
 from lanebus.handlers.agent.command_specs import UNKNOWN_POSITION
-from lanebus.handlers.agent.marks import FOLLOW_UP
+from lanebus.handlers.agent.metadata_keys import FOLLOW_UP
 
 __all__ = (
     "abort",

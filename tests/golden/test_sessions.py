@@ -11,7 +11,7 @@ from lanebus.bus.messages.events import AgentEnded, ControlAnswered, ToolWaiting
 from lanebus.bus.wire.codec import VERSION
 from lanebus.bus.wire.keys import Keys
 from lanebus.context import build_context
-from lanebus.handlers.agent.marks import AGAIN
+from lanebus.handlers.agent.metadata_keys import AGAIN
 from lanebus.handlers.projections.agent_status import STATUS
 from lanebus.handlers.projections.projection import project
 from lanebus.handlers.projections.sessions import SESSIONS

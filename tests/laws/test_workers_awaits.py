@@ -14,7 +14,7 @@ from lanebus.bus.messages.control import Abort
 from lanebus.bus.messages.events import AgentEnded, ControlAnswered, parse_event
 from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS, RunBounds
 from lanebus.handlers.agent.decide.open_answer import OpenAnswer, is_cut, open_answer
-from lanebus.handlers.agent.marks import CUT
+from lanebus.handlers.agent.metadata_keys import CUT
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.tools.tool import FunctionTool, ToolContext
 from lanebus.messages import TurnId

@@ -17,7 +17,7 @@ from lanebus.bus.messages.message import AssistantMessage, UserMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.wire.envelope import Envelope
 from lanebus.handlers.agent.decide.open_answer import OpenAnswer, backwards, is_cut, open_answer
-from lanebus.handlers.agent.marks import FOLLOW_UP
+from lanebus.handlers.agent.metadata_keys import FOLLOW_UP
 from lanebus.handlers.context.fold import Context
 from lanebus.handlers.context.read_marks import is_prompt, left_over, seen_of
 from lanebus.handlers.projections.agent_status import Command, LoopStatus, Status

@@ -7,7 +7,7 @@ from lanebus.bus.messages.content import ToolCallBlock
 from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage, UserMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.wire.envelope import Envelope
-from lanebus.handlers.agent.marks import AGAIN, CUT, WARNING
+from lanebus.handlers.agent.metadata_keys import AGAIN, CUT, WARNING
 
 __all__ = ("OpenAnswer", "backwards", "is_cut", "open_answer", "wanted_calls")
 

@@ -7,7 +7,7 @@ from lanebus.bus.groups.retry_policy import RetryPolicy
 from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.wire.envelope import Envelope
 from lanebus.handlers.agent.decide.open_answer import backwards, is_cut
-from lanebus.handlers.agent.marks import AGAIN
+from lanebus.handlers.agent.metadata_keys import AGAIN
 from lanebus.handlers.agent.models.failure import failure_of
 
 __all__ = ("MODEL_RETRY", "CallAgain", "call_again")

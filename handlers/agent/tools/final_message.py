@@ -7,7 +7,7 @@ from pydantic import JsonValue
 from lanebus.bus.messages.content import TextBlock
 from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage, now_ms
 from lanebus.handlers.agent.decide.open_answer import OpenAnswer
-from lanebus.handlers.agent.marks import HELD, SEEN
+from lanebus.handlers.agent.metadata_keys import HELD, SEEN
 
 __all__ = ("closing_message",)
 

@@ -10,7 +10,7 @@ from lanebus.bus.messages.message import ToolResultMessage
 from lanebus.bus.messages.usage import Usage
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.handlers.agent.decide.open_answer import OpenAnswer
-from lanebus.handlers.agent.marks import CHILD_LOOP, HANDOFF
+from lanebus.handlers.agent.metadata_keys import CHILD_LOOP, HANDOFF
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.tools.final_message import closing_message
 from lanebus.handlers.agent.tools.tool_reply import failed

@@ -25,7 +25,7 @@ from lanebus.bus.session.session import Session
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.agent.decide.open_answer import OpenAnswer
 from lanebus.handlers.agent.errors import DuplicateAgent
-from lanebus.handlers.agent.marks import CHILD_LOOP
+from lanebus.handlers.agent.metadata_keys import CHILD_LOOP
 from lanebus.handlers.agent.run import Agent, Run
 from lanebus.handlers.agent.tools.child_session import Outcome, abort_child, begin_child, child_id, wait_child
 from lanebus.handlers.agent.tools.tool import Tool, ToolContext

@@ -11,7 +11,7 @@ from pydantic_core import to_jsonable_python
 from lanebus.bus.messages.base import Frozen
 from lanebus.bus.messages.content import Block, TextBlock, ToolCallBlock
 from lanebus.bus.messages.message import ToolResultMessage, now_ms
-from lanebus.handlers.agent.marks import CHILD_LOOP, HANDOFF
+from lanebus.handlers.agent.metadata_keys import CHILD_LOOP, HANDOFF
 
 __all__ = ("ToolReply", "failed", "result_of")
 

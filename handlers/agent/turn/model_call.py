@@ -19,7 +19,7 @@ from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.agent.decide.open_answer import wanted_calls
 from lanebus.handlers.agent.decide.retry import call_again
 from lanebus.handlers.agent.errors import TryAgain
-from lanebus.handlers.agent.marks import AGAIN, CUT
+from lanebus.handlers.agent.metadata_keys import AGAIN, CUT
 from lanebus.handlers.agent.models.failure import ModelFailure, with_failure
 from lanebus.handlers.agent.models.model import ModelRequest
 from lanebus.handlers.agent.run import Run

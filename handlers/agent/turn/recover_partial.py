@@ -6,7 +6,7 @@ from lanebus.bus.messages.message import AssistantMessage, now_ms
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.previews.session_deltas import OpenMessage
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
-from lanebus.handlers.agent.marks import CUT
+from lanebus.handlers.agent.metadata_keys import CUT
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.turn.answer_record import is_of_earlier_lease, record_answer
 from lanebus.handlers.agent.turn.partial_response import cut_content

@@ -14,7 +14,7 @@ from lanebus.bus.wire.envelope import Cursor
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.handlers.agent.decide.decision import AdoptToolCalls, CallModel
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
-from lanebus.handlers.agent.marks import WARNING
+from lanebus.handlers.agent.metadata_keys import WARNING
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.settings import LoopSettings
 from lanebus.handlers.agent.turn.answer_record import answer_id

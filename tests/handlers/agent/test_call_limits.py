@@ -15,7 +15,7 @@ from lanebus.groups import RetryPolicy
 from lanebus.handlers.agent.bounds import WorkerBounds
 from lanebus.handlers.agent.compaction.compactor import Compactor
 from lanebus.handlers.agent.compaction.policy import CompactionPolicy
-from lanebus.handlers.agent.marks import AGAIN, CUT
+from lanebus.handlers.agent.metadata_keys import AGAIN, CUT
 from lanebus.handlers.agent.models.model import ModelRequest
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.tools.tool import TOOL_SECONDS, FunctionTool

@@ -21,7 +21,7 @@ from lanebus.handlers.agent.decide.decision import CompactContext, Idle, next_de
 from lanebus.handlers.agent.decide.limits import LoopLimits
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.agent.decide.tool_decision import StartCall, decide_calls
-from lanebus.handlers.agent.marks import AGAIN, CUT, SEEN, WARNING
+from lanebus.handlers.agent.metadata_keys import AGAIN, CUT, SEEN, WARNING
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.settings import LoopSettings
 from lanebus.handlers.agent.tools.tool import tool

@@ -31,7 +31,7 @@ from lanebus.bus.messages.usage import Cost, Rates
 from lanebus.context import build_context
 from lanebus.handlers.agent.decide.decision import CompactContext
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
-from lanebus.handlers.agent.marks import AGAIN, CUT
+from lanebus.handlers.agent.metadata_keys import AGAIN, CUT
 from lanebus.handlers.agent.models.failure import ModelFailure, with_failure
 from lanebus.handlers.agent.models.model import ModelRequest
 from lanebus.handlers.agent.run import Run

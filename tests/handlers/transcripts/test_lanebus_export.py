@@ -21,7 +21,7 @@ from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Usage
 from lanebus.handlers.agent.demo import demo_agent
-from lanebus.handlers.agent.marks import SEEN
+from lanebus.handlers.agent.metadata_keys import SEEN
 from lanebus.handlers.agent.worker.worker import Worker
 from lanebus.handlers.context.build import build_context
 from lanebus.handlers.transcripts.importer import OwnLog, import_transcript

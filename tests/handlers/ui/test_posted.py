@@ -9,7 +9,7 @@ from lanebus.bus.messages.events import AgentEnded, AgentStarted, ControlAnswere
 from lanebus.bus.messages.usage import Usage
 from lanebus.handlers.agent import commands
 from lanebus.handlers.agent.command_specs import COMMAND_SPECS
-from lanebus.handlers.agent.marks import FOLLOW_UP
+from lanebus.handlers.agent.metadata_keys import FOLLOW_UP
 from lanebus.messages import TurnId
 from tests.support.page.serving import TOKEN, Served, client_of, serving, temporary_bus
 

@@ -27,7 +27,7 @@ from lanebus.handlers.agent.decide.decision import (
     StopAtLimit,
 )
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
-from lanebus.handlers.agent.marks import FOLLOW_UP, HELD, SEEN
+from lanebus.handlers.agent.metadata_keys import FOLLOW_UP, HELD, SEEN
 from lanebus.handlers.projections.agent_status import STATUS
 from tests.support.agent.folding import fold, log_of
 

@@ -22,7 +22,7 @@ from lanebus import AssistantMessage, Envelope, Lane, Session
 from lanebus.bus.embedded.launcher import find_binary
 from lanebus.bus.wire.codec import VERSION, decode
 from lanebus.context import Context, evolve
-from lanebus.handlers.agent.marks import CUT
+from lanebus.handlers.agent.metadata_keys import CUT
 from lanebus.handlers.projections.agent_status import STATUS
 from lanebus.handlers.projections.sessions import SESSIONS
 from lanebus.handlers.projections.turns import TURNS

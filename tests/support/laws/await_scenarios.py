@@ -16,7 +16,7 @@ from lanebus.bus.messages.control import Abort, Approve, Pause, Resume, Steer
 from lanebus.bus.messages.message import ToolResultMessage
 from lanebus.handlers.agent.bounds import DEFAULT_RUN_BOUNDS
 from lanebus.handlers.agent.loop import AgentLoop
-from lanebus.handlers.agent.marks import AGAIN
+from lanebus.handlers.agent.metadata_keys import AGAIN
 from lanebus.handlers.agent.models.failure import ModelFailure, with_failure
 from lanebus.handlers.agent.models.model import ModelRequest
 from lanebus.handlers.agent.run import Agent

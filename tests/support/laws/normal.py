@@ -20,7 +20,7 @@ from lanebus.bus.messages.events import (
     TurnStarted,
     parse_event,
 )
-from lanebus.handlers.agent.marks import CUT, SEEN
+from lanebus.handlers.agent.metadata_keys import CUT, SEEN
 from lanebus.messages import TurnId
 
 __all__ = ("normal",)

@@ -12,7 +12,7 @@ from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Usage
 from lanebus.handlers.agent.compaction.policy import CompactionPolicy, find_cut, wants_compaction
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot, derive_loop_state
-from lanebus.handlers.agent.marks import CUT, FOLLOW_UP, HELD, SEEN
+from lanebus.handlers.agent.metadata_keys import CUT, FOLLOW_UP, HELD, SEEN
 from lanebus.handlers.projections.agent_status import Status
 from lanebus.handlers.providers.anthropic import to_anthropic
 from tests.support.agent.agents import ScriptedModel

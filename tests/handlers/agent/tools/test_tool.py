@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, JsonValue
 
 from lanebus import ImageBlock, MediaRef, TextBlock, ToolCallBlock, ToolResultMessage
 from lanebus.handlers.agent.errors import ApprovalRefused, ParameterRefused
-from lanebus.handlers.agent.marks import CHILD_LOOP, HANDOFF
+from lanebus.handlers.agent.metadata_keys import CHILD_LOOP, HANDOFF
 from lanebus.handlers.agent.tools.tool import Tool, ToolContext, tool
 from lanebus.handlers.agent.tools.tool_reply import ToolReply
 from lanebus.handlers.providers.common.tools import ToolSpec

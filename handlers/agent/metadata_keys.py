@@ -1,0 +1,24 @@
+"""Keys that the agent sets in the private metadata of messages. The prefix keeps them apart from imported metadata."""
+
+from lanebus.handlers.context.read_marks import HELD, SEEN
+
+__all__ = ("AGAIN", "CHILD_LOOP", "CUT", "FOLLOW_UP", "HANDOFF", "HELD", "SEEN", "WARNING")
+
+CUT = "lanebus.cut"
+"""of an answer that was cut because its worker stopped or the user steered. The loop stays open, and its next turn
+answers the same messages"""
+
+AGAIN = "lanebus.again"
+"""of an answer whose model failed transiently. The loop stays open, and its next turn calls the model again"""
+
+FOLLOW_UP = "lanebus.followUp"
+"""of a user message that waits until the running loop has ended"""
+
+HANDOFF = "lanebus.handoff"
+"""of a tool result: the reason for which the tool hands the session to a person"""
+
+CHILD_LOOP = "lanebus.childLoop"
+"""of a tool result: the id of the sub-agent's loop that produced it"""
+
+WARNING = "lanebus.warning"
+"""of a note to the model with a guard's warning: positions of the user messages that it is about"""
