@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Unpack, cast
 from lanebus.handlers.agent.bounds import ModelBounds
 from lanebus.handlers.agent.errors import MissingExtra
 from lanebus.handlers.agent.models.provider_model import ProviderModel
-from lanebus.handlers.agent.models.pump import pumped
+from lanebus.handlers.agent.models.read_ahead import read_ahead
 from lanebus.handlers.agent.models.request_form import ModelOptions
 from lanebus.handlers.providers.common.request import Json
 
@@ -66,7 +66,7 @@ class GeminiModel(ProviderModel):
             automatic_continuation=False,
         )
         chunks = await self._client.aio.models.generate_content_stream(model=self.name, contents="…", config=config)
-        # Closed by itself, the SDK's iterator leaves its connection open.
-        async with aclosing(pumped(chunks, self._bounds.read_ahead)) as responses:
+        # The SDK's iterator leaves its connection open when it is closed by itself.
+        async with aclosing(read_ahead(chunks, self._bounds.read_ahead)) as responses:
             async for response in responses:
                 yield cast("Json", response.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=_ADDED))

@@ -1,4 +1,4 @@
-"""What is pumped is ended with whoever takes it, down to the innermost generator."""
+"""`read_ahead` closes its source, down to the innermost generator, when it is closed or cancelled."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -6,7 +6,7 @@ from contextlib import aclosing
 import anyio
 import pytest
 
-from lanebus.handlers.agent.models.pump import pumped
+from lanebus.handlers.agent.models.read_ahead import read_ahead
 
 __all__ = ()
 
@@ -14,7 +14,7 @@ AHEAD = 2
 
 
 class Source:
-    """A generator inside of another, which holds itself alive."""
+    """A generator inside another one. A reference cycle keeps it alive."""
 
     def __init__(self, *items: int, fault: Exception | None = None, waits: bool = True) -> None:
         self._items, self._fault, self._waits = items, fault, waits
@@ -39,32 +39,32 @@ class Source:
             self.is_closed = True
 
 
-async def test_all_items_come_in_their_order() -> None:
+async def test_items_keep_their_order() -> None:
     source = Source(1, 2, 3, waits=False)
-    assert [number async for number in pumped(source.numbers(), AHEAD)] == [1, 2, 3]
+    assert [number async for number in read_ahead(source.numbers(), AHEAD)] == [1, 2, 3]
     assert source.is_closed
 
 
-async def test_a_fault_comes_behind_the_items_before_it() -> None:
-    numbers = pumped(Source(1, 2, fault=ValueError("broken")).numbers(), AHEAD)
+async def test_an_error_is_raised_after_the_items_before_it() -> None:
+    numbers = read_ahead(Source(1, 2, fault=ValueError("broken")).numbers(), AHEAD)
     assert [await anext(numbers), await anext(numbers)] == [1, 2]
     with pytest.raises(ValueError, match="broken"):
         await anext(numbers)
 
 
 @pytest.mark.parametrize("taken", [1, 2, 3])
-async def test_closed_at_any_item_the_source_is_closed_too(taken: int) -> None:
+async def test_closing_after_any_item_closes_the_source(taken: int) -> None:
     source = Source(1, 2, 3)
-    async with aclosing(pumped(source.numbers(), AHEAD)) as numbers:
+    async with aclosing(read_ahead(source.numbers(), AHEAD)) as numbers:
         assert [await anext(numbers) for _ in range(taken)] == [1, 2, 3][:taken]
     assert source.is_closed
 
 
-async def test_cancelled_while_it_waits_the_source_is_closed_too() -> None:
+async def test_cancelling_during_the_wait_for_an_item_closes_the_source() -> None:
     source = Source(1)
 
     async def listen() -> None:
-        async for _ in pumped(source.numbers(), AHEAD):
+        async for _ in read_ahead(source.numbers(), AHEAD):
             pass
 
     async with anyio.create_task_group() as tasks:
@@ -74,34 +74,34 @@ async def test_cancelled_while_it_waits_the_source_is_closed_too() -> None:
     assert source.is_closed
 
 
-async def test_one_that_is_closed_before_it_is_asked_reads_nothing() -> None:
+async def test_closing_before_the_first_item_reads_nothing() -> None:
     source = Source(1)
-    await pumped(source.numbers(), AHEAD).aclose()
+    await read_ahead(source.numbers(), AHEAD).aclose()
     assert not source.is_closed
 
 
-async def test_no_more_is_read_ahead_than_the_bound_says() -> None:
+async def test_reading_ahead_stops_at_the_limit() -> None:
     source = Source(*range(20), waits=False)
-    async with aclosing(pumped(source.numbers(), AHEAD)) as numbers:
+    async with aclosing(read_ahead(source.numbers(), AHEAD)) as numbers:
         assert await anext(numbers) == 0
         await anyio.wait_all_tasks_blocked()
         assert source.read == 1 + AHEAD + 1  # taken, in the buffer, and one that waits for room
         assert [number async for number in numbers] == list(range(1, 20))
 
 
-async def test_closed_while_an_item_waits_for_room_the_source_is_closed_too() -> None:
+async def test_closing_while_an_item_waits_for_room_closes_the_source() -> None:
     source = Source(*range(10))
-    async with aclosing(pumped(source.numbers(), AHEAD)) as numbers:
+    async with aclosing(read_ahead(source.numbers(), AHEAD)) as numbers:
         assert await anext(numbers) == 0
         await anyio.wait_all_tasks_blocked()
     assert source.is_closed
 
 
-async def test_cancelled_while_an_item_waits_for_room_the_source_is_closed_too() -> None:
+async def test_cancelling_while_an_item_waits_for_room_closes_the_source() -> None:
     source = Source(*range(10))
 
     async def listen() -> None:
-        async with aclosing(pumped(source.numbers(), AHEAD)) as numbers:
+        async with aclosing(read_ahead(source.numbers(), AHEAD)) as numbers:
             async for _ in numbers:
                 await anyio.sleep_forever()
 

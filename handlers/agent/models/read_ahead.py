@@ -1,0 +1,46 @@
+"""An async iterator that is read ahead by a task of its own, and whose source is closed with it."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterable
+from typing import TypeVar
+
+import anyio
+
+__all__ = ("read_ahead",)
+
+T = TypeVar("T")
+
+
+async def read_ahead(items: AsyncIterable[T], limit: int) -> AsyncGenerator[T, None]:
+    """Yield the same items, read by a task of its own. Closing or cancelling it ends the source before it returns.
+
+    Closing an async generator between two items does not close the generators inside it. They, and the connection that
+    they read from, then wait for the garbage collector. Cancelling a task that waits for the next item closes them all.
+
+    Args:
+        limit: most items in the buffer. One more is read and waits for room.
+    """
+    send, receive = anyio.create_memory_object_stream[T](limit)
+
+    async def read() -> None:
+        with send:
+            async for item in items:
+                try:
+                    await send.send(item)
+                except (asyncio.CancelledError, anyio.BrokenResourceError):
+                    # Ended between two items. Cancel once more, in the wait for the next item, to close the source.
+                    if (task := asyncio.current_task()) is not None:
+                        task.cancel()
+
+    task = asyncio.create_task(read())
+    try:
+        with receive:
+            async for item in receive:
+                yield item
+        await task
+    finally:
+        task.cancel()
+        with anyio.CancelScope(shield=True):
+            await asyncio.wait((task,))
+        if not task.cancelled():
+            task.exception()  # retrieved, else asyncio logs it
