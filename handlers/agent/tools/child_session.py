@@ -13,7 +13,7 @@ from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.session.session import Session
 from lanebus.bus.wire.notice import CLOSED
 
-__all__ = ("Outcome", "abort_child", "begin_child", "child_id", "wait_child")
+__all__ = ("ChildOutcome", "abort_child", "begin_child", "child_id", "wait_child")
 
 _KEY = "session.linked"
 _PARENT_CHARACTERS = 43
@@ -28,7 +28,7 @@ _NOTED = frozenset({"guardRail", "maxTurns"})
 _TOLD = frozenset({"assistant", "user", AgentEnded.KIND, CLOSED})
 
 
-class Outcome(NamedTuple):
+class ChildOutcome(NamedTuple):
     """What came of a child's work."""
 
     stop_reason: StopReason
@@ -61,7 +61,7 @@ async def begin_child(child: Session, link: SessionLinked, task: str) -> None:
         await child.publish(link.as_extension(), UserMessage.text(task), key=_KEY)
 
 
-async def wait_child(child: Session) -> Outcome:
+async def wait_child(child: Session) -> ChildOutcome:
     """Wait until a child's loop has ended for good. A session that was closed says no more.
 
     Raises:
@@ -76,7 +76,7 @@ async def wait_child(child: Session) -> Outcome:
             match envelope.message:
                 case AssistantMessage(turn_id=None, stop_reason="error", error_message=fault):
                     # No loop's: its worker's word that the agent failed.
-                    return Outcome("error", "", None, fault)
+                    return ChildOutcome("error", "", None, fault)
                 case AssistantMessage() as answer:
                     said, note = answer, None
                 case UserMessage(turn_id=TurnId()) as told:
@@ -89,7 +89,7 @@ async def wait_child(child: Session) -> Outcome:
                     if ended.stop_reason not in _GOES_ON:
                         return _outcome(ended, said, note)
                 case ExtensionMessage(kind=kind) if kind == CLOSED:
-                    return Outcome("error", "", None, "its session was closed")
+                    return ChildOutcome("error", "", None, "its session was closed")
                 case _:
                     pass
     raise AssertionError("a follower ends by an error alone")
@@ -105,9 +105,9 @@ async def abort_child(child: Session, link: SessionLinked, reason: str) -> None:
         await child.publish(Abort(by=link.parent, reason=reason).as_extension(), key=f"{_KEY}.abort")
 
 
-def _outcome(ended: AgentEnded, said: AssistantMessage | None, note: UserMessage | None) -> Outcome:
+def _outcome(ended: AgentEnded, said: AssistantMessage | None, note: UserMessage | None) -> ChildOutcome:
     # In the words of the LLM lane: the parent's model is told, and it is told nothing that an extension message says.
     fault = said.error_message if said is not None and said.is_failed else None
     if note is not None and ended.stop_reason in _NOTED:
         fault = note.text_content()
-    return Outcome(ended.stop_reason, said.text_content() if said is not None else "", ended.loop_id, fault)
+    return ChildOutcome(ended.stop_reason, said.text_content() if said is not None else "", ended.loop_id, fault)

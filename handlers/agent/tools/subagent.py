@@ -27,7 +27,7 @@ from lanebus.handlers.agent.decide.open_answer import OpenAnswer
 from lanebus.handlers.agent.errors import DuplicateAgent
 from lanebus.handlers.agent.metadata_keys import CHILD_LOOP
 from lanebus.handlers.agent.run import Agent, Run
-from lanebus.handlers.agent.tools.child_session import Outcome, abort_child, begin_child, child_id, wait_child
+from lanebus.handlers.agent.tools.child_session import ChildOutcome, abort_child, begin_child, child_id, wait_child
 from lanebus.handlers.agent.tools.tool import Tool, ToolContext
 from lanebus.handlers.agent.tools.tool_reply import failed
 from lanebus.handlers.providers.common.tools import ToolSpec
@@ -184,7 +184,7 @@ class _Bound:
         await abort_child(child, link, "it took too long")
         return failed(call, f"{call.name} was stopped after {self._tool.seconds:g} s.")
 
-    async def _outcome(self, child: Session, link: SessionLinked, task: str, key: str) -> Outcome:
+    async def _outcome(self, child: Session, link: SessionLinked, task: str, key: str) -> ChildOutcome:
         while True:
             try:
                 # The parent's log knows of a child before there is one.
@@ -201,7 +201,7 @@ class _Bound:
         return _Place(at, sum(each.name == call.name for each in calls[:at]))
 
 
-def _result(call: ToolCallBlock, outcome: Outcome) -> ToolResultMessage:
+def _result(call: ToolCallBlock, outcome: ChildOutcome) -> ToolResultMessage:
     if outcome.stop_reason in {"stop", "length", "toolUse"}:
         result = ToolResultMessage.of(call, outcome.text)
     else:

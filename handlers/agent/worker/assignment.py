@@ -8,7 +8,7 @@ from lanebus.bus.log.lease import Lease
 from lanebus.bus.servers.backoff import Backoff
 from lanebus.handlers.agent.worker.services import WorkerServices
 
-__all__ = ("Assignment", "Done", "Later", "Left", "Outcome", "error_text")
+__all__ = ("Assignment", "Done", "Later", "Left", "WorkOutcome", "error_text")
 
 
 class Done(NamedTuple):
@@ -28,7 +28,7 @@ class Later(NamedTuple):
     seconds: float
 
 
-Outcome = Done | Left | Later
+WorkOutcome = Done | Left | Later
 
 
 def error_text(error: Exception) -> str:

@@ -19,7 +19,7 @@ from lanebus.handlers.agent.cached_session import CachedSession
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.agent.errors import TryAgain
 from lanebus.handlers.agent.run import Agent, Run, SnapshotAgent
-from lanebus.handlers.agent.worker.assignment import Assignment, Outcome, error_text
+from lanebus.handlers.agent.worker.assignment import Assignment, WorkOutcome, error_text
 from lanebus.handlers.agent.worker.failed_session import give_up, give_up_unreadable
 from lanebus.handlers.agent.worker.redrive import reopening
 from lanebus.handlers.agent.worker.services import WorkerServices
@@ -41,7 +41,7 @@ class SessionRun:
         """
         self._services, self._assignment, self._run, self._cache = services, assignment, run, cache
 
-    async def work_off(self, *, is_read: bool) -> Outcome:
+    async def work_off(self, *, is_read: bool) -> WorkOutcome:
         """Work on the session, and return what becomes of its work.
 
         Args:
@@ -59,7 +59,7 @@ class SessionRun:
             _log.error("session %s cannot be worked on: %s", self._run.session.id, error)
             return await give_up_unreadable(self._run, error, self._assignment, self._services.counts)
 
-    async def _work_off(self, snapshot: SessionSnapshot) -> Outcome:
+    async def _work_off(self, snapshot: SessionSnapshot) -> WorkOutcome:
         run, assignment = self._run, self._assignment
         if assignment.attempt > self._deaths:
             return await self._give_up(
@@ -97,7 +97,7 @@ class SessionRun:
         work, deaths = self._assignment.work, self._services.bounds.deaths
         return deaths + (self._services.retry.attempts if work is not None and work.error else 0)
 
-    async def _call(self, agent: Agent, snapshot: SessionSnapshot) -> Outcome | None:
+    async def _call(self, agent: Agent, snapshot: SessionSnapshot) -> WorkOutcome | None:
         """Call the agent once; None if the session has to be looked at again."""
         services, assignment, run = self._services, self._assignment, self._run
         services.counts.runs += 1
@@ -125,12 +125,12 @@ class SessionRun:
             return None
         return await self._done()
 
-    async def _done(self) -> Outcome:
+    async def _done(self) -> WorkOutcome:
         position = self._run.position
         await self._cache.store()
         return self._assignment.done(self._run.lease, position)
 
-    async def _give_up(self, snapshot: SessionSnapshot, error: Exception) -> Outcome:
+    async def _give_up(self, snapshot: SessionSnapshot, error: Exception) -> WorkOutcome:
         return await give_up(self._run, snapshot, error, self._assignment, self._services.counts)
 
     async def _reopen(self, snapshot: SessionSnapshot) -> bool:

@@ -32,7 +32,7 @@ from lanebus.bus.log.first_page import FirstPage
 from lanebus.bus.log.lease import Lease, LeaseAnswer
 from lanebus.handlers.agent.cached_session import CachedSession
 from lanebus.handlers.agent.run import Run
-from lanebus.handlers.agent.worker.assignment import Assignment, Done, Later, Left, Outcome
+from lanebus.handlers.agent.worker.assignment import Assignment, Done, Later, Left, WorkOutcome
 from lanebus.handlers.agent.worker.concurrency import Slot
 from lanebus.handlers.agent.worker.services import WorkerServices
 from lanebus.handlers.agent.worker.session_run import SessionRun
@@ -122,7 +122,7 @@ class SessionTask:
                         return assignment.work is None  # it is another worker's by now
                     await self._slot.take()
 
-    async def _try(self) -> Outcome:
+    async def _try(self) -> WorkOutcome:
         """Fetch the lease and work on the session."""
         try:
             with self._services.cache.held(self.session) as cache:
@@ -138,7 +138,7 @@ class SessionTask:
             return await self._failed(error)
         return self._assignment.later()
 
-    async def _try_with(self, cache: CachedSession) -> Outcome:
+    async def _try_with(self, cache: CachedSession) -> WorkOutcome:
         assignment = self._assignment
         # What woke the session until now is in the log, and is seen when the log is read below.
         assignment.woken, assignment.read_up_to = asyncio.Event(), 0
@@ -167,7 +167,7 @@ class SessionTask:
         )
         return taking, page
 
-    async def _hold(self, lease: Lease, asked: float, page: FirstPage | None, cache: CachedSession) -> Outcome:
+    async def _hold(self, lease: Lease, asked: float, page: FirstPage | None, cache: CachedSession) -> WorkOutcome:
         """Read and work under a lease. It is released when the task ends, or here after an error.
 
         Args:
@@ -176,7 +176,7 @@ class SessionTask:
         """
         services, assignment = self._services, self._assignment
         assignment.attempt = 1 if assignment.work is None else assignment.work.attempt
-        outcome: Outcome | None = None
+        outcome: WorkOutcome | None = None
         self._lease = lease
         try:
             # The scope lies inside: a lost lease cancels the work, and what follows it goes on.
@@ -203,7 +203,7 @@ class SessionTask:
         if self._scope is not None:
             self._scope.cancel()
 
-    async def _failed(self, error: Exception) -> Outcome:
+    async def _failed(self, error: Exception) -> WorkOutcome:
         """Try again after an error outside of the agent, or make the work a dead letter."""
         decision = self._services.retry.decide(error, self._assignment.next_failure(), random())  # noqa: S311  # no secret
         if isinstance(decision, Retry):
