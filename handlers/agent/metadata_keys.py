@@ -1,8 +1,8 @@
 """Keys that the agent sets in the private metadata of messages. The prefix keeps them apart from imported metadata."""
 
-from lanebus.handlers.context.read_marks import HELD, SEEN
+from lanebus.handlers.context.read_marks import DEFERRED, READ_UP_TO
 
-__all__ = ("AGAIN", "CHILD_LOOP", "CUT", "FOLLOW_UP", "HANDOFF", "HELD", "SEEN", "WARNING")
+__all__ = ("AGAIN", "CHILD_LOOP", "CUT", "DEFERRED", "FOLLOW_UP", "HANDOFF", "READ_UP_TO", "WARNING")
 
 CUT = "lanebus.cut"
 """of an answer that was cut because its worker stopped or the user steered. The loop stays open, and its next turn

@@ -5,31 +5,31 @@ from collections.abc import Sequence
 from lanebus.bus.messages.message import AssistantMessage, LlmMessage, UserMessage
 from lanebus.bus.wire.envelope import Envelope
 
-__all__ = ("HELD", "SEEN", "held_of", "is_prompt", "left_over", "seen_of")
+__all__ = ("DEFERRED", "READ_UP_TO", "deferred_positions", "is_prompt", "left_over", "read_position")
 
-SEEN = "lanebus.seen"
+READ_UP_TO = "lanebus.seen"
 """in the private metadata of an answer, and of the note that ends a loop: the position up to which all is read or done
 with. Who spoke while an answer was thought stands before it in the log and was not answered by it; only this tells"""
 
-HELD = "lanebus.held"
-"""in that of an answer: positions up to `SEEN` of messages that its model was not shown"""
+DEFERRED = "lanebus.held"
+"""in that of an answer: positions up to `READ_UP_TO` of messages that its model was not shown"""
 
 
-def seen_of(envelope: Envelope) -> int | None:
+def read_position(envelope: Envelope) -> int | None:
     """Up to where all is read once this entry is there; None where it is no answer, and no note that ends a loop."""
     message = envelope.message
     if not isinstance(message, AssistantMessage | UserMessage):
         return None
-    seen = (message.metadata or {}).get(SEEN)
+    seen = (message.metadata or {}).get(READ_UP_TO)
     if type(seen) is int and (isinstance(message, AssistantMessage) or message.turn_id is not None):
         return seen
     return envelope.position if isinstance(message, AssistantMessage) else None
 
 
-def held_of(envelope: Envelope) -> frozenset[int]:
-    """Positions of what an answer's model was not shown though it stands before `SEEN`."""
+def deferred_positions(envelope: Envelope) -> frozenset[int]:
+    """Positions of what an answer's model was not shown though it stands before `READ_UP_TO`."""
     message = envelope.message
-    held = (message.metadata or {}).get(HELD) if isinstance(message, LlmMessage) else None
+    held = (message.metadata or {}).get(DEFERRED) if isinstance(message, LlmMessage) else None
     return frozenset(each for each in held if type(each) is int) if isinstance(held, list) else frozenset()
 
 
@@ -38,10 +38,10 @@ def left_over(path: Sequence[Envelope], reader: Envelope) -> list[Envelope]:
 
     Looks back no further than to what the answer's model had read.
     """
-    seen = seen_of(reader)
+    seen = read_position(reader)
     if seen is None:
         return []
-    held = held_of(reader)
+    held = deferred_positions(reader)
     first = min(held, default=reader.position)
     found: list[Envelope] = []
     for index in range(len(path) - 1, -1, -1):

@@ -4,7 +4,7 @@ A step appends in one batch whatever belongs together, so this is enough: the fi
 the log together or not at all, and so are a turn's last result and the turn's end.
 
 A message that the user sends while the model answers stands before that answer in the log, though the answer was made
-without it. Only the marks `SEEN` and `HELD` of the answer say so.
+without it. Only the marks `READ_UP_TO` and `DEFERRED` of the answer say so.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from lanebus.bus.wire.envelope import Envelope
 from lanebus.handlers.agent.decide.open_answer import OpenAnswer, backwards, is_cut, open_answer
 from lanebus.handlers.agent.metadata_keys import FOLLOW_UP
 from lanebus.handlers.context.fold import Context
-from lanebus.handlers.context.read_marks import is_prompt, left_over, seen_of
+from lanebus.handlers.context.read_marks import is_prompt, left_over, read_position
 from lanebus.handlers.projections.agent_status import Command, LoopStatus, Status
 
 __all__ = ("LoopState", "SessionSnapshot", "derive_loop_state")
@@ -122,7 +122,7 @@ def _read(path: Sequence[Envelope]) -> _Read:
         if is_prompt(envelope):
             unread.append(envelope)
             continue
-        read_up_to = seen_of(envelope)
+        read_up_to = read_position(envelope)
         if read_up_to is None:
             continue
         visible = read_up_to if visible is None else visible

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 from lanebus.bus.messages.content import TextBlock
 from lanebus.bus.messages.message import AssistantMessage, ToolResultMessage, now_ms
 from lanebus.handlers.agent.decide.open_answer import OpenAnswer
-from lanebus.handlers.agent.metadata_keys import HELD, SEEN
+from lanebus.handlers.agent.metadata_keys import DEFERRED, READ_UP_TO
 
 __all__ = ("closing_message",)
 
@@ -31,7 +31,7 @@ def closing_message(answer: OpenAnswer, results: Sequence[ToolResultMessage]) ->
     return AssistantMessage(
         content=(TextBlock(text="\n".join(words)),),
         turn_id=answer.turn_id,
-        metadata={SEEN: answer.position, **_marks(answer)},
+        metadata={READ_UP_TO: answer.position, **_marks(answer)},
         timestamp=now_ms(),
     )
 
@@ -39,4 +39,4 @@ def closing_message(answer: OpenAnswer, results: Sequence[ToolResultMessage]) ->
 def _marks(answer: OpenAnswer) -> dict[str, JsonValue]:
     """How far the answer's model had read."""
     metadata = answer.message.metadata or {}
-    return {mark: metadata[mark] for mark in (SEEN, HELD) if mark in metadata}
+    return {mark: metadata[mark] for mark in (READ_UP_TO, DEFERRED) if mark in metadata}

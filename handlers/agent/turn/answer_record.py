@@ -13,13 +13,13 @@ from lanebus.bus.messages.usage import Usage
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.handlers.agent.decide.open_answer import wanted_calls
 from lanebus.handlers.agent.decide.turn_numbers import loop_usage
-from lanebus.handlers.agent.metadata_keys import AGAIN, CUT, HELD, SEEN
+from lanebus.handlers.agent.metadata_keys import AGAIN, CUT, DEFERRED, READ_UP_TO
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.context.fold import Context
 
 __all__ = ("answer_id", "is_of_earlier_lease", "reading_marks", "record_answer")
 
-_OWN = frozenset({AGAIN, CUT, HELD, SEEN})
+_OWN = frozenset({AGAIN, CUT, DEFERRED, READ_UP_TO})
 
 
 def answer_id(run: Run, turn_id: TurnId) -> str:
@@ -36,10 +36,10 @@ def is_of_earlier_lease(run: Run, turn_id: TurnId, message_id: str) -> bool:
 
 def reading_marks(read_up_to: int, deferred: Sequence[int] = ()) -> dict[str, JsonValue]:
     """Return the marks that say how far a model had read; it was not shown the `deferred` positions."""
-    marks: dict[str, JsonValue] = {SEEN: read_up_to}
+    marks: dict[str, JsonValue] = {READ_UP_TO: read_up_to}
     left: list[JsonValue] = [position for position in deferred if position <= read_up_to]
     if left:
-        marks[HELD] = left
+        marks[DEFERRED] = left
     return marks
 
 

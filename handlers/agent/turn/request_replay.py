@@ -19,7 +19,7 @@ from lanebus.handlers.agent.models.model import DEFAULT_MAX_TOKENS, ModelRequest
 from lanebus.handlers.agent.models.request_form import form_request, read_options
 from lanebus.handlers.agent.turn.visible_context import visible_context
 from lanebus.handlers.context.build import build_context
-from lanebus.handlers.context.read_marks import held_of, seen_of
+from lanebus.handlers.context.read_marks import deferred_positions, read_position
 from lanebus.handlers.providers.common.request import ProviderRequest
 from lanebus.handlers.providers.common.tools import ToolSpec
 from lanebus.handlers.providers.registry import PROVIDERS
@@ -155,7 +155,7 @@ async def _answer_of(session: Session, turn_id: TurnId, until: int) -> Envelope 
 def _is_marked(answer: Envelope) -> bool:
     """It is an agent's own answer, which tells how far its model had read. The word that ends a loop has no id."""
     is_answer = isinstance(answer.message, AssistantMessage) and answer.message.id is not None
-    return is_answer and seen_of(answer) not in {None, answer.position}
+    return is_answer and read_position(answer) not in {None, answer.position}
 
 
 def _shown(begun: _Begun | None, answer: Envelope | None) -> tuple[int, frozenset[int]]:
@@ -163,7 +163,7 @@ def _shown(begun: _Begun | None, answer: Envelope | None) -> tuple[int, frozense
     if begun is not None and begun.event.shown is not None:
         return begun.event.shown, frozenset(begun.event.held or ())
     if answer is not None and _is_marked(answer):
-        return seen_of(answer) or 0, held_of(answer)
+        return read_position(answer) or 0, deferred_positions(answer)
     if begun is None:
         raise AssertionError
     return begun.position, frozenset(begun.event.held or ())

@@ -10,8 +10,8 @@ __all__ = ("visible_context",)
 
 
 def visible_context(context: Context, deferred: Collection[int]) -> Context:
-    """The context without the messages at these positions. With what an answer's marks say of itself, `SEEN` and
-    `HELD`, it gives the request that the answer came of, from the log alone."""
+    """The context without the messages at these positions. With what an answer's marks say of itself, `READ_UP_TO` and
+    `DEFERRED`, it gives the request that the answer came of, from the log alone."""
     if not deferred:
         return context
     waiting = (envelope.message for envelope in context.path if envelope.position in deferred)

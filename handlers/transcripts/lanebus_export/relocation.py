@@ -21,7 +21,7 @@ from lanebus.bus.messages.events import (
 from lanebus.bus.messages.extension import ExtensionMessage
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.messages.message import AssistantMessage, LlmMessage, UserMessage
-from lanebus.handlers.context.read_marks import HELD, SEEN
+from lanebus.handlers.context.read_marks import DEFERRED, READ_UP_TO
 from lanebus.handlers.json_fields import Object
 from lanebus.handlers.transcripts.format import Moved
 from lanebus.handlers.transcripts.position_map import Moves
@@ -66,7 +66,7 @@ def moved(message: Publishable) -> Publishable | Moved:
         case Label():
             return Moved(lambda moves: _label(message, moves))
         case AssistantMessage(metadata=dict(metadata)) | UserMessage(metadata=dict(metadata)) if _is_position(
-            metadata.get(SEEN)
+            metadata.get(READ_UP_TO)
         ):
             return Moved(lambda moves: _seen(message, metadata, moves))
         case ExtensionMessage(kind=kind, data=dict(data)) if kind in POSITIONS:
@@ -97,11 +97,11 @@ def _label(label: Label, moves: Moves) -> Publishable:
 
 def _seen(message: LlmMessage, metadata: Object, moves: Moves) -> LlmMessage:
     """An agent's note of how far its model had read, and of what it was not shown."""
-    seen, held = metadata[SEEN], metadata.get(HELD)
+    seen, held = metadata[READ_UP_TO], metadata.get(DEFERRED)
     read = moves.llm_at_or_before(seen) if isinstance(seen, int) else None
-    told: Object = {**metadata, SEEN: read or 0}
+    told: Object = {**metadata, READ_UP_TO: read or 0}
     if isinstance(held, list):
-        told[HELD] = [at for at in (_at(item, moves) for item in held) if at is not None]
+        told[DEFERRED] = [at for at in (_at(item, moves) for item in held) if at is not None]
     return message.model_copy(update={"metadata": told})
 
 

@@ -21,7 +21,7 @@ from lanebus.handlers.agent.decide.decision import CompactContext, Idle, next_de
 from lanebus.handlers.agent.decide.limits import LoopLimits
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.agent.decide.tool_decision import StartCall, decide_calls
-from lanebus.handlers.agent.metadata_keys import AGAIN, CUT, SEEN, WARNING
+from lanebus.handlers.agent.metadata_keys import AGAIN, CUT, READ_UP_TO, WARNING
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.settings import LoopSettings
 from lanebus.handlers.agent.tools.tool import tool
@@ -61,7 +61,7 @@ WAITS: list[Publishable] = [*CALLS, result(T0, "a"), waiting(T0, "b")]
 
 
 def note(seen: int) -> UserMessage:
-    return UserMessage.text("[Agent stopped: x]").with_turn_id(T0).model_copy(update={"metadata": {SEEN: seen}})
+    return UserMessage.text("[Agent stopped: x]").with_turn_id(T0).model_copy(update={"metadata": {READ_UP_TO: seen}})
 
 
 def warning() -> UserMessage:

@@ -37,7 +37,7 @@ from lanebus.handlers.agent.models.model import ModelRequest
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.turn.end_loop import fail_loop
 from lanebus.handlers.agent.turn.visible_context import visible_context
-from lanebus.handlers.context.read_marks import HELD, SEEN
+from lanebus.handlers.context.read_marks import DEFERRED, READ_UP_TO
 from lanebus.handlers.providers.common.answer import ModelEvent
 from lanebus.messages import TurnId
 from tests.handlers.agent.test_commands import at_work, ends, work
@@ -394,7 +394,7 @@ async def test_the_log_alone_gives_each_request_again() -> None:
         assert len(told) == len(model.requests) == 3
         for message, request in zip(told, model.requests, strict=True):
             metadata = message.metadata or {}
-            seen, held = metadata[SEEN], metadata.get(HELD, [])
+            seen, held = metadata[READ_UP_TO], metadata.get(DEFERRED, [])
             assert isinstance(seen, int)
             assert isinstance(held, list)
             again = visible_context(
@@ -533,11 +533,11 @@ async def test_marks_that_a_model_s_answer_brings_along_decide_nothing() -> None
         session = bus.session("s1")
         await ask(session)
         marked = AssistantMessage(
-            content=(TextBlock(text="Yes."),), metadata={CUT: True, AGAIN: True, HELD: [1], "own": "kept"}
+            content=(TextBlock(text="Yes."),), metadata={CUT: True, AGAIN: True, DEFERRED: [1], "own": "kept"}
         )
         await work(AgentLoop(ScriptedModel([marked])), await take_run(session))
         (recorded,) = [message for message in await messages(session) if isinstance(message, AssistantMessage)]
-        assert recorded.metadata == {SEEN: 1, "own": "kept"}
+        assert recorded.metadata == {READ_UP_TO: 1, "own": "kept"}
         assert await ends(session) == ["stop"]
 
 

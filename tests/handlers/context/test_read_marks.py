@@ -15,7 +15,7 @@ from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResul
 from lanebus.bus.messages.turn import TurnId
 from lanebus.context import Context, evolve
 from lanebus.handlers.agent.turn.visible_context import visible_context
-from lanebus.handlers.context.read_marks import HELD, SEEN, seen_of
+from lanebus.handlers.context.read_marks import DEFERRED, READ_UP_TO, read_position
 from lanebus.handlers.context.tool_pairs import Pairing
 from lanebus.handlers.providers.registry import PROVIDERS
 from tests.support.log.entries import asks, calls, context_of, entry, folded, results, says, texts
@@ -30,9 +30,9 @@ TURN = TurnId(loop_id="s.main.1", turn_index=0)
 
 def seen(message: AssistantMessage, position: int, *held: int) -> AssistantMessage:
     """The answer of a model that had read so far."""
-    metadata: dict[str, JsonValue] = {SEEN: position}
+    metadata: dict[str, JsonValue] = {READ_UP_TO: position}
     if held:
-        metadata[HELD] = list(held)
+        metadata[DEFERRED] = list(held)
     return message.model_copy(update={"metadata": metadata})
 
 
@@ -78,13 +78,13 @@ def test_what_is_no_user_s_word_stays_where_it_is() -> None:
 
 
 def test_who_spoke_before_a_loop_was_stopped_stands_behind_the_note_of_it() -> None:
-    note = asks("[Agent stopped: x]").with_turn_id(TURN).model_copy(update={"metadata": {SEEN: 1}})
+    note = asks("[Agent stopped: x]").with_turn_id(TURN).model_copy(update={"metadata": {READ_UP_TO: 1}})
     assert texts(context_of(asks("one"), asks("two"), note)) == ["u:one", "u:[Agent stopped: x]", "u:two"]
 
 
 @pytest.mark.parametrize("mark", [True, "1", None, -1, 1.5])
 def test_a_mark_that_is_no_position_is_none(mark: JsonValue) -> None:
-    answer = says("One.").model_copy(update={"metadata": {SEEN: mark, HELD: mark}})
+    answer = says("One.").model_copy(update={"metadata": {READ_UP_TO: mark, DEFERRED: mark}})
     told = texts(context_of(asks("one"), answer))
     assert told == (["a:One.", "u:one"] if mark == -1 else ["u:one", "a:One."])
 
@@ -107,11 +107,11 @@ def test_what_is_held_is_not_shown_and_nothing_else_is_lost() -> None:
 
 
 def test_an_answer_without_a_mark_reads_up_to_itself_and_a_user_s_own_mark_is_none() -> None:
-    assert seen_of(entry(3, says("well"))) == 3
-    assert seen_of(entry(3, seen(says("well"), 1))) == 1
-    marked = asks("one").model_copy(update={"metadata": {SEEN: 1}})
-    assert seen_of(entry(3, marked)) is None
-    assert seen_of(entry(3, marked.model_copy(update={"turn_id": TURN}))) == 1
+    assert read_position(entry(3, says("well"))) == 3
+    assert read_position(entry(3, seen(says("well"), 1))) == 1
+    marked = asks("one").model_copy(update={"metadata": {READ_UP_TO: 1}})
+    assert read_position(entry(3, marked)) is None
+    assert read_position(entry(3, marked.model_copy(update={"turn_id": TURN}))) == 1
 
 
 # --- whatever stands in the log -----------------------------------------------------------------------------------
@@ -125,8 +125,8 @@ def marked_logs(draw: st.DrawFn) -> list[Envelope]:
         message = envelope.message
         if isinstance(message, AssistantMessage) and entries and draw(st.booleans()):
             positions = st.sampled_from([0, *(each.position for each in entries)])
-            metadata: dict[str, JsonValue] = {**(message.metadata or {}), SEEN: draw(positions)}
-            metadata[HELD] = list[JsonValue](draw(st.lists(positions, max_size=2)))
+            metadata: dict[str, JsonValue] = {**(message.metadata or {}), READ_UP_TO: draw(positions)}
+            metadata[DEFERRED] = list[JsonValue](draw(st.lists(positions, max_size=2)))
             message = message.model_copy(update={"metadata": metadata})
         elif isinstance(message, LlmMessage):
             message = message.model_copy()  # each is one of its own, as it comes from a log
@@ -141,7 +141,7 @@ def in_order(context: Context) -> list[LlmMessage]:
     for envelope in context.path:
         message = envelope.message
         metadata = (message.metadata or {}) if isinstance(message, LlmMessage) else {}
-        mark, held = metadata.get(SEEN), metadata.get(HELD)
+        mark, held = metadata.get(READ_UP_TO), metadata.get(DEFERRED)
         is_reader = isinstance(message, AssistantMessage) and not message.is_failed and isinstance(mark, int)
         late = [
             each

@@ -21,7 +21,7 @@ from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Usage
 from lanebus.handlers.agent.demo import demo_agent
-from lanebus.handlers.agent.metadata_keys import SEEN
+from lanebus.handlers.agent.metadata_keys import READ_UP_TO
 from lanebus.handlers.agent.worker.worker import Worker
 from lanebus.handlers.context.build import build_context
 from lanebus.handlers.transcripts.importer import OwnLog, import_transcript
@@ -40,7 +40,7 @@ TURN = TurnId(loop_id="a.main.1", turn_index=0)
 TREE: tuple[Publishable, ...] = (
     UserMessage.text("one"),  # 1
     TurnStarted(turn_id=TURN, prompts=(1,)).as_extension(),  # 2
-    AssistantMessage(content=(), metadata={SEEN: 1}, turn_id=TURN),  # 3
+    AssistantMessage(content=(), metadata={READ_UP_TO: 1}, turn_id=TURN),  # 3
     MessageEnded(turn_id=TURN, position=3).as_extension(),  # 4
     TurnEnded(turn_id=TURN, stop_reason="stop", usage=Usage(), message=3).as_extension(),  # 5
     UserMessage.text("two"),  # 6
@@ -93,7 +93,7 @@ async def test_positions_are_led_to_where_their_entries_are_now(tmp_path: Path) 
     assert isinstance(turn_started, ExtensionMessage)
     assert TurnStarted.read(turn_started.data).prompts == (3,)
     assert isinstance(answer, AssistantMessage)
-    assert answer.metadata == {SEEN: 3}
+    assert answer.metadata == {READ_UP_TO: 3}
     assert isinstance(message_ended, ExtensionMessage)
     assert MessageEnded.read(message_ended.data).position == 5
     assert isinstance(turn_ended, ExtensionMessage)

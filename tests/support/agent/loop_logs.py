@@ -27,7 +27,7 @@ from lanebus.handlers.agent.decide.decision import (
     StopAtLimit,
 )
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
-from lanebus.handlers.agent.metadata_keys import FOLLOW_UP, HELD, SEEN
+from lanebus.handlers.agent.metadata_keys import DEFERRED, FOLLOW_UP, READ_UP_TO
 from lanebus.handlers.projections.agent_status import STATUS
 from tests.support.agent.folding import fold, log_of
 
@@ -85,9 +85,9 @@ def says(
     mark: str | None = None,
     usage: Usage | None = None,
 ) -> AssistantMessage:
-    metadata: dict[str, JsonValue] = {} if seen is None else {SEEN: seen}
+    metadata: dict[str, JsonValue] = {} if seen is None else {READ_UP_TO: seen}
     if held:
-        metadata[HELD] = list(held)
+        metadata[DEFERRED] = list(held)
     if mark is not None:
         metadata[mark] = True
     blocks = tuple(TextBlock(text=part) if isinstance(part, str) else part for part in content)

@@ -20,7 +20,7 @@ from lanebus.bus.messages.events import (
     TurnStarted,
     parse_event,
 )
-from lanebus.handlers.agent.metadata_keys import CUT, SEEN
+from lanebus.handlers.agent.metadata_keys import CUT, READ_UP_TO
 from lanebus.messages import TurnId
 
 __all__ = ("normal",)
@@ -127,8 +127,8 @@ def _entry(entry: Envelope, cut: Cut, places: Mapping[int, int], llm: Sequence[i
     said = cast("Entry", json.loads(entry.message.to_json()))
     said.pop("timestamp", None)
     metadata = said.get("metadata")
-    if isinstance(metadata, dict) and isinstance(seen := metadata.get(SEEN), int):
-        metadata[SEEN] = sum(position <= seen for position in llm)
+    if isinstance(metadata, dict) and isinstance(seen := metadata.get(READ_UP_TO), int):
+        metadata[READ_UP_TO] = sum(position <= seen for position in llm)
     data = said.get("data")
     if isinstance(data, dict):
         if isinstance(shown := data.get("shown"), int):

@@ -12,7 +12,7 @@ from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Usage
 from lanebus.handlers.agent.compaction.policy import CompactionPolicy, find_cut, wants_compaction
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot, derive_loop_state
-from lanebus.handlers.agent.metadata_keys import CUT, FOLLOW_UP, HELD, SEEN
+from lanebus.handlers.agent.metadata_keys import CUT, DEFERRED, FOLLOW_UP, READ_UP_TO
 from lanebus.handlers.projections.agent_status import Status
 from lanebus.handlers.providers.anthropic import to_anthropic
 from tests.support.agent.agents import ScriptedModel
@@ -111,20 +111,20 @@ def test_what_no_model_has_answered_stays() -> None:
 
 
 def test_who_spoke_while_the_model_was_thinking_stays() -> None:
-    thought = says(LONG * 3).model_copy(update={"metadata": {SEEN: 3}, "turn_id": TURN})
+    thought = says(LONG * 3).model_copy(update={"metadata": {READ_UP_TO: 3}, "turn_id": TURN})
     assert cut(asks(LONG), says(LONG), asks("3"), asks("meanwhile"), thought) == 4
 
 
 def test_a_follow_up_that_waits_stays_and_one_that_was_answered_need_not() -> None:
     later = asks("later").model_copy(update={"metadata": {FOLLOW_UP: True}})
-    told = says(LONG * 3).model_copy(update={"metadata": {SEEN: 4, HELD: [4]}, "turn_id": TURN})
+    told = says(LONG * 3).model_copy(update={"metadata": {READ_UP_TO: 4, DEFERRED: [4]}, "turn_id": TURN})
     assert cut(asks(LONG), says(LONG), asks("3"), later, told) == 4
-    answered = says(LONG * 3).model_copy(update={"metadata": {SEEN: 5}, "turn_id": TURN})
+    answered = says(LONG * 3).model_copy(update={"metadata": {READ_UP_TO: 5}, "turn_id": TURN})
     assert cut(asks(LONG), says(LONG), asks("3"), later, told, answered) == 6
 
 
 def test_an_answer_that_is_gone_on_with_stays_with_its_results() -> None:
-    called = calls("c").model_copy(update={"turn_id": TURN, "metadata": {SEEN: 3}})
+    called = calls("c").model_copy(update={"turn_id": TURN, "metadata": {READ_UP_TO: 3}})
     assert cut(asks(LONG), says(LONG), asks("3"), called, results("c", LONG * 3)) == 4
 
 
