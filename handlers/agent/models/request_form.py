@@ -58,8 +58,8 @@ def form_request(api: Provider, model: str, request: ModelRequest, options: Mode
 
 def written_options(options: ModelOptions) -> Json:
     """The options that show in a request, as JSON."""
-    given = cast("Mapping[str, JsonValue]", options)
-    written: Json = {name: given[name] for name in sorted(_PLAIN & given.keys()) if given[name] is not None}
+    values = cast("Mapping[str, JsonValue]", options)
+    written: Json = {name: values[name] for name in sorted(_PLAIN & values.keys()) if values[name] is not None}
     choice = options.get("tool_choice")
     if choice is not None:
         written["tool_choice"] = {"mode": choice.mode, "name": choice.name}

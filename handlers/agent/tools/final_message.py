@@ -31,12 +31,12 @@ def closing_message(answer: OpenAnswer, results: Sequence[ToolResultMessage]) ->
     return AssistantMessage(
         content=(TextBlock(text="\n".join(words)),),
         turn_id=answer.turn_id,
-        metadata={READ_UP_TO: answer.position, **_marks(answer)},
+        metadata={READ_UP_TO: answer.position, **_reading_metadata(answer)},
         timestamp=now_ms(),
     )
 
 
-def _marks(answer: OpenAnswer) -> dict[str, JsonValue]:
+def _reading_metadata(answer: OpenAnswer) -> dict[str, JsonValue]:
     """How far the answer's model had read."""
     metadata = answer.message.metadata or {}
-    return {mark: metadata[mark] for mark in (READ_UP_TO, DEFERRED) if mark in metadata}
+    return {key: metadata[key] for key in (READ_UP_TO, DEFERRED) if key in metadata}

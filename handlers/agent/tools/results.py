@@ -87,8 +87,8 @@ class Results:
 
     def _told(self, result: ToolResultMessage, position: int) -> list[Publishable]:
         """A result, and what goes with it."""
-        call, marks = self._calls[result.tool_call_id], result.metadata or {}
-        child, reason = marks.get(CHILD_LOOP), marks.get(HANDOFF)
+        call, metadata = self._calls[result.tool_call_id], result.metadata or {}
+        child, reason = metadata.get(CHILD_LOOP), metadata.get(HANDOFF)
         ended = ToolEnded(
             turn_id=self._answer.turn_id,
             tool_call_id=call.id,
@@ -105,7 +105,7 @@ class Results:
     def _too_large(self, result: ToolResultMessage, error: MessageTooLarge) -> ToolResultMessage:
         text = f"The result of {error.size_bytes} bytes is over the limit of {error.limit_bytes} bytes"
         small = failed(self._calls[result.tool_call_id], text)
-        return small.model_copy(update={"metadata": result.metadata})  # the tool's marks hold all the same
+        return small.model_copy(update={"metadata": result.metadata})  # the tool's metadata hold all the same
 
     def _ending(self, recorded: dict[str, tuple[int, ToolResultMessage]]) -> list[Publishable]:
         """What follows the last result of a turn."""

@@ -48,11 +48,11 @@ def result_of(call: ToolCallBlock, output: object) -> ToolResultMessage:
     reply = output if isinstance(output, ToolReply) else _reply(output)
     parts = (reply.content,) if isinstance(reply.content, str) else reply.content
     content = tuple(TextBlock(text=part) if isinstance(part, str) else part for part in parts if part != "")
-    marks: dict[str, JsonValue] = {}
+    metadata: dict[str, JsonValue] = {}
     if reply.handoff is not None:
-        marks[HANDOFF] = reply.handoff
+        metadata[HANDOFF] = reply.handoff
     if reply.child_loop_id is not None:
-        marks[CHILD_LOOP] = reply.child_loop_id
+        metadata[CHILD_LOOP] = reply.child_loop_id
     return ToolResultMessage(
         tool_call_id=call.id,
         tool_name=call.name,
@@ -61,7 +61,7 @@ def result_of(call: ToolCallBlock, output: object) -> ToolResultMessage:
         is_error=reply.is_error,
         terminate=reply.terminate or None,
         terminate_message=reply.terminate_message,
-        metadata=marks or None,
+        metadata=metadata or None,
         timestamp=now_ms(),
     )
 

@@ -17,7 +17,7 @@ from lanebus.handlers.agent.metadata_keys import AGAIN, CUT, DEFERRED, READ_UP_T
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.context.fold import Context
 
-__all__ = ("answer_id", "is_of_earlier_lease", "reading_marks", "record_answer")
+__all__ = ("answer_id", "is_of_earlier_lease", "reading_metadata", "record_answer")
 
 _OWN = frozenset({AGAIN, CUT, DEFERRED, READ_UP_TO})
 
@@ -34,13 +34,13 @@ def is_of_earlier_lease(run: Run, turn_id: TurnId, message_id: str) -> bool:
     return stem == str(turn_id) and epoch.isdecimal() and int(epoch) < run.lease.epoch
 
 
-def reading_marks(read_up_to: int, deferred: Sequence[int] = ()) -> dict[str, JsonValue]:
-    """Return the marks that say how far a model had read; it was not shown the `deferred` positions."""
-    marks: dict[str, JsonValue] = {READ_UP_TO: read_up_to}
+def reading_metadata(read_up_to: int, deferred: Sequence[int] = ()) -> dict[str, JsonValue]:
+    """Return metadata that records how far a model has read, except for the `deferred` positions."""
+    metadata: dict[str, JsonValue] = {READ_UP_TO: read_up_to}
     left: list[JsonValue] = [position for position in deferred if position <= read_up_to]
     if left:
-        marks[DEFERRED] = left
-    return marks
+        metadata[DEFERRED] = left
+    return metadata
 
 
 async def record_answer(
@@ -51,7 +51,7 @@ async def record_answer(
     *,
     read_up_to: int | None = None,
     deferred: Sequence[int] = (),
-    mark: str | None = None,
+    flag: str | None = None,
     is_over: bool = True,
     message_id: str | None = None,
     also: Sequence[AgentEvent] = (),
@@ -63,8 +63,8 @@ async def record_answer(
         context: what the model had read, except for what was deferred.
         read_up_to: everything up to here counts as read; None is all that is in the context.
         deferred: positions that the model was not shown.
-        mark: why the loop goes on though the answer failed, `CUT` or `AGAIN`.
-        is_over: the loop ends if the answer calls no tool and has no mark.
+        flag: why the loop goes on though the answer failed, `CUT` or `AGAIN`.
+        is_over: the loop ends if the answer calls no tool and has no flag.
         message_id: of the preview that it ends; None is the one of this run.
         also: goes into the same append.
         instead: makes the message that is appended if the answer is over the size limit.
@@ -75,35 +75,35 @@ async def record_answer(
         BusError: as for `Session.publish`.
     """
     message_id = message_id or answer_id(run, turn_id)
-    marks = reading_marks(context.position if read_up_to is None else read_up_to, deferred)
+    own = reading_metadata(context.position if read_up_to is None else read_up_to, deferred)
 
     async def append(message: AssistantMessage) -> Receipt:
         # What an adapter brings along decides nothing: our own marks alone say whether a loop goes on.
-        given = {name: value for name, value in (message.metadata or {}).items() if name not in _OWN}
-        private = {**given, **marks} if mark is None else {**given, **marks, mark: True}
+        adapters = {name: value for name, value in (message.metadata or {}).items() if name not in _OWN}
+        metadata = {**adapters, **own} if flag is None else {**adapters, **own, flag: True}
         whole = message.model_copy(
             update={
                 "id": message_id,
                 "turn_id": turn_id,
-                "metadata": private,
+                "metadata": metadata,
                 "timestamp": message.timestamp or now_ms(),
             }
         )
-        own = Usage().combine(message.usage or Usage())  # which leaves the provider's own object out
+        usage = Usage().combine(message.usage or Usage())  # which leaves the provider's own object out
         loop = AgentEnded(
             loop_id=turn_id.loop_id,
             stop_reason=whole.stop_reason,
             turns=turn_id.turn_index + 1,
-            usage=loop_usage(context, turn_id.loop_id).combine(own),
+            usage=loop_usage(context, turn_id.loop_id).combine(usage),
         )
 
         def build(position: int) -> list[Publishable]:
             ended = MessageEnded(turn_id=turn_id, message_id=message_id, position=position)
             batch: list[Publishable] = [whole, ended.as_extension()]
             if not wanted_calls(whole):
-                turn = TurnEnded(turn_id=turn_id, stop_reason=whole.stop_reason, usage=own, message=position)
+                turn = TurnEnded(turn_id=turn_id, stop_reason=whole.stop_reason, usage=usage, message=position)
                 batch.append(turn.as_extension())
-                if is_over and mark is None:
+                if is_over and flag is None:
                     batch.append(loop.as_extension())
             return [*batch, *(event.as_extension() for event in also)]
 

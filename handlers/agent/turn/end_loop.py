@@ -14,7 +14,7 @@ from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.agent.decide.turn_numbers import loop_usage, next_turn
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.settings import LoopSettings
-from lanebus.handlers.agent.turn.answer_record import reading_marks
+from lanebus.handlers.agent.turn.answer_record import reading_metadata
 
 __all__ = ("abort_loop", "ended_event", "fail_loop", "reject_input", "stop_loop")
 
@@ -100,7 +100,7 @@ async def fail_loop(
 
 def _last_word(stop_reason: StopReason, text: str, read_up_to: int) -> AssistantMessage:
     return AssistantMessage(
-        stop_reason=stop_reason, error_message=text, metadata=reading_marks(read_up_to), timestamp=now_ms()
+        stop_reason=stop_reason, error_message=text, metadata=reading_metadata(read_up_to), timestamp=now_ms()
     )
 
 
@@ -132,4 +132,4 @@ async def _end(
 
 def _note(text: str, turn_id: TurnId, read_up_to: int, deferred: Sequence[int]) -> UserMessage:
     note = UserMessage.text(f"[Agent stopped: {text}]").with_turn_id(turn_id)
-    return note.model_copy(update={"metadata": reading_marks(read_up_to, deferred)})
+    return note.model_copy(update={"metadata": reading_metadata(read_up_to, deferred)})

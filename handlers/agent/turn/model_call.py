@@ -111,7 +111,7 @@ class _ModelCall:
             case Interrupt() as interrupt:
                 return await self._record_cut(interrupt)
             case Late(text=text, is_limit=True):
-                await self._append(response.cut("aborted", text), mark=CUT)
+                await self._append(response.cut("aborted", text), flag=CUT)
                 return "late"
             case Late(text=text):
                 silent = ModelFailure(code="silence", is_transient=True)
@@ -128,7 +128,7 @@ class _ModelCall:
             can_compact=self._settings.compaction is not None,
             chance=random(),  # noqa: S311  # no secret
         )
-        is_new = await self._append(message, mark=AGAIN if again else None)
+        is_new = await self._append(message, flag=AGAIN if again else None)
         if again is not None and again.delay is not None:
             raise TryAgain(again.delay, message.error_message or "the model failed")
         # A repeat means that the log holds another answer than ours: the next step starts from what it holds.
@@ -143,7 +143,7 @@ class _ModelCall:
             message = self._response.cut("aborted", ABORTED)
             return "over" if await self._append(message, read_up_to=command.position, also=also) else "open"
         message = self._response.cut("aborted", ABORTED if isinstance(control, Abort) else SKIPPED)
-        await self._append(message, mark=CUT, also=also)
+        await self._append(message, flag=CUT, also=also)
         return "open"
 
     async def _append(
@@ -151,7 +151,7 @@ class _ModelCall:
         message: AssistantMessage,
         *,
         read_up_to: int | None = None,
-        mark: str | None = None,
+        flag: str | None = None,
         also: Sequence[AgentEvent] = (),
     ) -> bool:
         """Append the answer; returns whether anything was added."""
@@ -162,7 +162,7 @@ class _ModelCall:
             message,
             read_up_to=read_up_to,
             deferred=self._step.deferred if read_up_to is None else (),
-            mark=mark,
+            flag=flag,
             also=also,
             instead=lambda error: self._response.without_content(str(error)),
         )
@@ -177,7 +177,7 @@ class _ModelCall:
             if self._response.whole is not None:
                 await self._record(self._response.whole)
             else:
-                await self._append(self._response.cut("aborted", _STOPPED), mark=CUT)
+                await self._append(self._response.cut("aborted", _STOPPED), flag=CUT)
         except TryAgain:
             pass  # the log says so: the next worker calls the model again
         except BusError as error:

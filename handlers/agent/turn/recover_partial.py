@@ -58,7 +58,7 @@ async def _record(run: Run, snapshot: SessionSnapshot, partial: OpenMessage, tur
         # How far its model had read is not known; what an earlier call was shown is.
         read_up_to=state.visible_up_to if is_left else None,
         deferred=state.deferred,
-        mark=CUT if is_left else None,
+        flag=CUT if is_left else None,
         # If all was answered meanwhile, the text is recorded and the loop is over.
         is_over=not snapshot.status.is_over(turn_id.loop_id),
         message_id=partial.message_id,

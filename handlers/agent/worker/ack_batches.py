@@ -60,7 +60,7 @@ class AckBatcher:
             What was acknowledged, or was to be.
         """
         async with self._one_at_a_time:
-            leases, works, seen = self._released, self._done, self._read_up_to
+            leases, works, read_up_to = self._released, self._done, self._read_up_to
             self._released, self._done, self._read_up_to = [], [], {}
             self._some = asyncio.Event()
             try:
@@ -68,12 +68,12 @@ class AckBatcher:
                 if leases:
                     await self._release(leases)
                 # Also if that failed: work that is not acknowledged is kept for as long as this worker lives.
-                await self._consumer.ack(*works, seen=seen)
+                await self._consumer.ack(*works, seen=read_up_to)
             except Unavailable as error:
                 _log.info("%d works were not acknowledged: %s", len(works), error)
             except BaseException:
                 self._released, self._done = leases + self._released, works + self._done
-                self._read_up_to = seen | self._read_up_to
+                self._read_up_to = read_up_to | self._read_up_to
                 self._some.set()
                 raise
             return works

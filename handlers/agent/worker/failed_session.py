@@ -7,7 +7,7 @@ from lanebus.bus.wire.envelope import DecodeFailure
 from lanebus.handlers.agent.apply_command import refused
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.agent.run import Run
-from lanebus.handlers.agent.turn.answer_record import reading_marks
+from lanebus.handlers.agent.turn.answer_record import reading_metadata
 from lanebus.handlers.agent.turn.end_loop import fail_loop
 from lanebus.handlers.agent.worker.assignment import Assignment, Done, error_text
 from lanebus.handlers.agent.worker.worker_counts import WorkerCounts
@@ -50,7 +50,7 @@ async def give_up_unreadable(run: Run, error: Exception, assignment: Assignment,
     """
     head = (await run.session.head()).position
     failed = AssistantMessage(
-        stop_reason="error", error_message=error_text(error), metadata=reading_marks(head), timestamp=now_ms()
+        stop_reason="error", error_message=error_text(error), metadata=reading_metadata(head), timestamp=now_ms()
     )
     # Named by what woke the session: the answer to this append may be lost, and the end of the log then moves on.
     await run.publish(failed, key=f"unreadable.{head if assignment.work is None else assignment.work.position}")

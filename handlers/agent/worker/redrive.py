@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from lanebus.bus.messages.message import AssistantMessage, now_ms
 from lanebus.bus.wire.envelope import Envelope
 from lanebus.handlers.agent.decide.open_answer import backwards, is_cut
-from lanebus.handlers.agent.turn.answer_record import reading_marks
+from lanebus.handlers.agent.turn.answer_record import reading_metadata
 from lanebus.handlers.context.read_marks import deferred_positions, read_position
 
 __all__ = ("AGAIN_TEXT", "Reopening", "reopening")
@@ -28,14 +28,14 @@ def reopening(path: Sequence[Envelope], reason: str) -> Reopening | None:
         reason: why the work was set aside.
     """
     answers = (each for each in backwards(path) if read_position(each) is not None and not _is_cut(each))
-    failed, before = next(answers, None), next(answers, None)
+    failed, previous = next(answers, None), next(answers, None)
     if failed is None or not isinstance(failed.message, AssistantMessage) or failed.message.stop_reason != "error":
         return None
     if not _is_same(failed.message.error_message or "", reason):
         return None
-    seen = (read_position(before) or 0) if before is not None else 0
-    marks = reading_marks(seen, sorted(deferred_positions(before)) if before is not None else ())
-    answer = AssistantMessage(stop_reason="aborted", error_message=AGAIN_TEXT, metadata=marks, timestamp=now_ms())
+    read_up_to = (read_position(previous) or 0) if previous is not None else 0
+    metadata = reading_metadata(read_up_to, sorted(deferred_positions(previous)) if previous is not None else ())
+    answer = AssistantMessage(stop_reason="aborted", error_message=AGAIN_TEXT, metadata=metadata, timestamp=now_ms())
     return answer, failed.position
 
 
