@@ -15,7 +15,6 @@ from lanebus.handlers.agent.commands import (
 )
 from lanebus.handlers.agent.compaction.compactor import Compactor
 from lanebus.handlers.agent.compaction.policy import CompactionPolicy
-from lanebus.handlers.agent.decide.limits import LoopLimits
 from lanebus.handlers.agent.errors import (
     AgentNotFound,
     ApprovalRefused,
@@ -27,6 +26,7 @@ from lanebus.handlers.agent.errors import (
     ParameterRefused,
     TryAgain,
 )
+from lanebus.handlers.agent.limits import LoopLimits
 from lanebus.handlers.agent.load import load_agent
 from lanebus.handlers.agent.load_model import load_model
 from lanebus.handlers.agent.loop import AgentLoop

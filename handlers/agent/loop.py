@@ -33,12 +33,11 @@ from lanebus.handlers.agent.decide.decision import (
     StopAtLimit,
     next_decision,
 )
-from lanebus.handlers.agent.decide.limits import DEFAULT_LIMITS, LoopLimits
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.agent.decide.retry import MODEL_RETRY
-from lanebus.handlers.agent.decide.turn_numbers import loop_seconds
 from lanebus.handlers.agent.errors import CostUnknown, DuplicateTool, NoProgress
 from lanebus.handlers.agent.interrupt import until_interrupted
+from lanebus.handlers.agent.limits import DEFAULT_LIMITS, LoopLimits, loop_seconds
 from lanebus.handlers.agent.models.model import DEFAULT_MAX_TOKENS, SILENCE_SECONDS, Model, Pricing
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.settings import ContextCompactor, LoopSettings

@@ -8,9 +8,9 @@ from lanebus.bus.groups.retry_policy import RetryPolicy
 from lanebus.bus.messages.events import AgentStarted
 from lanebus.handlers.agent.clock import SYSTEM_CLOCK, Clock
 from lanebus.handlers.agent.decide.decision import CompactContext, CompactionRule, LoopStart
-from lanebus.handlers.agent.decide.limits import DEFAULT_LIMITS, LoopLimits
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.agent.decide.retry import MODEL_RETRY
+from lanebus.handlers.agent.limits import DEFAULT_LIMITS, LoopLimits
 from lanebus.handlers.agent.models.model import DEFAULT_MAX_TOKENS, SILENCE_SECONDS, Model
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.tools.tool import Tool

@@ -20,7 +20,7 @@ from lanebus.handlers.agent.compaction.policy import CompactionPolicy, window_of
 from lanebus.handlers.agent.compaction.summary_request import summary_request
 from lanebus.handlers.agent.decide.decision import CompactContext
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
-from lanebus.handlers.agent.decide.turn_numbers import loop_usage
+from lanebus.handlers.agent.limits import loop_usage
 from lanebus.handlers.agent.models.model import Model, ModelRequest
 from lanebus.handlers.context.fold import Context, evolve
 from lanebus.handlers.context.tokens import context_tokens

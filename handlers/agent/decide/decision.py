@@ -7,10 +7,10 @@ from lanebus.bus.messages.context_entry import Position
 from lanebus.bus.messages.control import Abort, Compact
 from lanebus.bus.messages.turn import TurnId
 from lanebus.handlers.agent.decide.command_outcome import find_interrupt, is_aborted, waits_for_turn
-from lanebus.handlers.agent.decide.limits import LoopLimits, Reached
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.agent.decide.open_answer import OpenAnswer
-from lanebus.handlers.agent.decide.turn_numbers import loop_seconds, loop_usage, new_loop, next_turn
+from lanebus.handlers.agent.decide.turn_numbers import new_loop, next_turn
+from lanebus.handlers.agent.limits import LoopLimits, Reached, loop_seconds, loop_usage
 from lanebus.handlers.projections.agent_status import Command
 
 __all__ = (

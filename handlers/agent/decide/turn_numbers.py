@@ -1,13 +1,11 @@
-"""The numbers of loops and turns, and what a loop has used so far, derived from the log. Pure."""
+"""The ids of a session's next loop and next turn, derived from the log. Pure."""
 
 from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
 from lanebus.bus.messages.turn import TurnId
-from lanebus.bus.messages.usage import Usage
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.agent.decide.open_answer import backwards
-from lanebus.handlers.context.fold import Context
 
-__all__ = ("loop_seconds", "loop_usage", "new_loop", "next_turn")
+__all__ = ("new_loop", "next_turn")
 
 _MOST_DIGITS = 15
 """Ids come from foreign clients too; a longer number is not counted."""
@@ -40,30 +38,6 @@ def next_turn(snapshot: SessionSnapshot, loop_id: str) -> TurnId:
     loop = snapshot.status.loop
     begun = loop.turn if loop is not None and loop.loop_id == loop_id else None
     return begun or TurnId(loop_id=loop_id, turn_index=0)
-
-
-def loop_usage(context: Context, loop_id: str) -> Usage:
-    """Return the sum over the answers of a session's newest loop so far."""
-    usage = Usage()
-    for envelope in backwards(context.entries):
-        message = envelope.message
-        if isinstance(message, AssistantMessage) and message.turn_id is not None:
-            if message.turn_id.loop_id != loop_id:
-                break
-            usage = usage.combine(message.usage or Usage())
-    return usage
-
-
-def loop_seconds(snapshot: SessionSnapshot, now: float) -> float:
-    """Return how many seconds the newest loop has taken; 0 if there is none.
-
-    Args:
-        now: seconds UTC.
-    """
-    entries, loop = snapshot.context.entries, snapshot.status.loop
-    newest = entries[-1].time if entries else now
-    # A clock behind the server's does not make a loop younger than its newest entry.
-    return max(now, newest) - loop.started if loop is not None else 0.0
 
 
 def _number(loop_id: str, prefix: str) -> int:

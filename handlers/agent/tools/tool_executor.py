@@ -27,8 +27,8 @@ from lanebus.handlers.agent.decide.tool_decision import (
     ToolDecision,
     decide_calls,
 )
-from lanebus.handlers.agent.decide.turn_numbers import loop_usage
 from lanebus.handlers.agent.interrupt import until_interrupted
+from lanebus.handlers.agent.limits import loop_usage
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.tools.invoke_tool import invoke_tool
 from lanebus.handlers.agent.tools.results import Results

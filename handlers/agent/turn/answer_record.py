@@ -12,7 +12,7 @@ from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Usage
 from lanebus.bus.wire.receipt import Receipt
 from lanebus.handlers.agent.decide.open_answer import wanted_calls
-from lanebus.handlers.agent.decide.turn_numbers import loop_usage
+from lanebus.handlers.agent.limits import loop_usage
 from lanebus.handlers.agent.metadata_keys import AGAIN, CUT, DEFERRED, READ_UP_TO
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.context.fold import Context

@@ -11,7 +11,8 @@ from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Usage
 from lanebus.handlers.agent.decide.decision import ABORTED, CallModel, StopAtLimit
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
-from lanebus.handlers.agent.decide.turn_numbers import loop_usage, next_turn
+from lanebus.handlers.agent.decide.turn_numbers import next_turn
+from lanebus.handlers.agent.limits import loop_usage
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.settings import LoopSettings
 from lanebus.handlers.agent.turn.answer_record import reading_metadata

@@ -18,9 +18,9 @@ from lanebus.bus.messages.turn import TurnId
 from lanebus.bus.messages.usage import Cost, Usage
 from lanebus.handlers.agent.decide.command_outcome import command_outcome
 from lanebus.handlers.agent.decide.decision import CompactContext, Idle, next_decision
-from lanebus.handlers.agent.decide.limits import LoopLimits
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
 from lanebus.handlers.agent.decide.tool_decision import StartCall, decide_calls
+from lanebus.handlers.agent.limits import LoopLimits
 from lanebus.handlers.agent.metadata_keys import AGAIN, CUT, READ_UP_TO, WARNING
 from lanebus.handlers.agent.run import Run
 from lanebus.handlers.agent.settings import LoopSettings

@@ -7,7 +7,7 @@ from lanebus import AssistantMessage, TextBlock, ToolCallBlock, Usage, UserMessa
 from lanebus.bus.groups.retry_policy import RetryPolicy
 from lanebus.handlers.agent.compaction.compactor import Compactor
 from lanebus.handlers.agent.compaction.policy import CompactionPolicy
-from lanebus.handlers.agent.decide.limits import LoopLimits
+from lanebus.handlers.agent.limits import LoopLimits
 from lanebus.handlers.agent.loop import AgentLoop
 from lanebus.handlers.agent.models.failure import ModelFailure, with_failure
 from lanebus.handlers.agent.models.model import ModelRequest

@@ -1,0 +1,108 @@
+"""How much one loop may use, and how much it has used so far. Pure."""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import NamedTuple
+
+from lanebus.bus.messages.message import AssistantMessage, StopReason
+from lanebus.bus.messages.usage import Usage
+from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
+from lanebus.handlers.agent.decide.open_answer import backwards
+from lanebus.handlers.context.fold import Context
+
+__all__ = ("DEFAULT_LIMITS", "LoopLimits", "Reached", "loop_seconds", "loop_usage")
+
+
+class Reached(NamedTuple):
+    """A limit that a loop has reached."""
+
+    stop_reason: StopReason
+    text: str
+    """shown to the model and the user as `[Agent stopped: …]`"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopLimits:
+    """The most that one loop may use. None means no limit.
+
+    Limits are checked before each model call, so the last call may exceed them. The time limit also cuts the running
+    call, see `seconds`.
+
+    Source: seed 001, which also has the texts.
+    """
+
+    turns: int | None = 20
+    """model calls, including failed ones"""
+    tokens: int | None = None
+    """input, output and cached tokens together"""
+    cost: Decimal | None = None
+    """US dollars. A call of unknown cost counts as 0. `AgentLoop` raises `CostUnknown` if this is set and its model
+    can report prices (`Pricing`) but has none"""
+    seconds: float | None = None
+    """Seconds since the loop began, by the server's clock. Time spent waiting for a person counts.
+
+    A running model call is cut at the limit. The text so far is recorded with the reason and its cost. Running tools
+    are stopped. The limit does not cut:
+
+    - tools whose `timeout` is None, such as sub-agents, and tools that run beside them;
+    - the calls of an answer if a person was asked about one of them;
+    - tools that begin after the limit;
+    - summaries."""
+
+    def reached(self, *, turns: int, usage: Usage, seconds: float) -> Reached | None:
+        """Return the first limit that a loop has reached; None if it may continue.
+
+        Args:
+            turns: model calls so far.
+            usage: their sum.
+            seconds: since the loop began.
+        """
+        if self.turns is not None and turns >= self.turns:
+            return Reached("maxTurns", f"turn limit of {self.turns} reached")
+        if self.tokens is not None and _tokens(usage) >= self.tokens:
+            return Reached("guardRail", f"token limit of {self.tokens} reached")
+        if self.cost is not None and usage.cost is not None and usage.cost.total >= self.cost:
+            return Reached("guardRail", f"cost limit of ${self.cost} reached")
+        if self.seconds is not None and seconds >= self.seconds:
+            return Reached("guardRail", self.late)
+        return None
+
+    @property
+    def late(self) -> str:
+        """The text of a reached time limit; empty without one."""
+        return "" if self.seconds is None else f"time limit of {self.seconds:g} s reached"
+
+    def left(self, seconds: float) -> float | None:
+        """Return the seconds left to a loop that began `seconds` ago; None without a time limit."""
+        return None if self.seconds is None else self.seconds - seconds
+
+
+DEFAULT_LIMITS = LoopLimits()
+
+
+def loop_usage(context: Context, loop_id: str) -> Usage:
+    """Return the usage of all answers of a session's newest loop so far."""
+    usage = Usage()
+    for envelope in backwards(context.entries):
+        message = envelope.message
+        if isinstance(message, AssistantMessage) and message.turn_id is not None:
+            if message.turn_id.loop_id != loop_id:
+                break
+            usage = usage.combine(message.usage or Usage())
+    return usage
+
+
+def loop_seconds(snapshot: SessionSnapshot, now: float) -> float:
+    """Return the seconds since the newest loop began; 0 if there is none.
+
+    Args:
+        now: seconds UTC.
+    """
+    entries, loop = snapshot.context.entries, snapshot.status.loop
+    newest = entries[-1].time if entries else now
+    # The local clock may be behind the server's: a loop is at least as old as its newest entry.
+    return max(now, newest) - loop.started if loop is not None else 0.0
+
+
+def _tokens(usage: Usage) -> int:
+    return usage.input + usage.output + usage.cache_read + usage.cache_write
