@@ -7,7 +7,6 @@ from typing import NamedTuple
 from lanebus.bus.messages.message import AssistantMessage, StopReason
 from lanebus.bus.messages.usage import Usage
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
-from lanebus.handlers.agent.decide.open_answer import backwards
 from lanebus.handlers.context.fold import Context
 
 __all__ = ("DEFAULT_LIMITS", "LoopLimits", "Reached", "loop_seconds", "loop_usage")
@@ -83,7 +82,7 @@ DEFAULT_LIMITS = LoopLimits()
 def loop_usage(context: Context, loop_id: str) -> Usage:
     """Return the usage of all answers of a session's newest loop so far."""
     usage = Usage()
-    for envelope in backwards(context.entries):
+    for envelope in reversed(context.entries):
         message = envelope.message
         if isinstance(message, AssistantMessage) and message.turn_id is not None:
             if message.turn_id.loop_id != loop_id:

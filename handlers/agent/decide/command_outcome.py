@@ -1,4 +1,4 @@
-"""The outcome of a command, and which commands interrupt a step. Decided from the log alone. Pure."""
+"""How a command is answered, and which commands interrupt a step. Pure."""
 
 from typing import Literal, NamedTuple
 
@@ -25,7 +25,7 @@ APPLIED, LATE, REPEATED = CommandOutcome("applied"), CommandOutcome("late"), Com
 
 
 class Interrupt(NamedTuple):
-    """A command that ends a step at once. It is not answered yet."""
+    """An unanswered command that ends the current step at once."""
 
     command: Command
     control: Abort | Steer
@@ -45,13 +45,13 @@ def find_interrupt(state: LoopState) -> Interrupt | None:
 
 
 def is_aborted(state: LoopState) -> bool:
-    """Whether an abort of the open loop, or of the next one, is not answered yet."""
+    """Whether there is an unanswered abort of the open loop or of any loop."""
     loops = {None, state.loop_id}
     return any(isinstance(each.control, Abort) and each.control.loop_id in loops for each in state.commands)
 
 
 def waits_for_turn(control: Control | MessageError, state: LoopState) -> bool:
-    """Whether the command takes effect only after the current turn."""
+    """Whether the command takes effect after the current turn."""
     match control:
         case Abort(loop_id=loop_id):
             return loop_id in {None, state.loop_id}
@@ -62,7 +62,7 @@ def waits_for_turn(control: Control | MessageError, state: LoopState) -> bool:
 
 
 def command_outcome(snapshot: SessionSnapshot, command: Command) -> CommandOutcome:
-    """Return the outcome of a command that takes effect now."""
+    """Return the answer to a command that takes effect now."""
     state = snapshot.loop_state
     match command.control:
         case MessageError() as error:
@@ -71,8 +71,8 @@ def command_outcome(snapshot: SessionSnapshot, command: Command) -> CommandOutco
             return APPLIED if _ends_something(abort, command, snapshot) else LATE
         case Steer() as steer:
             return _steer_outcome(steer, snapshot)
-        case Approve() | Deny() as word:
-            return _approval_outcome(word, snapshot)
+        case Approve() | Deny() as control:
+            return _approval_outcome(control, snapshot)
         case Pause():
             return REPEATED if state.is_halted else APPLIED
         case Handoff():
@@ -82,13 +82,13 @@ def command_outcome(snapshot: SessionSnapshot, command: Command) -> CommandOutco
         case Compact() if is_aborted(state):
             return LATE
         case Compact():
-            return CommandOutcome("refused", "this agent compacts nothing")
+            return CommandOutcome("refused", "this agent does not compact: pass compaction= to AgentLoop")
         case other:
-            return CommandOutcome("refused", f"{other.KIND} is not known here")
+            return CommandOutcome("refused", f"this version does not know the command {other.KIND}")
 
 
 def _ends_something(abort: Abort, command: Command, snapshot: SessionSnapshot) -> bool:
-    """Whether there is a loop to end, calls that one left open, or messages that no loop has answered."""
+    """Whether there is an open or stopped loop, an open answer, or an unanswered message."""
     state, loop = snapshot.loop_state, snapshot.status.loop
     if abort.loop_id is not None:
         stopped = loop.loop_id if loop is not None and state.is_stopped else None
@@ -101,21 +101,21 @@ def _steer_outcome(steer: Steer, snapshot: SessionSnapshot) -> CommandOutcome:
     entries = snapshot.context.entries
     place = find(entries, steer.position)
     if place is None or not is_prompt(entries[place]):
-        return CommandOutcome("refused", f"no user speaks at position {steer.position}")
+        return CommandOutcome("refused", f"there is no user message at position {steer.position}")
     return LATE if snapshot.loop_state.loop_id is None else APPLIED
 
 
-def _approval_outcome(word: Approve | Deny, snapshot: SessionSnapshot) -> CommandOutcome:
-    answer, loop, call = snapshot.loop_state.answer, snapshot.status.loop, word.tool_call_id
+def _approval_outcome(control: Approve | Deny, snapshot: SessionSnapshot) -> CommandOutcome:
+    answer, loop, call = snapshot.loop_state.answer, snapshot.status.loop, control.tool_call_id
     if answer is None or loop is None or all(each.id != call for each in answer.open_calls):
         return LATE
     asked = loop.calls_waiting.get(call)
-    # A question that was asked in a turn of a loop that was stopped since may be answered under that turn.
-    if word.turn_id not in (answer.turn_id, answer.message.turn_id, asked and asked.turn_id):
+    # A stopped loop is continued under another turn; the approval may still name the turn that asked.
+    if control.turn_id not in (answer.turn_id, answer.message.turn_id, asked and asked.turn_id):
         return LATE
     if call in loop.calls_started and asked is None:
         return LATE
-    before = loop.calls_answered.get(call)
-    if before is None:
+    previous = loop.calls_answered.get(call)
+    if previous is None:
         return APPLIED
-    return REPEATED if before.message.kind == word.KIND else LATE
+    return REPEATED if previous.message.kind == control.KIND else LATE

@@ -1,4 +1,4 @@
-"""The next decision in a session: what a worker that holds it does next. Pure, and the same for every worker."""
+"""The next decision in a session. Pure: the same log gives every worker the same decision."""
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
@@ -38,51 +38,51 @@ SKIPPED = "Skipped due to queued user message."
 
 
 class LoopStart(NamedTuple):
-    """How a new loop begins."""
+    """How a new loop relates to earlier ones."""
 
     parent: str | None
-    """the loop that it continues, or the previous loop"""
+    """id of the loop that it continues, else of the previous loop; None for the first loop"""
     continuation: Literal["initial", "default", "branch", "compaction"]
 
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Do nothing: all is done, or only a person can go on."""
+    """Do nothing: everything is answered, or a person has to act first."""
 
 
 @dataclass(frozen=True, slots=True)
 class HandleCommand:
-    """Answer the oldest command, in one append with its effect."""
+    """Answer the oldest command and apply it, in one append."""
 
     command: Command
 
 
 @dataclass(frozen=True, slots=True)
 class AddSystemPrompt:
-    """Append the instructions to a session that has none."""
+    """Append the system prompt to a session that has none."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class AdoptToolCalls:
-    """Begin a loop with the open calls of another one."""
+    """Begin a loop that continues the open tool calls of an earlier loop."""
 
     answer: OpenAnswer
-    """in the new loop's first turn"""
+    """moved to the new loop's first turn"""
     start: LoopStart
 
 
 @dataclass(frozen=True, slots=True)
 class RunTools:
-    """Run the open calls, as far as they may run."""
+    """Run the open calls of an answer. `tool_decision` decides about each of them."""
 
     answer: OpenAnswer
 
 
 @dataclass(frozen=True, slots=True)
 class FailToolCalls:
-    """Answer the open calls with an error, which ends the turn."""
+    """Record an error as the result of each open call, which ends the turn."""
 
     answer: OpenAnswer
     text: str
@@ -96,9 +96,9 @@ class StopAtLimit:
     """the loop's last turn"""
     reached: Reached
     read_up_to: int
-    """everything up to here counts as answered"""
+    """messages up to this position count as answered"""
     deferred: tuple[int, ...] = ()
-    """except for these positions"""
+    """except for those at these positions"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,25 +106,27 @@ class CompactContext:
     """Replace the older part of the context by a summary."""
 
     turn_id: TurnId
-    """next turn of the open loop; first turn of the loop that would begin, if none is open"""
+    """next turn of the open loop; if none is open, first turn of the next loop"""
     is_open: bool
     """a loop is open: it ends here, and the next loop continues it"""
     command: Command | None = None
-    """the command that asked for it; None if the context is too long"""
+    """the command to answer; None if the compaction was started by the length of the context"""
 
 
 @dataclass(frozen=True, slots=True)
 class CallModel:
-    """Begin a turn, or begin it again, and ask the model."""
+    """Begin a turn, or begin it again, and call the model."""
 
     turn_id: TurnId
     start: LoopStart | None
-    """of a loop that begins with this turn"""
+    """None if the turn belongs to the open loop"""
     trigger: Literal["user", "subAgent", "continuation", "branch"]
     results: tuple[Position, ...]
+    """the tool results that the turn continues"""
     prompts: tuple[Position, ...]
+    """the user messages that it answers"""
     fresh: tuple[Position, ...]
-    """those of the prompts that no model was shown yet"""
+    """those prompts that no model was shown yet"""
     deferred: tuple[Position, ...]
     """messages that the model is not shown yet"""
 
@@ -143,15 +145,15 @@ Decision = (
 
 
 class CompactionRule(Protocol):
-    """Says when a context is to be compacted."""
+    """Decides when a context is compacted."""
 
     def wants(self, snapshot: SessionSnapshot, /) -> bool:
-        """Whether the next request would be too long, or the last one was. Pure."""
+        """Return whether the next request would be too long, or the last one was. Pure."""
         ...
 
 
 class LoopRules(Protocol):
-    """The settings of a loop that decisions depend on; see `AgentLoop`."""
+    """The arguments of `AgentLoop` that decisions depend on."""
 
     @property
     def system(self) -> str | None: ...
@@ -164,11 +166,11 @@ class LoopRules(Protocol):
 
 
 def next_decision(snapshot: SessionSnapshot, rules: LoopRules, now: float) -> Decision:
-    """Return what a worker that holds the session does next.
+    """Return the next step of the worker that holds the session's lease.
 
     Args:
-        now: seconds UTC; infinity once the time limit has cut a call. The server's clock dates the start of a loop, and
-            an entry that is later than `now` counts in its place.
+        now: seconds UTC, for the time limit. If the newest entry is later, its time is used: the local clock may be
+            behind the server's. Pass infinity after the time limit has cut a call.
     """
     state = snapshot.loop_state
     if not state.has_work:
@@ -179,7 +181,7 @@ def next_decision(snapshot: SessionSnapshot, rules: LoopRules, now: float) -> De
 
 
 def _before_command(snapshot: SessionSnapshot, rules: LoopRules) -> Decision:
-    """Handle the oldest command, unless a turn has to end first."""
+    """Handle the oldest command, unless the current turn has to end first."""
     state = snapshot.loop_state
     command, answer = state.commands[0], state.answer
     if state.loop_id is not None and answer is not None and answer.open_calls:
@@ -189,16 +191,16 @@ def _before_command(snapshot: SessionSnapshot, rules: LoopRules) -> Decision:
         if waits_for_turn(command.control, state):
             if not state.is_waiting:
                 return RunTools(answer)
-            if isinstance(command.control, Abort):  # the turn cannot end by itself
+            if isinstance(command.control, Abort):  # its tools wait for a person, so the turn cannot end
                 return FailToolCalls(answer, ABORTED)
-    # A compaction that a later abort ends at once is not begun: it would be begun again without end.
+    # A compaction that a later abort would end at once is not begun: it would begin again forever.
     if isinstance(command.control, Compact) and rules.compaction is not None and not is_aborted(state):
-        return _compact(snapshot, rules, command)
+        return CompactContext(_next_turn(snapshot, rules), state.loop_id is not None, command)
     return HandleCommand(command)
 
 
 def _continue(snapshot: SessionSnapshot, rules: LoopRules, now: float) -> Decision:
-    """Continue the open loop, or begin one."""
+    """Continue the open loop or begin a new one."""
     state = snapshot.loop_state
     answer = state.answer
     if rules.system and not snapshot.context.system:
@@ -208,15 +210,13 @@ def _continue(snapshot: SessionSnapshot, rules: LoopRules, now: float) -> Decisi
             return AdoptToolCalls(answer.adopted(_next_turn(snapshot, rules)), _loop_start(snapshot, rules))
         return FailToolCalls(answer, SKIPPED) if state.is_waiting else RunTools(answer)
     if state.loop_id is not None:
-        reached = rules.limits.reached(
-            turns=next_turn(snapshot, state.loop_id).turn_index,
-            usage=loop_usage(snapshot.context, state.loop_id),
-            seconds=loop_seconds(snapshot, now),
-        )
+        turn_id = next_turn(snapshot, state.loop_id)
+        usage, seconds = loop_usage(snapshot.context, state.loop_id), loop_seconds(snapshot, now)
+        reached = rules.limits.reached(turns=turn_id.turn_index, usage=usage, seconds=seconds)
         if reached is not None:
-            return _stop(snapshot, state.loop_id, reached)
+            return _stop(snapshot, turn_id, reached)
     if rules.compaction is not None and rules.compaction.wants(snapshot):
-        return _compact(snapshot, rules, None)
+        return CompactContext(_next_turn(snapshot, rules), state.loop_id is not None)
     return _call_model(snapshot, rules)
 
 
@@ -231,7 +231,7 @@ def _loop_start(snapshot: SessionSnapshot, rules: LoopRules) -> LoopStart:
     loop, answer = snapshot.status.loop, snapshot.loop_state.answer
     if loop is not None and loop.is_stopped:
         return LoopStart(loop.loop_id, "compaction" if loop.ended == "contextCompacted" else "default")
-    if answer is not None:  # of the session that this one was forked from, or of a loop that the user went back to
+    if answer is not None:  # a fork continues its parent, or the user went back to an earlier loop
         return LoopStart(answer.turn_id.loop_id, "branch")
     prefix, _, number = new_loop(snapshot, rules.config).rpartition(".")
     return LoopStart(None, "initial") if number == "1" else LoopStart(f"{prefix}.{int(number) - 1}", "default")
@@ -242,11 +242,11 @@ def _call_model(snapshot: SessionSnapshot, rules: LoopRules) -> CallModel:
     start = _loop_start(snapshot, rules) if state.loop_id is None else None
     results = () if state.answer is None else tuple(position for position, _ in state.answer.results)
     is_first = start is not None and status.loop is None
-    by_user: Literal["user", "subAgent"] = "subAgent" if is_first and status.link is not None else "user"
+    from_prompt: Literal["user", "subAgent"] = "subAgent" if is_first and status.link is not None else "user"
     return CallModel(
         turn_id=_next_turn(snapshot, rules),
         start=start,
-        trigger=by_user if state.prompts and not results else "continuation",
+        trigger=from_prompt if state.prompts and not results else "continuation",
         results=results,
         prompts=state.prompts,
         fresh=tuple(position for position in state.prompts if position > state.visible_up_to),
@@ -254,13 +254,9 @@ def _call_model(snapshot: SessionSnapshot, rules: LoopRules) -> CallModel:
     )
 
 
-def _compact(snapshot: SessionSnapshot, rules: LoopRules, command: Command | None) -> CompactContext:
-    return CompactContext(_next_turn(snapshot, rules), snapshot.loop_state.loop_id is not None, command)
-
-
-def _stop(snapshot: SessionSnapshot, loop_id: str, reached: Reached) -> StopAtLimit:
-    """Stop the loop. What a model was shown counts as answered; if none was asked in this loop, everything does."""
-    state, turn_id = snapshot.loop_state, next_turn(snapshot, loop_id)
+def _stop(snapshot: SessionSnapshot, turn_id: TurnId, reached: Reached) -> StopAtLimit:
+    """Stop the loop. Messages that a model was shown count as answered; if the loop has called no model, all do."""
+    state = snapshot.loop_state
     if turn_id.turn_index == 0:
         return StopAtLimit(turn_id, reached, snapshot.context.position, state.deferred)
     last = turn_id.model_copy(update={"turn_index": turn_id.turn_index - 1})

@@ -1,4 +1,4 @@
-"""When a model is called again after a failed answer. Pure: chance is the caller's."""
+"""When the model is called again after a failed answer. Pure: the caller passes the random number."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -6,7 +6,7 @@ from typing import NamedTuple
 from lanebus.bus.groups.retry_policy import RetryPolicy
 from lanebus.bus.messages.message import AssistantMessage
 from lanebus.bus.wire.envelope import Envelope
-from lanebus.handlers.agent.decide.open_answer import backwards, is_cut
+from lanebus.handlers.agent.decide.open_answer import is_cut
 from lanebus.handlers.agent.metadata_keys import AGAIN
 from lanebus.handlers.agent.models.failure import failure_of
 
@@ -16,28 +16,30 @@ MODEL_RETRY = RetryPolicy(attempts=4, base=1.0, longest=60.0, jitter="equal")
 
 
 class CallAgain(NamedTuple):
-    """The loop goes on, and the model is called again."""
+    """Call the model again in the same loop."""
 
     delay: float | None
-    """seconds; None is at once, with a shorter context"""
+    """seconds to wait; None means at once, with a compacted context"""
 
 
 def call_again(
     message: AssistantMessage, entries: Sequence[Envelope], retry: RetryPolicy, *, can_compact: bool, chance: float
 ) -> CallAgain | None:
-    """Return whether the model is called again after an answer; None if the answer is good, or its failure is final.
+    """Return when to call the model again; None if the answer succeeded or its failure is final.
 
     Args:
+        message: the answer.
         entries: of the LLM lane, before the answer.
-        can_compact: a context that is too long for the model can be shortened.
-        chance: from 0 up to 1, see `RetryPolicy.delay`.
+        retry: limits attempts at transient failures. A delay that the provider asks for is kept if it is longer.
+        can_compact: the agent compacts a context that is too long for the model; it is then called once more.
+        chance: random number from 0 up to 1, see `RetryPolicy.delay`.
     """
     failure = failure_of(message)
     if failure is None:
         return None
     failed = [*_failed(entries)]
     if failure.is_overflow:
-        has_overflowed = any(each.is_context_overflow() for each in failed)  # so a shorter context did not help
+        has_overflowed = any(each.is_context_overflow() for each in failed)  # a shorter context did not help
         return CallAgain(None) if can_compact and not has_overflowed else None
     attempt = len(failed) + 1
     if not failure.is_transient or attempt >= retry.attempts:
@@ -46,8 +48,8 @@ def call_again(
 
 
 def _failed(entries: Sequence[Envelope]) -> Iterator[AssistantMessage]:
-    """The answers since the last good one that failed and were asked for again."""
-    for envelope in backwards(entries):
+    """Yield the retried answers since the last good one."""
+    for envelope in reversed(entries):
         message = envelope.message
         if not isinstance(message, AssistantMessage):
             continue

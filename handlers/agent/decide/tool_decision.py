@@ -1,4 +1,4 @@
-"""What is done with a tool call that has no result yet. Pure, and the same for every worker."""
+"""What to do with a tool call that has no result yet. Pure: every worker decides the same."""
 
 import logging
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class ToolRules(Protocol):
-    """What a tool says of its calls; see `Tool`."""
+    """The parts of a `Tool` that decisions depend on."""
 
     @property
     def idempotent(self) -> bool: ...
@@ -37,27 +37,27 @@ class ToolRules(Protocol):
 
 
 class StartCall(NamedTuple):
-    """Run it."""
+    """Run the call."""
 
     attempt: int
 
 
 class AnswerCall(NamedTuple):
-    """Do not run it: this is its result."""
+    """Record this result without running the call."""
 
     result: ToolResultMessage
 
 
 class AskPerson(NamedTuple):
-    """Ask a person whether it may run."""
+    """Ask a person whether the call may run."""
 
     why: Literal["approval", "unknown"]
     attempts: int
-    """how often it was started"""
+    """how often the call was started"""
 
 
 class AwaitPerson(NamedTuple):
-    """The person has not answered."""
+    """Wait: the person has not answered."""
 
 
 ToolDecision = StartCall | AnswerCall | AskPerson | AwaitPerson
@@ -66,36 +66,36 @@ ToolDecision = StartCall | AnswerCall | AskPerson | AwaitPerson
 def decide_calls(
     answer: OpenAnswer, tools: Mapping[str, ToolRules], status: Status
 ) -> dict[str, tuple[ToolCallBlock, ToolDecision]]:
-    """Return the open calls of an answer by their ids, in their order, each with its decision."""
+    """Return the decision for each open call of an answer, by call id and in the order of the calls."""
     loop = status.loop
     known = loop if loop is not None and loop.turn == answer.turn_id else LoopStatus(loop_id="", started=0.0)
     decided: dict[str, tuple[ToolCallBlock, ToolDecision]] = {}
     for call in answer.open_calls:
-        if call.id not in decided:  # a model that gives two calls one id gets one result
+        if call.id not in decided:  # calls with the same id share one result
             decided[call.id] = call, decide_call(call, tools.get(call.name), known)
     return decided
 
 
 def decide_call(call: ToolCallBlock, tool: ToolRules | None, loop: LoopStatus) -> ToolDecision:
-    """Return what is done with one open call.
+    """Return what to do with one open call that no worker is running.
 
-    A call without `ToolStarted` has not run. A call with it that no worker is running may have run, in part or whole:
-    the tool says what follows from that.
+    A call without `ToolStarted` has not run. A call with it may have run, partly or completely. It runs again if the
+    tool is idempotent; else the tool's `on_unknown` decides.
 
     Args:
-        tool: None if the agent has none of this name.
-        loop: what is known of the call's turn.
+        tool: None if the agent has no tool of this name.
+        loop: the status of the call's turn.
     """
     if tool is None:
         return _error(call, f"Tool {call.name} not found")
     attempts, started = loop.calls_attempts.get(call.id, 0), loop.calls_started.get(call.id, 0)
-    asked, said = loop.calls_waiting.get(call.id), loop.calls_answered.get(call.id)
-    if said is not None and said.position > started:  # an approval is good for one attempt
-        if not isinstance(said.control, Deny):
+    asked, reply = loop.calls_waiting.get(call.id), loop.calls_answered.get(call.id)
+    if reply is not None and reply.position > started:  # an approval covers one attempt
+        if not isinstance(reply.control, Deny):
             return StartCall(attempts + 1)
-        # The model is not told the reason: that is part of the extension lane.
+        # The reason stays in the extension lane, which no model reads.
         return _unknown(call) if asked is not None and asked.why == "unknown" else _error(call, DENIED)
-    if asked is not None and said is None:
+    if asked is not None and reply is None:
         return AwaitPerson()
     if started:
         if tool.idempotent:
@@ -105,7 +105,7 @@ def decide_call(call: ToolCallBlock, tool: ToolRules | None, loop: LoopStatus) -
 
 
 def _unknown(call: ToolCallBlock) -> AnswerCall:
-    """The result of a call that was started and left none."""
+    """Return the result of a call that was started and left no result."""
     return _error(
         call,
         f"Unknown outcome: {call.name} was started, but its worker was lost before a result came. It may have done all,"
@@ -120,6 +120,6 @@ def _error(call: ToolCallBlock, text: str) -> AnswerCall:
 def _wants_approval(tool: ToolRules, call: ToolCallBlock) -> bool:
     try:
         return tool.approval(call)
-    except Exception:  # noqa: BLE001  # if the tool cannot say, ask: a run without approval cannot be undone
-        _log.warning("whether %s needs an approval cannot be told", call.name, exc_info=True)
+    except Exception:  # noqa: BLE001  # ask a person: an unapproved run cannot be undone
+        _log.warning("the approval function of tool %s failed, so a person is asked", call.name, exc_info=True)
         return True

@@ -3,23 +3,22 @@
 from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage
 from lanebus.bus.messages.turn import TurnId
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
-from lanebus.handlers.agent.decide.open_answer import backwards
 
 __all__ = ("new_loop", "next_turn")
 
 _MOST_DIGITS = 15
-"""Ids come from foreign clients too; a longer number is not counted."""
+"""Longer numbers are ignored: ids may come from foreign clients."""
 
 
 def new_loop(snapshot: SessionSnapshot, config: str) -> str:
-    """Return the id of the session's next loop of this configuration, `<session>.<config>.<N>`.
+    """Return the id of the session's next loop, `<session>.<config>.<N>`.
 
-    A loop that died before its first answer and left no event is not counted; the next loop reuses its number.
+    The number of a loop that left neither an answer nor an event is used again.
     """
     context, loop = snapshot.context, snapshot.status.loop
     prefix = f"{context.session}.{config}."
     number = 0 if loop is None else _number(loop.loop_id, prefix)
-    for envelope in backwards(context.entries):
+    for envelope in reversed(context.entries):
         turn_id = envelope.message.turn_id if isinstance(envelope.message, LlmMessage) else None
         if turn_id is not None and (last := _number(turn_id.loop_id, prefix)):
             number = max(number, last)
@@ -28,8 +27,8 @@ def new_loop(snapshot: SessionSnapshot, config: str) -> str:
 
 
 def next_turn(snapshot: SessionSnapshot, loop_id: str) -> TurnId:
-    """Return the turn of an open loop's next model call: the one that has begun and has no answer, else a new one."""
-    for envelope in backwards(snapshot.context.entries):
+    """Return the turn of an open loop's next model call: one that has begun and has no answer, else a new one."""
+    for envelope in reversed(snapshot.context.entries):
         message = envelope.message
         if isinstance(message, AssistantMessage | ToolResultMessage) and message.turn_id is not None:
             if message.turn_id.loop_id != loop_id:

@@ -14,7 +14,6 @@ from lanebus.bus.messages.usage import Usage
 from lanebus.bus.wire.envelope import Envelope
 from lanebus.handlers.agent.bounds import RunBounds
 from lanebus.handlers.agent.decide.loop_state import SessionSnapshot
-from lanebus.handlers.agent.decide.open_answer import backwards
 from lanebus.handlers.agent.models.model import Model, Settling
 from lanebus.handlers.agent.run import Run
 
@@ -99,7 +98,7 @@ class UsageReconciler:
         entries, session = snapshot.context.entries, snapshot.context.session
         return [
             envelope
-            for envelope in islice(backwards(entries), bounds.settle_entries)
+            for envelope in islice(reversed(entries), bounds.settle_entries)
             if reconcilable(self._model, envelope)
             and envelope.position not in snapshot.status.settled
             and self._tries.get((session, envelope.position), 0) < bounds.settle_tries

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from lanebus.bus.messages.message import AssistantMessage, now_ms
 from lanebus.bus.wire.envelope import Envelope
-from lanebus.handlers.agent.decide.open_answer import backwards, is_cut
+from lanebus.handlers.agent.decide.open_answer import is_cut
 from lanebus.handlers.agent.turn.answer_record import reading_metadata
 from lanebus.handlers.context.read_marks import deferred_positions, read_position
 
@@ -27,7 +27,7 @@ def reopening(path: Sequence[Envelope], reason: str) -> Reopening | None:
     Args:
         reason: why the work was set aside.
     """
-    answers = (each for each in backwards(path) if read_position(each) is not None and not _is_cut(each))
+    answers = (each for each in reversed(path) if read_position(each) is not None and not _is_cut(each))
     failed, previous = next(answers, None), next(answers, None)
     if failed is None or not isinstance(failed.message, AssistantMessage) or failed.message.stop_reason != "error":
         return None
