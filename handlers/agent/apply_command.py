@@ -1,4 +1,4 @@
-"""Commands are answered in the order of the log, each once, and each in one append with its effect."""
+"""Answer commands in the order of the log, each once, in one append with its effect."""
 
 from collections.abc import Sequence
 
@@ -14,11 +14,11 @@ __all__ = ("apply_command", "refuse", "refused")
 
 
 async def apply_command(run: Run, snapshot: SessionSnapshot, command: Command) -> None:
-    """Answer the oldest command, and carry it out.
+    """Answer the oldest command and apply it.
 
     Raises:
-        Fenced: the lease is lost.
-        BusError: the log refuses.
+        Fenced: the lease was lost.
+        BusError: the log refuses the append.
     """
     outcome, reason = command_outcome(snapshot, command)
     answered = ControlAnswered(control=command.position, outcome=outcome, reason=reason)
@@ -35,16 +35,16 @@ async def apply_command(run: Run, snapshot: SessionSnapshot, command: Command) -
 
 
 async def refuse(run: Run, commands: Sequence[Command], reason: str) -> None:
-    """Answer commands that the session's agent does not handle.
+    """Refuse commands that the session's agent does not handle.
 
     Raises:
-        Fenced: the lease is lost.
-        BusError: the log refuses.
+        Fenced: the lease was lost.
+        BusError: the log refuses an append.
     """
     for event in refused(commands, reason):
         await run.publish(event.as_extension(), key=f"control.{event.control}")
 
 
 def refused(commands: Sequence[Command], reason: str) -> tuple[ControlAnswered, ...]:
-    """Return the answers to commands that are not handled."""
+    """Return the answers that refuse commands."""
     return tuple(ControlAnswered(control=each.position, outcome="refused", reason=reason) for each in commands)

@@ -1,6 +1,6 @@
 """The bounds, periods and limits of a worker and of its runs, each with its default. Times are in seconds.
 
-Tests pass tiny ones: what only holds at large bounds is a fault.
+Correctness must not depend on large values: tests pass tiny ones.
 """
 
 from dataclasses import dataclass, field
@@ -15,25 +15,25 @@ class ModelBounds:
     """The bounds of a model's adapter."""
 
     read_ahead: int = 64
-    """pieces of an answer that are read before they are taken; then the connection waits"""
+    """most pieces of an answer that are buffered; the connection then waits"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviewBounds:
-    """The bounds of what is shown of a message while a model speaks."""
+    """The bounds of a message's live preview."""
 
     pause: float = 0.05
-    """pieces that come within this time go out together"""
+    """pieces that arrive within this time are sent together"""
     flush_characters: int = 2_000
-    """so many characters do not wait for the pause"""
+    """characters that are sent without waiting for `pause`"""
     delta_characters: int = 16_000
     """most text of one delta"""
     shown_characters: int = MESSAGE_LIMIT_BYTES
-    """most text that is shown of one message; a longer one cannot be recorded whole either"""
+    """most characters shown of one message, by default the size limit of a recorded message in bytes"""
     end: float = 2.0
-    """how long the end of a message waits for the last pieces to be sent"""
+    """longest wait for the last pieces at the end of a message"""
     answer: float = 86_400.0
-    """how long a server that does not answer is waited for, while the model speaks"""
+    """longest wait for a server that does not answer while the model streams"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,29 +41,29 @@ class RunBounds:
     """The bounds of one run of an agent."""
 
     publish: float = 60.0
-    """how long an append waits for a server; an answer has cost money, so longer than other messages do"""
+    """longest wait of an append for a server; long, as a model's answer has cost money"""
     tries: int = 1_000
-    """attempts to append at the end of a log that others append to meanwhile"""
+    """attempts to append at an expected position while other clients append too"""
     listen: float = 0.02
-    """after which work is watched for commands and for its time at all; what is done sooner does not pay for that"""
+    """delay before a step listens for commands and starts its deadline; shorter steps save the tasks"""
     listen_again: float = 0.25
-    """after which a server that could not be asked for commands is asked again; the work goes on meanwhile"""
+    """delay before listening again after the server could not be reached; the step continues meanwhile"""
     last_words: float = 5.0
-    """how long a cancelled step takes to record what there is"""
+    """longest time that a cancelled step takes to record its partial answer"""
     clean_up: float = 2.0
-    """how long a model or a tool that is cancelled may clean up; then it is left behind"""
+    """longest time that a cancelled model or tool takes to clean up; then it is abandoned"""
     drain_tokens: int = 1_000
-    """how many tokens more a model that was cut may speak, about: they cost money"""
+    """about how many tokens a cut model may still generate before its stream is closed: they cost money"""
     settle: float = 2.0
-    """how long a run that has nothing else to do asks what cut calls took"""
+    """longest time that an idle run asks providers for the usage of cut calls"""
     settle_tries: int = 3
-    """how often one process asks for one answer"""
+    """most requests for the usage of one answer, per process"""
     settle_entries: int = 500
-    """entries of the LLM lane: what was cut longer ago is not asked for any more"""
+    """newest entries of the LLM lane that are searched for cut answers"""
     settle_remembered: int = 4_096
-    """answers whose tries are counted; older ones may be asked for again"""
+    """answers whose requests are counted; older ones may be requested again"""
     child_pause: float = 1.0
-    """between two tries to reach a sub-agent's server"""
+    """pause between two attempts to reach a sub-agent's session"""
     preview: PreviewBounds = field(default_factory=PreviewBounds)
 
 
@@ -72,23 +72,24 @@ class WorkerBounds:
     """The bounds of one worker."""
 
     warm_sessions: int = 4_096
-    """most sessions that stay in memory between their turns; those being worked on do not count"""
+    """most idle sessions in memory; sessions with a running task do not count"""
     warm_entries: int = 400_000
-    """most entries of the LLM lane that stay in memory between turns, over all sessions"""
+    """most entries of the LLM lane in memory, over all idle sessions"""
     store_every: int = 500
-    """Positions between two stored states of a session. A cold start reads at most so much of the extension lane. A
-    stored state also keeps what is behind it from being trimmed, so a short session has none."""
+    """Positions between two stored states of a session. A cold start reads at most this many positions of the extension
+    lane. Entries after a stored state are not trimmed, so a short session stores none."""
     pause: float = 0.25
-    """first pause before a session is tried again that another worker holds or that could not be read; it doubles"""
+    """first pause before retrying a session that is held elsewhere or unreadable; it doubles each time"""
     longest_pause: float = 60.0
+    """limit of that pause"""
     nack: float = 3.0
-    """most time to hand an unfinished session to another worker"""
+    """longest time to return an unfinished session to the group"""
     ignored: int = 3
-    """An agent that ran so often without answering the oldest command answers none."""
+    """runs that leave the oldest command unanswered; the worker then refuses the commands"""
     deaths: int = 10
-    """A session that was given so often without an outcome kills its workers: it becomes a dead letter."""
+    """most attempts without an outcome; the session probably kills its workers and becomes a dead letter"""
     beats: int = 3
-    """signs of life within one heartbeat, each given as much time"""
+    """renewals within one heartbeat period, each with an equal share of it as its time-out"""
     run: RunBounds = field(default_factory=RunBounds)
 
 

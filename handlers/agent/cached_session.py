@@ -1,4 +1,4 @@
-"""One session's folds, kept in memory between turns, so that the next turn reads only what is new."""
+"""The folds of one session, kept in memory between turns, so that the next turn reads only new entries."""
 
 from contextlib import aclosing
 
@@ -22,35 +22,37 @@ _WANTED = {Lane.EXTENSION: STATUS_KINDS}
 
 
 class CachedSession:
-    """The folds of one session. Both lanes are read in one step, and of the extension lane only what is folded."""
+    """The folds of one session. One read covers both lanes; of the extension lane it reads only the kinds it folds."""
 
     def __init__(self, session: Session, *, store_every: int = DEFAULT_WORKER_BOUNDS.store_every) -> None:
         """
         Args:
+            session: the session to read.
             store_every: positions between two stored states, see `WorkerBounds`.
         """
         self.session, self._store_every = session, store_every
         self._context, self._status = Context(session.id), Status()
         self._snapshot: SessionSnapshot | None = None
-        """of these folds, once it is asked for: what is derived from it is kept until the next entry"""
+        """of these folds, made at the first use: its derived state is kept until the next entry"""
         self._cursor = START
-        """up to where was read"""
+        """after the last entry that was read"""
         self._forked = 0
-        """up to here the extension lane is a fork's parent's, whose loop it was"""
+        """up to this position the extension lane is the parent's, and not folded"""
         self._stored = 0
+        """position of the stored state; 0 if there is none"""
         self._trimmed = 0
-        """up to where the log was trimmed when this was loaded"""
+        """position up to which the log was trimmed when it was loaded"""
         self._is_loaded = False
         self.is_whole = True
-        """nothing of the extension lane was trimmed away before it was folded"""
+        """no entry of the extension lane was trimmed before it was folded"""
         self.is_stale = False
-        """the log no longer holds what follows what was read: only reading it from its start may help"""
-        # Two refreshes at a time would each read and fold the same entries.
+        """the log no longer continues what was read: discard this object and read from the start"""
+        # Two concurrent refreshes would fold the same entries twice.
         self._one_at_a_time = anyio.Lock(fast_acquire=True)
 
     @property
     def snapshot(self) -> SessionSnapshot:
-        """As of the last refresh; empty before the first."""
+        """The session as of the last refresh; empty before the first."""
         if self._snapshot is None:
             status = self._status
             # A request definition that was trimmed has to be appended again.
@@ -61,22 +63,22 @@ class CachedSession:
 
     @property
     def cursor(self) -> Cursor:
-        """Up to where it was read."""
+        """The cursor after the last entry that was read."""
         return self._cursor
 
     def first_page(self) -> FirstPage | None:
-        """Return the page that the next refresh begins with, to be requested ahead; None if nothing was read yet."""
+        """Return the first page of the next refresh, to be requested ahead; None before the first refresh."""
         return self.session.first_page(after=self._cursor) if self._is_loaded else None
 
     async def refresh(self, first: FirstPage | None = None) -> SessionSnapshot:
-        """Read what is new, and return the session as of now. Cancelled, it keeps what was folded.
+        """Read the new entries, and return the session as of now. If it is cancelled, the entries read so far are kept.
 
         Args:
             first: the page of `first_page`, if it was requested ahead.
 
         Raises:
             LogRolledBack: the log has lost entries that were read. Discard this object and make another.
-            StreamError, Unavailable: as reading the session does.
+            StreamError, Unavailable: as for `Session.read`.
         """
         async with self._one_at_a_time:
             try:
@@ -90,11 +92,12 @@ class CachedSession:
             return self.snapshot
 
     async def store(self) -> None:
-        """Store the extension lane's fold for a cold start, if the stored one is old. A failure is ignored: a stored
-        state only saves reading.
+        """Store the extension lane's fold for a cold start, if the stored state is old.
+
+        Errors are ignored: a stored state only saves reading.
         """
         if self._cursor.position - self._stored < self._store_every or not self.is_whole:
-            return  # a state that lacks its beginning is none of the log's
+            return  # a fold without its beginning is no state of the log
         expected, self._stored = self._stored, self._cursor.position
         state = STATUS.dump(self._status)
         try:
@@ -117,7 +120,7 @@ class CachedSession:
                 self._cursor = page.cursor
 
     async def _load(self) -> None:
-        """Read all there is, from where a stored state, or what was trimmed away, lets us begin."""
+        """Read the whole session. Begin the extension lane at a stored state, or where it was trimmed."""
         head = await self.session.head()
         self._forked, self._trimmed = head.own_start.position, head.trimmed
         stored = await self.session.load_projection(STATUS.name, STATUS.version)
@@ -127,21 +130,21 @@ class CachedSession:
                 self._is_loaded = True
                 return
         except ValidationError:
-            pass  # another version of the package wrote it
+            pass  # written by another version of the package
         try:
             await self._read_on()
         except CursorTrimmed:
-            # The model may still be told all, if nothing but the extension lane is gone.
+            # If only the extension lane was trimmed, the context is still complete.
             if self._cursor != START or not await self._begin(Status(), head.cursor_at(head.trimmed)):
                 raise
             self.is_whole = False
         self._is_loaded = True
 
     async def _begin(self, status: Status, cursor: Cursor) -> bool:
-        """Begin behind a cursor, with all of the LLM lane up to there; False if the log is not the one it names.
+        """Begin after a cursor, with the whole LLM lane up to it. Return False if the cursor is of another incarnation.
 
         Raises:
-            CursorTrimmed: the LLM lane is not whole.
+            CursorTrimmed: the LLM lane was trimmed.
         """
         context = Context(self.session.id)
         try:

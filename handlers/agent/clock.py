@@ -1,4 +1,4 @@
-"""The time, as an agent's loop sees it: passed in, so that tests need not wait."""
+"""The clock of an agent's loop. It is an argument, so that tests need not wait."""
 
 import time
 from typing import Protocol
@@ -9,10 +9,10 @@ __all__ = ("SYSTEM_CLOCK", "Clock", "SystemClock")
 
 
 class Clock(Protocol):
-    """Tells the time and waits."""
+    """The time, and a wait."""
 
     def time(self) -> float:
-        """Return seconds UTC. It may be stepped in either direction."""
+        """Return seconds UTC. The clock may be set forward or back."""
         ...
 
     def monotonic(self) -> float:
@@ -20,12 +20,12 @@ class Clock(Protocol):
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Wait so long. May be cancelled."""
+        """Wait for this many seconds. It can be cancelled."""
         ...
 
 
 class SystemClock:
-    """The `Clock` of the machine."""
+    """The clock of the machine."""
 
     def time(self) -> float:
         """See `Clock`."""

@@ -1,8 +1,10 @@
-"""Commands of people and programs to a running agent. Each is one publish: ordered, waking the workers, and with a
-`key` of your own applied once however often it is sent.
+"""Commands to a running agent: abort it, steer it, approve its tool calls, pause and resume it.
 
-Nothing is done by the one who sends. The session's worker answers each command in the step in which it takes effect;
-`answered` waits for that. `command_specs.py` lists the same commands by name, for programs that read them.
+Each command is one publish: it is ordered and wakes the workers, and with a `key` it is applied once even if it is sent
+again. The session's worker answers each command in the step in which it takes effect; `answered` waits for the answer.
+`command_specs.py` lists the same commands by name, for programs that read them.
+
+Cancelling a call leaves it open whether the command was published. Send it again with the same `key`.
 """
 
 from typing import Literal
@@ -45,14 +47,17 @@ async def abort(
     by: str | None = None,
     key: str | None = None,
 ) -> Receipt:
-    """End what the agent does, and have nothing answered that was said before this.
+    """End the running loop. Messages that were sent before this command are not answered.
 
     Args:
-        loop_id: only if it is this loop; None is whatever goes on.
-        when: now: the model is cut short and tools are cancelled. turn: the turn that is under way is finished first.
-        reason: for those who read the log.
-        by: who asks, for the same.
-        key: your own name for this publish; a repeat adds nothing.
+        loop_id: abort only this loop; None aborts any.
+        when: "now" cuts the model's answer and cancels tools. "turn" lets the current turn finish first.
+        reason: recorded in the log.
+        by: name of the sender, recorded in the log.
+        key: idempotency key; a repeat with the same key adds nothing.
+
+    Returns:
+        The command's position, for `answered`.
 
     Raises:
         BusError: as for `Session.publish`.
@@ -68,38 +73,50 @@ async def steer(
     by: str | None = None,
     key: str | None = None,
 ) -> Receipt:
-    """Say something to the loop that is running. Where none is, it is answered like any other word of a user.
+    """Send a user message to the running loop. Without a running loop it is answered like any other message.
 
     Args:
-        when: next: the next request to the model has it. now: the answer that is being spoken is cut, and tools that
-            still run are skipped.
-        Others: as for `abort`.
+        said: the message.
+        when: "next" puts it into the next request to the model. "now" also cuts the current answer and skips tools that
+            are still running.
+        by: name of the sender, recorded in the log.
+        key: idempotency key; a repeat with the same key adds nothing.
 
     Returns:
         The positions of the message and of the command.
 
     Raises:
-        Conflict: others were faster a thousand times.
+        Conflict: other clients appended first, 1,000 times in a row.
         BusError: as for `Session.publish`.
     """
     return await send(session, Steer(position=UNKNOWN_POSITION, when=when, by=by), said, key=key)
 
 
 async def follow_up(session: Session, said: str | UserMessage, *, key: str | None = None) -> Receipt:
-    """Say something that waits until the loop that is running is over. Where none is, it is answered at once.
+    """Send a user message that waits until the running loop has ended. Without a running loop it is answered at once.
+
+    Args:
+        said: the message.
+        key: idempotency key; a repeat with the same key adds nothing.
 
     Raises:
         BusError: as for `Session.publish`.
     """
     message = _message(said)
-    marked = message.model_copy(update={"metadata": {**(message.metadata or {}), FOLLOW_UP: True}})
-    return await session.publish(marked, key=key)
+    follow_up = message.model_copy(update={"metadata": {**(message.metadata or {}), FOLLOW_UP: True}})
+    return await session.publish(follow_up, key=key)
 
 
 async def approve(
     session: Session, turn_id: TurnId, tool_call_id: str, *, by: str | None = None, key: str | None = None
 ) -> Receipt:
-    """Let a tool run that waits for a person: its `ToolWaiting` names the turn and the call.
+    """Run a tool call that waits for a person. Its `ToolWaiting` event has the turn and the call.
+
+    Args:
+        turn_id: the turn of the call.
+        tool_call_id: the call's id.
+        by: name of the sender, recorded in the log.
+        key: idempotency key; a repeat with the same key adds nothing.
 
     Raises:
         BusError: as for `Session.publish`.
@@ -116,7 +133,14 @@ async def deny(
     by: str | None = None,
     key: str | None = None,
 ) -> Receipt:
-    """Do not let it run. The model is told so, and not the reason: what it is to know, a user says.
+    """Refuse a tool call that waits for a person. The model reads that it was denied, but not the reason.
+
+    Args:
+        turn_id: the turn of the call.
+        tool_call_id: the call's id.
+        reason: recorded in the log. To give the model a reason, send it a user message.
+        by: name of the sender, recorded in the log.
+        key: idempotency key; a repeat with the same key adds nothing.
 
     Raises:
         BusError: as for `Session.publish`.
@@ -127,7 +151,12 @@ async def deny(
 async def pause(
     session: Session, *, reason: str | None = None, by: str | None = None, key: str | None = None
 ) -> Receipt:
-    """Stop after the turn that is under way. What users say from then on waits for `resume`.
+    """Stop after the current turn. User messages wait until `resume`.
+
+    Args:
+        reason: recorded in the log.
+        by: name of the sender, recorded in the log.
+        key: idempotency key; a repeat with the same key adds nothing.
 
     Raises:
         BusError: as for `Session.publish`.
@@ -143,10 +172,13 @@ async def handoff(
     by: str | None = None,
     key: str | None = None,
 ) -> Receipt:
-    """As `pause`, and the session is a person's until `resume`.
+    """Stop after the current turn and hand the session to a person until `resume`.
 
     Args:
-        to: whom it is handed to.
+        to: name of the person.
+        reason: recorded in the log.
+        by: name of the sender, recorded in the log.
+        key: idempotency key; a repeat with the same key adds nothing.
 
     Raises:
         BusError: as for `Session.publish`.
@@ -155,7 +187,11 @@ async def handoff(
 
 
 async def resume(session: Session, *, by: str | None = None, key: str | None = None) -> Receipt:
-    """Go on after `pause` or `handoff`, with what was left and with what users said since.
+    """Continue after `pause` or `handoff`: the open tool calls first, then the user messages since.
+
+    Args:
+        by: name of the sender, recorded in the log.
+        key: idempotency key; a repeat with the same key adds nothing.
 
     Raises:
         BusError: as for `Session.publish`.
@@ -164,7 +200,11 @@ async def resume(session: Session, *, by: str | None = None, key: str | None = N
 
 
 async def compact_now(session: Session, *, by: str | None = None, key: str | None = None) -> Receipt:
-    """Tell the context shorter before the next turn, however far from full it is.
+    """Summarize the context before the next turn, even if it is short. An agent without a compactor refuses.
+
+    Args:
+        by: name of the sender, recorded in the log.
+        key: idempotency key; a repeat with the same key adds nothing.
 
     Raises:
         BusError: as for `Session.publish`.
@@ -173,14 +213,14 @@ async def compact_now(session: Session, *, by: str | None = None, key: str | Non
 
 
 async def answered(session: Session, command: Receipt) -> ControlAnswered:
-    """Wait until a worker has answered a command: what became of it, and why.
+    """Wait until a worker has answered a command, and return the answer with its outcome and reason.
 
     Args:
-        command: what sending it gave.
+        command: the receipt that sending the command returned.
 
     Raises:
-        SessionClosed: it was closed before that.
-        StreamError, Unavailable, Closed: as following the session does.
+        SessionClosed: the session was closed before a worker answered.
+        StreamError, Unavailable, Closed: as for `Session.follow`.
     """
     kinds = {ControlAnswered.KIND}
     after = Cursor(command.position)
@@ -195,17 +235,18 @@ async def answered(session: Session, command: Receipt) -> ControlAnswered:
 async def send(
     session: Session, control: Control, said: str | UserMessage | None = None, *, key: str | None = None
 ) -> Receipt:
-    """Publish a command. What the functions above do, for a command that was read from elsewhere.
+    """Publish a command that was read from elsewhere, as the functions above do.
 
     Args:
-        said: what the user says with a `Steer`, which is given its position; no other command takes it.
-        key: your own name for this publish; a repeat adds nothing.
+        control: the command.
+        said: the user message of a `Steer`, whose position is set to the message's. Other commands ignore it.
+        key: idempotency key; a repeat with the same key adds nothing.
 
     Returns:
         The positions; the last one is the command's.
 
     Raises:
-        Conflict: others were faster a thousand times.
+        Conflict: other clients appended first, 1,000 times in a row.
         BusError: as for `Session.publish`.
     """
     if not isinstance(control, Steer) or said is None:

@@ -1,4 +1,4 @@
-"""The demo's agent: the offline model and a few tools; `lanebus worker lanebus.handlers.agent.demo:agent` runs it."""
+"""The demo agent: the offline model with a few tools. `lanebus worker lanebus.handlers.agent.demo:agent` runs it."""
 
 import random
 from datetime import UTC, datetime
@@ -35,14 +35,14 @@ async def roll_dice(
     sides: Annotated[int, Field(ge=2, le=1000)] = 6,
 ) -> str:
     """Roll dice."""
-    # Seeded by the call: rolled again after a crash, they show the same.
-    dice = random.Random(f"{context.session} {context.call_id}")  # noqa: S311  # a game's dice, no secret
+    # Seeded by the call, so a repeat after a crash gives the same result.
+    dice = random.Random(f"{context.session} {context.call_id}")  # noqa: S311  # dice, no secret
     rolls = [dice.randint(1, sides) for _ in range(count)]
     return f"{' + '.join(map(str, rolls))} = {sum(rolls)}" if count > 1 else str(rolls[0])
 
 
 def demo_agent(*, delay: float = 0.03) -> AgentLoop:
-    """The demo's agent; `delay` is the seconds between two words of its answer."""
+    """Return the demo agent. It waits `delay` seconds before each word of an answer."""
     return AgentLoop(OfflineModel(delay=delay), (calculate, clock, roll_dice), system=SYSTEM, name="demo")
 
 

@@ -1,4 +1,4 @@
-"""What can be wrong with an agent before it runs, and what it tells its worker."""
+"""Errors of an agent's set-up, and those that it raises to its worker."""
 
 from lanebus.bus.errors import BusError, MessageError, MissingExtra, SetupError
 from lanebus.bus.messages.turn import TurnId
@@ -19,7 +19,7 @@ __all__ = (
 
 
 class AgentNotFound(SetupError):
-    """The text `module:attribute` leads to no agent.
+    """`load_agent` found no agent at `module:attribute`.
 
     Fields: `target`, the text; `reason`, what is missing.
     """
@@ -30,94 +30,96 @@ class AgentNotFound(SetupError):
 
 
 class DuplicateTool(SetupError):
-    """Two tools of one agent have the same name, so a call would not say which is meant."""
+    """Two tools of one agent have the same name, so a call would be ambiguous. Fields: `name`."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"two tools are called {name!r}: rename one, as by @tool(name=…)")
+        super().__init__(f"two tools are called {name!r}: rename one, for example with @tool(name=…)")
         self.name = name
 
 
 class ParameterRefused(SetupError):
-    """A tool's function has a parameter that no model can give: `*args` or `**kwargs`.
+    """A tool's function has a parameter that a model cannot pass: `*args` or `**kwargs`.
 
     Fields: `tool`, the function's name; `parameter`, as it is written.
     """
 
     def __init__(self, tool: str, parameter: str) -> None:
         super().__init__(
-            f"tool {tool!r} has the parameter {parameter}, and a model gives arguments by name only: name each "
-            "parameter; a decorator between needs functools.wraps"
+            f"tool {tool!r} has the parameter {parameter}, but a model passes arguments by name: name each parameter, "
+            "and use functools.wraps in decorators"
         )
         self.tool, self.parameter = tool, parameter
 
 
 class ApprovalRefused(SetupError):
-    """A tool's `approval` is an async function, whose answer would be a coroutine and so always count as yes.
+    """A tool's `approval` is an async function. Its result, a coroutine, would always count as true.
 
     Fields: `tool`, the tool's name.
     """
 
     def __init__(self, tool: str) -> None:
-        super().__init__(f"the approval of tool {tool!r} is async, which always counts as yes: make it a plain def")
+        super().__init__(
+            f"the approval of tool {tool!r} is async, so its result counts as true: make it a plain function"
+        )
         self.tool = tool
 
 
 class CostUnknown(SetupError):
-    """A cost limit could never be reached, as nobody knows what the model costs. Fields: `model`, its name."""
+    """A cost limit could never be reached, as the model's price is unknown. Fields: `model`, its name."""
 
     def __init__(self, model: str) -> None:
         super().__init__(
-            f"the cost limit needs the price of model {model!r}, which is not known: give the model `rates`, or "
+            f"the cost limit needs the price of model {model!r}, which is unknown: pass `rates` to the model, or "
             "install the price lists if they have it (pip install 'lanebus[cost]')"
         )
         self.model = model
 
 
 class ModelNotFound(SetupError):
-    """The text `api/name` leads to no model.
+    """`load_model` found no model at `api/name`.
 
-    Fields: `target`, the text; `known`, the names that may stand before the stroke.
+    Fields: `target`, the text; `known`, the API names.
     """
 
     def __init__(self, target: str, known: tuple[str, ...]) -> None:
-        super().__init__(f"no model at {target!r}: want one of {', '.join(known)}, a stroke and the model's name")
+        super().__init__(f"no model at {target!r}: write api/name, where api is one of {', '.join(known)}")
         self.target, self.known = target, known
 
 
 class DuplicateAgent(SetupError):
-    """Two agents of one tree have the same name, so a session that was begun for it would not say which is meant."""
+    """Two agents of one tree have the same name, so a child session would be ambiguous. Fields: `name`."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"two agents are called {name!r}: give one another name")
+        super().__init__(f"two agents are called {name!r}: rename one")
         self.name = name
 
 
 class TryAgain(BusError):
-    """An agent tells its worker to come back to the session later, and to take others meanwhile.
+    """Raised by an agent to have its worker run the session again after a delay. The worker runs others meanwhile.
 
-    All that is needed to go on is in the log. Fields: `delay`, seconds; `reason`, for those who watch.
+    The log holds everything that the next run needs. Fields: `delay`, seconds; `reason`, recorded with the retry.
     """
 
     def __init__(self, delay: float, reason: str) -> None:
-        super().__init__(f"again in {delay:.1f} s: {reason}")
+        super().__init__(f"try again in {delay:.1f} s: {reason}")
         self.delay, self.reason = delay, reason
 
 
 class NoProgress(BusError):
-    """A step of a loop changed nothing in the log, so the next one would be the same for ever.
+    """A step of a loop did not change the log, so the loop would repeat it forever.
 
-    Fields: `session`; `step`, what it was called.
+    Fields: `session`; `step`, the decision's name.
     """
 
     def __init__(self, session: str, step: str) -> None:
         super().__init__(
-            f"session {session!r}: the step {step} changes nothing: look at the agent's compaction, guards and tools"
+            f"session {session!r}: step {step} did not change the log: check the agent's compaction, guards and tools"
         )
         self.session, self.step = session, step
 
 
 class RequestUnknown(MessageError):
-    """The log does not tell what a turn's model was asked.
+    """The request of a turn cannot be rebuilt from the log.
 
     Fields: `session`, `turn_id`; `reason`, what is missing.
     """

@@ -1,4 +1,4 @@
-"""Work that a command or a deadline ends at once."""
+"""Work that a command or a deadline can interrupt."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -20,13 +20,18 @@ async def until_interrupted(
 
     Interrupted work is cancelled, and has cleaned up when this returns.
 
+    Args:
+        run: its session is watched for commands, after `RunBounds.listen` seconds.
+        work: the async function to run.
+        deadline: None means no deadline.
+
     Returns:
-        What interrupted it; None if it came to its end.
+        The interrupt; None if the work ended by itself.
 
     Raises:
-        Exception: what `work` raised, not in a group.
-        BusError: the log cannot be watched. A server that cannot be reached is asked again: the work may have cost
-            money, and be done before the server is back.
+        Exception: the error that `work` raised, not in a group.
+        BusError: the log cannot be watched. While the server cannot be reached, watching is retried and the work goes
+            on: it may have cost money, and may end before the server is back.
     """
     found: Interrupt | Late | None = None
     failure: Exception | None = None
@@ -58,7 +63,7 @@ async def until_interrupted(
         if deadline is not None and not deadline.is_open:
             watching.append(asyncio.create_task(watch_time(deadline)))
 
-    # No task group: work that is done at once does not pay for a task, and a timer cannot start a group's task.
+    # No task group: a timer cannot start its tasks, and short work should not pay for any.
     timer = asyncio.get_running_loop().call_later(run.bounds.listen, begin)
     try:
         with scope:

@@ -1,4 +1,4 @@
-"""Find an agent by its name, for the command line."""
+"""Find an agent by name, for the command line."""
 
 import importlib
 import importlib.util
@@ -16,16 +16,20 @@ __all__ = ("load_agent",)
 def load_agent(target: str) -> Agent:
     """Return the agent at `module:attribute` or `path/to/file.py:attribute`.
 
-    Modules are also looked for in the current directory, and for a file in the file's own directory.
+    Modules are also searched in the current directory, or in the file's own directory. The directory is added to
+    `sys.path`.
+
+    Args:
+        target: such as "my_package.agents:support". The attribute may be dotted.
 
     Raises:
         AgentNotFound: the text has another form, there is no such module, file or attribute, or it is not callable.
-        Exception: whatever the module raises while it is imported.
+        Exception: any error that the module raises while it is imported.
     """
     module_name, _, attribute = target.rpartition(":")
     if not module_name or not attribute:
         raise AgentNotFound(
-            target, "want module:attribute or path/to/file.py:attribute, such as lanebus.handlers.agent.demo:agent"
+            target, "write module:attribute or path/to/file.py:attribute, such as lanebus.handlers.agent.demo:agent"
         )
     load = _load_file if module_name.endswith(".py") else _load_module
     found: object = load(target, module_name)
@@ -34,7 +38,7 @@ def load_agent(target: str) -> Agent:
             raise AgentNotFound(target, f"{module_name!r} has no attribute {attribute!r}")
         found = cast("object", getattr(found, name))
     if not callable(found) or isinstance(found, type):
-        raise AgentNotFound(target, f"{attribute!r} is no agent: want an AgentLoop or async function that takes a Run")
+        raise AgentNotFound(target, f"{attribute!r} is no agent: use an AgentLoop or an async function of a Run")
     return cast("Agent", found)
 
 
@@ -44,7 +48,7 @@ def _load_module(target: str, name: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise  # the module is there, and misses another one
+            raise  # the module exists, and one of its own imports is missing
         raise AgentNotFound(target, f"there is no module {error.name!r}") from None
 
 
@@ -63,6 +67,6 @@ def _load_file(target: str, name: str) -> ModuleType:
 
 
 def _search(folder: Path) -> None:
-    """Look for modules in a folder first, as Python does for the folder of a script."""
+    """Search a folder for modules first, as Python does with the folder of a script."""
     if str(folder) not in sys.path and not ("" in sys.path and folder == Path.cwd()):
         sys.path.insert(0, str(folder))

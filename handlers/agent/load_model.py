@@ -1,4 +1,4 @@
-"""Find a model by its name, for settings and the command line."""
+"""Find a model by name, for settings and the command line."""
 
 from collections.abc import Callable
 from typing import Unpack
@@ -12,14 +12,15 @@ __all__ = ("load_model",)
 
 
 def load_model(target: str, **options: Unpack[ModelOptions]) -> Model:
-    """The model at `api/name`, such as "anthropic/claude-sonnet-4-5", "openai/gpt-5", "openai-chat/gpt-5" or
-    "gemini/gemini-2.5-pro"; "offline/offline-1" needs no provider. Keys are read from the environment.
+    """Return the model at `api/name`. API keys are read from the environment.
 
     Args:
-        options: see `ModelOptions`; the offline model has none.
+        target: such as "anthropic/claude-sonnet-4-5", "openai/gpt-5", "openai-chat/gpt-5" or "gemini/gemini-2.5-pro".
+            "offline/offline-1" needs no provider.
+        options: see `ModelOptions`. The offline model ignores them.
 
     Raises:
-        ModelNotFound: the text has another form, or there is no such API here.
+        ModelNotFound: the text has another form, or names an unknown API.
         MissingExtra: the API's SDK is not installed.
     """
     api, _, name = target.partition("/")
@@ -29,7 +30,7 @@ def load_model(target: str, **options: Unpack[ModelOptions]) -> Model:
 
 
 def _anthropic(name: str, options: ModelOptions) -> Model:
-    from lanebus.handlers.agent.models.anthropic_model import AnthropicModel  # noqa: PLC0415  # only what is wanted is imported
+    from lanebus.handlers.agent.models.anthropic_model import AnthropicModel  # noqa: PLC0415  # import only the SDK that is used
 
     return AnthropicModel(name, **options)
 

@@ -1,8 +1,8 @@
-"""The loop: a model call with its tools, turn after turn, until the model has answered.
+"""The agent loop: call the model, run its tools, and repeat until the model has answered.
 
-Each step is decided from the log alone (`decide`) and ends in appends that carry the lease's epoch and a key made from
-their subject. So a loop that died anywhere is continued by running it again: what is recorded is reused, nothing is
-added twice, and an answer that was still being streamed is recorded as far as it was shown.
+Each step is decided from the log alone (`decide`). Its appends carry the lease's epoch and a key made from their
+subject. So a loop that died anywhere is continued by running it again: recorded answers and results are reused, nothing
+is added twice, and an answer that was being streamed is recorded as far as it was shown.
 """
 
 import logging
@@ -58,7 +58,7 @@ _log = logging.getLogger(__name__)
 
 
 class AgentLoop:
-    """An agent that calls a model and runs its tools. It holds no session's state, so one serves all sessions."""
+    """An agent that calls a model and runs its tools. It is stateless: one instance serves all sessions."""
 
     def __init__(
         self,
@@ -80,24 +80,26 @@ class AgentLoop:
     ) -> None:
         """
         Args:
-            system: instructions, put into sessions that have none.
-            name: what events call the agent.
-            config: the middle of the loops' ids, `<session>.<config>.<N>`.
-            limits: the most that one loop may take.
-            max_turns: model calls of one loop, in place of those in `limits`.
+            model: the model, see `load_model`.
+            tools: tools and sub-agents that the model may call.
+            system: system prompt, appended to sessions that have none. None appends none.
+            name: the agent's name in events.
+            config: middle part of the loops' ids, `<session>.<config>.<N>`.
+            limits: the most that one loop may use.
+            max_turns: most model calls of one loop; overrides `limits.turns`. None keeps it.
             max_tokens: most tokens of one answer.
-            guards: look at what users say before the model is shown it.
-            retry: when a model whose failure is transient is called again.
-            drain_seconds: how long the stream of an interrupted call is read on, for the usage at its end.
-            silence_seconds: how long the model may say nothing, 300 by default. Then its call is cut and recorded as
-                one that failed for a while: `retry` says when it is asked again. None waits for ever.
-            compaction: shortens the context when it is too long; None never does.
-            clock: tells the time; tests pass their own.
+            guards: check user messages before the model reads them.
+            retry: backoff after a transient failure of the model.
+            drain_seconds: longest time to read an interrupted stream to its end, for its usage.
+            silence_seconds: longest time between two events of the model, 300 by default. Then the call is cut and
+                counts as a transient failure, see `retry`. None waits forever.
+            compaction: shortens a context that is too long, see `Compactor`. None never does.
+            clock: replaced by tests.
 
         Raises:
             DuplicateTool: two tools have the same name.
-            DuplicateAgent: two sub-agents have, here or below.
-            CostUnknown: `limits` bound the cost, and the model's price is not known.
+            DuplicateAgent: two sub-agents have the same name, here or below.
+            CostUnknown: `limits.cost` is set and the model's price is unknown.
         """
         if (
             limits.cost is not None
@@ -110,7 +112,7 @@ class AgentLoop:
             names = [tool.name for tool in tools]
             raise DuplicateTool(next(each for each in names if names.count(each) > 1))
         self.agents = agents_of(tools)
-        """its sub-agents by name, with theirs: a worker that runs this agent runs them too"""
+        """all sub-agents by name, including those of sub-agents: a worker that runs this agent runs them too"""
         self.settings = LoopSettings(
             model=model,
             tools=by_name,
@@ -130,25 +132,28 @@ class AgentLoop:
 
     @property
     def name(self) -> str:
-        """What events call the agent."""
+        """The agent's name in events."""
         return self.settings.name
 
     async def __call__(self, run: Run) -> None:
-        """Answer commands and unanswered prompts in the session, in one loop, or continue a loop that is not over.
+        """Answer the session's commands and prompts in one loop, or continue an open loop.
 
-        Returns when that loop is over, or when only a person can go on. A lost lease ends it quietly, as another worker
-        goes on. Cancelled while the model answers, it records the text so far as an aborted message; the loop stays
-        open, and the next run begins a new turn of it.
+        Returns when the loop has ended, when a person has to act first, or when the lease was lost: another worker then
+        continues. If it is cancelled while the model answers, it records the text so far as an aborted message. The
+        loop stays open, and the next run begins a new turn of it.
+
+        Args:
+            run: the session and its lease.
 
         Raises:
-            TryAgain: the model failed for a while.
-            NoProgress: a step changed nothing, so the next would be the same again.
-            BusError: the log cannot be read or refuses.
+            TryAgain: the model failed transiently; run the session again after the delay.
+            NoProgress: a step did not change the log.
+            BusError: the log cannot be read, or refuses an append.
         """
         await self._work_off(run, None)
 
     async def work_from(self, run: Run, snapshot: SessionSnapshot) -> int | None:
-        """Do the same from a snapshot that the worker has just read; see `SnapshotAgent`."""
+        """Work like `__call__`, starting from the worker's snapshot; see `SnapshotAgent`."""
         return await self._work_off(run, snapshot)
 
     async def _work_off(self, run: Run, snapshot: SessionSnapshot | None) -> int | None:
@@ -158,22 +163,22 @@ class AgentLoop:
             looked_at = await self._work(run, snapshot)
             await self._reconciler.reconcile_open(run)
         except Fenced as error:
-            _log.info("session %s: the loop goes on elsewhere: %s", run.session.id, error)
+            _log.info("session %s: another worker continues the loop: %s", run.session.id, error)
             return None
         return looked_at
 
     async def _work(self, run: Run, snapshot: SessionSnapshot) -> int | None:
-        """Decide and act until the loop is over. Returns the position of the last decision if it left nothing to do."""
-        before: tuple[Decision, SessionSnapshot] | None = None
+        """Decide and act until the loop ends. Return the position of the last decision if it left nothing to do."""
+        previous: tuple[Decision, SessionSnapshot] | None = None
         is_late = False
         while True:
             decided_at, loop_id = run.position, snapshot.loop_state.loop_id
             decision = next_decision(snapshot, self.settings, math.inf if is_late else self.settings.clock.time())
             if isinstance(decision, Idle):
                 return None
-            if before is not None and _is_same(before, (decision, snapshot)):
+            if previous is not None and _is_same(previous, (decision, snapshot)):
                 raise NoProgress(run.session.id, type(decision).__name__)
-            before = decision, snapshot
+            previous = decision, snapshot
             progress = await self._carry_out(run, snapshot, decision)
             if progress == "over":
                 is_done = isinstance(decision, CallModel) and not decision.deferred and not snapshot.status.commands
@@ -184,7 +189,7 @@ class AgentLoop:
                 return None
 
     async def _carry_out(self, run: Run, snapshot: SessionSnapshot, decision: Decision) -> Progress:
-        """Carry out one decision; returns what became of the loop."""
+        """Carry out one decision, and return the loop's progress."""
         match decision:
             case Idle():
                 return "over"
@@ -219,26 +224,26 @@ class AgentLoop:
         return self.settings.limits.left(loop_seconds(snapshot, self.settings.clock.time()))
 
     def _deadline(self, snapshot: SessionSnapshot) -> Deadline | None:
-        """The deadline of tools. Calls that begin after the limit, as a person took long to answer, have none."""
+        """Return the deadline of tools; None for calls that begin after the limit because a person answered late."""
         left = self._seconds_left(snapshot)
         if left is None or left <= 0:
             return None
         return Deadline(self.settings.clock, left=left, reached=self.settings.limits.late)
 
     async def _call_model(self, run: Run, snapshot: SessionSnapshot, step: CallModel) -> Progress:
-        """Ask the guards, begin the turn, call the model."""
+        """Ask the guards, record the start of the turn, and call the model."""
         verdict = await self._ask_guards(run, snapshot, step)
         if verdict is None:
             return "open"
         if verdict.rejection is not None:
             await reject_input(run, snapshot, self.settings, step, verdict.rejection)
             return "over"
-        # Before the turn begins: no model can be called while the media store does not answer.
+        # Before the turn is recorded: the model cannot be called without the media store.
         media = await resolve_media(snapshot.context.messages, run.session.media)
         offer = self.settings.offer()
         key = await start_turn(run, snapshot, self.settings, step, offer, warnings=verdict.warnings)
         if verdict.warnings:
-            # The warnings are in the log now, and perhaps more.
+            # The warnings are in the log now, and perhaps new messages.
             snapshot = await run.refresh()
             step = replace(step, deferred=snapshot.loop_state.deferred)
             media = await resolve_media(snapshot.context.messages, run.session.media)
@@ -246,7 +251,7 @@ class AgentLoop:
         return await call_model(run, snapshot, self.settings, step, tools=offer.tools, key=key, media=media, left=left)
 
     async def _ask_guards(self, run: Run, snapshot: SessionSnapshot, step: CallModel) -> GuardVerdict | None:
-        """The guards' verdict; None if a command came meanwhile."""
+        """Return the guards' verdict; None if a command interrupted them."""
         if not (self.settings.guards and step.fresh):
             return GuardVerdict(None, ())
         prompts = [
@@ -263,11 +268,11 @@ class AgentLoop:
         return verdicts[0] if interrupt is None and verdicts else None
 
 
-def _is_same(before: tuple[Decision, SessionSnapshot], now: tuple[Decision, SessionSnapshot]) -> bool:
-    """Whether the decision is of the same kind, and nothing has come into the log since the previous one."""
-    (decision, snapshot), (next_one, next_snapshot) = before, now
+def _is_same(previous: tuple[Decision, SessionSnapshot], current: tuple[Decision, SessionSnapshot]) -> bool:
+    """Whether the decision is of the same kind as the previous one, and the log has not changed since."""
+    (old_decision, old), (decision, snapshot) = previous, current
     return (
-        type(decision) is type(next_one)
-        and snapshot.context.position == next_snapshot.context.position
-        and snapshot.status == next_snapshot.status
+        type(old_decision) is type(decision)
+        and old.context.position == snapshot.context.position
+        and old.status == snapshot.status
     )

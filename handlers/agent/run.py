@@ -1,4 +1,4 @@
-"""What an agent is called with: a session to work on, and the lease under which it may write."""
+"""The argument of an agent: a session, and the lease under which it may write."""
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
@@ -21,7 +21,7 @@ __all__ = ("Agent", "Run", "SnapshotAgent")
 
 
 class Run:
-    """One run of an agent in a session. Every publish carries the lease's epoch and wakes no worker."""
+    """One run of an agent in a session. Each publish carries the lease's epoch and wakes no worker."""
 
     def __init__(
         self,
@@ -35,21 +35,24 @@ class Run:
     ) -> None:
         """
         Args:
-            cache: the session's folds, if they are kept; else they are read at the first refresh.
+            session: the session to work on.
+            lease: the session's lease.
+            cache: the session's folds; None reads them at the first refresh.
             is_read: `cache` was refreshed under this lease.
-            waiting: opened while the run only waits: its worker may use its slot for another session.
+            waiting: opened by `idle`; a worker uses the run's slot for another session meanwhile.
+            bounds: limits and periods.
         """
         self.session, self.lease, self.bounds = session, lease, bounds
         self._cache, self._waiting = cache or CachedSession(session), waiting
         self._position = 0
-        """of the last entry we know of"""
+        """of the last known entry"""
         self._read_up_to = 0
-        """everything up to here was read, or is our own"""
+        """entries up to here were read, or appended by this run"""
         self._others = 0
-        """entries of others lie at or below this position"""
+        """entries of other clients have positions up to this one"""
         self._preview: Preview | None = None
         self.is_lease_lost = False
-        """an append was refused because the lease is lost"""
+        """an append was refused because the lease was lost"""
         if is_read:
             self._note_read()
 
@@ -60,22 +63,22 @@ class Run:
 
     @property
     def position(self) -> int:
-        """Everything up to here was read, or is this run's own."""
+        """Entries up to this position were read, or appended by this run."""
         return self._read_up_to
 
     async def refresh(self) -> SessionSnapshot:
-        """Read what is new in both lanes, in one step, and return the session as of now.
+        """Read the new entries of both lanes in one step, and return the session as of now.
 
         Raises:
             LogRolledBack: the log has lost entries that this run has read.
-            StreamError, Unavailable: as reading the session does.
+            StreamError, Unavailable: as for `Session.read`.
         """
         snapshot = await self._cache.refresh()
         self._note_read()
         return snapshot
 
     def is_unchanged_since(self, position: int) -> bool:
-        """Whether only this run has appended after `position`, as far as it knows. Later appends wake a worker.
+        """Whether all known entries after `position` were appended by this run. Later appends wake a worker.
 
         Args:
             position: an earlier value of `position`.
@@ -83,8 +86,10 @@ class Run:
         return self._others <= position and self._read_up_to == self._position
 
     async def open_messages(self) -> list[OpenMessage]:
-        """Return the messages that are being streamed in the session; as of the last refresh, those of earlier leases.
-        The server is not asked if no loop began or the last one is over: messages are streamed in loops alone.
+        """Return the messages that are being streamed in the session.
+
+        As of the last refresh, the list has all messages that earlier leases left open. If no loop has begun, or the
+        newest one has ended, it is empty without a request: only loops stream messages.
 
         Raises:
             Unavailable: the server cannot be reached.
@@ -98,18 +103,18 @@ class Run:
 
         Raises:
             Closed: the bus was closed.
-            Unavailable: the server cannot be reached at the start; later it is waited for.
+            Unavailable: the server cannot be reached at the start. If it fails later, this waits until it is back.
         """
         await self.session.wait_for_wake_up(Cursor(self._read_up_to))
 
     def idle(self) -> AbstractAsyncContextManager[None]:
-        """Open this while the run only waits: its worker may work on another session in its slot. At the end of the
-        block it waits until a slot is free."""
+        """Return a block for code that only waits: the worker uses this run's slot for another session meanwhile. The
+        end of the block waits for a free slot."""
         return self._waiting()
 
     @contextmanager
     def showing(self, preview: Preview) -> Generator[None, None, None]:
-        """For the length of the block, send the pieces of a preview before what this run publishes after them."""
+        """Within the block, send the pieces of a preview before the messages that this run publishes after them."""
         self._preview = preview
         try:
             yield
@@ -117,7 +122,7 @@ class Run:
             self._preview = None
 
     async def cut_preview(self, message_id: str, turn_id: TurnId, reason: str) -> None:
-        """End a message's preview without the message. A failure is logged only."""
+        """End a message's preview without the message. Errors are only logged."""
         preview = Preview(self.session, message_id, turn_id, epoch=self.lease.epoch, bounds=self.bounds.preview)
         await preview.cut(reason)
 
@@ -125,24 +130,26 @@ class Run:
         """Append messages in one step.
 
         Args:
-            key: names this step of this session for good: run again after a crash, it adds nothing.
+            messages: one batch.
+            key: idempotency key, unique in the session: a repeat after a crash adds nothing.
 
         Raises:
-            Fenced: the lease is lost.
+            Fenced: the lease was lost.
             BusError: as for `Session.publish`.
         """
         return await self._append(messages, key, None)
 
     async def publish_at(self, build: Callable[[int], Sequence[Publishable]], *, key: str) -> Receipt:
-        """Append messages that name their own positions, in one step.
+        """Append messages that contain their own positions, in one step.
 
         Args:
-            build: returns the messages for the position of the first. It is called again after each conflict, so it
-                must have no other effect.
+            build: returns the messages, given the position of the first. It is called again after each conflict and
+                must have no side effects that add up.
+            key: idempotency key, as for `publish`.
 
         Raises:
-            Fenced: the lease is lost.
-            Conflict: another client appended first at every try.
+            Fenced: the lease was lost.
+            Conflict: other clients appended first, `RunBounds.tries` times.
             BusError: as for `Session.publish`.
         """
         for attempt in range(self.bounds.tries):
@@ -165,7 +172,7 @@ class Run:
             self.is_lease_lost = True
             raise
         self._position = max(self._position, receipt.position)
-        if receipt.positions[0] == self._read_up_to + 1:  # no entry of others lies in between
+        if receipt.positions[0] == self._read_up_to + 1:  # no other client appended in between
             self._read_up_to = receipt.position
         return receipt
 
@@ -176,18 +183,18 @@ class Run:
 
 
 Agent = Callable[[Run], Awaitable[None]]
-"""Works on a session until nothing is left to do in it. It may be cancelled at any await, and may find that an earlier
-run of it died at any await: the log says how far that one got."""
+"""An async function that works on a session until nothing is left to do. It may be cancelled at any await. An earlier
+run may have died at any await: the log says how far it got."""
 
 
 @runtime_checkable
 class SnapshotAgent(Protocol):
-    """An agent that starts from a snapshot which its worker has read already, and says how far it looked."""
+    """An agent that starts from its worker's snapshot and returns up to where it has looked."""
 
     async def work_from(self, run: Run, snapshot: SessionSnapshot) -> int | None:
-        """Work on the session as of `snapshot`, the run's newest.
+        """Work on the session, starting from `snapshot`, the run's newest.
 
         Returns:
-            The position at which nothing was left to do, for `Run.is_unchanged_since`. None: look again.
+            The position at which nothing was left to do, for `Run.is_unchanged_since`. None: the worker looks again.
         """
         ...

@@ -1,4 +1,4 @@
-"""The sessions that a worker keeps in memory between their turns."""
+"""The sessions that a worker keeps in memory between turns."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Generator
@@ -15,10 +15,10 @@ __all__ = ("SessionCache",)
 
 
 class SessionCache:
-    """The sessions that were worked on last.
+    """The most recently used sessions.
 
-    A session that is being worked on belongs to its task and is not in here, so it is never evicted. Of the others the
-    oldest are evicted at the bound, and read again when needed.
+    A session with a running task belongs to the task and is not in the cache, so it is never evicted. At the bound the
+    least recently used sessions are evicted; they are read again when needed.
     """
 
     def __init__(self, open_session: Callable[[str], Session], bounds: WorkerBounds = DEFAULT_WORKER_BOUNDS) -> None:
@@ -31,10 +31,10 @@ class SessionCache:
 
     @contextmanager
     def held(self, session: str) -> Generator[CachedSession]:
-        """Hold a session for the length of the block; afterwards it is kept for the next holder.
+        """Take a session out of the cache for the length of the block, and put it back afterwards.
 
-        A block that ends with an error other than `Unavailable` discards it: the next holder reads the session from its
-        start. If two blocks hold the same session, each has its own, and the one that is given back last is kept.
+        If the block ends with an error other than `Unavailable`, the session is discarded and read from its start next
+        time. If two blocks hold the same session, each has its own copy, and the later one to end is kept.
         """
         idle = self._remove(session)
         warm = CachedSession(self._open(session), store_every=self._bounds.store_every) if idle is None else idle
@@ -44,27 +44,27 @@ class SessionCache:
         except Exception as error:
             is_good = isinstance(error, Unavailable)
             raise
-        finally:  # also if cancelled: what was folded stays
+        finally:  # also if cancelled: entries read so far are kept
             if is_good and not warm.is_stale:
                 self._keep(session, warm)
 
     def first_page(self, session: str) -> FirstPage | None:
-        """Return the next page to request for a session that is kept and not held; None for any other."""
+        """Return the page that the next refresh of a cached session begins with; None if it is not in the cache."""
         idle = self._idle.get(session)
         return None if idle is None else idle.warm.first_page()
 
     async def catch_up(self, session: str) -> None:
-        """Read on in a session that is kept and not held. A failure is ignored: the next holder meets it."""
+        """Read the new entries of a cached session. Errors are ignored: the next holder gets them."""
         idle = self._idle.get(session)
         if idle is None:
             return
         try:
             await idle.warm.refresh()
-        except Exception as error:  # noqa: BLE001  # other sessions go on
+        except Exception as error:  # noqa: BLE001  # other sessions continue
             is_good = isinstance(error, Unavailable)
         else:
             is_good = True
-        if self._idle.get(session) is idle:  # no holder took it meanwhile
+        if self._idle.get(session) is idle:  # not taken meanwhile
             self._remove(session)
             if is_good:
                 self._keep(session, idle.warm)
@@ -74,7 +74,7 @@ class SessionCache:
         idle = self._idle[session] = _Idle(warm, len(warm.snapshot.context.entries))
         self._entries += idle.entries
         bounds = self._bounds
-        # One stays however long it is: it would be read from its start at each turn.
+        # Keep one session even if it is over the bound: else it is read from its start at each turn.
         while len(self._idle) > 1 and (len(self._idle) > bounds.warm_sessions or self._entries > bounds.warm_entries):
             self._remove(next(iter(self._idle)))
 

@@ -1,4 +1,4 @@
-"""How an agent's loop is set up: what its steps are decided and carried out with."""
+"""The settings of an agent's loop, which all its steps share."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,13 +24,13 @@ class ContextCompactor(CompactionRule, Protocol):
     """Replaces the older part of a context by a summary."""
 
     async def compact(self, run: Run, snapshot: SessionSnapshot, step: CompactContext, /) -> None:
-        """Compact once: end the loop if one is open, as `contextCompacted`, and answer the command if there is one."""
+        """Compact once: end an open loop as `contextCompacted`, and answer `step.command` if there is one."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopSettings:
-    """See `AgentLoop`, whose arguments these are."""
+    """The arguments of `AgentLoop`, which documents them."""
 
     model: Model
     tools: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
@@ -48,7 +48,7 @@ class LoopSettings:
     definitions: Definitions = field(default_factory=Definitions, compare=False, repr=False)
 
     def offer(self) -> Offer:
-        """Return what the model is offered now; tools may change their specs between calls."""
+        """Return the tools and options of a request made now. Tools may change their specs between calls."""
         return self.definitions.offer(self.model, [tool.spec for tool in self.tools.values()], self.max_tokens)
 
     def started(self, loop_id: str, start: LoopStart) -> AgentStarted:

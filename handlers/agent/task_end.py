@@ -1,4 +1,4 @@
-"""The end of a task that runs foreign code: it is cancelled once, waited for, and left behind if it does not end."""
+"""End a task that runs foreign code: cancel it once, wait for it, and abandon it if it does not end."""
 
 import asyncio
 import logging
@@ -13,17 +13,17 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
-async def end_task(task: asyncio.Future[T], who: str, *, seconds: float) -> bool:
-    """Cancel a task and wait until it has ended; gives whether it has.
+async def end_task(task: asyncio.Future[T], name: str, *, seconds: float) -> bool:
+    """Cancel a task and wait until it has ended. Return whether it has.
 
-    It is cancelled once, and not at every await as a scope would: what it awaits to clean up goes on. Whatever is
-    cancelled meanwhile, this waits. A task that does not end in time is cancelled once more and left behind, so that
-    code which ignores cancellation holds up nobody.
+    The task is cancelled once, not at every await as a cancel scope would, so it can await its clean-up. The wait is
+    shielded from cancellation. A task that does not end in time is cancelled once more and abandoned, so code that
+    ignores cancellation blocks nothing.
 
     Args:
-        task: a task of its own, in no cancel scope of the caller's.
-        who: runs in it, for the process's log.
-        seconds: most time to wait.
+        task: a task that runs in no cancel scope of the caller.
+        name: of the code in it, for the log.
+        seconds: longest wait.
     """
     if not task.done():
         task.cancel()
@@ -31,13 +31,13 @@ async def end_task(task: asyncio.Future[T], who: str, *, seconds: float) -> bool
             await asyncio.wait((task,), timeout=seconds)
     if task.done():
         return True
-    _log.warning("%s does not end after it was cancelled, and is left behind", who)
+    _log.warning("%s did not end after it was cancelled, and is abandoned", name)
     task.cancel()
     task.add_done_callback(_forget)
     return False
 
 
 def _forget(task: asyncio.Future[T]) -> None:
-    """Look at how a task ended, which asyncio wants of somebody."""
+    """Retrieve the task's exception, else asyncio logs it."""
     if not task.cancelled():
         task.exception()

@@ -1,5 +1,5 @@
-"""Tools: how they are declared, run and answered, and agents that are called as tools.
+"""Tools: declare them, run their calls and record the results. Sub-agents are tools too.
 
-Each call is in the log before it runs, and has exactly one result. Start with `tool.py`; `tool_executor.py` runs the
-calls of one answer.
+The start of each call is recorded before it runs, and each call has exactly one result. Start with `tool.py`;
+`tool_executor.py` runs the calls of one answer.
 """

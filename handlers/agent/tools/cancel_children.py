@@ -1,4 +1,4 @@
-"""Sessions whose parents do not wait for them any more are aborted."""
+"""Abort child sessions whose parents no longer wait for them."""
 
 from contextlib import aclosing
 
@@ -12,18 +12,19 @@ from lanebus.handlers.projections.agent_status import Status
 
 __all__ = ("cancel_children",)
 
-_REASON = "its parent does not wait for it any more"
+_REASON = "the parent session no longer waits for it"
 
 _KINDS = frozenset({SessionLinked.KIND, ToolEnded.KIND})
 
 
 async def cancel_children(run: Run, status: Status) -> None:
-    """Abort the children of the newest turn whose calls were answered without them, as an abort or a user who steers
-    does. Run again after a crash, it adds nothing; so it has to come before the command is answered.
+    """Abort the child sessions of the newest turn whose calls ended without them, because of an abort or a steer.
+
+    Call this before the command is answered: then it is repeated after a crash. A repeat adds nothing.
 
     Raises:
-        Fenced: the lease is lost.
-        BusError: a log cannot be read or refuses.
+        Fenced: the lease was lost.
+        BusError: a log cannot be read, or refuses an append.
     """
     loop = status.loop
     if loop is None or not loop.calls_started:

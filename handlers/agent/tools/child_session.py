@@ -1,4 +1,4 @@
-"""A session that was begun for a tool call of another one: how it begins, what came of it, how it is ended."""
+"""The child session of a tool call: begin it, wait for its outcome, abort it."""
 
 from contextlib import aclosing, suppress
 from hashlib import blake2b
@@ -19,31 +19,32 @@ _KEY = "session.linked"
 _PARENT_CHARACTERS = 43
 _DIGEST_BYTES = 10
 
-_GOES_ON = frozenset({"paused", "handoff", "contextCompacted"})
-"""a loop that ended so is gone on with by the next one"""
+_CONTINUED = frozenset({"paused", "handoff", "contextCompacted"})
+"""after these stop reasons the next loop continues"""
 
-_NOTED = frozenset({"guardRail", "maxTurns"})
-"""the loop's own last word says why"""
+_WITH_NOTE = frozenset({"guardRail", "maxTurns"})
+"""after these stop reasons the loop's final note has the reason"""
 
-_TOLD = frozenset({"assistant", "user", AgentEnded.KIND, CLOSED})
+_KINDS = frozenset({"assistant", "user", AgentEnded.KIND, CLOSED})
 
 
 class ChildOutcome(NamedTuple):
-    """What came of a child's work."""
+    """The outcome of a child session."""
 
     stop_reason: StopReason
     text: str
     """its last answer"""
     loop_id: str | None
-    """the loop that gave it; None where none came to an end"""
+    """the loop that ended; None if none has"""
     fault: str | None = None
-    """what went wrong, if it is known"""
+    """text of the failure, if known"""
 
 
 def child_id(parent: str, key: str) -> str:
-    """The child's id, the same whoever asks: what of the parent's fits, and a digest of both.
+    """Return the id of a child session: the beginning of the parent's id, and a digest of id and key.
 
     Args:
+        parent: id of the parent session.
         key: of the call, unique in the parent.
     """
     digest = blake2b(f"{parent}\n{key}".encode(), digest_size=_DIGEST_BYTES).hexdigest()
@@ -51,63 +52,69 @@ def child_id(parent: str, key: str) -> str:
 
 
 async def begin_child(child: Session, link: SessionLinked, task: str) -> None:
-    """Give a child its task, once: in one step with the link that says for whom it works.
+    """Publish a child's task and its link to the parent, once and in one step.
+
+    Args:
+        child: the child session.
+        link: the link to the parent.
+        task: the user message.
 
     Raises:
-        SessionErased: somebody has erased it.
+        SessionErased: the child was erased.
         BusError: as for `Session.publish`.
     """
-    with suppress(SessionClosed):  # what it said before that is in its log
+    with suppress(SessionClosed):  # its outcome is in its log
         await child.publish(link.as_extension(), UserMessage.text(task), key=_KEY)
 
 
 async def wait_child(child: Session) -> ChildOutcome:
-    """Wait until a child's loop has ended for good. A session that was closed says no more.
+    """Wait until a child's loop has ended and is not continued, or until the child was closed.
 
     Raises:
-        SessionErased: somebody has erased it.
-        LogRolledBack: its log has lost its end; look again.
+        SessionErased: the child was erased.
+        LogRolledBack: the child's log has lost its end. Call this again.
         StreamError, Unavailable: as for `Session.follow`.
     """
-    said: AssistantMessage | None = None
+    answer: AssistantMessage | None = None
     note: UserMessage | None = None
-    async with aclosing(child.follow(kinds=_TOLD)) as entries:
+    async with aclosing(child.follow(kinds=_KINDS)) as entries:
         async for envelope in entries:
             match envelope.message:
                 case AssistantMessage(turn_id=None, stop_reason="error", error_message=fault):
-                    # No loop's: its worker's word that the agent failed.
+                    # Without a turn: the worker's record that the agent failed.
                     return ChildOutcome("error", "", None, fault)
-                case AssistantMessage() as answer:
-                    said, note = answer, None
-                case UserMessage(turn_id=TurnId()) as told:
-                    note = told
+                case AssistantMessage() as message:
+                    answer, note = message, None
+                case UserMessage(turn_id=TurnId()) as message:
+                    note = message
                 case ExtensionMessage(kind=AgentEnded.KIND, data=data):
                     try:
                         ended = AgentEnded.read(data)
                     except MessageError:
                         continue
-                    if ended.stop_reason not in _GOES_ON:
-                        return _outcome(ended, said, note)
+                    if ended.stop_reason not in _CONTINUED:
+                        return _outcome(ended, answer, note)
                 case ExtensionMessage(kind=kind) if kind == CLOSED:
                     return ChildOutcome("error", "", None, "its session was closed")
                 case _:
                     pass
-    raise AssertionError("a follower ends by an error alone")
+    raise AssertionError("follow ends only with an error")
 
 
 async def abort_child(child: Session, link: SessionLinked, reason: str) -> None:
-    """Command a child to end, once in its life. One that has ended answers that it is late.
+    """Publish an abort to a child, once. A child that has ended answers that the abort is late.
 
     Raises:
-        BusError: as for `Session.publish`, but for sessions that take no word any more.
+        BusError: as for `Session.publish`, except for a closed session.
     """
     with suppress(SessionClosed):
         await child.publish(Abort(by=link.parent, reason=reason).as_extension(), key=f"{_KEY}.abort")
 
 
-def _outcome(ended: AgentEnded, said: AssistantMessage | None, note: UserMessage | None) -> ChildOutcome:
-    # In the words of the LLM lane: the parent's model is told, and it is told nothing that an extension message says.
-    fault = said.error_message if said is not None and said.is_failed else None
-    if note is not None and ended.stop_reason in _NOTED:
+def _outcome(ended: AgentEnded, answer: AssistantMessage | None, note: UserMessage | None) -> ChildOutcome:
+    # Texts of the LLM lane only: they go to the parent's model, which must not read the extension lane.
+    fault = answer.error_message if answer is not None and answer.is_failed else None
+    if note is not None and ended.stop_reason in _WITH_NOTE:
         fault = note.text_content()
-    return ChildOutcome(ended.stop_reason, said.text_content() if said is not None else "", ended.loop_id, fault)
+    text = answer.text_content() if answer is not None else ""
+    return ChildOutcome(ended.stop_reason, text, ended.loop_id, fault)

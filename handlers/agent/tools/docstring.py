@@ -1,4 +1,4 @@
-"""What a function's docstring says of its parameters, in Google's style. Pure."""
+"""Read the parameters from a function's docstring in Google style. Pure."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -10,10 +10,13 @@ _ENTRY = re.compile(r"\*{0,2}(\w+)(?:\s*\(.*?\))?:(?:\s+(.*))?")
 
 
 def read_docstring(text: str, parameters: Collection[str]) -> tuple[str, dict[str, str]]:
-    """Part a docstring, as `inspect.getdoc` gives it, into the description and what it says of each parameter.
+    """Split a docstring into the description and a description of each parameter.
 
-    The section of the parameters is taken out of the description only if all of it was understood; else nothing is
-    taken for anything, and the description is the whole text.
+    If any line of the parameter section is not understood, the description is the whole text.
+
+    Args:
+        text: the docstring, as `inspect.getdoc` returns it.
+        parameters: names of the parameters.
     """
     lines = text.splitlines()
     start = next((at for at, line in enumerate(lines) if line.rstrip() in _HEADS), None)
@@ -28,20 +31,20 @@ def read_docstring(text: str, parameters: Collection[str]) -> tuple[str, dict[st
 
 
 def _read_section(lines: Sequence[str], parameters: Collection[str]) -> dict[str, str]:
-    """Each parameter's words on one line; empty if a line is none of a parameter's."""
+    """Return each parameter's description as one line; empty if a line belongs to no parameter."""
     found: dict[str, list[str]] = {}
-    words: list[str] | None = None
+    current: list[str] | None = None
     indent = next((_indent(line) for line in lines if line.strip()), 0)
     for line in lines:
         if not line.strip():
             continue
-        if _indent(line) > indent and words is not None:
-            words.append(line.strip())
+        if _indent(line) > indent and current is not None:
+            current.append(line.strip())
             continue
         entry = _ENTRY.fullmatch(line.strip())
         if entry is None or _indent(line) != indent or entry[1] not in parameters:
             return {}
-        words = found[entry[1]] = [entry[2]] if entry[2] else []
+        current = found[entry[1]] = [entry[2]] if entry[2] else []
     return {name: " ".join(each) for name, each in found.items() if each}
 
 

@@ -1,4 +1,4 @@
-"""What is said in the model's place where its tools end the loop."""
+"""The final message of a loop that ends with tool results instead of an answer of the model."""
 
 from collections.abc import Sequence
 
@@ -13,23 +13,23 @@ __all__ = ("closing_message",)
 
 
 def closing_message(answer: OpenAnswer, results: Sequence[ToolResultMessage]) -> AssistantMessage | None:
-    """The last word of a loop whose tools all said that no model call has to follow; None where none of them says one.
+    """Return the final message of a loop whose tool results all have `terminate` set; None if it would be blank.
 
-    Each tool's word, else the text of its result, a line each; what is blank is left out. No model spoke it, so it
-    names none and cost nothing, and read no further than the answer that called the tools.
+    Its text has one line for each result: the `terminate_message`, else the result's text. It has no model and no
+    usage, and its read position is that of the answer.
 
     Args:
-        answer: the one that called the tools.
-        results: of all its calls, in their order.
+        answer: the answer that called the tools.
+        results: of all its calls, in the order of the calls.
 
     Source: seed 000, `terminate_message`.
     """
-    told = (result.terminate_message or result.text_content() for result in results)
-    words = [word for word in told if word.strip()]
-    if not words:
+    texts = (result.terminate_message or result.text_content() for result in results)
+    lines = [text for text in texts if text.strip()]
+    if not lines:
         return None
     return AssistantMessage(
-        content=(TextBlock(text="\n".join(words)),),
+        content=(TextBlock(text="\n".join(lines)),),
         turn_id=answer.turn_id,
         metadata={READ_UP_TO: answer.position, **_reading_metadata(answer)},
         timestamp=now_ms(),
@@ -37,6 +37,6 @@ def closing_message(answer: OpenAnswer, results: Sequence[ToolResultMessage]) ->
 
 
 def _reading_metadata(answer: OpenAnswer) -> dict[str, JsonValue]:
-    """How far the answer's model had read."""
+    """Return the metadata that records how far the answer's model had read."""
     metadata = answer.message.metadata or {}
     return {key: metadata[key] for key in (READ_UP_TO, DEFERRED) if key in metadata}

@@ -1,4 +1,4 @@
-"""One run of a tool: whatever the tool does, it ends in a result, or is stopped."""
+"""Run one tool call. Every error of the tool becomes a result."""
 
 import asyncio
 import logging
@@ -17,15 +17,18 @@ _log = logging.getLogger(__name__)
 async def invoke_tool(
     tool: Tool, call: ToolCallBlock, context: ToolContext, *, clean_up_seconds: float = DEFAULT_RUN_BOUNDS.clean_up
 ) -> ToolResultMessage:
-    """Run a tool until it gives a result, is out of time, or this is cancelled.
+    """Run a tool until it returns a result, its time is over, or this is cancelled.
 
-    The tool is cancelled once, not at every await as a scope would: what it awaits to clean up goes on, for a moment. A
-    result that it gives then counts, also where this was cancelled. One that does not end is left behind.
+    The tool is cancelled once, not at every await as a cancel scope would, so it can await its clean-up. A result that
+    it returns during the clean-up counts, even if this was cancelled. A tool that does not end is abandoned.
 
     Args:
-        clean_up_seconds: how long a tool that is stopped is waited for.
+        tool: the tool.
+        call: the call.
+        context: passed to the tool.
+        clean_up_seconds: longest wait for a cancelled tool.
     """
-    # A task of its own, in no scope of ours: a scope would cancel each await of the tool's clean-up too.
+    # A task and no cancel scope: a scope would also cancel each await of the tool's clean-up.
     task = asyncio.ensure_future(tool.run(call, context))
     try:
         await asyncio.wait((task,), timeout=tool.timeout)
@@ -48,7 +51,7 @@ async def invoke_tool(
 async def _stop(
     task: asyncio.Future[ToolResultMessage], call: ToolCallBlock, seconds: float
 ) -> ToolResultMessage | None:
-    """Cancel a tool and let it clean up, whatever is cancelled meanwhile; gives the result it had, or still gave."""
+    """Cancel a tool, let it clean up, and return its result if it has one. The wait is shielded."""
     if not await end_task(task, call.name, seconds=seconds):
         return None
     if task.cancelled():
@@ -61,7 +64,7 @@ async def _stop(
 
 
 def _checked(call: ToolCallBlock, result: object) -> ToolResultMessage:
-    """What a tool gave, if it is a result of this call."""
+    """Return the tool's result, or an error if it is no result of this call."""
     if not isinstance(result, ToolResultMessage):
         return failed(call, f"{call.name} gave no result, but {type(result).__name__}")
     return result if result.tool_call_id == call.id else failed(call, f"{call.name} gave the result of another call")

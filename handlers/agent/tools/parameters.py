@@ -1,4 +1,4 @@
-"""The parameters of a tool's function: the schema that a model is shown, and a call's arguments read as their types."""
+"""The parameters of a tool's function: their JSON schema for the model, and the validation of a call's arguments."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -24,22 +24,23 @@ class _Arguments(BaseModel):
 
 
 class Parameters:
-    """Read off a function once."""
+    """The parameters of one function."""
 
     description: str
-    """the function's docstring, without what it says of the parameters"""
+    """the function's docstring without its parameter section"""
     schema: dict[str, JsonValue]
     wants_context: bool
-    """the first parameter is annotated with the class of contexts"""
+    """the first parameter is annotated with the context class"""
 
     def __init__(self, function: Function, context: type[object]) -> None:
         """
         Args:
-            context: a first parameter that is annotated with this class is no argument of the model's.
+            function: the tool's function.
+            context: the context class. A first parameter with this annotation is not an argument of the model.
 
         Raises:
-            NameError: an annotation names what does not exist.
-            ParameterRefused: a parameter takes any number of arguments.
+            NameError: an annotation contains an unknown name.
+            ParameterRefused: the function takes `*args` or `**kwargs`.
         """
         hints = get_type_hints(function, include_extras=True)
         parameters = dict(inspect.signature(function).parameters)
@@ -47,7 +48,7 @@ class Parameters:
         first = next(iter(parameters), None)
         self.wants_context = first is not None and hints.get(first) is context
         self._context_name: str | None = None
-        """of the first parameter, where the context is given by name"""
+        """name of the first parameter, if it is keyword-only"""
         if first is not None and self.wants_context:
             is_named = parameters.pop(first).kind is inspect.Parameter.KEYWORD_ONLY
             self._context_name = first if is_named else None
@@ -55,7 +56,7 @@ class Parameters:
             if parameter.kind in _ANY_NUMBER:
                 raise ParameterRefused(str(getattr(function, "__name__", function)), str(parameter).partition(":")[0])
         self._positional = tuple(name for name, each in parameters.items() if each.kind is each.POSITIONAL_ONLY)
-        # The fields have names of their own: a parameter called `copy` or `json` would hide a method of the model.
+        # Fields have generated names: a parameter called `copy` or `json` would hide a method of the model.
         self._names = {f"argument_{place}": name for place, name in enumerate(parameters)}
         fields = {field: (hints.get(name, JsonValue), _field(parameters[name])) for field, name in self._names.items()}
         model = create_model("Arguments", __base__=_Arguments, **fields)  # type: ignore[call-overload]  # its stub wants Any
@@ -63,7 +64,7 @@ class Parameters:
         self.schema = _schema(self._model, described)
 
     def read(self, call: ToolCallBlock) -> dict[str, object] | str:
-        """The arguments of a call by the names of their parameters, or in a text what is wrong with them."""
+        """Return the arguments of a call by parameter name, or a text that says why they are invalid."""
         if call.arguments_raw is not None:
             return f"not JSON: {call.arguments_raw[:200]}"
         try:
@@ -73,7 +74,7 @@ class Parameters:
         return {name: getattr(values, field) for field, name in self._names.items()}
 
     def bound(self, function: Function, context: object, arguments: Mapping[str, object]) -> Callable[[], object]:
-        """The function with a context, if it wants one, and with all its arguments as `read` gave them."""
+        """Return the function with its context, if it takes one, and its arguments from `read`."""
         named = {name: value for name, value in arguments.items() if name not in self._positional}
         if self._context_name is not None:
             named[self._context_name] = context
@@ -93,13 +94,13 @@ def _schema(arguments: type[_Arguments], described: Mapping[str, str]) -> dict[s
     if isinstance(properties, dict):
         for name, value in properties.items():
             if isinstance(value, dict):
-                value.pop("title", None)  # pydantic makes it from the name, which the model has already
+                value.pop("title", None)  # made from the name by pydantic, and redundant
                 if name in described:
                     value.setdefault("description", described[name])
     return schema
 
 
 def _faults(error: ValidationError) -> str:
-    """Each fault with the name of its argument; without the values, which may be long."""
+    """Return each error with the name of its argument, without the values, which may be long."""
     faults = error.errors(include_url=False, include_context=False, include_input=False)
     return "; ".join(f"{'.'.join(map(str, fault['loc'])) or 'arguments'}: {fault['msg']}" for fault in faults)

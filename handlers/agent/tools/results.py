@@ -1,4 +1,4 @@
-"""The results of an answer's calls go into the log, and the last of them with all that it ends."""
+"""Append the results of an answer's tool calls; the last one also ends the turn."""
 
 from collections.abc import Sequence
 
@@ -19,12 +19,14 @@ __all__ = ("Results",)
 
 
 class Results:
-    """Of one answer: those in the log, and those that are added to them."""
+    """The results of one answer: those in the log, and those that are appended."""
 
     def __init__(self, run: Run, answer: OpenAnswer, usage: Usage) -> None:
         """
         Args:
-            usage: of the loop, this answer's in it.
+            run: the session and its lease.
+            answer: the answer that called the tools.
+            usage: of the loop, including this answer.
         """
         self._run, self._answer, self._usage = run, answer, usage
         self._calls = {call.id: call for call in reversed(answer.calls)}
@@ -32,24 +34,24 @@ class Results:
         self._recorded = {result.tool_call_id: (position, result) for position, result in answer.results}
 
     def place(self, call_id: str) -> int:
-        """Of a call among those of its answer."""
+        """Return the index of a call among those of its answer."""
         return self._places[call_id]
 
     def has(self, call_id: str) -> bool:
-        """Whether the call's result was put into the log."""
+        """Whether the call's result is in the log."""
         return call_id in self._recorded
 
     async def append(self, *results: ToolResultMessage) -> Receipt:
-        """Append results in one step. The one that is the last of its turn ends it, and the loop too if all of them say
-        that no model call has to follow.
+        """Append results in one step. The turn's last result also ends the turn, and the loop too if all results have
+        `terminate` set.
 
-        A result that is too large for the log becomes an error.
+        A result that is too large for the log is replaced by an error.
 
         Args:
             results: in the order of their calls.
 
         Raises:
-            Fenced: the lease is lost.
+            Fenced: the lease was lost.
             BusError: as for `Session.publish`.
         """
         try:
@@ -57,7 +59,7 @@ class Results:
         except MessageTooLarge as error:
             if len(results) == 1:
                 return await self._append([self._too_large(results[0], error)])
-        *first, last = results  # the error does not say which of them it is
+        *first, last = results  # the error does not say which one is too large
         for result in first:
             await self.append(result)
         return await self.append(last)
@@ -71,22 +73,22 @@ class Results:
             batch: list[Publishable] = []
             for result in stamped:
                 recorded[result.tool_call_id] = position + len(batch), result
-                batch += self._told(result, position + len(batch))
+                batch += self._entries(result, position + len(batch))
             if len(self._recorded.keys() | recorded.keys()) == len(self._places):
                 batch += self._ending({**self._recorded, **recorded})
             return batch
 
-        # The call's place and not its id: a provider's ids may come again.
+        # The index and not the id: providers may repeat ids.
         place = self.place(stamped[0].tool_call_id)
         receipt = await self._run.publish_at(build, key=f"{self._answer.turn_id}.result.{place}")
-        if receipt.is_duplicate:  # the first one is there from before, and nothing was added
+        if receipt.is_duplicate:  # only the first result is known to be in the log
             first = stamped[0]
             recorded = {first.tool_call_id: (receipt.positions[0], first)}
         self._recorded |= recorded
         return receipt
 
-    def _told(self, result: ToolResultMessage, position: int) -> list[Publishable]:
-        """A result, and what goes with it."""
+    def _entries(self, result: ToolResultMessage, position: int) -> list[Publishable]:
+        """Return a result with its events."""
         call, metadata = self._calls[result.tool_call_id], result.metadata or {}
         child, reason = metadata.get(CHILD_LOOP), metadata.get(HANDOFF)
         ended = ToolEnded(
@@ -97,31 +99,31 @@ class Results:
             position=position,
             child_loop_id=child if isinstance(child, str) else None,
         )
-        told: list[Publishable] = [result, ended.as_extension()]
+        entries: list[Publishable] = [result, ended.as_extension()]
         if isinstance(reason, str):
-            told.append(Handoff(by=call.name, reason=reason or None).as_extension())
-        return told
+            entries.append(Handoff(by=call.name, reason=reason or None).as_extension())
+        return entries
 
     def _too_large(self, result: ToolResultMessage, error: MessageTooLarge) -> ToolResultMessage:
         text = f"The result of {error.size_bytes} bytes is over the limit of {error.limit_bytes} bytes"
         small = failed(self._calls[result.tool_call_id], text)
-        return small.model_copy(update={"metadata": result.metadata})  # the tool's metadata hold all the same
+        return small.model_copy(update={"metadata": result.metadata})  # the tool's metadata stays valid
 
     def _ending(self, recorded: dict[str, tuple[int, ToolResultMessage]]) -> list[Publishable]:
-        """What follows the last result of a turn."""
+        """Return the entries that follow the last result of a turn."""
         turn_id, message = self._answer.turn_id, self._answer.message
-        told = [recorded[call.id] for call in self._answer.calls]
+        results = [recorded[call.id] for call in self._answer.calls]
         turn = TurnEnded(
             turn_id=turn_id,
             stop_reason=message.stop_reason,
-            usage=Usage().combine(message.usage or Usage()),  # which leaves the provider's own object out
+            usage=Usage().combine(message.usage or Usage()),  # without the provider's raw object
             message=self._answer.position,
-            tool_results=tuple(position for position, _ in told),
+            tool_results=tuple(position for position, _ in results),
         )
-        if not all(result.terminate for _, result in told):
+        if not all(result.terminate for _, result in results):
             return [turn.as_extension()]
         turns = turn_id.turn_index + 1
         loop = AgentEnded(loop_id=turn_id.loop_id, stop_reason="stop", turns=turns, usage=self._usage)
-        closing = closing_message(self._answer, [result for _, result in told])
+        closing = closing_message(self._answer, [result for _, result in results])
         events = [turn.as_extension(), loop.as_extension()]
         return [*events] if closing is None else [closing, *events]

@@ -1,14 +1,14 @@
-"""A tool that gives its task to another agent, which works on it in a session of its own.
+"""A tool that runs another agent in a session of its own, the child session.
 
-The child's log begins with the link to its parent and the task; any worker that knows the agent by its name takes it
-up. The call's result is the child's last answer. Both logs hold the link, so whoever reads one finds the other.
+The child's log begins with a link to the parent and the task. Any worker that knows the agent's name runs it. The
+result of the call is the child's last answer. Both logs contain the link, so each leads to the other.
 
-The child's id is made from the parent's and the call, and its first entry has a key. So a call that is run again after
-a crash finds the child that is there, and waits for it: what it has done is not done twice. A worker that is stopped
-leaves the child to itself; only who ends the parent's call ends the child, see `cancel_children`.
+The child's id is made from the parent's id and the call, and its first publish has an idempotency key. So a call that
+is repeated after a crash waits for the same child, and no work is done twice. Stopping a worker does not stop a child;
+ending the parent's call does, see `cancel_children`.
 
-Closing or erasing a parent does nothing to its children: each is a session like all others, which the links name
-(`lanebus.handlers.projections.links`).
+Closing or erasing a parent does not affect its children. They are ordinary sessions, which
+`lanebus.handlers.projections.links` finds.
 """
 
 from collections.abc import Iterable, Mapping
@@ -39,7 +39,7 @@ MAX_CHILDREN = 8
 
 
 class _Task(BaseModel):
-    """What the model gives."""
+    """The arguments of the tool."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -47,12 +47,12 @@ class _Task(BaseModel):
 
 
 class SubAgent:
-    """A tool for `AgentLoop(model, tools)`, as one made by `tool` is."""
+    """A tool for `AgentLoop(model, tools)` that runs another agent."""
 
     idempotent = True
     on_unknown: Literal["tell"] = "tell"
     timeout: float | None = None
-    """it ends its child itself, which somebody who only stops the call would leave behind"""
+    """None: `seconds` also aborts the child, which a time-out of the call would not"""
     is_sequential = False
 
     def __init__(
@@ -67,12 +67,12 @@ class SubAgent:
     ) -> None:
         """
         Args:
-            name: of the tool, and of the agent: workers know it by this name.
-            agent: who works on the task; None if another process has a worker that knows the name.
-            description: what the model is told of it.
-            max_depth: most sessions above a child; a call that is deeper is refused.
-            max_children: most calls of this tool in one turn; the others are refused.
-            seconds: how long a task may take; then the child is aborted. None is as long as it likes.
+            name: name of the tool and of the agent. Workers find the agent by this name.
+            agent: the agent; None if workers of another process run it.
+            description: the tool's description for the model.
+            max_depth: most sessions above a child; deeper calls get an error.
+            max_children: most calls of this tool in one turn; further calls get an error.
+            seconds: longest time of a task; the child is then aborted. None means no limit.
         """
         self.name, self.agent = name, agent
         self.max_depth, self.max_children, self.seconds = max_depth, max_children, seconds
@@ -89,33 +89,33 @@ class SubAgent:
         )
 
     def approval(self, call: ToolCallBlock) -> bool:
-        """Nobody is asked; the child's own tools may ask."""
+        """Return False: starting a child needs no approval, but its own tools may."""
         del call
         return False
 
     async def run(self, call: ToolCallBlock, context: ToolContext) -> ToolResultMessage:
-        """An error: without the run that the call is part of nothing can be begun. The loop uses `bound`."""
+        """Return an error: a child needs its parent's run, which `AgentLoop` passes with `bound`."""
         del context
         return failed(call, f"{self.name} only works in an agent's loop")
 
     def bound(self, run: Run, snapshot: SessionSnapshot, answer: OpenAnswer) -> Tool:
-        """The tool for the calls of one answer."""
+        """Return the tool for the calls of one answer."""
         return cast("Tool", _Bound(self, run, snapshot, answer))
 
 
 def bound_tools(
     tools: Mapping[str, Tool], run: Run, snapshot: SessionSnapshot, answer: OpenAnswer
 ) -> Mapping[str, Tool]:
-    """The tools for the calls of one answer: those that need to know whose it is are told."""
+    """Return the tools for the calls of one answer, with sub-agents bound to it."""
     found: dict[str, Tool] = {}
     for name, tool in tools.items():
-        known: object = tool
-        found[name] = known.bound(run, snapshot, answer) if isinstance(known, SubAgent) else tool
+        each: object = tool
+        found[name] = each.bound(run, snapshot, answer) if isinstance(each, SubAgent) else tool
     return found
 
 
 def agents_of(tools: Iterable[object]) -> dict[str, Agent]:
-    """The agents behind tools by name, those of their own tools too: whom a worker has to know.
+    """Return the agents of sub-agent tools by name, including nested ones: a worker has to know them all.
 
     Raises:
         DuplicateAgent: two have the same name.
@@ -131,10 +131,10 @@ def agents_of(tools: Iterable[object]) -> dict[str, Agent]:
 
 
 class _Place(NamedTuple):
-    """A call among those of its answer."""
+    """The index of a call."""
 
-    at: int
-    among_its_kind: int
+    in_answer: int
+    of_same_tool: int
 
 
 class _Bound:
@@ -149,17 +149,17 @@ class _Bound:
         self.is_sequential, self.approval = tool.is_sequential, tool.approval
 
     async def run(self, call: ToolCallBlock, context: ToolContext) -> ToolResultMessage:
-        """The child's last answer."""
+        """Return the child's last answer."""
         try:
             task = _Task.model_validate({} if call.arguments is None else call.arguments).task
         except ValidationError:
-            return failed(call, "Invalid arguments: want a task, as text")
+            return failed(call, "Invalid arguments: task must be a non-empty text")
         place, tool = self._place(call), self._tool
         if self._depth > tool.max_depth:
             return failed(call, f"Agents are nested {tool.max_depth} deep already: do it without {call.name}.")
-        if place.among_its_kind >= tool.max_children:
+        if place.of_same_tool >= tool.max_children:
             return failed(call, f"{call.name} takes no more than {tool.max_children} tasks at once.")
-        key = f"{context.turn_id}.{place.at}"
+        key = f"{context.turn_id}.{place.in_answer}"
         link = SessionLinked(
             parent=self._run.session.id,
             child=child_id(self._run.session.id, key),
@@ -187,7 +187,7 @@ class _Bound:
     async def _outcome(self, child: Session, link: SessionLinked, task: str, key: str) -> ChildOutcome:
         while True:
             try:
-                # The parent's log knows of a child before there is one.
+                # Link it in the parent's log before the child exists.
                 await self._run.publish(link.as_extension(), key=f"{key}.linked")
                 await begin_child(child, link, task)
                 async with self._run.idle():
@@ -205,8 +205,8 @@ def _result(call: ToolCallBlock, outcome: ChildOutcome) -> ToolResultMessage:
     if outcome.stop_reason in {"stop", "length", "toolUse"}:
         result = ToolResultMessage.of(call, outcome.text)
     else:
-        words = [f"{call.name} ended without a result: {outcome.stop_reason}", outcome.fault, outcome.text]
-        result = failed(call, "\n".join(word for word in words if word))
+        lines = [f"{call.name} ended without a result: {outcome.stop_reason}", outcome.fault, outcome.text]
+        result = failed(call, "\n".join(line for line in lines if line))
     if outcome.loop_id is None:
         return result
     return result.model_copy(update={"metadata": {CHILD_LOOP: outcome.loop_id}})

@@ -1,4 +1,4 @@
-"""A tool: what the loop asks of one, and the typed Python function that is one."""
+"""Tools: the protocol that the loop calls, and `tool`, which makes a tool of a Python function."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
@@ -20,14 +20,14 @@ from lanebus.handlers.providers.common.tools import ToolSpec
 __all__ = ("TOOL_SECONDS", "FunctionTool", "OnUnknown", "Tool", "ToolContext", "ToolReply", "failed", "tool")
 
 OnUnknown = Literal["tell", "ask"]
-"""What is done with a call that was started and whose outcome nobody knows. tell: the model is told so. ask: a person
-says whether it is run again."""
+"""What to do with a call that was started and whose outcome is unknown. "tell": the model gets an error that says so.
+"ask": a person decides whether the call runs again."""
 
 TOOL_SECONDS = 600.0
-"""how long a call of a function may take, unless its tool says otherwise"""
+"""default time-out of a call, in seconds"""
 
 Approval = bool | Callable[[Mapping[str, object]], bool]
-"""Whether a person is asked before a call is run; a function is given the arguments, read as their types."""
+"""Whether a person is asked before a call runs. A function gets the validated arguments and returns this."""
 
 
 class _Progress(Protocol):
@@ -36,79 +36,78 @@ class _Progress(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ToolContext:
-    """Which call this is. A tool whose first parameter is annotated with this class is handed it."""
+    """The context of a tool call. It is passed to a function whose first parameter has this annotation."""
 
     session: str
     turn_id: TurnId
     call_id: str
-    """the provider's; another turn may have one of the same name"""
+    """the provider's id of the call; it may be repeated in another turn"""
     progress: _Progress
-    """tells the user how far it is; best effort, and no part of the result. Once the call is over it does nothing.
-    From a sync function: `anyio.from_thread.run(context.progress, "half")`"""
+    """`await progress(text)` shows a text to the user. It is best effort and not part of the result, and does nothing
+    after the call has ended. From a sync function: `anyio.from_thread.run(context.progress, "half")`"""
     place: int = 0
-    """of the call among those of its turn, from 0"""
+    """index of the call in its turn, from 0"""
     attempt: int = 1
-    """counts how often this call was started"""
+    """number of times this call was started, from 1"""
     origin: TurnId | None = None
-    """the turn in which the model made the call, if a later one goes on with it"""
+    """the turn in which the model made the call, if a later turn continues it"""
     run: Run | None = None
-    """the run that calls the tool, for one that is a part of the agent itself"""
+    """the run that calls the tool, for tools that are part of an agent"""
 
     @property
     def key(self) -> str:
-        """Names this call and no other one, the same at every attempt: for what it does outside, so that doing it again
-        changes nothing."""
+        """Idempotency key of the call for external systems: unique to the call, and the same at each attempt."""
         return f"{self.origin or self.turn_id}.{self.place}"
 
 
 class Tool(Protocol):
-    """What a model may call. `tool` makes one of a function."""
+    """A tool that a model can call. `tool` makes one of a function."""
 
     @property
     def name(self) -> str:
-        """What the model calls it."""
+        """The tool's name for the model."""
         ...
 
     @property
     def spec(self) -> ToolSpec:
-        """What the model is told of it."""
+        """Name, description and JSON schema for the model."""
         ...
 
     @property
     def idempotent(self) -> bool:
-        """To run a call again does no harm, under the same `ToolContext.key`. A call that was being run when its worker
-        was lost is run again only then."""
+        """Whether a call may run again under the same `ToolContext.key`. Only then is a call repeated whose worker was
+        lost."""
         ...
 
     @property
     def on_unknown(self) -> OnUnknown:
-        """What is done with such a call where the tool is not idempotent."""
+        """What to do with a call of unknown outcome if the tool is not idempotent."""
         ...
 
     @property
     def timeout(self) -> float | None:
-        """Seconds that a call may take. None is as long as it likes: the loop's time limit does not stop it either."""
+        """Seconds that a call may take. None means no limit; the loop's time limit does not stop it either."""
         ...
 
     @property
     def is_sequential(self) -> bool:
-        """Runs alone: after the calls that run side by side, in the order of the calls."""
+        """Whether each call runs alone: after the concurrent calls of its turn, in the order of the calls."""
         ...
 
     def approval(self, call: ToolCallBlock) -> bool:
-        """Whether a person is asked before the call is run."""
+        """Return whether a person is asked before the call runs."""
         ...
 
     async def run(self, call: ToolCallBlock, context: ToolContext) -> ToolResultMessage:
-        """The call's result. Whatever goes wrong is a result too, marked as an error.
+        """Run the call and return its result. Failures are results too, with `is_error` set.
 
-        It may be cancelled at any await, and has a moment then to clean up; a result that it still gives counts.
+        It may be cancelled at any await. It then has a short time to clean up; a result that it still returns counts.
         """
         ...
 
 
 class _Options(TypedDict, total=False):
-    """`tool` says what they mean."""
+    """The arguments of `tool`, which documents them."""
 
     name: str | None
     description: str | None
@@ -120,16 +119,17 @@ class _Options(TypedDict, total=False):
 
 
 class FunctionTool:
-    """A function, and the schema of its arguments. Made by `tool`."""
+    """A tool that calls a Python function. Made by `tool`."""
 
     def __init__(self, function: Function, **options: Unpack[_Options]) -> None:
         """
         Args:
+            function: the function.
             options: as for `tool`.
 
         Raises:
-            NameError: an annotation names what does not exist.
-            ParameterRefused: a parameter takes any number of arguments.
+            NameError: an annotation contains an unknown name.
+            ParameterRefused: the function takes `*args` or `**kwargs`.
             ApprovalRefused: `approval` is an async function.
         """
         self._function = function
@@ -153,11 +153,11 @@ class FunctionTool:
         return self.spec.name
 
     def approval(self, call: ToolCallBlock) -> bool:
-        """Nobody is asked about wrong arguments: the model is told of them.
+        """Return whether a person is asked. Invalid arguments need no approval: the model gets an error.
 
         Raises:
-            ApprovalRefused: the function that decides gave a coroutine.
-            Exception: whatever that function raises.
+            ApprovalRefused: the approval function returned a coroutine.
+            Exception: any error of the approval function.
         """
         if self._approval is False:
             return False
@@ -167,14 +167,14 @@ class FunctionTool:
         if self._approval is True:
             return True
         answer: object = self._approval(arguments)
-        if inspect.isawaitable(answer):  # of a plain function around an async one
+        if inspect.isawaitable(answer):  # a plain function that wraps an async one
             if inspect.iscoroutine(answer):
                 answer.close()
             raise ApprovalRefused(self.name)
         return bool(answer)
 
     async def run(self, call: ToolCallBlock, context: ToolContext) -> ToolResultMessage:
-        """The call's result. A sync function runs in a thread; when this is cancelled the thread is left to itself."""
+        """Run the call. A sync function runs in a thread, which is abandoned if this is cancelled."""
         arguments = self._parameters.read(call)
         if isinstance(arguments, str):
             return failed(call, f"Invalid arguments: {arguments}")
@@ -182,16 +182,16 @@ class FunctionTool:
         try:
             is_async = inspect.iscoroutinefunction(self._function)
             output = function() if is_async else await run_sync(function, abandon_on_cancel=True)
-            if inspect.isawaitable(output):  # of a sync function that wraps an async one, too
+            if inspect.isawaitable(output):  # also of a sync function that wraps an async one
                 output = await cast("Awaitable[object]", output)
             return result_of(call, output)
-        except Exception as error:  # noqa: BLE001  # whatever a tool raises, the model is told and the loop goes on
+        except Exception as error:  # noqa: BLE001  # any error becomes a result for the model
             return failed(call, f"{type(error).__name__}: {error}")
 
 
 def _is_async(function: object) -> bool:
-    """Whether calling it gives a coroutine: an async function, or an object with an async `__call__`."""
-    called = getattr(function, "__call__", None)  # noqa: B004  # its kind is asked, not whether it is there
+    """Whether it is an async function, or an object with an async `__call__`."""
+    called = getattr(function, "__call__", None)  # noqa: B004  # to inspect it, not to test for it
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
 
 
@@ -202,26 +202,28 @@ def tool(**options: Unpack[_Options]) -> Callable[[Function], FunctionTool]: ...
 def tool(
     function: Function | None = None, /, **options: Unpack[_Options]
 ) -> FunctionTool | Callable[[Function], FunctionTool]:
-    """Make a tool of a function, sync or async: the schema from its annotations, the description from its docstring.
+    """Make a tool of a sync or async function, as a decorator with or without arguments.
 
-    It gives text, blocks, a `ToolReply`, or anything that pydantic can write as JSON. `Annotated[int, Field(...)]`
-    describes and bounds a parameter; the docstring's `Args:` describe it too.
+    The schema comes from the annotations and the description from the docstring. `Annotated[int, Field(...)]` describes
+    and constrains a parameter; the docstring's `Args:` section describes it too. The function returns text, blocks, a
+    `ToolReply`, or a value that pydantic can write as JSON.
 
     Args:
-        name: what the model calls it; else the function's name.
-        description: what the model is told of it; else the docstring.
-        idempotent: to run a call again does no harm, as it only reads, or what it does outside goes by
-            `ToolContext.key`. Else a call that was being run when its worker was lost is not run again.
-        on_unknown: what is done with that call then. "tell": the model is told that its outcome is unknown. "ask": a
-            person says whether it is run again.
-        approval: a person is asked before each call, or before those for which a function of the arguments says so;
-            a plain function, not an async one.
-        timeout: seconds a call may take, 600 by default. None is as long as it likes: the loop's time limit does not
-            stop it either. A sync function is not waited for then, but nobody can stop its thread.
-        sequential: each call runs alone, after the others of its turn.
+        function: the function.
+        name: the tool's name for the model; by default the function's name.
+        description: the description for the model; by default the docstring.
+        idempotent: a call may run again, because it only reads or uses `ToolContext.key` for its side effects. False
+            by default: a call that was running when its worker was lost does not run again.
+        on_unknown: what to do with such a call. "tell", the default: the model gets an error that its outcome is
+            unknown. "ask": a person decides whether it runs again.
+        approval: True asks a person before each call; a function of the arguments decides for each call. It must not be
+            async. False by default.
+        timeout: seconds that a call may take, 600 by default. None means no limit; the loop's time limit does not stop
+            it either. The thread of a sync function cannot be stopped and is abandoned.
+        sequential: each call runs alone, after the other calls of its turn. False by default.
 
     Raises:
-        ParameterRefused: the function takes `*args` or `**kwargs`, which a model cannot give.
+        ParameterRefused: the function takes `*args` or `**kwargs`, which a model cannot pass.
         ApprovalRefused: `approval` is an async function.
     """
     if function is not None:

@@ -1,7 +1,7 @@
-"""The tools of one answer, run side by side; their results are appended in the order of the calls.
+"""Run the tool calls of one answer concurrently, and append the results in the order of the calls.
 
-The start of a call is in the log before its tool is called. So a worker that takes the session over knows for each call
-without a result whether it has surely not run; for the others, the tool says whether it may run twice.
+The start of a call is recorded before its tool runs. So a worker that takes the session over knows which calls have not
+run. For started calls without a result, the tool says whether they may run again.
 """
 
 import logging
@@ -42,26 +42,30 @@ _log = logging.getLogger(__name__)
 async def run_tools(
     run: Run, tools: Mapping[str, Tool], answer: OpenAnswer, snapshot: SessionSnapshot, deadline: Deadline | None = None
 ) -> bool:
-    """Go one step on with the open calls of an answer: run those that can be run now, side by side; else the first of
-    those that run alone. Calls that need a person's word are put to one, and hold up no other.
+    """Run one step of an answer's open calls: the concurrent calls, else the first of the sequential ones.
 
-    A result is appended once those of the earlier calls of this step are. The last one of the turn ends it in the same
-    append, and the loop too if every result says that no model call has to follow. An interrupt stops the tools: the
-    results that there are by then are kept, and all other calls of the answer are answered in the same append.
+    Calls that need an approval are put to a person; the others do not wait for it.
 
-    Cancelled, it stops the tools and records the results that there are.
+    Results are appended in the order of the calls. The turn's last result ends the turn in the same append, and the
+    loop too if all results have `terminate` set.
+
+    An interrupt stops the tools. The results so far are kept, and all other calls of the answer get an error in the
+    same append. If this is cancelled, it stops the tools and records the results so far.
 
     Args:
-        snapshot: the session as of the answer, or later, read under this run's lease.
-        deadline: stops the tools as an interrupt does. It does not hold while a tool runs whose `timeout` is None, or
-            if a person was asked about a call of the answer.
+        run: the session and its lease.
+        tools: the tools by name.
+        answer: the answer with the calls.
+        snapshot: the session as of the answer or later, read under this run's lease.
+        deadline: stops the tools like an interrupt. It is ignored in a step with a tool whose `timeout` is None, and if
+            a person was asked about a call of the answer.
 
     Returns:
-        Whether the deadline has stopped them.
+        Whether the deadline has stopped the tools.
 
     Raises:
-        Fenced: the lease is lost.
-        BusError: the log cannot be read or refuses.
+        Fenced: the lease was lost.
+        BusError: the log cannot be read, or refuses an append.
     """
     decided = decide_calls(answer, tools, snapshot.status)
     step = _this_step(decided, tools)
@@ -75,13 +79,16 @@ async def run_tools(
 
 
 async def fail_calls(run: Run, answer: OpenAnswer, snapshot: SessionSnapshot, text: str) -> None:
-    """Answer all open calls of an answer with an error, in one append that ends its turn.
+    """Record an error as the result of all open calls of an answer, in one append that ends its turn.
 
     Args:
-        text: what the model is told.
+        run: the session and its lease.
+        answer: the answer with the calls.
+        snapshot: the session.
+        text: the error for the model.
 
     Raises:
-        Fenced: the lease is lost.
+        Fenced: the lease was lost.
         BusError: as for `Session.publish`.
     """
     results = Results(run, answer, loop_usage(snapshot.context, answer.turn_id.loop_id))
@@ -102,12 +109,12 @@ def _may_be_late(step: _Step, tools: Mapping[str, Tool], snapshot: SessionSnapsh
 
 
 def _this_step(decided: _Step, tools: Mapping[str, Tool]) -> _Step:
-    """What is done now: all but the calls that wait, and of those that run alone the first, once no other is to run."""
+    """Return the calls to handle now: all that do not wait; of the sequential ones only the first, after the others."""
     started = {id: call for id, (call, decision) in decided.items() if isinstance(decision, StartCall)}
-    alone = [id for id, call in started.items() if tools[call.name].is_sequential]
-    others = {id: each for id, each in decided.items() if id not in alone and not isinstance(each[1], AwaitPerson)}
-    if alone and len(alone) == len(started):
-        return {id: each for id, each in decided.items() if id in others or id == alone[0]}
+    sequential = [id for id, call in started.items() if tools[call.name].is_sequential]
+    others = {id: each for id, each in decided.items() if id not in sequential and not isinstance(each[1], AwaitPerson)}
+    if sequential and len(sequential) == len(started):
+        return {id: each for id, each in decided.items() if id in others or id == sequential[0]}
     return others
 
 
@@ -132,22 +139,22 @@ class _Batch:
             self._done[id].set()
 
     async def begin(self) -> bool:
-        """Record what is started, and what a person is asked; False if another run has recorded it."""
-        told = [
+        """Record the calls that start and the questions to a person. Return False if another run has recorded them."""
+        recorded = [
             (call, decision) for call, decision in self._step.values() if isinstance(decision, StartCall | AskPerson)
         ]
-        if not told:
+        if not recorded:
             return True
         turn_id = self._answer.turn_id
-        # A call is started once under each number, and asked about once after each start: this is said once for good.
-        call, first = told[0]
-        word = f"run.{first.attempt}" if isinstance(first, StartCall) else f"ask.{first.attempts}"
-        events = [_event(turn_id, call, decision).as_extension() for call, decision in told]
-        receipt = await self._run.publish(*events, key=f"{turn_id}.{word}.{self._log.place(call.id)}")
+        # Each attempt of a call starts once, and a person is asked once after each attempt, so the key is unique.
+        call, first = recorded[0]
+        what = f"run.{first.attempt}" if isinstance(first, StartCall) else f"ask.{first.attempts}"
+        events = [_event(turn_id, call, decision).as_extension() for call, decision in recorded]
+        receipt = await self._run.publish(*events, key=f"{turn_id}.{what}.{self._log.place(call.id)}")
         return not receipt.is_duplicate
 
     async def run(self) -> bool:
-        """Run what is started, and record all results; returns whether the deadline has stopped it."""
+        """Run the started calls and record all results. Return whether the deadline has stopped them."""
         failure: Exception | None = None
         interrupt: Interrupt | Late | None = None
         try:
@@ -164,10 +171,10 @@ class _Batch:
                 tasks.start_soon(record)
                 try:
                     interrupt = await self._run_tools()
-                except Exception as error:  # noqa: BLE001  # raised below: out of the group it would come in another
+                except Exception as error:  # noqa: BLE001  # raised below: a group would wrap it
                     failure = error
                     tasks.cancel_scope.cancel()
-                for done in self._done.values():  # also of what was stopped, which ends the recording
+                for done in self._done.values():  # also of stopped calls, which ends the recording
                     done.set()
         except anyio.get_cancelled_exc_class():
             with anyio.move_on_after(self._run.bounds.last_words, shield=True):
@@ -198,16 +205,16 @@ class _Batch:
         return await until_interrupted(self._run, work, self._deadline)
 
     async def _call(self, call: ToolCallBlock, start: StartCall) -> None:
-        """Run one tool. Nothing that it does can fail the others."""
+        """Run one tool. Its errors do not affect the other calls."""
         run, turn_id, asked_in = self._run, self._answer.turn_id, self._answer.message.turn_id
-        # A fork runs the calls of its parent as its own; a loop that goes on after a pause goes on with the same ones.
+        # A fork runs its parent's calls as its own. A loop that continues after a pause runs the same calls.
         is_own = asked_in is not None and asked_in.session == run.session.id
-        speaker = _Speaker(run, turn_id, call)
+        progress = _Progress(run, turn_id, call)
         context = ToolContext(
             run.session.id,
             turn_id,
             call.id,
-            speaker,
+            progress,
             place=self._log.place(call.id),
             attempt=start.attempt,
             origin=asked_in if is_own else None,
@@ -218,11 +225,11 @@ class _Batch:
                 self._tools[call.name], call, context, clean_up_seconds=run.bounds.clean_up
             )
         finally:
-            speaker.is_over = True
+            progress.is_over = True
         self._done[call.id].set()
 
     async def _record(self) -> None:
-        """Append the results as they come, in the order of the calls, until one of them was stopped."""
+        """Append results as they arrive, in the order of the calls, up to the first stopped call."""
         for id, done in self._done.items():
             await done.wait()
             if id not in self._results:
@@ -230,19 +237,19 @@ class _Batch:
             await self._log.append(self._results[id])
 
     async def _close(self, text: str) -> None:
-        """Answer all calls of the turn that have no result in the log."""
+        """Record a result for each call of the answer that has none in the log."""
         calls = {call.id: call for call in self._answer.open_calls if not self._log.has(call.id)}
         if calls:
             await self._log.append(*(self._results.get(id) or failed(call, text) for id, call in calls.items()))
 
     async def _record_finished(self) -> None:
-        """Record the results that there are. One whose append was cancelled may have landed: it adds nothing then."""
+        """Record the results so far. If a cancelled append has succeeded after all, a repeat adds nothing."""
         try:
             for id in self._done:
                 if id in self._results and not self._log.has(id):
                     await self._log.append(self._results[id])
         except BusError as error:
-            _log.info("session %s: results of tools are lost: %s", self._run.session.id, error)
+            _log.info("session %s: tool results were not recorded: %s", self._run.session.id, error)
 
 
 def _event(turn_id: TurnId, call: ToolCallBlock, decision: StartCall | AskPerson) -> ToolStarted | ToolWaiting:
@@ -252,13 +259,13 @@ def _event(turn_id: TurnId, call: ToolCallBlock, decision: StartCall | AskPerson
     return ToolStarted(turn_id=turn_id, tool_call_id=call.id, tool_name=call.name, attempt=attempt)
 
 
-class _Speaker:
-    """Publishes what a tool says to the user while it works."""
+class _Progress:
+    """Publishes the progress texts of a running tool."""
 
     def __init__(self, run: Run, turn_id: TurnId, call: ToolCallBlock) -> None:
         self._run, self._turn_id, self._call = run, turn_id, call
         self.is_over = False
-        """what is left of the tool, such as the thread of a sync one, says nothing any more"""
+        """the call has ended: later texts, such as those of an abandoned thread, are dropped"""
 
     async def __call__(self, text: str) -> None:
         if self.is_over:
@@ -266,5 +273,5 @@ class _Speaker:
         event = Progress(turn_id=self._turn_id, tool_call_id=self._call.id, tool_name=self._call.name, text=text)
         try:
             await self._run.publish(event.as_extension())
-        except BusError as error:  # the result, which follows, meets the same failure and tells it
+        except BusError as error:  # the append of the result raises the same error
             _log.debug("progress of %s was not published: %s", self._call.id, error)

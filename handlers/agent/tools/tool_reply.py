@@ -1,4 +1,4 @@
-"""What a tool gives back, and the message that is made of it."""
+"""The return values of tools, and their conversion to result messages."""
 
 import json
 from collections.abc import Sequence
@@ -18,32 +18,34 @@ __all__ = ("ToolReply", "failed", "result_of")
 
 @dataclass(frozen=True, slots=True)
 class ToolReply:
-    """A result that says more than its content."""
+    """A tool result that can also be an error, end the loop, or hand the session to a person."""
 
     content: str | Sequence[Block | str] = ""
+    """the result for the model"""
     structured: JsonValue = None
     """the result as JSON, for programs"""
     is_error: bool = False
+    """the call failed"""
     terminate: bool = False
-    """no model call has to follow, if all results of the batch say so"""
+    """end the loop without another model call, if all results of the turn have this set"""
     terminate_message: str | None = None
-    """what is said in the model's place then"""
+    """line of the loop's final message in that case; None means the content"""
     handoff: str | None = None
-    """hands the session to a person once the turn is over, for this reason"""
+    """reason for which the session is handed to a person at the end of the turn; None means no handoff"""
     child_loop_id: str | None = None
-    """of the loop that worked for this call, if one did"""
+    """id of the sub-agent's loop that produced the result, if there is one"""
 
 
 def failed(call: ToolCallBlock, text: str) -> ToolResultMessage:
-    """A result that tells the model what went wrong."""
+    """Return an error result with a text for the model."""
     return ToolResultMessage.of(call, text, is_error=True)
 
 
 def result_of(call: ToolCallBlock, output: object) -> ToolResultMessage:
-    """What a function gave, as a message.
+    """Return the return value of a tool's function as a result message.
 
     Raises:
-        PydanticSerializationError: it cannot be written as JSON.
+        PydanticSerializationError: the value cannot be written as JSON.
     """
     reply = output if isinstance(output, ToolReply) else _reply(output)
     parts = (reply.content,) if isinstance(reply.content, str) else reply.content

@@ -1,4 +1,4 @@
-"""Acknowledgements in batches: a worker gives back leases and acks work of many sessions in one round trip."""
+"""Batches of acknowledgements: release leases and ack work of many sessions in one round trip."""
 
 import asyncio
 import logging
@@ -16,8 +16,9 @@ _log = logging.getLogger(__name__)
 
 
 class AckBatcher:
-    """Releases leases and acks work, soon. No session waits for it: a lease that is not released expires, and work that
-    is not acknowledged comes again and finds nothing to do.
+    """Releases leases and acks work in the background. Sessions do not wait for it.
+
+    A lease that is not released expires. Work that is not acked is delivered again, and there is nothing left to do.
     """
 
     def __init__(
@@ -25,7 +26,9 @@ class AckBatcher:
     ) -> None:
         """
         Args:
-            acknowledged: called by `run` with each batch of work that it has acknowledged.
+            leases: releases the leases.
+            consumer: acks the work.
+            acknowledged: called by `run` with each batch of acked work.
         """
         self._leases, self._consumer, self._acknowledged = leases, consumer, acknowledged
         self._released: list[Lease] = []
@@ -35,18 +38,23 @@ class AckBatcher:
         self._one_at_a_time = anyio.Lock()
 
     def release(self, lease: Lease) -> None:
-        """Release a lease soon."""
+        """Release a lease with the next batch."""
         self._released.append(lease)
         self._some.set()
 
     def ack(self, work: Work, read_up_to: int) -> None:
-        """Acknowledge work soon, of a session that was read up to a position."""
+        """Ack work with the next batch.
+
+        Args:
+            work: the work.
+            read_up_to: position up to which its session was read.
+        """
         self._done.append(work)
         self._read_up_to[work.session] = read_up_to
         self._some.set()
 
     async def run(self) -> None:
-        """Do so until cancelled."""
+        """Send batches until cancelled."""
         while True:
             await self._some.wait()
             works = await self.flush()
@@ -54,23 +62,23 @@ class AckBatcher:
                 self._acknowledged(works)
 
     async def flush(self) -> Sequence[Work]:
-        """Do all of it now. Cancelled, it is still to be done.
+        """Send everything now. If it is cancelled, the batch is kept for the next call.
 
         Returns:
-            What was acknowledged, or was to be.
+            The work that was acked. If the server was unreachable, it is delivered again.
         """
         async with self._one_at_a_time:
             leases, works, read_up_to = self._released, self._done, self._read_up_to
             self._released, self._done, self._read_up_to = [], [], {}
             self._some = asyncio.Event()
             try:
-                # In this order: a worker that gets the session for a message in between finds it free.
+                # In this order: a worker that gets the session for a new message finds its lease free.
                 if leases:
                     await self._release(leases)
-                # Also if that failed: work that is not acknowledged is kept for as long as this worker lives.
+                # Also if that failed: work that is not acked stays with this worker for as long as it lives.
                 await self._consumer.ack(*works, seen=read_up_to)
             except Unavailable as error:
-                _log.info("%d works were not acknowledged: %s", len(works), error)
+                _log.info("%d units of work were not acked: %s", len(works), error)
             except BaseException:
                 self._released, self._done = leases + self._released, works + self._done
                 self._read_up_to = read_up_to | self._read_up_to
@@ -82,4 +90,4 @@ class AckBatcher:
         try:
             await self._leases.release(leases)
         except Unavailable as error:
-            _log.info("%d leases were not given back: %s", len(leases), error)
+            _log.info("%d leases were not released: %s", len(leases), error)

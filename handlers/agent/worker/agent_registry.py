@@ -1,4 +1,4 @@
-"""The agents that a worker knows, and which of them works on a session."""
+"""The agents that a worker knows, and which of them runs a session."""
 
 import logging
 from collections.abc import Mapping
@@ -13,24 +13,24 @@ _log = logging.getLogger(__name__)
 
 
 def agents_below(agent: Agent) -> Mapping[str, Agent]:
-    """Return the sub-agents of a loop by name; none for an agent that is a function."""
+    """Return the sub-agents of a loop by name; empty for an agent that is a function."""
     return cast("Mapping[str, Agent]", getattr(agent, "agents", {}))
 
 
 class AgentRegistry:
-    """Finds the agent of a session: the one that it was begun for, else the worker's own."""
+    """Finds the agent of a session: the sub-agent that it was begun for, else the worker's own agent."""
 
     def __init__(self, own: Agent, named: Mapping[str, Agent]) -> None:
         self._own, self._named = own, named
         self._unknown: set[str] = set()
 
     def of(self, status: Status) -> Agent | None:
-        """Return the agent; None if it is one of another group's workers. Each unknown name is logged once."""
+        """Return the agent of a session; None if this worker does not know it. Each unknown name is logged once."""
         if status.link is None:
             return self._own
         name = status.link.agent
         agent = self._named.get(name)
         if agent is None and name not in self._unknown:
             self._unknown.add(name)
-            _log.warning("sessions for the agent %r are left alone: this worker does not know it", name)
+            _log.warning("sessions of the agent %r are skipped: this worker does not know it; pass it in agents=", name)
         return agent

@@ -1,4 +1,4 @@
-"""A session's work in a worker's hands, and what becomes of it when it is not simply done."""
+"""The work of one session at a worker: acknowledge it, retry it later, or return it to the group."""
 
 import asyncio
 from typing import NamedTuple
@@ -12,18 +12,18 @@ __all__ = ("Assignment", "Done", "Later", "Left", "WorkOutcome", "error_text")
 
 
 class Done(NamedTuple):
-    """Nothing is left to do, or it is not this worker's to do any more: the work is acknowledged."""
+    """Nothing is left to do for this worker: ack the work."""
 
     lease: Lease | None = None
-    """to be released"""
+    """to release"""
 
 
 class Left(NamedTuple):
-    """What is left to do is another worker's, now or later, and the work was given back."""
+    """The work was returned to the group; another worker gets it, or the same one later."""
 
 
 class Later(NamedTuple):
-    """Try again here."""
+    """Try again at this worker."""
 
     seconds: float
 
@@ -32,50 +32,50 @@ WorkOutcome = Done | Left | Later
 
 
 def error_text(error: Exception) -> str:
-    """Return an error as the log and the dead letter have it."""
+    """Return the text of an error for the log and for a dead letter."""
     return f"{type(error).__name__}: {error}"
 
 
 class Assignment:
-    """The work that a session came with. It changes while the session is worked on: the session may come again, or
-    become another worker's."""
+    """The current work of a session. It changes while the task runs: the session may be delivered again, or be claimed
+    by another worker."""
 
     def __init__(self, services: WorkerServices) -> None:
         self._services = services
         self.work: Work | None = None
         self.granted: Lease | None = None
-        """came with the work, and is not used yet"""
+        """delivered with the work and not used yet"""
         self.woken = asyncio.Event()
-        """set when the session came again, and when the worker stops"""
+        """set when the session is delivered again, and when the worker stops"""
         self.read_up_to = 0
-        """the session was looked at up to here"""
+        """position up to which the session was read and left nothing to do"""
         self.attempt = 1
         self._failures = 0
         self.backoff = Backoff(services.bounds.pause, services.bounds.longest_pause)
 
     def add(self, work: Work) -> None:
-        """Take the session's newest work."""
+        """Replace the session's work by newer work."""
         self.work, self.granted = work, work.lease
         self.backoff.reset()
         self.woken.set()
 
     def drop(self, work: Work) -> None:
-        """Forget a work that is another worker's by now."""
+        """Forget work that another worker has claimed."""
         if self.work == work:
             self.work = None
 
     def done(self, lease: Lease, read_up_to: int) -> Done:
-        """Nothing is left to do as of a position."""
+        """Note that nothing is left to do up to a position, and return the outcome."""
         self.backoff.reset()
         self.read_up_to = read_up_to
         return Done(lease)
 
     def later(self) -> Later:
-        """Try again after a pause, which doubles each time."""
+        """Return an outcome with the next pause of the backoff."""
         return Later(self.backoff.advance())
 
     def next_failure(self) -> int:
-        """Count a failure outside of the agent; returns how many there were."""
+        """Count a failure outside the agent, and return the number of failures so far."""
         self._failures += 1
         return self._failures
 
@@ -83,8 +83,9 @@ class Assignment:
         """Make the work a dead letter.
 
         Args:
-            raw: the message that the agent failed at, encoded.
-            read_up_to: everything up to here counts as done.
+            error: why the work is given up.
+            raw: the message at which the agent failed, encoded.
+            read_up_to: messages up to this position count as done.
         """
         if (work := self.work) is not None:
             reason, attempts = error_text(error), self.attempt
@@ -92,12 +93,15 @@ class Assignment:
             self.drop(work)
 
     async def reschedule(self, lease: Lease, delay: float, reason: str, *, attempts: int) -> Left:
-        """Give the session back for later, and let it rest until then.
+        """Nack the work with a delay, and let the session rest until then.
 
         Args:
-            attempts: how many have failed.
+            lease: the session's lease, which is released.
+            delay: seconds until the next attempt.
+            reason: recorded with the work.
+            attempts: failed attempts so far.
         """
-        # In this order: the work is due once the rest is over.
+        # In this order: the work is due after the rest has ended.
         await self._services.leases.release((lease,), rest=delay)
         work, self.work = self.work, None
         if work is not None:
@@ -106,10 +110,10 @@ class Assignment:
         return Left()
 
     async def postpone(self, seconds: float) -> Left:
-        """Give the session back untried: another worker has the lease, or the session rests until its next attempt.
+        """Nack the work without counting an attempt: another worker has the lease, or the session rests.
 
         Args:
-            seconds: until it may be tried.
+            seconds: delay until the next attempt.
         """
         work, self.work = self.work, None
         if work is not None:

@@ -1,4 +1,4 @@
-"""A session whose agent failed for good: the log says so, and the work becomes a dead letter."""
+"""Give up a session: record the failure in its log, and make its work a dead letter."""
 
 from lanebus.bus.messages.delta import Delta
 from lanebus.bus.messages.message import AssistantMessage, now_ms
@@ -18,25 +18,29 @@ __all__ = ("give_up", "give_up_unreadable")
 async def give_up(
     run: Run, snapshot: SessionSnapshot, error: Exception, assignment: Assignment, counts: WorkerCounts
 ) -> Done:
-    """Record that the agent failed; what it failed at counts as answered, and is not tried again.
+    """Record that the agent failed. The messages at which it failed count as answered and are not retried.
 
-    The session stops here, even if there is more to do, such as a command that the agent cannot handle either. The next
-    wake-up of the session, or one since it was looked at, has that tried again.
+    The session stops even if more is left to do, such as a command that the agent cannot handle either. The session's
+    next wake-up, including one since its last read, retries that.
 
     Args:
-        snapshot: what the agent was called with.
+        run: its lease is released.
+        snapshot: the session with which the agent was called.
+        error: the agent's error.
+        assignment: its work becomes a dead letter.
+        counts: counts it in `given_up`.
     """
     prompts = snapshot.loop_state.prompts
     raw = b""
     for envelope in snapshot.context.path:
         if prompts and envelope.position == prompts[-1] and not isinstance(envelope.message, DecodeFailure | Delta):
             raw = encode(envelope.message)
-    now = await run.refresh()  # what the agent has said, and the loop it began, if it got so far
-    read_up_to = max(snapshot.context.position, now.loop_state.read_up_to)
-    left = [command for command in snapshot.status.commands if command in now.status.commands]
+    current = await run.refresh()  # with the answers and the loop that the agent has added
+    read_up_to = max(snapshot.context.position, current.loop_state.read_up_to)
+    left = [command for command in snapshot.status.commands if command in current.status.commands]
     also = refused(left, "the agent failed")
     key = f"failed.{read_up_to}.{run.position}"
-    await fail_loop(run, now, error_text(error), read_up_to=read_up_to, key=key, also=also)
+    await fail_loop(run, current, error_text(error), read_up_to=read_up_to, key=key, also=also)
     counts.given_up += 1
     await assignment.dead_letter(error, raw, read_up_to)
     assignment.attempt = 1
@@ -44,15 +48,15 @@ async def give_up(
 
 
 async def give_up_unreadable(run: Run, error: Exception, assignment: Assignment, counts: WorkerCounts) -> Done:
-    """Record that the session can no longer be read: its prompts count as answered.
+    """Record that the session can no longer be read. Its prompts count as answered.
 
-    No worker can make a context of what is left, and without this the user would see nothing.
+    No worker can build a context from the rest of the log, and without this entry the user would see nothing.
     """
     head = (await run.session.head()).position
     failed = AssistantMessage(
         stop_reason="error", error_message=error_text(error), metadata=reading_metadata(head), timestamp=now_ms()
     )
-    # Named by what woke the session: the answer to this append may be lost, and the end of the log then moves on.
+    # The key is the position that woke the session: if this append is repeated, the head has moved.
     await run.publish(failed, key=f"unreadable.{head if assignment.work is None else assignment.work.position}")
     counts.given_up += 1
     await assignment.dead_letter(error, read_up_to=head)

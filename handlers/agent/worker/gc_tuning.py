@@ -1,4 +1,4 @@
-"""The garbage collector of a process that does nothing but work."""
+"""Garbage collection in a process that only runs a worker."""
 
 import gc
 
@@ -6,8 +6,9 @@ __all__ = ("collect_rarely",)
 
 
 def collect_rarely() -> None:
-    """Look for cycles more rarely. A worker keeps the histories of many sessions, which are in no cycle, and by default
-    they are gone through again and again: a third more turns a second without. For a process of one's own only, as it
-    concerns all that runs in it.
+    """Run the cyclic garbage collector less often, which gives a third more turns a second.
+
+    A worker keeps the histories of many sessions. They contain no cycles, and by default they are scanned again and
+    again. Call this only in a process of its own, as it changes the whole process.
     """
     gc.set_threshold(20_000, 50, 100)

@@ -1,4 +1,4 @@
-"""A worker's heartbeat for all that it holds: leases and work, together, a few times in each period."""
+"""A worker's heartbeat: renews all its leases and its work together, a few times in each period."""
 
 import logging
 from collections.abc import Callable, Generator, Sequence
@@ -21,15 +21,15 @@ _log = logging.getLogger(__name__)
 class _Held:
     lease: Lease
     renewed: float
-    """on our own clock, when the last renewal that succeeded was asked for: the lease lasts a little longer"""
+    """when the last successful renewal was sent, by the local clock; the lease lasts a little longer"""
     lost: Callable[[], None]
 
 
 class Heartbeat:
     """Renews the leases and the work that this worker holds.
 
-    The server's clock decides when a session may be taken over, and the lease's epoch what may be written. This
-    worker's clock only ends work that another worker has probably taken over.
+    The server's clock decides when a session can be taken over, and the lease's epoch fences appends. The local clock
+    only ends work that another worker has probably taken over.
     """
 
     def __init__(
@@ -43,9 +43,11 @@ class Heartbeat:
     ) -> None:
         """
         Args:
-            seconds: after which a silent worker's sessions are taken over.
-            gone: called with work that is another one's by now.
-            beats: signs of life in this time.
+            leases: renews the leases.
+            consumer: renews the work.
+            seconds: after a silence of this length, other workers take the sessions over.
+            gone: called with work that another worker has claimed.
+            beats: renewals in each period of `seconds`.
         """
         self._leases, self._consumer, self._seconds, self._gone = leases, consumer, seconds, gone
         self._pause = seconds / beats
@@ -59,8 +61,9 @@ class Heartbeat:
         """Renew a lease for the length of the block.
 
         Args:
-            asked: when it was asked for, on the event loop's clock.
-            lost: called once if the lease expired, or if the server was unreachable for longer than it lasts.
+            lease: the lease.
+            asked: when it was requested, by the event loop's clock.
+            lost: called once if the lease expired, or if the server was unreachable for longer than the lease.
         """
         held = self._held[lease.session] = _Held(lease, asked, lost)
         try:
@@ -70,7 +73,7 @@ class Heartbeat:
                 del self._held[lease.session]
 
     async def run(self) -> None:
-        """Give signs of life until cancelled."""
+        """Renew until cancelled."""
         while True:
             await anyio.sleep(self._pause)
             await self._renew()
@@ -78,7 +81,7 @@ class Heartbeat:
                 with anyio.fail_after(self._pause):
                     self._gone(await self._consumer.heartbeat())
             except (Unavailable, TimeoutError) as error:
-                _log.debug("no sign of life: %s", error)
+                _log.debug("the heartbeat failed: %s", error)
 
     async def _renew(self) -> None:
         held, asked = tuple(self._held.values()), anyio.current_time()
@@ -88,7 +91,7 @@ class Heartbeat:
             with anyio.fail_after(self._pause):
                 lost = {*await self._leases.renew([each.lease for each in held], self._seconds)}
         except (Unavailable, TimeoutError):
-            # Only leases that could not be renewed for so long: after a pause the answer tells more than our clock.
+            # End only leases that were not renewed for that long. After a pause the server knows better.
             late = anyio.current_time() - self._seconds
             self._end([each for each in held if each.renewed < late])
             return

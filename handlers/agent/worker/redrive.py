@@ -1,4 +1,4 @@
-"""A dead letter that was sent on its way again: what its agent failed at is to be answered after all."""
+"""A redriven dead letter: the messages at which its agent failed become unanswered again."""
 
 from collections.abc import Sequence
 
@@ -13,19 +13,21 @@ __all__ = ("AGAIN_TEXT", "Reopening", "reopening")
 AGAIN_TEXT = "sent on its way again"
 
 SHORTEST_CUT = 64
-"""Characters: a reason that is as long may be the beginning of a longer one."""
+"""Characters: a reason of at least this length may have been truncated."""
 
 Reopening = tuple[AssistantMessage, int]
-"""An empty answer, which no model is shown, and the position of the failed one that it takes back."""
+"""An empty answer, which no model reads, and the position of the failed answer that it reverts."""
 
 
 def reopening(path: Sequence[Envelope], reason: str) -> Reopening | None:
-    """What to append so that users' messages that counted as answered by a failure count as unread again. Pure.
-
-    None where the session has gone on since, or failed for another reason than the letter's: there is nothing to do.
+    """Return an answer that makes the messages unread again that a failure had counted as answered. Pure.
 
     Args:
-        reason: why the work was set aside.
+        path: the session's context path.
+        reason: the dead letter's reason, which may be truncated.
+
+    Returns:
+        None if the session has continued since, or its last failure has another reason.
     """
     answers = (each for each in reversed(path) if read_position(each) is not None and not _is_cut(each))
     failed, previous = next(answers, None), next(answers, None)
@@ -39,10 +41,10 @@ def reopening(path: Sequence[Envelope], reason: str) -> Reopening | None:
     return answer, failed.position
 
 
-def _is_same(said: str, kept: str) -> bool:
-    """Whether what was kept of a reason, which may end anywhere, is of this one."""
-    beginning = kept.rstrip("\ufffd")
-    return bool(beginning) and (said == kept or (len(kept) >= SHORTEST_CUT and said.startswith(beginning)))
+def _is_same(reason: str, stored: str) -> bool:
+    """Whether a stored reason, which may be truncated anywhere, is this one."""
+    beginning = stored.rstrip("\ufffd")
+    return bool(beginning) and (reason == stored or (len(stored) >= SHORTEST_CUT and reason.startswith(beginning)))
 
 
 def _is_cut(envelope: Envelope) -> bool:

@@ -1,4 +1,4 @@
-"""What all session tasks of a worker share."""
+"""The services that all session tasks of a worker share."""
 
 from dataclasses import dataclass
 
@@ -20,7 +20,7 @@ class WorkerServices:
     """The parts of one worker."""
 
     owner: str
-    """of its leases"""
+    """the name under which it takes leases"""
     heartbeat_seconds: float
     agents: AgentRegistry
     retry: RetryPolicy

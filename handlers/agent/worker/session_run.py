@@ -1,4 +1,4 @@
-"""The agent's calls in one session, under one lease, until nothing is left to do."""
+"""Call the agent in one session, under one lease, until nothing is left to do."""
 
 import asyncio
 import logging
@@ -31,41 +31,42 @@ _log = logging.getLogger(__name__)
 
 
 class SessionRun:
-    """Calls the agent until nothing is left to do, also for what comes meanwhile."""
+    """Calls the agent until nothing is left to do, including messages that arrive meanwhile."""
 
     def __init__(self, services: WorkerServices, assignment: Assignment, run: Run, cache: CachedSession) -> None:
         """
         Args:
-            run: whose session and lease these are.
-            cache: the session's folds, which `run` reads into.
+            services: the worker's services.
+            assignment: the session's work.
+            run: the session and its lease.
+            cache: the session's folds, which `run` refreshes.
         """
         self._services, self._assignment, self._run, self._cache = services, assignment, run, cache
 
     async def work_off(self, *, is_read: bool) -> WorkOutcome:
-        """Work on the session, and return what becomes of its work.
+        """Work on the session, and return the outcome for its work.
 
         Args:
             is_read: the run's snapshot was read under its lease.
 
         Raises:
-            Fenced: the lease is lost.
+            Fenced: the lease was lost.
             LogRolledBack: the log has lost entries that were read.
-            SessionClosed, SessionErased: it takes no messages any more.
+            SessionClosed, SessionErased: the session takes no messages any more.
             Unavailable: the server cannot be reached.
         """
         try:
             return await self._work_off(self._run.snapshot if is_read else await self._run.refresh())
         except (CursorTrimmed, ArchiveDamaged) as error:
-            _log.error("session %s cannot be worked on: %s", self._run.session.id, error)
+            _log.error("session %s cannot be read: %s", self._run.session.id, error)
             return await give_up_unreadable(self._run, error, self._assignment, self._services.counts)
 
     async def _work_off(self, snapshot: SessionSnapshot) -> WorkOutcome:
         run, assignment = self._run, self._assignment
-        if assignment.attempt > self._deaths:
-            return await self._give_up(
-                snapshot, RuntimeError(f"given {assignment.attempt - 1} times without an outcome")
-            )
-        at, ignored = -1, 0
+        if assignment.attempt > self._max_attempts:
+            error = RuntimeError(f"{assignment.attempt - 1} attempts ended without an outcome")
+            return await self._give_up(snapshot, error)
+        last_position, ignored = -1, 0  # of the last call; runs that ignored the oldest command
         oldest: tuple[Command, ...] = ()
         while True:
             agent = self._services.agents.of(snapshot.status) if snapshot.loop_state.has_work else None
@@ -79,26 +80,26 @@ class SessionRun:
                 continue
             ignored = ignored + 1 if commands and commands[:1] == oldest else 0
             oldest = commands[:1]
-            if commands and (run.position == at or ignored >= self._services.bounds.ignored):
-                # An agent that is a function may know no commands. They would keep it busy without end.
+            if commands and (run.position == last_position or ignored >= self._services.bounds.ignored):
+                # An agent that is a function may not know commands, and would be called for them forever.
                 await refuse(run, commands, "this agent answers no commands")
-            elif run.position == at:
-                return await self._give_up(snapshot, RuntimeError("the agent did nothing"))
+            elif run.position == last_position:
+                return await self._give_up(snapshot, RuntimeError("the agent appended nothing"))
             else:
-                at = run.position
+                last_position = run.position
                 if (outcome := await self._call(agent, snapshot)) is not None:
                     return outcome
             snapshot = await run.refresh()
 
     @property
-    def _deaths(self) -> int:
-        """Most attempts of a session that kills its workers. Attempts after which the work was rescheduled for an error
-        count for the retry policy first, as no worker died of them."""
+    def _max_attempts(self) -> int:
+        """Most attempts of a session that kills its workers. If the work was retried after an error, the attempts of
+        the retry policy are added, as no worker died of those."""
         work, deaths = self._assignment.work, self._services.bounds.deaths
         return deaths + (self._services.retry.attempts if work is not None and work.error else 0)
 
     async def _call(self, agent: Agent, snapshot: SessionSnapshot) -> WorkOutcome | None:
-        """Call the agent once; None if the session has to be looked at again."""
+        """Call the agent once. Return None if the session has to be read again."""
         services, assignment, run = self._services, self._assignment, self._run
         services.counts.runs += 1
         looked_at: int | None = None
@@ -111,7 +112,7 @@ class SessionRun:
             raise
         except TryAgain as error:
             return await assignment.reschedule(run.lease, error.delay, error.reason, attempts=assignment.attempt - 1)
-        except Exception as error:  # noqa: BLE001  # other sessions go on
+        except Exception as error:  # noqa: BLE001  # other sessions continue
             attempt = assignment.attempt
             _log.exception("session %s: the agent failed, attempt %d", run.session.id, attempt)
             decision = services.retry.decide(error, attempt, random())  # noqa: S311  # no secret
@@ -134,7 +135,7 @@ class SessionRun:
         return await give_up(self._run, snapshot, error, self._assignment, self._services.counts)
 
     async def _reopen(self, snapshot: SessionSnapshot) -> bool:
-        """Make the prompts of a dead letter unanswered again, if it was redriven; returns whether it was."""
+        """If the work is a redriven dead letter, make its prompts unanswered again. Return whether it was."""
         work = self._assignment.work
         if work is None or not work.is_retry or work.attempt > 1:
             return False

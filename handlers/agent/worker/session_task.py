@@ -1,11 +1,11 @@
-"""One session in a worker's hands: from when it is given until there is nothing to do in it.
+"""The task of one session at a worker, from the delivery of its work until nothing is left to do.
 
-A session is given to one worker of a group at a time. Its task reads the log until it finds nothing to do, and
-acknowledges up to where it read: a message behind that has the session given again, so none is lost in between.
+A session is delivered to one worker of a group at a time. Its task reads the log until nothing is left to do, and acks
+the position up to which it read. A later message has the session delivered again, so none is lost in between.
 
-The lease may be another owner's all the same: of a worker that died or is taken for dead, of another group, of a
-program of its own. The task then gives the work back until the lease expires. That it asked is stored with the lease,
-whose release wakes the session, and it is given at once.
+Another owner may still have the lease: a worker that died or seems dead, another group, or a program of the user. The
+task then nacks the work until the lease expires. The request is stored with the lease: its release wakes the session,
+which is then delivered at once.
 """
 
 import asyncio
@@ -43,14 +43,17 @@ _log = logging.getLogger(__name__)
 
 
 class SessionTask:
-    """Looks after a session: fetch its lease, run the agent, be done. `serve` is its task."""
+    """Serves one session: take its lease, run the agent, ack the work. `serve` is the task's function."""
 
     def __init__(
         self, session: str, services: WorkerServices, slot: Slot, ended: Callable[["SessionTask"], None]
     ) -> None:
         """
         Args:
-            ended: called as soon as no work may be added any more.
+            session: the session's id.
+            services: the worker's services.
+            slot: the session's slot.
+            ended: called when no more work may be added.
         """
         self.session = session
         self._services, self._slot, self._ended = services, slot, ended
@@ -58,29 +61,30 @@ class SessionTask:
         self._lease: Lease | None = None
         """in use"""
         self._scope: anyio.CancelScope | None = None
-        """of the work under the lease"""
+        """cancels the work under the lease"""
         self._all = anyio.CancelScope()
+        """cancels the task, but for the return of its work"""
         self._is_stopping = False
 
     def add(self, work: Work) -> None:
-        """Take the session's work; again, if it was another worker's meanwhile."""
+        """Add work of the session, in place of earlier work."""
         self._assignment.add(work)
 
     def drop(self, work: Work) -> None:
-        """Forget a work that is another worker's by now."""
+        """Forget work that another worker has claimed."""
         self._assignment.drop(work)
 
     def stop(self) -> None:
-        """Wait for nothing any more: what is not being worked on is handed back."""
+        """Do not wait any more: return the work unless the session is running."""
         self._is_stopping = True
         self._assignment.woken.set()
 
     def nack(self) -> None:
-        """End what is being done, and let another worker go on with it."""
+        """Cancel the session's work and return it to the group."""
         self._all.cancel()
 
     async def serve(self) -> None:
-        """Work on the session until there is nothing to do, then acknowledge its work. Cancelled, it hands back."""
+        """Work on the session until nothing is left to do, then ack its work. If it is cancelled, return the work."""
         is_ended = False
         try:
             with self._all:
@@ -93,7 +97,7 @@ class SessionTask:
             self._slot.give_back()
 
     async def _serve(self) -> bool:
-        """Returns False if the session has to be handed back."""
+        """Return False if the work has to be returned to the group."""
         assignment, acks = self._assignment, self._services.acks
         await self._slot.take()
         while True:
@@ -101,7 +105,7 @@ class SessionTask:
                 case Done(lease):
                     is_done = not assignment.woken.is_set()
                     if is_done:
-                        # No await from here on: work that comes later starts a task of its own.
+                        # No await after this: later work starts a new task.
                         self._ended(self)
                     if lease is not None:
                         acks.release(lease)
@@ -114,75 +118,80 @@ class SessionTask:
                         self._ended(self)
                         return True
                 case Later(seconds):
-                    self._slot.give_back()  # none is held while waiting
+                    self._slot.give_back()  # a waiting session holds no slot
                     if not self._is_stopping and assignment.work is not None:
                         with anyio.move_on_after(seconds):
                             await assignment.woken.wait()
                     if self._is_stopping or assignment.work is None:
-                        return assignment.work is None  # it is another worker's by now
+                        return assignment.work is None  # another worker has claimed it
                     await self._slot.take()
 
     async def _try(self) -> WorkOutcome:
-        """Fetch the lease and work on the session."""
+        """Take the lease and work on the session."""
         try:
             with self._services.cache.held(self.session) as cache:
                 return await self._try_with(cache)
         except (SessionClosed, SessionErased):
-            return Done()  # it takes no messages any more
+            return Done()  # no more messages can follow
         except LogRolledBack as error:
             _log.warning("session %s is read again from its start: %s", self.session, error)
         except Unavailable as error:
-            _log.warning("session %s is tried again: %s", self.session, error)
-        except Exception as error:  # noqa: BLE001  # other sessions go on
+            _log.warning("session %s is retried: %s", self.session, error)
+        except Exception as error:  # noqa: BLE001  # other sessions continue
             _log.exception("session %s could not be worked on", self.session)
             return await self._failed(error)
         return self._assignment.later()
 
     async def _try_with(self, cache: CachedSession) -> WorkOutcome:
         assignment = self._assignment
-        # What woke the session until now is in the log, and is seen when the log is read below.
+        # Everything that woke the session so far is in the log, which is read below.
         assignment.woken, assignment.read_up_to = asyncio.Event(), 0
         if assignment.granted is not None and assignment.work is not None:
-            lease, assignment.granted = assignment.granted, None  # good for one try: the next takes one anew
+            lease, assignment.granted = (
+                assignment.granted,
+                None,
+            )  # good for one attempt
             return await self._hold(lease, assignment.work.asked, assignment.work.page, cache)
         asked = anyio.current_time()
-        taking, page = await self._take(cache, also_resting=False)
-        if taking.rests_seconds:
+        answer, page = await self._take(cache, also_resting=False)
+        if answer.rests_seconds:
             if not (await cache.refresh()).status.commands:
-                return await assignment.postpone(taking.rests_seconds)
-            taking, page = await self._take(cache, also_resting=True)
-        if taking.lease is None:
-            return await assignment.postpone(max(taking.held_seconds, assignment.backoff.next_pause))
-        return await self._hold(taking.lease, asked, page, cache)
+                return await assignment.postpone(answer.rests_seconds)
+            answer, page = await self._take(cache, also_resting=True)
+        if answer.lease is None:
+            return await assignment.postpone(max(answer.held_seconds, assignment.backoff.next_pause))
+        return await self._hold(answer.lease, asked, page, cache)
 
     async def _take(self, cache: CachedSession, *, also_resting: bool) -> tuple[LeaseAnswer, FirstPage | None]:
-        """Take the lease, and read the next page in the same step: the first refresh under the lease is then free."""
+        """Take the lease and read the next page in one step, so the first refresh needs no round trip."""
         services, page = self._services, cache.first_page()
-        if page is None:  # everything is read before: the lease could expire meanwhile
+        if page is None:  # read everything first, as the lease could expire during a long read
             with suppress(CursorTrimmed, ArchiveDamaged):
                 await cache.refresh()
             page = cache.first_page()
-        taking = await services.leases.take(
+        answer = await services.leases.take(
             self.session, services.owner, services.heartbeat_seconds, also_resting=also_resting, page=page
         )
-        return taking, page
+        return answer, page
 
     async def _hold(self, lease: Lease, asked: float, page: FirstPage | None, cache: CachedSession) -> WorkOutcome:
         """Read and work under a lease. It is released when the task ends, or here after an error.
 
         Args:
-            asked: when the lease was asked for, on the event loop's clock.
-            page: read in the same step.
+            lease: the session's lease.
+            asked: when the lease was requested, by the event loop's clock.
+            page: the page that was read in the same step.
+            cache: the session's folds.
         """
         services, assignment = self._services, self._assignment
         assignment.attempt = 1 if assignment.work is None else assignment.work.attempt
         outcome: WorkOutcome | None = None
         self._lease = lease
         try:
-            # The scope lies inside: a lost lease cancels the work, and what follows it goes on.
+            # The scope is the inner block: a lost lease cancels the work, but not the code after it.
             with services.heartbeat.holding(lease, asked, self._lose_lease), anyio.CancelScope() as self._scope:
                 is_read = False
-                with suppress(CursorTrimmed, ArchiveDamaged):  # the run meets them again, and tells the user
+                with suppress(CursorTrimmed, ArchiveDamaged):  # the run gets the same error and records it for the user
                     await cache.refresh(page)
                     is_read = True
                 waiting, bounds = self._slot.lent, services.bounds.run
@@ -195,7 +204,7 @@ class SessionTask:
             services.acks.release(lease)
             raise
         self._lease = None
-        return outcome or assignment.later()  # another worker has the lease, or that cannot be known
+        return outcome or assignment.later()  # another worker has the lease, or may have it
 
     def _lose_lease(self) -> None:
         self._services.counts.leases_lost += 1
@@ -204,7 +213,7 @@ class SessionTask:
             self._scope.cancel()
 
     async def _failed(self, error: Exception) -> WorkOutcome:
-        """Try again after an error outside of the agent, or make the work a dead letter."""
+        """Retry after an error outside the agent, or make the work a dead letter."""
         decision = self._services.retry.decide(error, self._assignment.next_failure(), random())  # noqa: S311  # no secret
         if isinstance(decision, Retry):
             return Later(decision.delay)
@@ -215,7 +224,7 @@ class SessionTask:
         return Done()
 
     async def _nack(self) -> None:
-        """Give an unfinished session to another worker at once, rather than when this worker's silence is noticed."""
+        """Return unfinished work at once, so other workers need not wait until this worker counts as dead."""
         services, work = self._services, self._assignment.work
         lease = self._lease or self._assignment.granted
         try:
@@ -225,4 +234,4 @@ class SessionTask:
             if work is not None:
                 await services.consumer.nack(work)
         except BusError as error:
-            _log.info("session %s is left to be claimed: %s", self.session, error)
+            _log.info("session %s was not returned and has to be claimed: %s", self.session, error)

@@ -1,4 +1,4 @@
-"""A worker: takes sessions that have something to do, one loop a session, many sessions side by side."""
+"""A worker: fetches sessions that have work, and runs one loop for each, many concurrently."""
 
 import asyncio
 import logging
@@ -30,19 +30,19 @@ from lanebus.handlers.agent.worker.worker_counts import WorkerCounts
 __all__ = ("DRAIN_SECONDS", "HEARTBEAT_SECONDS", "RETRY", "Worker", "run_worker")
 
 HEARTBEAT_SECONDS = 5.0
-"""how long a silent worker counts as alive"""
+"""seconds after which a silent worker counts as dead"""
 
 DRAIN_SECONDS = 30.0
-"""how long a worker that was told to stop finishes what it has"""
+"""seconds for which a stopping worker finishes its sessions"""
 
 RETRY = RetryPolicy(attempts=3, base=0.5, longest=60.0)
-"""Model calls count their own attempts; what comes here are an agent's other errors."""
+"""For errors of an agent other than failed model calls, which `AgentLoop` retries."""
 
 _log = logging.getLogger(__name__)
 
 
 class Worker:
-    """Runs an agent on the sessions of a bus that have something to do."""
+    """Runs an agent on the sessions of a bus that have work."""
 
     def __init__(
         self,
@@ -61,22 +61,24 @@ class Worker:
     ) -> None:
         """
         Args:
-            agents: by name, for sessions that were begun for one of them. One that is begun for another is left alone.
-            group: workers of one group share the work; an agent of its own needs a group of its own.
-            name: of this worker in its group, no other one's; after a restart it gets its unfinished work at once.
-                None makes one of host and process.
-            start: where the group begins if it is new: with every session that ever woke a worker, or "now".
-            concurrency: most sessions at a time.
-            heartbeat: seconds without a sign of life after which other workers go on with its sessions.
-            drain_seconds: how long `stop` lets it finish what it has; the rest is handed back.
-            retry: what is done where the agent raises.
-            bounds: limits and periods that seldom need another value.
+            bus: the bus.
+            agent: the agent of sessions without a parent session. Its sub-agents run too.
+            agents: more agents by name, for child sessions. Sessions of unknown agents are skipped.
+            group: consumer group. Its workers share the sessions; use another group for another agent.
+            name: the worker's name, unique in its group. A restarted worker of the same name gets its unfinished work
+                at once. None makes a name of host and process id.
+            start: where a new group begins: "beginning" with every session that ever woke a worker, or "now".
+            concurrency: most sessions that run at a time.
+            heartbeat: seconds without a sign of life after which other workers take its sessions over.
+            drain_seconds: longest time that `stop` lets sessions finish; the rest is returned to the group.
+            retry: retries of a session whose agent raised.
+            bounds: limits and periods that rarely need another value.
         """
         self.name = name or f"{socket.gethostname()}-{os.getpid()}"
         self.counts = WorkerCounts()
-        """what became of its sessions so far"""
+        """counters for monitoring"""
         self._drain_seconds, self._bounds = drain_seconds, bounds
-        # Not the name alone: two processes that were given the same one would take each other's leases.
+        # Not the name alone: two processes of the same name would take each other's leases.
         owner = f"{self.name}.{token_urlsafe(6)}"
         cache = SessionCache(partial(bus.session, grouped=True), bounds)
         self._consumer = bus.consumer(
@@ -100,16 +102,18 @@ class Worker:
         self._slots = ConcurrencyLimiter(concurrency)
         self._tasks: dict[str, SessionTask] = {}
         self._done: Sequence[Work] = ()
-        """acknowledged last, with no other session at work"""
+        """the last acked work, while no session was running"""
         self._is_idle = anyio.Event()
         self._fetching: anyio.CancelScope | None = None
         self._stopping, self._handing_back = anyio.Event(), anyio.Event()
 
     async def run(self) -> None:
-        """Work until `stop`. Cancelled, it hands back what it is at: what was said so far is recorded, another goes on.
+        """Work until `stop`.
 
-        A session that fails never ends the worker: it is tried again as `retry` says, then gets an entry that says so,
-        and a dead letter.
+        If it is cancelled, partial answers are recorded and the sessions are returned to the group.
+
+        A session that fails never ends the worker. It is retried as `retry` says; then the failure is recorded in its
+        log and its work becomes a dead letter.
         """
         try:
             async with anyio.create_task_group() as tasks:
@@ -126,7 +130,7 @@ class Worker:
                 await self._leave()
 
     def stop(self) -> None:
-        """Take nothing new, and finish what was taken; `run` ends then. Called again, it is handed back at once."""
+        """Fetch no more work, finish the running sessions, and end `run`. A second call returns them at once."""
         if self._stopping.is_set():
             self._handing_back.set()
         self._stopping.set()
@@ -138,11 +142,11 @@ class Worker:
             if self._stopping.is_set():
                 return
             while True:
-                # Back-pressure: while no place is free nothing is read that another worker could do.
+                # Back-pressure: without a free slot, work is left to other workers.
                 await self._slots.wait_free()
                 for work in await self._consumer.fetch(max(self._slots.free, 1)):
                     self._give(work, group)
-                await asyncio.sleep(0)  # the tasks begin before more is waited for, so turns start sooner
+                await asyncio.sleep(0)  # let the tasks start before the next fetch, so turns start sooner
 
     def _give(self, work: Work, group: TaskGroup) -> None:
         task = self._tasks.get(work.session)
@@ -166,8 +170,7 @@ class Worker:
             self._is_idle.set()
 
     async def _keep_warm(self) -> None:
-        """While nothing else is to be done, read what was said in sessions as they were worked on: their next turn has
-        only what is new to read, and starts sooner."""
+        """While idle, read the entries that the last sessions appended, so their next turn starts sooner."""
         while True:
             await self._is_idle.wait()
             self._is_idle = anyio.Event()
@@ -176,7 +179,7 @@ class Worker:
                     await self._services.cache.catch_up(work.session)
 
     async def _drain(self) -> None:
-        """Once it is to stop: end what only waits, and after a while what is still being worked on."""
+        """After `stop`: end waiting tasks at once, and running ones after `drain_seconds`."""
         await self._stopping.wait()
         for task in tuple(self._tasks.values()):
             task.stop()
@@ -186,19 +189,24 @@ class Worker:
             task.nack()
 
     async def _leave(self) -> None:
-        """Leave nothing with this worker's name that others would have to wait for."""
+        """Send the last acks and leave the group, so other workers need not wait for this one."""
         _log.info("worker %s ends: %s", self.name, self.counts)
         try:
             await self._acks.flush()
             await self._consumer.deregister()
         except BusError as error:
-            _log.info("worker %s leaves its work to be claimed: %s", self.name, error)
+            _log.info("worker %s could not leave its group, and its work has to be claimed: %s", self.name, error)
 
 
 async def run_worker(
     bus: Bus, target: str, *, group: str = "agents", name: str | None = None, concurrency: int = 32
 ) -> None:
     """Run the agent at `module:attribute` on a bus, until cancelled.
+
+    Args:
+        bus: the bus.
+        target: see `load_agent`.
+        group, name, concurrency: see `Worker`.
 
     Raises:
         AgentNotFound: there is no agent at `target`.

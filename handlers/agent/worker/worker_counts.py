@@ -1,4 +1,4 @@
-"""What became of a worker's sessions, counted since it began."""
+"""Counters of a worker since its start."""
 
 from dataclasses import dataclass
 
@@ -7,15 +7,15 @@ __all__ = ("WorkerCounts",)
 
 @dataclass(slots=True)
 class WorkerCounts:
-    """Counts only grow. For those who watch; nothing is decided by them."""
+    """Counters for monitoring. They only grow."""
 
     runs: int = 0
-    """times that an agent was called"""
+    """calls of an agent"""
     leases_lost: int = 0
-    """times that a session was another worker's in the middle of its work, or had to be taken for it"""
+    """leases that expired, or could not be renewed, while the session was running"""
     rescheduled: int = 0
-    """times that a session was left for later after an error, or because its agent asked for it"""
+    """sessions that were scheduled again after an error or a `TryAgain`"""
     given_up: int = 0
-    """errors that were recorded as the session's answer"""
+    """failures that were recorded in a session's log, with a dead letter"""
     handed_back: int = 0
-    """sessions that were given to others unfinished"""
+    """unfinished sessions that were returned to the group"""

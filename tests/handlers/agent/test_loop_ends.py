@@ -99,7 +99,7 @@ def test_a_limit_of_money_is_refused_for_a_model_of_unknown_price(lists: bool, m
         monkeypatch.setitem(sys.modules, "genai_prices", None)
     limits = LoopLimits(cost=Decimal("0.5"))
     with pytest.raises(
-        CostUnknown, match=r"'claude-house'.* give the model `rates`, or install .*lanebus\[cost\]"
+        CostUnknown, match=r"'claude-house'.* pass `rates` to the model, or install .*lanebus\[cost\]"
     ) as no:
         AgentLoop(load_model("anthropic/claude-house"), limits=limits)
     assert no.value.model == "claude-house"

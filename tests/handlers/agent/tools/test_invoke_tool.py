@@ -120,7 +120,7 @@ async def test_a_tool_that_does_not_end_is_left_behind(caplog: pytest.LogCapture
             await reached.wait()
             scope.cancel()
     assert scope.cancelled_caught
-    assert "is left behind" in caplog.text
+    assert "is abandoned" in caplog.text
     go.set()
     await over.wait()
 

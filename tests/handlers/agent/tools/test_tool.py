@@ -260,7 +260,7 @@ def test_an_async_approval_is_refused_as_it_would_always_say_yes() -> None:
             return await decides(arguments)
 
     for approval in (decides, partial(decides), Decides()):
-        with pytest.raises(ApprovalRefused, match="make it a plain def") as refused:
+        with pytest.raises(ApprovalRefused, match="make it a plain function") as refused:
             tool(name="pay", approval=cast("Callable[[Mapping[str, object]], bool]", approval))(lambda: "")
         assert refused.value.tool == "pay"
 

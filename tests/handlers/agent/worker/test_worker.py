@@ -360,7 +360,7 @@ async def test_an_agent_that_does_nothing_is_not_asked_forever() -> None:
             await nothing_pending(socket)
         failed = (await messages(session))[-1]
         assert isinstance(failed, AssistantMessage)
-        assert failed.error_message == "RuntimeError: the agent did nothing"
+        assert failed.error_message == "RuntimeError: the agent appended nothing"
 
 
 async def test_a_forged_entry_does_not_keep_a_session_from_its_answer() -> None:
@@ -384,8 +384,8 @@ def test_an_agent_is_found_by_its_name() -> None:
 @pytest.mark.parametrize(
     ("target", "reason"),
     [
-        ("lanebus.handlers.agent.demo", "want module:attribute"),
-        (":agent", "want module:attribute"),
+        ("lanebus.handlers.agent.demo", "write module:attribute"),
+        (":agent", "write module:attribute"),
         ("no_such_package.module:agent", "there is no module 'no_such_package'"),
         ("lanebus.handlers.agent.nothing:agent", "there is no module 'lanebus.handlers.agent.nothing'"),
         ("lanebus.handlers.agent.demo:nobody", "has no attribute 'nobody'"),
