@@ -1,4 +1,4 @@
-"""When a call that is under way has to be over: at its loop's time limit, or after a silence."""
+"""The deadline of a running call: its loop's time limit, or a silence that is too long."""
 
 from typing import NamedTuple
 
@@ -12,44 +12,45 @@ class Late(NamedTuple):
 
     text: str
     is_limit: bool
-    """its loop's time limit is reached; else the call itself was silent for too long"""
+    """the loop's time limit was reached; else the call was silent for too long"""
 
 
 class Deadline:
-    """The time that one call has left."""
+    """The time that is left to one call."""
 
     def __init__(
-        self, clock: Clock, *, left: float | None, reached: str = "", silence: float | None = None, who: str = ""
+        self, clock: Clock, *, left: float | None, reached: str = "", silence: float | None = None, name: str = ""
     ) -> None:
         """
         Args:
-            left: seconds until the loop's time limit; None is no limit.
-            reached: what is said once the limit is reached.
-            silence: seconds without a sign of life, see `heard`, after which the call is cut; None waits for ever.
-            who: is silent, for the text.
+            clock: measures the time.
+            left: seconds until the loop's time limit; None means no limit.
+            reached: the text for a reached limit.
+            silence: most seconds between two calls of `restart_silence`; None means no limit.
+            name: subject of the text for a silence, such as "the model".
         """
-        self._clock, self._silence, self._reached, self._who = clock, silence, reached, who
-        self._heard = clock.monotonic()
-        self._ends = None if left is None else self._heard + left
+        self._clock, self._silence, self._reached, self._name = clock, silence, reached, name
+        self._last_activity = clock.monotonic()
+        self._ends = None if left is None else self._last_activity + left
 
     @property
     def is_open(self) -> bool:
-        """It never comes."""
+        """Whether there is neither a limit nor a longest silence."""
         return self._ends is None and self._silence is None
 
-    def heard(self) -> None:
-        """The call gave a sign of life."""
-        self._heard = self._clock.monotonic()
+    def restart_silence(self) -> None:
+        """Note a sign of life of the call."""
+        self._last_activity = self._clock.monotonic()
 
     async def wait(self) -> Late:
-        """Wait until the time is over. It must not be open."""
+        """Wait until the deadline and return its reason. The deadline must not be open."""
         while True:
             now = self._clock.monotonic()
             if self._ends is not None and now >= self._ends:
                 return Late(self._reached, is_limit=True)
-            if self._silence is not None and now >= self._heard + self._silence:
-                return Late(f"{self._who} said nothing for {self._silence:g} s", is_limit=False)
+            if self._silence is not None and now >= self._last_activity + self._silence:
+                return Late(f"{self._name} said nothing for {self._silence:g} s", is_limit=False)
             ends = [] if self._ends is None else [self._ends]
             if self._silence is not None:
-                ends.append(self._heard + self._silence)
+                ends.append(self._last_activity + self._silence)
             await self._clock.sleep(min(ends) - now)

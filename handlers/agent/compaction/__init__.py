@@ -1,4 +1,4 @@
-"""Compaction: a context that has grown too large is replaced by a summary of it.
+"""Compaction: replace the older part of a long context by a summary.
 
-It is one entry, which can be undone. Start with `compactor.py`; `policy.py` decides when and how much.
+A compaction is one entry, which can be undone. Start with `compactor.py`; `policy.py` decides when and how much.
 """

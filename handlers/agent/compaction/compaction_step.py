@@ -1,4 +1,4 @@
-"""What one compaction appends: the entry and its events, each built from what the step knows. Pure."""
+"""The entries that one compaction appends: the summary and its events. Pure."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -25,39 +25,41 @@ from lanebus.handlers.agent.models.model import Model, ModelRequest
 from lanebus.handlers.context.fold import Context, evolve
 from lanebus.handlers.context.tokens import context_tokens
 
-__all__ = ("CompactionStep", "is_led_elsewhere")
+__all__ = ("CompactionStep", "is_changed_since")
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionStep:
-    """One compaction, as it was decided upon."""
+    """One compaction that was decided."""
 
     snapshot: SessionSnapshot
     policy: CompactionPolicy
     writer: Model
+    """the model that writes the summary"""
     first_kept: int
-    asked: CompactContext
+    """position of the first entry that stays"""
+    decision: CompactContext
 
     @property
     def name(self) -> str:
-        """The step's, for good: once it has landed, the next one has another."""
-        if self.asked.command is not None:
-            return f"control.{self.asked.command.position}"
+        """The step's idempotency key: a new one after each compaction."""
+        if self.decision.command is not None:
+            return f"control.{self.decision.command.position}"
         done = sum(isinstance(stood.message, Compaction) for stood in self.snapshot.context.entries)
         return f"compaction.{done + 1}"
 
     @property
     def is_last_try(self) -> bool:
-        """If this one gives no summary, the loop goes on without."""
+        """Whether the loop continues without a summary if this attempt fails."""
         return self.snapshot.status.compactions_failed + 1 >= self.policy.attempts
 
     @property
     def pause(self) -> float:
-        """Seconds before the next try."""
+        """Seconds before the next attempt."""
         return self.policy.pause * 2.0**self.snapshot.status.compactions_failed
 
     def request(self) -> ModelRequest:
-        """What the writer is asked."""
+        """Return the request for the summary."""
         context = self.snapshot.context
         return summary_request(
             context,
@@ -69,18 +71,20 @@ class CompactionStep:
         )
 
     def started(self) -> CompactionStarted:
-        """That the summary is asked for."""
+        """Return the event for the start of the compaction."""
         context = self.snapshot.context
         tokens = context_tokens(context, self.policy.estimator)
         return CompactionStarted(loop_id=self._loop_id, estimated_tokens=tokens, message_count=len(context.messages))
 
-    def batch(self, before: Context, summary: AssistantMessage, position: int) -> list[Publishable]:
-        """The compaction at `position`, and all that it ends.
+    def batch(self, context: Context, summary: AssistantMessage, position: int) -> list[Publishable]:
+        """Return the compaction with the events of its end, of the loop's end and of the command's answer.
 
         Args:
-            before: all that the compaction stands behind.
+            context: as of the entry before `position`.
+            summary: the model's answer.
+            position: of the compaction.
         """
-        tokens = context_tokens(before, self.policy.estimator)
+        tokens = context_tokens(context, self.policy.estimator)
         entry = Compaction(
             summary=summary.text_content().strip(),
             first_kept=self.first_kept,
@@ -90,28 +94,30 @@ class CompactionStep:
             usage=summary.usage,
             timestamp=now_ms(),
         )
-        after = evolve(before, Envelope(before.session, position, Lane.LLM, entry, 0.0, ""))
+        compacted = evolve(context, Envelope(context.session, position, Lane.LLM, entry, 0.0, ""))
         ended = CompactionEnded(
             loop_id=self._loop_id,
-            messages_before=len(before.messages),
-            messages_after=len(after.messages),
+            messages_before=len(context.messages),
+            messages_after=len(compacted.messages),
             estimated_tokens_before=tokens,
-            estimated_tokens_after=context_tokens(after, self.policy.estimator),
+            estimated_tokens_after=context_tokens(compacted, self.policy.estimator),
             position=position,
         )
         events: list[AgentEvent] = [ended]
-        if self.asked.is_open:
-            usage = loop_usage(before, self._loop_id)
-            turns = self.asked.turn_id.turn_index
+        if self.decision.is_open:
+            usage = loop_usage(context, self._loop_id)
+            turns = self.decision.turn_id.turn_index
             events.append(AgentEnded(loop_id=self._loop_id, stop_reason="contextCompacted", turns=turns, usage=usage))
         return [entry, *(event.as_extension() for event in (*events, *self.answered("applied")))]
 
     def failed(self, spent: AssistantMessage, reason: str, *, is_interrupted: bool = False) -> CompactionFailed:
-        """That no summary came.
+        """Return the event for an attempt without a summary.
 
         Args:
-            spent: the answer as far as it came.
-            reason: in no words of the model or its provider: who reads the event may not read those.
+            spent: the answer so far, for its usage.
+            reason: must not contain texts of the model or its provider: readers of events may not be allowed to see
+                those.
+            is_interrupted: the attempt does not count as a failure.
         """
         return CompactionFailed(
             loop_id=self._loop_id,
@@ -125,20 +131,19 @@ class CompactionStep:
     def answered(
         self, outcome: Literal["applied", "repeated", "refused"], reason: str | None = None
     ) -> tuple[AgentEvent, ...]:
-        """What became of the command, if one asked."""
-        command = self.asked.command
+        """Return the answer to the command; empty without a command."""
+        command = self.decision.command
         return () if command is None else (ControlAnswered(control=command.position, outcome=outcome, reason=reason),)
 
     @property
     def _loop_id(self) -> str:
-        """Of the loop that ends here, or of the one that is to begin."""
-        return self.asked.turn_id.loop_id
+        """Id of the loop that ends here, else of the next loop."""
+        return self.decision.turn_id.loop_id
 
 
-def is_led_elsewhere(context: Context, since: int) -> bool:
-    """Something was appended after `since` that changes what stands, and with it what the summary is about."""
-    for at in range(len(context.entries) - 1, -1, -1):
-        entry = context.entries[at]
+def is_changed_since(context: Context, since: int) -> bool:
+    """Whether an entry after `since` changes the older context, so that a summary of it is out of date."""
+    for entry in reversed(context.entries):
         if entry.position <= since:
             return False
         if isinstance(entry.message, Compaction | LeafMove | LoopCompaction | Prune):

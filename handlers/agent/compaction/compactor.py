@@ -1,8 +1,8 @@
-"""The compactor: between two turns, it replaces the older part of a context by a summary that a model writes.
+"""The compactor: between two turns, replace the older part of a context by a summary that a model writes.
 
-One append ends everything that the compaction is about: the summary with its usage, the event, the end of the loop
-that was open, the answer to the command. So a worker that dies in between has changed nothing, and the step is decided
-again. A summary has no preview: a part of one is of no use.
+One append has everything: the summary with its usage, its event, the end of the open loop and the command's answer. A
+worker that dies before has changed nothing, and the step is decided again. Summaries have no preview, as a part of one
+is useless.
 """
 
 import logging
@@ -16,7 +16,7 @@ from lanebus.bus.messages.control import Abort
 from lanebus.bus.messages.events import ControlAnswered
 from lanebus.bus.messages.json_reader import Publishable
 from lanebus.bus.messages.message import AssistantMessage
-from lanebus.handlers.agent.compaction.compaction_step import CompactionStep, is_led_elsewhere
+from lanebus.handlers.agent.compaction.compaction_step import CompactionStep, is_changed_since
 from lanebus.handlers.agent.compaction.policy import CompactionPolicy, find_cut, wants_compaction
 from lanebus.handlers.agent.deadline import Deadline, Late
 from lanebus.handlers.agent.decide.command_outcome import Interrupt, is_aborted
@@ -36,12 +36,13 @@ _log = logging.getLogger(__name__)
 
 
 class Compactor:
-    """Compacts for an agent's loop: `AgentLoop(model, compaction=Compactor(model))`."""
+    """Compacts the context of an agent's loop: `AgentLoop(model, compaction=Compactor(model))`."""
 
     def __init__(self, model: Model, policy: CompactionPolicy | None = None) -> None:
         """
         Args:
-            model: the agent's; it writes the summaries too, if the policy names no other.
+            model: the agent's model. It also writes the summaries unless the policy names another model.
+            policy: when and how much to compact; None means the defaults.
         """
         self.policy = (policy or CompactionPolicy()).of(model)
         self._model = model
@@ -51,19 +52,20 @@ class Compactor:
         return wants_compaction(snapshot, self.policy)
 
     async def compact(self, run: Run, snapshot: SessionSnapshot, step: CompactContext) -> None:
-        """Compact the session's context, once. An open loop ends as contextCompacted, and the next one continues it.
+        """Compact the session's context once. An open loop ends as contextCompacted, and the next one continues it.
 
-        A command to abort or to steer ends it at once, with nothing changed. Cancelled, or run again after a crash, it
-        is begun anew. What its model calls used is recorded unless the worker itself is lost.
+        An abort or a steer ends the attempt at once without a compaction. After a cancellation or a crash, the
+        compaction begins again. The usage of its model calls is recorded unless the worker is lost.
 
         Args:
-            snapshot: in which no tool call is open.
-            step: a command that asks for it is answered in the same append.
+            run: the session and its lease.
+            snapshot: the session, without open tool calls.
+            step: the decision. Its command is answered in the same append.
 
         Raises:
-            TryAgain: no summary came, and there is another try.
-            Fenced: the lease is lost.
-            BusError: the log cannot be read or refuses.
+            TryAgain: the attempt failed, and another one follows.
+            Fenced: the lease was lost.
+            BusError: the log cannot be read, or refuses an append.
         """
         kept = find_cut(snapshot.context, snapshot.loop_state, self.policy)
         if kept is None:
@@ -83,12 +85,12 @@ class Compactor:
             raise
 
 
-class _MovedOn(Exception):
-    """Another client has appended since the log was read."""
+class _ContextOutdated(Exception):
+    """Another client has appended since the context was read."""
 
 
 class _Attempt:
-    """One attempt to have the summary written and recorded."""
+    """One attempt to get and record a summary."""
 
     def __init__(self, run: Run, step: CompactionStep) -> None:
         self._run, self._step = run, step
@@ -96,10 +98,10 @@ class _Attempt:
         self._response = PartialResponse(step.writer, self._request)
 
     async def run(self) -> None:
-        """Have the summary written, and record what came of it."""
+        """Call the model and record the summary or the failure."""
         step, run, response = self._step, self._run, self._response
         silence, clock = step.policy.silence_seconds, step.policy.clock
-        deadline = Deadline(clock, left=None, silence=silence, who="the model")
+        deadline = Deadline(clock, left=None, silence=silence, name="the model")
         interrupt, fault = await stream_response(
             run, step.writer, self._request, response, drain_seconds=step.policy.drain_seconds, deadline=deadline
         )
@@ -110,44 +112,44 @@ class _Attempt:
         elif response.whole is not None and not response.whole.is_failed and response.whole.text_content().strip():
             await self._record(response.whole)
         elif isinstance(interrupt, Interrupt):
-            await self._interrupted("a user spoke")
+            await self._interrupted("a user steered the loop")
         else:
             await self._give_up(_reason(response.whole, fault))
 
     async def record_partial(self) -> None:
-        """Record what the call used, when the worker is stopped."""
+        """Record the call's usage when the worker is stopped."""
         if self._response.is_empty:
             return
         try:
             await self._interrupted("the worker was stopped")
         except BusError as error:
-            _log.info("session %s: what a summary took is lost: %s", self._run.session.id, error)
+            _log.info("session %s: the usage of a summary was not recorded: %s", self._run.session.id, error)
 
     async def _record(self, summary: AssistantMessage) -> None:
-        """Append the compaction and all that it ends. Messages that came meanwhile lie after the cut and stay."""
+        """Append the compaction with its events. Messages that arrived meanwhile are after the cut and stay."""
         for _ in range(self._run.bounds.tries):
             last = (await self._run.session.head()).position
             snapshot = await self._run.refresh()
             if is_aborted(snapshot.loop_state):
                 return await self._interrupted("the loop was aborted")
-            if is_led_elsewhere(snapshot.context, self._step.snapshot.context.position):
-                return await self._interrupted("the session was branched meanwhile")
-            with suppress(_MovedOn):  # the new entries are read first
+            if is_changed_since(snapshot.context, self._step.snapshot.context.position):
+                return await self._interrupted("the older context was changed meanwhile")
+            with suppress(_ContextOutdated):  # read the new entries first
                 build = partial(self._batch, snapshot.context, summary, last + 1)
                 await self._run.publish_at(build, key=self._step.name)
                 return None
-        return await self._interrupted("others were faster all the time")
+        return await self._interrupted("other clients appended first at every attempt")
 
-    def _batch(self, before: Context, summary: AssistantMessage, position: int, told: int) -> list[Publishable]:
-        if told > position:  # a smaller one is out of date, and will be refused
-            raise _MovedOn
-        return self._step.batch(before, summary, position)
+    def _batch(self, context: Context, summary: AssistantMessage, expected: int, position: int) -> list[Publishable]:
+        if position > expected:  # a smaller position is outdated, and the append will be refused
+            raise _ContextOutdated
+        return self._step.batch(context, summary, expected)
 
     async def _give_up(self, reason: str) -> None:
-        """Record that no summary came. The last try answers the command.
+        """Record a failed attempt. The last attempt answers the command.
 
         Raises:
-            TryAgain: there is another one.
+            TryAgain: another attempt follows.
         """
         step = self._step
         failed = step.failed(self._spent(reason), reason)
@@ -155,11 +157,11 @@ class _Attempt:
             await self._run.publish(failed.as_extension())
             raise TryAgain(step.pause, f"no summary: {reason}")
         events = (failed, *step.answered("refused", f"no summary: {reason}"))
-        key = None if step.asked.command is None else step.name
+        key = None if step.decision.command is None else step.name
         await self._run.publish(*(event.as_extension() for event in events), key=key)
 
     async def _interrupted(self, reason: str) -> None:
-        """Record what the call used for nothing. It does not count as a failed try."""
+        """Record the usage of an interrupted attempt, which does not count as a failure."""
         failed = self._step.failed(self._spent(reason), reason, is_interrupted=True)
         await self._run.publish(failed.as_extension())
 
@@ -168,13 +170,13 @@ class _Attempt:
 
 
 def _reason(answer: AssistantMessage | None, fault: str | None) -> str:
-    """Why there is no summary, without a word of the model's or its provider's."""
+    """Return why there is no summary, without texts of the model or its provider."""
     if answer is None:
-        return "the model ended without an answer" if fault is None else f"the model broke: {fault.partition(':')[0]}"
+        return "the model ended without an answer" if fault is None else f"the model raised {fault.partition(':')[0]}"
     failure = failure_of(answer)
     if failure is None:
-        return "the model said nothing"
+        return "the summary was empty"
     if failure.is_overflow:
-        return "what was to be summed up was too long for the model"
+        return "the conversation was too long for the model"
     status = failure.code or failure.status
     return "the model failed" if status is None else f"the model failed: {status}"

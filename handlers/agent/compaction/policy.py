@@ -1,4 +1,4 @@
-"""When a session's context is told shorter by its worker, and how much of it stays. Pure."""
+"""When to compact a session's context, and how much of it stays. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -19,59 +19,61 @@ __all__ = ("CompactionPolicy", "find_cut", "wants_compaction", "window_of")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPolicy:
-    """When to compact, what to keep, and who writes the summary."""
+    """When to compact, what to keep, and which model writes the summary."""
 
     window: int | None = None
-    """most tokens that the model takes; None: what the model says of itself. Where nobody knows, only a provider that
-    finds a request too long, or a command, leads to a compaction"""
+    """the model's context window in tokens; None uses the model's own value. If that is unknown too, only a refused
+    request or a command leads to a compaction"""
     reserve: int = 8_192
-    """tokens that are left for the answer, at most half of the window. Source: seed 000, pi"""
+    """tokens that stay free for the answer; at most half of the window is used. Source: seed 000, pi"""
     keep_recent: int = 16_384
-    """no more than about so many tokens at the end stay as they are, and never more than half of what there is; but
-    always what no model has answered"""
+    """about how many tokens at the end of the context stay, at most half of the context. Unanswered messages always
+    stay"""
     model: Model | None = None
-    """who writes the summary; None: the one that the agent asks"""
+    """the model that writes the summary; None means the agent's model"""
     max_tokens: int = 4_096
     """most tokens of the summary"""
     instructions: str | None = None
-    """what a summary has to keep besides the usual"""
+    """what a summary has to keep in addition to the default"""
     attempts: int = 3
-    """tries for one compaction; after them the loop goes on without, as long as its requests are taken"""
+    """attempts at one compaction. Then the loop continues without it, as long as its requests are accepted"""
     pause: float = 2.0
-    """seconds before the second try; it doubles"""
+    """seconds before the second attempt; doubles each time"""
     drain_seconds: float = 2.0
-    """how long a summary that a command has cut is listened to for what it costs"""
+    """longest time to read an interrupted summary to its end, for its usage"""
     silence_seconds: float | None = SILENCE_SECONDS
-    """how long the model may say nothing; then the try has failed. None waits for ever"""
+    """longest time between two events of the model, 300 by default; the attempt then fails. None waits forever"""
     clock: Clock = SYSTEM_CLOCK
-    """tells the time; tests pass their own"""
+    """replaced by tests"""
     estimator: TokenEstimator = BY_BYTES
+    """estimates tokens; by default from the number of bytes"""
 
     @property
     def limit(self) -> int | None:
-        """A larger context is compacted; None where the window is not known."""
+        """Tokens above which a context is compacted; None if the window is unknown."""
         return None if self.window is None else self.window - min(self.reserve, self.window // 2)
 
     def of(self, model: Model) -> "CompactionPolicy":
-        """This policy for an agent that asks `model`: its window where none is set, and it where none is to write."""
+        """Return this policy with `window` and `model` filled in from the agent's model where they are None."""
         return replace(self, window=self.window or window_of(model), model=self.model or model)
 
 
 def window_of(model: Model) -> int | None:
-    """Most tokens that a model takes, if it says so."""
+    """Return a model's context window in tokens; None if it does not report one."""
     window = cast("object", getattr(model, "context_window", None))
     return window if isinstance(window, int) else None
 
 
 def wants_compaction(snapshot: SessionSnapshot, policy: CompactionPolicy) -> bool:
-    """Whether to compact before the model is asked again: the context has grown into the reserve, or the last request
-    was too long for its provider.
+    """Return whether to compact before the next model call: the context uses the reserve, or the last request was too
+    long for the provider.
 
-    Not while calls are open, not twice without an answer between, and not after a person has undone the last one, as
-    long as the provider takes the requests.
+    Return False while tool calls are open, and until a model has answered since the last compaction. If a person has
+    undone the last compaction, return True only if the provider refuses requests.
 
     Args:
-        policy: one that knows the model's window, see `CompactionPolicy.of`.
+        snapshot: the session.
+        policy: a policy that was completed by `CompactionPolicy.of`.
     """
     context = snapshot.context
     if snapshot.status.compactions_failed >= policy.attempts:
@@ -88,22 +90,22 @@ def wants_compaction(snapshot: SessionSnapshot, policy: CompactionPolicy) -> boo
 
 
 def find_cut(context: Context, state: LoopState, policy: CompactionPolicy) -> int | None:
-    """Position of the first entry that stays; None where nothing before it would be left to tell.
+    """Return the position of the first entry that stays; None if nothing before it needs a summary.
 
-    What no model has answered stays, and so does an answer that is gone on with.
+    Unanswered messages stay, and so does an answer that the loop continues.
     """
-    said = context.messages[1:] if _is_compacted(context) else context.messages
-    tokens = min(policy.keep_recent, sum(map(policy.estimator.message, said)) // 2)
+    messages = context.messages[1:] if _is_compacted(context) else context.messages
+    tokens = min(policy.keep_recent, sum(map(policy.estimator.message, messages)) // 2)
     if policy.limit is not None:
         tokens = min(tokens, policy.limit // 2)
     kept_back = [*state.prompts, *state.deferred]
     if state.answer is not None and not state.answer.message.is_failed:
         kept_back.append(state.answer.position)
     kept = first_to_keep(context, max(tokens, 1), policy.estimator, is_most=True, up_to=min(kept_back, default=None))
-    for stood in context.path:
-        if kept is None or stood.position == kept:
+    for envelope in context.path:
+        if kept is None or envelope.position == kept:
             return None
-        if not isinstance(stood.message, Compaction) and not _is_failed(stood.message):
+        if not isinstance(envelope.message, Compaction) and not _is_failed(envelope.message):
             return kept
     return None
 
@@ -113,7 +115,7 @@ def _is_full(context: Context, policy: CompactionPolicy) -> bool:
 
 
 def _is_refused(context: Context, policy: CompactionPolicy) -> bool:
-    """The last thing that a provider said is that the request was too long."""
+    """Whether the provider refused the last request as too long."""
     last = next(_answers(context), None)
     if last is None:
         return False
@@ -122,7 +124,7 @@ def _is_refused(context: Context, policy: CompactionPolicy) -> bool:
 
 
 def _is_fresh(context: Context) -> bool:
-    """The context was compacted, and no model has answered since: once more would not make it shorter."""
+    """Whether no model has answered since the last compaction: another one would not shorten the context."""
     if not _is_compacted(context):
         return False
     last = next((position for position, answer in _answers(context) if not answer.is_failed), 0)
@@ -134,25 +136,24 @@ def _is_compacted(context: Context) -> bool:
 
 
 def _is_undone(context: Context) -> bool:
-    """The newest compaction that there was is left out."""
+    """Whether the newest compaction was undone."""
     pruned: set[int] = set()
-    for at in range(len(context.entries) - 1, -1, -1):
-        match context.entries[at].message:
+    for envelope in reversed(context.entries):
+        match envelope.message:
             case Prune(pruned=positions):
                 pruned.update(positions)
             case Compaction():
-                return context.entries[at].position in pruned
+                return envelope.position in pruned
             case _:
                 pass
     return False
 
 
 def _answers(context: Context) -> Iterator[tuple[int, AssistantMessage]]:
-    """Answers with their positions, the newest first."""
-    for at in range(len(context.path) - 1, -1, -1):
-        message = context.path[at].message
-        if isinstance(message, AssistantMessage):
-            yield context.path[at].position, message
+    """Yield answers with their positions, the newest first."""
+    for envelope in reversed(context.path):
+        if isinstance(envelope.message, AssistantMessage):
+            yield envelope.position, envelope.message
 
 
 def _is_failed(message: object) -> bool:

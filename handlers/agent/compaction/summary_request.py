@@ -1,7 +1,7 @@
-"""What a model is asked for a summary: the conversation as one text, and what to keep of it. Pure.
+"""The request for a summary: the conversation as one text, and what to keep of it. Pure.
 
-As text and not as the messages themselves: the model is not to go on with the conversation, needs none of its tools,
-and another provider's model may write it. The texts are ours.
+The conversation is a text and not a list of messages: the model must not continue it and needs none of its tools, and
+it may be another provider's model.
 """
 
 import json
@@ -29,13 +29,13 @@ from lanebus.handlers.context.tool_pairs import Pairing
 __all__ = ("summary_request",)
 
 RESULT_CHARACTERS = 2_000
-"""most of one tool's result: its beginning and its end"""
+"""most characters of one tool result: its beginning and its end"""
 
 LEAST_CHARACTERS = 4_000
-"""of the conversation, however small the window"""
+"""smallest limit of the conversation's characters, for small windows"""
 
 MOST_CHARACTERS = 400_000
-"""of the conversation where nobody knows the window"""
+"""limit of the conversation's characters if the window is unknown"""
 
 _ROLE = (
     "You write the notes that an agent works on from when its conversation has become too long to be read whole. "
@@ -62,48 +62,51 @@ def summary_request(
     instructions: str | None = None,
     key: str | None = None,
 ) -> ModelRequest:
-    """The request for a summary of what stands in a context before the entry at position `before`.
+    """Return the request for a summary of the context before the entry at position `before`.
 
     Args:
-        window: most tokens that the summary's model takes; a longer conversation loses its middle.
-        instructions: what the summary has to keep besides the usual.
-        key: names the call for the model's provider.
+        context: the session's context.
+        before: position of the first entry that stays.
+        window: context window of the summary's model in tokens. A longer conversation loses its middle.
+        max_tokens: most tokens of the summary.
+        instructions: what the summary has to keep in addition to the default.
+        key: idempotency key for the provider.
     """
-    told = _before(context.path, before)
+    entries = _entries_before(context.path, before)
     earlier = [
-        stood.message.summary
-        for stood in told
-        if isinstance(stood.message, Compaction) and stood.message.summary.strip()
+        envelope.message.summary
+        for envelope in entries
+        if isinstance(envelope.message, Compaction) and envelope.message.summary.strip()
     ]
-    text = "\n\n".join(part for stood in told for part in _said(stood))
+    text = "\n\n".join(part for envelope in entries for part in _parts(envelope))
     parts = [f"<conversation>\n{_cut(text, _room(window, max_tokens))}\n</conversation>", _TASK]
     if earlier:
         parts.insert(0, f"<notes>\n{earlier[-1]}\n</notes>")
         parts.append(_EARLIER)
     if instructions:
         parts.append(f"Keep this too: {instructions}")
-    asked = Context(
+    prompt = Context(
         context.session,
         context.position,
         system=Chunked((SystemMessage(content=(TextBlock(text=_ROLE),)),)),
         pairing=Pairing(Chunked((UserMessage(content=(TextBlock(text="\n\n".join(parts)),)),))),
     )
-    return ModelRequest(asked, max_tokens=max_tokens, key=key)
+    return ModelRequest(prompt, max_tokens=max_tokens, key=key)
 
 
-def _before(path: Sequence[Envelope], position: int) -> Sequence[Envelope]:
-    """By place and not by position: what lies over others stands where the first of them stood."""
-    end = next((at for at, stood in enumerate(path) if stood.position == position), len(path))
+def _entries_before(path: Sequence[Envelope], position: int) -> Sequence[Envelope]:
+    """Return the entries before a position in path order: an entry that replaces others has a later position."""
+    end = next((index for index, envelope in enumerate(path) if envelope.position == position), len(path))
     return path[:end]
 
 
 def _room(window: int | None, max_tokens: int) -> int:
-    # Three characters a token: the notes, the task and a dense text have to fit as well.
+    # Three characters a token leave room for the notes, the task and a dense text.
     return MOST_CHARACTERS if window is None else max((window - max_tokens) * 3, LEAST_CHARACTERS)
 
 
-def _said(stood: Envelope) -> Iterator[str]:
-    match stood.message:
+def _parts(envelope: Envelope) -> Iterator[str]:
+    match envelope.message:
         case LoopCompaction(block=block):
             for message in block.messages:
                 yield from _lines(message)
@@ -118,7 +121,7 @@ def _said(stood: Envelope) -> Iterator[str]:
 
 
 def _lines(message: LlmMessage | None) -> Iterator[str]:
-    """A line for each thing that is said; thinking is no part of it, nor is what failed."""
+    """Yield a line for each block, without thinking and failed answers."""
     match message:
         case None | SystemMessage():
             return
@@ -129,10 +132,10 @@ def _lines(message: LlmMessage | None) -> Iterator[str]:
             how = "failed: " if message.is_error else ""
             yield f"[result of {name or 'a tool'}] {how}{_cut(text, RESULT_CHARACTERS)}"
         case _:
-            who = "agent" if isinstance(message, AssistantMessage) else "user"
+            role = "agent" if isinstance(message, AssistantMessage) else "user"
             for block in message.content:
                 if text := _block(block):
-                    yield f"[{who}] {text}"
+                    yield f"[{role}] {text}"
 
 
 def _block(block: Block) -> str:
@@ -153,7 +156,7 @@ def _block(block: Block) -> str:
 
 
 def _cut(text: str, most: int) -> str:
-    """The text, or its beginning and its end with a word between them of how much was left out."""
+    """Return the text, or its beginning and its end with a note of the length that was left out."""
     if len(text) <= most:
         return text
     return f"{text[: most // 2]}\n[… {len(text) - most} characters left out …]\n{text[len(text) - most // 2 :]}"

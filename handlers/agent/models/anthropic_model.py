@@ -1,7 +1,7 @@
-"""Models of Anthropic, through its own SDK: the extra `anthropic`.
+"""Models of Anthropic, through its SDK: the extra `anthropic`.
 
-The SDK tries a request again by itself (twice, unless `max_retries` says otherwise) where it failed before any answer
-began: nothing was shown by then, and nothing is doubled. All these have the same key.
+The SDK itself retries a request that failed before its answer began (`max_retries`, 2 by default). Nothing was shown by
+then, so nothing is duplicated, and all these requests have the same idempotency key.
 """
 
 from collections.abc import AsyncGenerator
@@ -19,7 +19,7 @@ __all__ = ("AnthropicModel",)
 
 
 class AnthropicModel(ProviderModel):
-    """A model of Anthropic. Nothing connects before the first request."""
+    """A model of Anthropic. It connects at the first request."""
 
     API, provider = "anthropic", "anthropic"
 
@@ -27,7 +27,7 @@ class AnthropicModel(ProviderModel):
         """
         Args:
             name: such as "claude-sonnet-4-5".
-            client: with the key, address, time-outs and retries that you want; None makes one, which reads
+            client: your own client, with its key, address, time-outs and retries. None makes one that reads
                 ANTHROPIC_API_KEY from the environment.
             options: see `ModelOptions`.
 
@@ -44,8 +44,8 @@ class AnthropicModel(ProviderModel):
     async def _send(self, body: Json, key: str | None) -> AsyncGenerator[Json, None]:
         from anthropic import AsyncStream  # noqa: PLC0415  # an extra, and slow to import
 
-        # Not `messages.create`: its parameters are types of one SDK version, and ours is JSON for the API; nor are the
-        # events made its types, which would be made JSON again.
+        # Not `messages.create`: its parameters and events are types of one SDK version, and would have to be converted
+        # from and to JSON.
         events = await self._client.post(
             "/v1/messages",
             body=body,

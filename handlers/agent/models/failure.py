@@ -1,4 +1,4 @@
-"""Why a model's call failed, as data that the log keeps: whoever decides whether to try again reads it there."""
+"""Why a model call failed, as data in the log, from which any worker decides whether to retry."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from lanebus.bus.messages.overflow import classify_http, says_overflow
 __all__ = ("FAILURE", "ModelFailure", "failure_of", "failure_of_code", "failure_of_error", "with_failure")
 
 FAILURE = "lanebus.failure"
-"""where a failed message's metadata has it"""
+"""key in the metadata of a failed message"""
 
 _STATUS = {
     "invalid_request_error": 400,
@@ -32,59 +32,59 @@ _STATUS = {
     "timeout_error": 504,
     "overloaded_error": 529,
 }
-"""The error tables of Anthropic's and OpenAI's APIs: an error in the middle of a stream comes with status 200."""
+"""Error codes of the Anthropic and OpenAI APIs: an error in the middle of a stream has HTTP status 200."""
 
 _OVERFLOW = frozenset({"context_length_exceeded", "model_context_window_exceeded"})
 _SPENT = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_error"})
-"""told with the status of a rate limit, and no waiting helps"""
-_ODD = frozenset({"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE"})
-"""Gemini's words for an answer that the model got wrong: the next one may be right"""
+"""these have the status of a rate limit, but waiting does not help"""
+_MALFORMED = frozenset({"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE"})
+"""Gemini's codes for a malformed answer of the model; the next one may be well-formed"""
 _AGAIN = frozenset({408, 409, 425, 429})
 _NEVER = frozenset({501, 505})
 
 _CONNECTION = frozenset({"APIConnectionError", "TransportError", "ConnectionError", "TimeoutError"})
 _GARBAGE = frozenset({"JSONDecodeError", "UnicodeDecodeError", "UnknownApiResponseError", "ValidationError"})
-"""Classes by their names, as none of the clients has to be installed."""
+"""Names of classes, as the clients may not be installed."""
 
 
 class ModelFailure(Wire):
-    """What is known of a failure."""
+    """A failed model call."""
 
     status: int | None = None
-    """of HTTP; where the failure came in the middle of a stream, the one that the API has for it"""
+    """HTTP status; for a failure in the middle of a stream, the status that the API documents for it"""
     code: str | None = None
-    """the provider's own word, such as "overloaded_error\""""
+    """the provider's code, such as "overloaded_error\""""
     retry_after: float | None = None
-    """seconds after which the provider wants to be asked again"""
+    """seconds to wait before a retry, as requested by the provider"""
     is_overflow: bool = False
-    """the context was too long: a shorter one may do"""
+    """the context was too long; a shorter one may succeed"""
     is_transient: bool = False
-    """the same request may do, later"""
+    """the same request may succeed later"""
 
 
 def failure_of(message: AssistantMessage) -> ModelFailure | None:
-    """What is known of the failure that a message tells of; None if it is not a failed one."""
+    """Return the failure of a failed message; None if the message did not fail."""
     if message.stop_reason != "error":
         return None
     try:
         return ModelFailure.model_validate((message.metadata or {})[FAILURE], strict=False)
-    except (KeyError, ValidationError):  # another model's, or imported
+    except (KeyError, ValidationError):  # of a model without this metadata, or imported
         return ModelFailure(is_overflow=message.is_context_overflow())
 
 
 def with_failure(message: AssistantMessage, failure: ModelFailure) -> AssistantMessage:
-    """The message with what is known of its failure."""
-    told = failure.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return message.model_copy(update={"metadata": {**(message.metadata or {}), FAILURE: told}})
+    """Return the message with a failure in its metadata."""
+    data = failure.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return message.model_copy(update={"metadata": {**(message.metadata or {}), FAILURE: data}})
 
 
 def failure_of_code(code: str | None, text: str) -> ModelFailure:
-    """A failure that a provider tells of by a word and a text."""
+    """Return the failure for a provider's code and text."""
     return _failure(_STATUS.get(code or ""), code, text)
 
 
 def failure_of_error(error: Exception) -> ModelFailure:
-    """A failure from what the clients of Anthropic, OpenAI or Google raise, or what the reader of an answer does."""
+    """Return the failure for an error of the Anthropic, OpenAI or Google client, or of the reader of an answer."""
     body = _first(_field(error, "body"), _field(error, "details"))
     inner = _first(_item(body, "error"), body)
     code = _text(_item(inner, "code")) or _text(_item(inner, "type")) or _text(_item(inner, "status"))
@@ -92,7 +92,7 @@ def failure_of_error(error: Exception) -> ModelFailure:
     if status in {None, 200}:
         status = _STATUS.get(code or "")
     names = {base.__name__ for base in type(error).__mro__}
-    is_unlucky = bool(names & (_CONNECTION | _GARBAGE)) or isinstance(error, MessageError)
+    is_transient = bool(names & (_CONNECTION | _GARBAGE)) or isinstance(error, MessageError)
     headers = _field(_field(error, "response"), "headers")
     wait = _retry_after(headers)
     return _failure(
@@ -100,8 +100,8 @@ def failure_of_error(error: Exception) -> ModelFailure:
         code,
         _text(_item(inner, "message")) or str(error),
         retry_after=_retry_delay(inner) if wait is None else wait,
-        is_unlucky=is_unlucky,
-        wish=_header(headers, "x-should-retry"),
+        is_transient=is_transient,
+        should_retry=_header(headers, "x-should-retry"),
     )
 
 
@@ -111,20 +111,20 @@ def _failure(
     text: str,
     *,
     retry_after: float | None = None,
-    is_unlucky: bool = False,
-    wish: str | None = None,
+    is_transient: bool = False,
+    should_retry: str | None = None,
 ) -> ModelFailure:
     """
     Args:
-        is_unlucky: it is of a kind that is transient where nothing else tells.
-        wish: what the provider itself says of trying again, "true" or "false".
+        is_transient: used if neither `should_retry` nor the status decides.
+        should_retry: the provider's header, "true" or "false".
     """
     is_long = says_overflow(text) if status is None else classify_http(status, text) == "contextOverflow"
     is_overflow = code in _OVERFLOW or is_long
-    if wish in {"true", "false"}:
-        is_transient = wish == "true"
+    if should_retry in {"true", "false"}:
+        is_transient = should_retry == "true"
     elif status is None:
-        is_transient = is_unlucky or code in _ODD
+        is_transient = is_transient or code in _MALFORMED
     else:
         is_transient = status in _AGAIN or (status >= 500 and status not in _NEVER)
     return ModelFailure(
@@ -137,13 +137,13 @@ def _failure(
 
 
 def _status(error: Exception) -> int | None:
-    """The clients of Anthropic and OpenAI call it `status_code`, Google's `code`."""
+    """Return the HTTP status: `status_code` in the clients of Anthropic and OpenAI, `code` in Google's."""
     found = (_field(error, "status_code"), _field(error, "code"))
     return next((each for each in found if isinstance(each, int) and not isinstance(each, bool)), None)
 
 
 def _retry_after(headers: object) -> float | None:
-    """Seconds, from the header in any of its spellings."""
+    """Return the seconds of the header `retry-after-ms` or `retry-after`."""
     exact = _seconds(_header(headers, "retry-after-ms"))
     if exact is not None:
         return exact / 1000
@@ -160,9 +160,9 @@ def _retry_after(headers: object) -> float | None:
     return max(0.0, moment - time.time())
 
 
-def _retry_delay(told: object) -> float | None:
-    """Seconds, from the details that Google's APIs have instead of the header: `"retryDelay": "3.5s"`."""
-    details = _item(told, "details")
+def _retry_delay(error: object) -> float | None:
+    """Return the seconds of `"retryDelay": "3.5s"`, which Google's APIs send instead of the header."""
+    details = _item(error, "details")
     for detail in cast("Iterable[object]", details) if isinstance(details, list) else ():
         delay = _text(_item(detail, "retryDelay"))
         if delay is not None and delay.endswith("s"):

@@ -1,6 +1,6 @@
-"""Models of Google's Gemini API, through its own SDK: the extra `gemini`.
+"""Models of Google's Gemini API, through its SDK: the extra `gemini`.
 
-The SDK tries nothing again unless its client is told to, and neither it nor the API takes a key for a call.
+The SDK retries nothing unless its client is configured to. Neither the SDK nor the API has idempotency keys.
 """
 
 from collections.abc import AsyncGenerator
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 __all__ = ("GeminiModel",)
 
 _ADDED = {"sdk_http_response", "automatic_function_calling_history", "parsed"}
-"""what the SDK adds to a response"""
+"""fields that the SDK adds to a response"""
 
 
 class GeminiModel(ProviderModel):
-    """A model of Gemini's. Nothing connects before the first request."""
+    """A model of the Gemini API. It connects at the first request."""
 
     API, provider = "gemini", "google"
 
@@ -39,9 +39,9 @@ class GeminiModel(ProviderModel):
         """
         Args:
             name: such as "gemini-2.5-pro".
-            client: with the key, address, time-outs and retries that you want; None makes one, which reads
+            client: your own client, with its key, address, time-outs and retries. None makes one that reads
                 GEMINI_API_KEY from the environment.
-            bounds: how much of an answer is read ahead; None is the defaults.
+            bounds: how much of an answer is read ahead; None means the defaults.
             options: see `ModelOptions`.
 
         Raises:
@@ -59,9 +59,9 @@ class GeminiModel(ProviderModel):
 
         del key
         config = types.GenerateContentConfig(
-            # The body as it is takes the place of the contents below. As parameters of the SDK it would be coerced.
+            # The body replaces the contents below. Passed as parameters, the SDK would coerce it.
             http_options=types.HttpOptions(extra_body={**body}),
-            # By itself the SDK would call tools, and ask again where an answer is long: neither would be in the log.
+            # By default the SDK would call tools and continue long answers itself, and the log would have neither.
             automatic_function_calling=types.AutomaticFunctionCallingConfig(disable=True),
             automatic_continuation=False,
         )

@@ -1,4 +1,4 @@
-"""What an agent asks of a model: one method that streams."""
+"""The protocol of a model: one method that streams an answer."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,23 +18,22 @@ __all__ = ("DEFAULT_MAX_TOKENS", "SILENCE_SECONDS", "Model", "ModelRequest", "Op
 DEFAULT_MAX_TOKENS = 4096
 
 SILENCE_SECONDS = 300.0
-"""how long a model may say nothing, before its first piece or between two"""
+"""longest time without an event of a model, before the first one or between two"""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """One call of a model. The model's adapter puts it into its provider's form."""
+    """One model call. The model's adapter converts it to the provider's form."""
 
     context: Context
     tools: Sequence[ToolSpec] = ()
     max_tokens: int = DEFAULT_MAX_TOKENS
     """most tokens of the answer"""
     media: Mapping[str, MediaRef] = field(default_factory=dict[str, MediaRef])
-    """what the context's references into the media store stand for, as `resolve_media` gives it"""
+    """resolved references of the context into the media store, see `resolve_media`"""
     key: str | None = None
-    """Names this call, so that a provider that heard it before may know it again. The same call made once more, as it
-    is not known whether it was heard, has the same key; a call after one that failed has another, as a provider may
-    keep its answer for the key, a failure too."""
+    """Idempotency key for the provider. A call that is repeated because its outcome is unknown has the same key. A call
+    after a failed one has a new key, as a provider may store the answer of a key, even a failure."""
 
 
 class Model(Protocol):
@@ -42,33 +41,36 @@ class Model(Protocol):
 
     @property
     def provider(self) -> str:
-        """Who runs it, such as "anthropic"."""
+        """The provider's name, such as "anthropic"."""
         ...
 
     @property
     def name(self) -> str:
-        """What the provider calls it."""
+        """The provider's name of the model."""
         ...
 
     @property
     def context_window(self) -> int | None:
-        """How many tokens fit into a request and its answer; None if that is not known."""
+        """Most tokens of a request and its answer together; None if unknown."""
         ...
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        """Speak the answer: pieces and usage as they come, then the whole message, which ends it.
+        """Stream the answer: pieces and usage as they arrive, then the whole message as the last event.
 
-        The whole message has its blocks, stop reason with the provider's own word, and usage with the provider's own
-        object. A call that failed ends in a message too, with what was said so far, stop reason "error", the reason and
-        a `ModelFailure`; raising is for what nobody foresaw. A generator that is closed or cancelled lets go of the
-        provider at once. The message's ids and turn are the caller's to set.
+        The whole message has the blocks, the stop reason with the provider's own value, and the usage with the
+        provider's own object. The caller sets its ids and turn.
+
+        A failed call also ends with a message: the text so far, stop reason "error", the error text and a
+        `ModelFailure`. Raise only for unexpected errors.
+
+        Closing or cancelling the generator releases the provider's connection at once.
         """
         ...
 
 
 @runtime_checkable
 class Optioned(Protocol):
-    """A model that tells how it forms its requests, so that the log can tell it too."""
+    """A model that reports how it forms its requests, so that the log can record it."""
 
     @property
     def api(self) -> str:
@@ -77,26 +79,26 @@ class Optioned(Protocol):
 
     @property
     def request_options(self) -> Mapping[str, JsonValue]:
-        """What it was made with that shows in its requests, as JSON. Nothing that is secret."""
+        """The model's options that are part of its requests, as JSON and without secrets."""
         ...
 
 
 @runtime_checkable
 class Pricing(Protocol):
-    """A model that knows what its tokens cost."""
+    """A model that knows the price of its tokens."""
 
     def price(self, usage: Usage) -> Usage:
-        """The usage with its cost, where it has none and that is known."""
+        """Return the usage with its cost, if it has none and the price is known."""
         ...
 
 
 @runtime_checkable
 class Settling(Protocol):
-    """A model whose provider can be asked afterwards what a call took."""
+    """A model whose provider can report the usage of an earlier call."""
 
     async def settle(self, message: AssistantMessage) -> Usage | None:
-        """What the call that this message came of really took; None if that cannot be learnt, or not yet.
+        """Return the actual usage of the call that led to a message; None if it is not available, or not yet.
 
-        Never raises for what the provider does; it may be asked again.
+        Errors of the provider are not raised. The call may be repeated.
         """
         ...

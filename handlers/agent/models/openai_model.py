@@ -1,7 +1,7 @@
-"""Models behind OpenAI's two APIs, through its own SDK: the extra `openai`.
+"""Models of OpenAI's two APIs, through its SDK: the extra `openai`.
 
-The SDK tries a request again by itself (twice, unless `max_retries` says otherwise) where it failed before any answer
-began: nothing was shown by then, and nothing is doubled. All these have the same key.
+The SDK itself retries a request that failed before its answer began (`max_retries`, 2 by default). Nothing was shown by
+then, so nothing is duplicated, and all these requests have the same idempotency key.
 """
 
 import logging
@@ -27,10 +27,9 @@ _log = logging.getLogger(__name__)
 
 
 class OpenAIResponsesModel(ProviderModel):
-    """A model behind the Responses API. Nothing connects before the first request.
+    """A model of the Responses API. It connects at the first request.
 
-    What a cut call took can be asked for later, see `settle`, as long as OpenAI keeps its answers: not with
-    `store=False`.
+    The usage of a cut call can be requested later, see `settle`, unless `store=False`.
     """
 
     API, provider = "openai-responses", "openai"
@@ -39,7 +38,7 @@ class OpenAIResponsesModel(ProviderModel):
         """
         Args:
             name: such as "gpt-5".
-            client: with the key, address, time-outs and retries that you want; None makes one, which reads
+            client: your own client, with its key, address, time-outs and retries. None makes one that reads
                 OPENAI_API_KEY from the environment.
             options: see `ModelOptions`.
 
@@ -51,15 +50,15 @@ class OpenAIResponsesModel(ProviderModel):
         super().__init__(name, options)
 
     async def settle(self, message: AssistantMessage) -> Usage | None:
-        """See `Settling.settle`. Source: `GET /v1/responses/{id}`, which tells the usage of an answer that is over."""
+        """See `Settling.settle`. Source: `GET /v1/responses/{id}`, which has the usage of a finished answer."""
         if message.response_id is None or not self._is_stored:
             return None
         try:
-            told = await self._client.get(f"/responses/{message.response_id}", cast_to=object)
-            response = cast("Json", told) if isinstance(told, dict) else {}
+            body = await self._client.get(f"/responses/{message.response_id}", cast_to=object)
+            response = cast("Json", body) if isinstance(body, dict) else {}
             usage = None if response.get("status") in _UNFINISHED else usage_of(response.get("usage"), None)
-        except Exception as error:  # noqa: BLE001  # of the SDK and of its HTTP client; or it tells nonsense
-            _log.debug("what response %s took: %s", message.response_id, error)
+        except Exception as error:  # noqa: BLE001  # of the SDK, its HTTP client, or a malformed body
+            _log.debug("the usage of response %s is not available: %s", message.response_id, error)
             return None
         return None if usage is None else self.price(usage)
 
@@ -68,8 +67,10 @@ class OpenAIResponsesModel(ProviderModel):
 
 
 class OpenAIChatModel(ProviderModel):
-    """A model behind the Chat Completions API, which other providers' servers speak, too: their address is the
-    client's `base_url`. Nothing connects before the first request."""
+    """A model of the Chat Completions API. It connects at the first request.
+
+    Servers of other providers have this API too: set the client's `base_url`.
+    """
 
     API, provider = "openai-chat", "openai"
 
@@ -93,8 +94,8 @@ def _client() -> "AsyncOpenAI":
 async def _send(client: "AsyncOpenAI", path: str, body: Json, key: str | None) -> AsyncGenerator[Json, None]:
     from openai import AsyncStream  # noqa: PLC0415  # an extra, and slow to import
 
-    # Not `create`: its parameters are types of one SDK version, and ours is JSON for the API; nor are the events made
-    # its types, which would be made JSON again.
+    # Not `create`: its parameters and events are types of one SDK version, which would have to be converted from and to
+    # JSON.
     events = await client.post(
         path,
         body=body,

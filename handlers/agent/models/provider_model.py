@@ -1,9 +1,9 @@
-"""What the adapters of all providers have in common: all but the way to the provider.
+"""The common part of all adapters: everything but the connection to the provider.
 
-An adapter sends a body and yields the events of the stream as plain JSON. Nothing is tried again here once an answer
-has begun: what was said is kept as a failed message, and the log decides.
+An adapter sends a body and yields the events of the stream as plain JSON. Once an answer has begun, nothing is retried
+here: the text so far becomes a failed message, and the loop decides from the log.
 
-The adapters inherit, as they differ in one step, and everything else of them is the same to the letter.
+The adapters inherit from one class, as they differ in this one step only.
 """
 
 import logging
@@ -36,22 +36,23 @@ _log = logging.getLogger(__name__)
 
 
 class ProviderModel(ABC):
-    """A model behind one API: forms its requests, reads and prices its answers, tells what its failures mean."""
+    """A model of one API: forms requests, reads and prices answers, and classifies failures."""
 
     API: ClassVar[str]
     """a name in `PROVIDERS`"""
     provider: str
-    """what the log calls who runs it"""
+    """the provider's name in the log"""
 
     def __init__(self, name: str, options: ModelOptions) -> None:
         """
         Args:
-            name: of the model.
+            name: the provider's name of the model.
+            options: see `ModelOptions`.
         """
         self.name = name
         self._api, self._options = PROVIDERS[self.API], options
         self._rates = options.get("rates")
-        # Now, as it takes a tenth of a second the first time, which must not stand in the way of an answer.
+        # Now and not during an answer: the first call takes a tenth of a second.
         self._has_lists = are_prices_there()
 
     @property
@@ -81,9 +82,10 @@ class ProviderModel(ABC):
 
     @abstractmethod
     def _send(self, body: Json, key: str | None) -> AsyncGenerator[Json, None]:
-        """Send the body and give the events of the answer. Closed or cancelled it lets go of the connection.
+        """Send the body and yield the events of the answer. Closing or cancelling releases the connection.
 
         Args:
+            body: the request.
             key: see `ModelRequest.key`.
         """
 
@@ -91,8 +93,8 @@ class ProviderModel(ABC):
         """See `Model.stream`."""
         try:
             form = self._form(request)
-        except (MessageError, SetupError) as error:  # strict mode refuses, or the tool that it must call is not offered
-            failed = self._api.answer(self.name).message(_told(error))
+        except (MessageError, SetupError) as error:  # strict mode refused it, or it requires an unknown tool
+            failed = self._api.answer(self.name).message(_error_text(error))
             yield with_failure(failed, ModelFailure())
             return
         answer, estimate = self._api.answer(self.name, self._rates, form.tool_names), UsageEstimate(request)
@@ -100,29 +102,29 @@ class ProviderModel(ABC):
         try:
             async with aclosing(self._send(form.body, request.key)) as events:
                 async for event in events:
-                    heard = answer.take(_object(event))
+                    parsed = answer.take(_object(event))
                     if not estimate.has_begun:
-                        heard.insert(0, Begun(answer.response_id))
-                    for each in heard:
-                        estimate.hear(each)
+                        parsed.insert(0, Begun(answer.response_id))
+                    for each in parsed:
+                        estimate.add(each)
                         yield self.price(each) if isinstance(each, Usage) else each
             if not answer.is_complete:
                 fault, failure = _CUT, ModelFailure(is_transient=True)
         except Exception as error:  # noqa: BLE001  # of the SDK, of its HTTP client, of a malformed stream
             _log.debug("%s failed", self.name, exc_info=True)
-            fault, failure = _told(error), failure_of_error(error)
+            fault, failure = _error_text(error), failure_of_error(error)
         yield self._whole(answer, estimate, fault, failure)
 
     def _whole(
         self, answer: Answer, estimate: UsageEstimate, fault: str | None, failure: ModelFailure | None
     ) -> AssistantMessage:
-        """The message as it is to be recorded."""
+        """Return the message to record."""
         is_cut = fault is not None
-        if answer.is_complete:  # it was the rest of the stream that failed, and nobody needs it
+        if answer.is_complete:  # the answer is whole; only the rest of the stream failed
             fault = None
         message = answer.message(fault)
-        # One that the provider gave up says by itself that it is over; whether it cost something only its words tell.
-        is_given_up = message.stop_reason == "error" and estimate.spoken_tokens > 0
+        # A provider may end an answer with an error and without usage; it cost something if there was any text.
+        is_given_up = message.stop_reason == "error" and estimate.output_tokens > 0
         usage = estimate.usage() if not answer.is_counted and (is_cut or is_given_up) else message.usage
         if usage is not None:
             message = message.model_copy(update={"usage": self.price(usage)})
@@ -140,7 +142,7 @@ class ProviderModel(ABC):
 
 
 def key_headers(key: str | None) -> dict[str, str]:
-    """The header that carries a call's key. The SDKs have an option for it, and put it into no header by themselves."""
+    """Return the header with a call's idempotency key. The SDKs have an option for it but do not send it."""
     if key is None:
         return {}
     if len(key) > _KEY_LENGTH or not (key.isascii() and key.isprintable()):
@@ -149,11 +151,11 @@ def key_headers(key: str | None) -> dict[str, str]:
 
 
 def _object(event: object) -> Json:
-    """An event as the JSON object that it has to be: SDKs give what they got."""
+    """Return an event as a JSON object. SDKs do not check what they received."""
     if not isinstance(event, dict):
         raise DecodeError("", "an event of a stream is a JSON object")
     return cast("Json", event)
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"

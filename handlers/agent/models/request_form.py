@@ -1,4 +1,4 @@
-"""How a model's requests are formed from what it was made with; and the same options as the log tells them. Pure."""
+"""Form a model's requests from its options, and convert the options to and from the JSON in the log. Pure."""
 
 from collections.abc import Mapping
 from typing import cast
@@ -17,32 +17,32 @@ __all__ = ("ModelOptions", "form_request", "read_options", "written_options")
 
 _FORM = tuple(FormOptions.__annotations__)
 _PLAIN = frozenset(_FORM) - {"tool_choice"} | {"max_output"}
-"""options that are JSON as they are"""
+"""options whose values are JSON"""
 
 
 class ModelOptions(FormOptions, total=False):
-    """What every adapter takes by keyword, beside how its requests are formed."""
+    """The keyword arguments of every adapter, in addition to those of `FormOptions`."""
 
     options: Mapping[str, JsonValue]
-    """more of the request's body, such as `temperature` or `thinking`; objects in it are joined with ours. The log
-    tells them, so no secret may stand there"""
+    """more fields of the request's body, such as `temperature` or `thinking`. Objects are merged with ours. They are
+    recorded in the log, so they must not contain secrets"""
     rates: Rates | None
-    """what a million tokens cost you; else the price lists tell, where they are installed and know the model"""
+    """US dollars for a million tokens; by default from the price lists, if they are installed and have the model"""
     context_window: int | None
-    """tokens; else the price lists tell"""
+    """tokens; by default from the price lists"""
     max_output: int | None
-    """most tokens that the model can answer with: no request asks for more"""
+    """most tokens of an answer that the model supports; larger requests are reduced to it"""
 
 
 def form_request(api: Provider, model: str, request: ModelRequest, options: ModelOptions) -> ProviderRequest:
-    """The request as the model's adapter sends it.
+    """Return the request as the model's adapter sends it.
 
     Raises:
-        MessageError: it cannot carry something, and the options want it strict.
-        ToolNotOffered: the options name a tool that it must call, and the request offers others.
+        MessageError: the API cannot express a part of the context, and the options are strict.
+        ToolNotOffered: the options require a tool that the request does not have.
     """
     most = options.get("max_output")
-    asked: FormOptions = {name: options[name] for name in _FORM if name in options}  # type: ignore[assignment,literal-required]  # the same keys
+    asked: FormOptions = {name: options[name] for name in _FORM if name in options}  # type: ignore[assignment,literal-required]  # same keys
     form = api.to_request(
         request.context,
         **asked,
@@ -57,7 +57,7 @@ def form_request(api: Provider, model: str, request: ModelRequest, options: Mode
 
 
 def written_options(options: ModelOptions) -> Json:
-    """The options that show in a request, as JSON."""
+    """Return the options that are part of a request, as JSON."""
     values = cast("Mapping[str, JsonValue]", options)
     written: Json = {name: values[name] for name in sorted(_PLAIN & values.keys()) if values[name] is not None}
     choice = options.get("tool_choice")
@@ -69,7 +69,7 @@ def written_options(options: ModelOptions) -> Json:
 
 
 def read_options(written: Mapping[str, JsonValue]) -> ModelOptions:
-    """The options that were written so. What a newer version has written beside is left out."""
+    """Return the options from the JSON of `written_options`. Unknown ones of newer versions are ignored."""
     options: dict[str, object] = {name: written[name] for name in _PLAIN & written.keys()}
     match written.get("tool_choice"):
         case {"mode": "auto" | "required" | "none" | "named" as mode, "name": str() | None as name}:

@@ -1,4 +1,4 @@
-"""What a call has used so far, while it is streamed: what its provider has reported, and an estimate of the rest."""
+"""The usage of a call so far, while it is streamed: as reported by the provider, and estimated for the rest."""
 
 import json
 
@@ -14,26 +14,26 @@ _BYTES_A_TOKEN = 4
 
 
 class UsageEstimate:
-    """The usage of one call, counted along with its events."""
+    """The usage of one call, updated with each event."""
 
     def __init__(self, request: ModelRequest | None) -> None:
         """
         Args:
-            request: what was asked; without it nothing can be guessed of what went in.
+            request: the request, for an estimate of the input; None estimates the output alone.
         """
         self._request = request
-        self._told: Usage | None = None
+        self._reported: Usage | None = None
         self._bytes, self._thinking_bytes = 0, 0
         self.has_begun = False
-        """the provider has taken the request: it costs something from here on"""
+        """the provider has accepted the request, so the call costs something"""
 
     @property
-    def spoken_tokens(self) -> int:
-        """A guess at the tokens that were spoken so far, thinking and the arguments of calls too."""
+    def output_tokens(self) -> int:
+        """An estimate of the output tokens so far, including thinking and tool arguments."""
         return -(-self._bytes // _BYTES_A_TOKEN)
 
-    def hear(self, event: ModelEvent) -> None:
-        """Take in the next event."""
+    def add(self, event: ModelEvent) -> None:
+        """Add the next event."""
         self.has_begun = self.has_begun or not isinstance(event, AssistantMessage)
         match event:
             case Piece(kind=kind, text=text):
@@ -41,45 +41,45 @@ class UsageEstimate:
                 self._bytes += size_bytes
                 self._thinking_bytes += size_bytes if kind == "thinking" else 0
             case Usage():
-                self._told = event
+                self._reported = event
             case _:
                 pass
 
     def usage(self) -> Usage | None:
-        """What the call took until now, by what was told of it and a guess at the rest; None if it has not begun.
+        """Return the usage so far; None if the call has not begun.
 
-        Input that was told is taken as it is. Output that was told in the middle of an answer is a count so far: of it
-        and the guess at what was spoken the larger one counts. Thinking that is not shown cannot be guessed.
+        Reported input is used as it is, else it is estimated. Reported output may lag behind the stream, so the larger
+        of it and the estimate is used. Thinking that the provider does not send cannot be estimated.
         """
         if not self.has_begun:
             return None
-        told = self._told or Usage()
-        is_told = bool(told.input or told.cache_read or told.cache_write)
-        asked = told.input if is_told else _asked_tokens(self._request)
-        output = max(told.output, self.spoken_tokens)
+        reported = self._reported or Usage()
+        has_input = bool(reported.input or reported.cache_read or reported.cache_write)
+        input_tokens = reported.input if has_input else _input_tokens(self._request)
+        output = max(reported.output, self.output_tokens)
         return Usage(
-            input=asked,
+            input=input_tokens,
             output=output,
-            reasoning=max(told.reasoning, -(-self._thinking_bytes // _BYTES_A_TOKEN)),
-            cache_read=told.cache_read,
-            cache_write=told.cache_write,
-            total_tokens=asked + output + told.cache_read + told.cache_write,
-            image_tokens=told.image_tokens,
-            audio_tokens=told.audio_tokens,
-            # A price that was told stands for the tokens that were told with it, and no others.
-            cost=told.cost if is_told and output == told.output else None,
+            reasoning=max(reported.reasoning, -(-self._thinking_bytes // _BYTES_A_TOKEN)),
+            cache_read=reported.cache_read,
+            cache_write=reported.cache_write,
+            total_tokens=input_tokens + output + reported.cache_read + reported.cache_write,
+            image_tokens=reported.image_tokens,
+            audio_tokens=reported.audio_tokens,
+            # A reported cost is valid only for the reported tokens.
+            cost=reported.cost if has_input and output == reported.output else None,
             estimated=True,
-            raw=told.raw,
+            raw=reported.raw,
         )
 
 
-def _asked_tokens(request: ModelRequest | None) -> int:
+def _input_tokens(request: ModelRequest | None) -> int:
     if request is None:
         return 0
     context = request.context
     tokens = context_tokens(context)
     if any(isinstance(message, AssistantMessage) and message.usage for message in context.messages):
-        return tokens  # counted by a provider, with the tools
+        return tokens  # based on a provider's count, which includes the tools
     return tokens + sum(
         BY_BYTES.text(spec.name + spec.description + json.dumps(spec.schema, ensure_ascii=False))
         for spec in request.tools

@@ -1,4 +1,4 @@
-"""Arithmetic from a text, without `eval`: numbers, + - * / // % ** and brackets, all within bounds."""
+"""Evaluate arithmetic in a text without `eval`: numbers, + - * / // % ** and brackets, within bounds."""
 
 import ast
 import math
@@ -9,13 +9,13 @@ from decimal import ROUND_FLOOR, Decimal, DivisionByZero, InvalidOperation, Over
 __all__ = ("ArithmeticFault", "calculate_text")
 
 LONGEST = 200
-"""characters of an expression"""
+"""most characters of an expression"""
 
 LARGEST = 300
-"""digits before the point; more are refused, which also bounds the time a power takes"""
+"""most digits before the point, which also bounds the time of a power"""
 
 _SHORT = 50
-"""digits of a value that is written in full"""
+"""most digits of a value that is written without an exponent"""
 
 _SIGNS = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-", "–": "-", "^": "**"})
 
@@ -30,14 +30,16 @@ _BINARY: dict[type[ast.operator], Callable[[Decimal, Decimal], Decimal]] = {
 
 
 class ArithmeticFault(ValueError):
-    """The text is no arithmetic, or its value is out of bounds."""
+    """The text is not arithmetic, or its value is out of bounds."""
 
 
 def calculate_text(expression: str) -> str:
-    """The value of an expression, "17 × 23" gives "391". Whole numbers are exact; others are rounded to 15 places.
+    """Return the value of an expression as text: "391" for "17 × 23".
+
+    Whole numbers are exact; others are rounded to 15 decimal places.
 
     Raises:
-        ArithmeticFault: names the fault.
+        ArithmeticFault: the expression is invalid or out of bounds; the text says why.
     """
     if len(expression) > LONGEST:
         raise ArithmeticFault(f"longer than {LONGEST} characters")
@@ -45,7 +47,7 @@ def calculate_text(expression: str) -> str:
         tree = ast.parse(expression.translate(_SIGNS).strip(), mode="eval")
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         raise ArithmeticFault("not an arithmetic expression") from None
-    # Within these bounds whole numbers are exact, as there are more digits than the largest has.
+    # Whole numbers are exact: the precision exceeds the largest number of digits.
     with localcontext(prec=LARGEST + 20) as context:
         context.Emax, context.Emin = LARGEST, -LARGEST
         try:
@@ -63,7 +65,7 @@ def _value(node: ast.expr) -> Decimal:
         case ast.Constant(value=bool()):
             raise ArithmeticFault("not a number")
         case ast.Constant(value=int() | float() as number):
-            # A float's shortest text is what was written, unless it was too large to be one.
+            # The shortest text of a float is what was written, unless it was too large for a float.
             if number == math.inf:
                 raise Overflow
             return +Decimal(repr(number))
@@ -88,7 +90,7 @@ def _power(base: Decimal, exponent: Decimal) -> Decimal:
 
 
 def _text(value: Decimal) -> str:
-    """In full where that is short, else with an exponent; without zeros at the end."""
+    """Return the text of a value: in full if it is short, else with an exponent; without trailing zeros."""
     is_whole = value == value.to_integral_value()
     if is_whole and value.adjusted() < _SHORT:
         return f"{value.to_integral_value():f}"

@@ -1,4 +1,4 @@
-"""What the offline model understands of a text, and how it puts tool results into words. Pure, and deterministic."""
+"""What the offline model understands in a text, and its texts for tool results. Pure and deterministic."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -9,10 +9,10 @@ from pydantic import JsonValue
 from lanebus.bus.messages.message import ToolResultMessage
 from lanebus.handlers.agent.offline.arithmetic import ArithmeticFault, calculate_text
 
-__all__ = ("Intent", "find_intents", "reflection", "told")
+__all__ = ("Intent", "find_intents", "reflection", "result_text")
 
 MOST = 8
-"""tool calls of one answer"""
+"""most tool calls of one answer"""
 
 _ARITHMETIC = re.compile(r"[\d(.+\-−–][\d\s().+\-−–*/×÷·^%]*[\d)]")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
@@ -28,16 +28,16 @@ _DICE = re.compile(r"\b(?:roll|throw)\b(?:\D*?(\d+)?\s*d(\d+)\b|.*\b(?:dice|die)
 
 
 class Intent(NamedTuple):
-    """A tool that a text asks for."""
+    """A tool call that a text asks for."""
 
     tool: str
     arguments: dict[str, JsonValue]
     subject: str
-    """what it is about, in the text's own words"""
+    """what the call is about, in words of the text"""
 
 
 def find_intents(text: str, tools: Collection[str]) -> list[Intent]:
-    """What the text asks for of the tools there are, in its order; at most `MOST`."""
+    """Return the calls of available tools that a text asks for, in its order; at most `MOST`."""
     found: list[Intent] = []
     if "calculate" in tools:
         found += [Intent("calculate", {"expression": each}, each) for each in _expressions(text)]
@@ -49,8 +49,8 @@ def find_intents(text: str, tools: Collection[str]) -> list[Intent]:
     return found[:MOST]
 
 
-def told(tool: str | None, arguments: JsonValue, result: ToolResultMessage) -> str:
-    """A tool's result as the end of a sentence."""
+def result_text(tool: str | None, arguments: JsonValue, result: ToolResultMessage) -> str:
+    """Return a tool's result as the end of a sentence."""
     text = result.text_content().strip()
     subject = arguments.get("expression") if isinstance(arguments, dict) else None
     if result.is_error:
@@ -67,7 +67,7 @@ def told(tool: str | None, arguments: JsonValue, result: ToolResultMessage) -> s
 
 
 def reflection(text: str, tools: Mapping[str, str]) -> str:
-    """An answer to what asks for no tool: what was read, and what can be asked."""
+    """Return an answer that quotes a text which asks for no tool, and lists what can be asked."""
     words = " ".join(text.split())
     short = words if len(words) <= 80 else f"{words[:77].rstrip()}..."
     read = f"You wrote: “{short}”. " if short else "I read no text. "
@@ -90,9 +90,9 @@ def _expressions(text: str) -> list[str]:
 
 def _is_arithmetic(expression: str) -> bool:
     if not re.search(r"[\d)]\s*[-+*/×÷·^%−–]", expression):
-        return False  # a lone number asks for nothing
+        return False  # a single number is not a question
     try:
         calculate_text(expression)
     except ArithmeticFault as fault:
-        return "zero" in str(fault) or "large" in str(fault)  # arithmetic all the same: let the tool say so
+        return "zero" in str(fault) or "large" in str(fault)  # still arithmetic: the tool reports the error
     return True

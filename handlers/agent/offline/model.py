@@ -1,4 +1,4 @@
-"""A model that needs no provider: the same conversation gives the same answer. It really calls tools."""
+"""A model without a provider. It calls tools, and the same conversation gives the same answer."""
 
 import json
 import re
@@ -13,14 +13,14 @@ from lanebus.bus.messages.content import Block, TextBlock, ThinkingBlock, ToolCa
 from lanebus.bus.messages.message import AssistantMessage, LlmMessage, ToolResultMessage, UserMessage, now_ms
 from lanebus.bus.messages.usage import Rates, Usage
 from lanebus.handlers.agent.models.model import ModelRequest
-from lanebus.handlers.agent.offline.intents import Intent, find_intents, reflection, told
+from lanebus.handlers.agent.offline.intents import Intent, find_intents, reflection, result_text
 from lanebus.handlers.providers.common.answer import ModelEvent, Piece
 from lanebus.handlers.providers.common.tools import ToolSpec
 
 __all__ = ("OFFLINE_RATES", "OfflineModel")
 
 OFFLINE_RATES = Rates(input=Decimal(1), output=Decimal(5))
-"""made up, so that turns have a cost to show; its source says so"""
+"""fictional, so that turns have a cost to show; the cost's source says so"""
 
 PRICE_SOURCE = "offline (made up)"
 
@@ -29,16 +29,17 @@ _WORD = re.compile(r"\s*\S+|\s+")
 
 
 class OfflineModel:
-    """Understands arithmetic, questions for the time, and dice; else it says what it can do."""
+    """A deterministic model for demos and tests. It understands arithmetic, questions for the time, and dice."""
 
     provider = "offline"
     context_window: int | None = None
-    """none: it reads no further back than the last question"""
+    """None: it reads back to the last question only"""
 
     def __init__(self, *, name: str = "offline-1", delay: float = 0.03) -> None:
         """
         Args:
-            delay: seconds between two words; with 0 it answers without once letting go of the processor.
+            name: the model's name.
+            delay: seconds before each word. 0 answers without yielding to the event loop.
         """
         self.name, self._delay = name, delay
 
@@ -50,10 +51,10 @@ class OfflineModel:
         for index, block in enumerate(blocks):
             match block:
                 case ThinkingBlock(text=text):
-                    async for piece in self._spoken("thinking", text, index):
+                    async for piece in self._words("thinking", text, index):
                         yield piece
                 case TextBlock(text=text):
-                    async for piece in self._spoken("text", text, index):
+                    async for piece in self._words("text", text, index):
                         yield piece
                 case ToolCallBlock(name=name, arguments=arguments):
                     await self._pause()
@@ -76,7 +77,7 @@ class OfflineModel:
         """See `Pricing.price`."""
         return usage.model_copy(update={"cost": usage.cost_at(OFFLINE_RATES, source=PRICE_SOURCE)})
 
-    async def _spoken(self, kind: str, text: str, index: int) -> AsyncGenerator[Piece, None]:
+    async def _words(self, kind: str, text: str, index: int) -> AsyncGenerator[Piece, None]:
         for word in _WORD.findall(text):
             await self._pause()
             yield Piece("thinking" if kind == "thinking" else "text", word, index)
@@ -86,21 +87,21 @@ class OfflineModel:
         return self.price(usage)
 
     async def _pause(self) -> None:
-        if self._delay > 0:  # a sleep of 0 is a turn of the event loop all the same, a word
+        if self._delay > 0:  # a sleep of 0 would still cost one pass of the event loop for each word
             await anyio.sleep(self._delay)
 
 
 def _answer(request: ModelRequest) -> tuple[Block, ...]:
     messages = request.context.messages
-    asked = next((at for at in range(len(messages) - 1, -1, -1) if isinstance(messages[at], UserMessage)), None)
-    since: Sequence[LlmMessage] = messages[asked + 1 :] if asked is not None else messages[:]
+    last = next((at for at in range(len(messages) - 1, -1, -1) if isinstance(messages[at], UserMessage)), None)
+    since: Sequence[LlmMessage] = messages[last + 1 :] if last is not None else messages[:]
     results = [message for message in since if isinstance(message, ToolResultMessage)]
     if results:
         calls = {
             call.id: call for message in since if isinstance(message, AssistantMessage) for call in message.tool_calls()
         }
         return (TextBlock(text=_sentence(calls, results)),)
-    text = messages[asked].text_content() if asked is not None else ""
+    text = messages[last].text_content() if last is not None else ""
     return _reply(text, request.tools, request.context.position)
 
 
@@ -124,7 +125,7 @@ def _sentence(calls: dict[str, ToolCallBlock], results: Sequence[ToolResultMessa
     for result in results:
         call = calls.get(result.tool_call_id)
         arguments: JsonValue = call.arguments if call else None
-        parts.append(told(call.name if call else result.tool_name, arguments, result))
+        parts.append(result_text(call.name if call else result.tool_name, arguments, result))
     sentence = _listed(parts, comma=True)
     return f"{sentence[:1].upper()}{sentence[1:]}."
 

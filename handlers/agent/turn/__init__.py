@@ -1,4 +1,4 @@
-"""One turn with a model: the call, its stream, the answer in the log, and what a lost worker left of one.
+"""One turn with a model: the call, its stream, the recorded answer, and the recovery of a lost worker's partial answer.
 
-A turn is in the log before the model is called. Start with `model_call.py`.
+The start of a turn is recorded before the model is called. Start with `model_call.py`.
 """

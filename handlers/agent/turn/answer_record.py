@@ -23,8 +23,8 @@ _OWN = frozenset({AGAIN, CUT, DEFERRED, READ_UP_TO})
 
 
 def answer_id(run: Run, turn_id: TurnId) -> str:
-    """Return the id of a turn's answer and of its preview. It has the lease's epoch, so the pieces of a turn that is
-    begun again are not taken for those of the preview that was cut."""
+    """Return the id of a turn's answer and of its preview. It contains the lease's epoch, so the preview of a turn that
+    begins again is not mistaken for the one that was cut."""
     return f"{turn_id}.{run.lease.epoch}"
 
 
@@ -57,28 +57,30 @@ async def record_answer(
     also: Sequence[AgentEvent] = (),
     instead: Callable[[MessageTooLarge], AssistantMessage] | None = None,
 ) -> Receipt:
-    """Append a turn's answer, once: a repeat adds nothing, whatever it says.
+    """Append a turn's answer once. A repeat adds nothing, even with another message.
 
     Args:
-        context: what the model had read, except for what was deferred.
-        read_up_to: everything up to here counts as read; None is all that is in the context.
+        context: what the model has read, except for deferred messages.
+        turn_id: the turn.
+        message: the answer.
+        read_up_to: messages up to this position count as read; None means the whole context.
         deferred: positions that the model was not shown.
-        flag: why the loop goes on though the answer failed, `CUT` or `AGAIN`.
-        is_over: the loop ends if the answer calls no tool and has no flag.
-        message_id: of the preview that it ends; None is the one of this run.
-        also: goes into the same append.
-        instead: makes the message that is appended if the answer is over the size limit.
+        flag: metadata key that keeps the loop open after a failed answer: `CUT` or `AGAIN`. None sets no flag.
+        is_over: end the loop if the answer calls no tool and has no flag.
+        message_id: of the preview that the answer ends; None means this run's preview.
+        also: events for the same append.
+        instead: returns the message to append if the answer is over the size limit.
 
     Raises:
-        Fenced: the lease is lost.
-        MessageTooLarge: the answer is over the limit, and so is what is appended instead.
+        Fenced: the lease was lost.
+        MessageTooLarge: the answer is over the limit, and so is the message of `instead`.
         BusError: as for `Session.publish`.
     """
     message_id = message_id or answer_id(run, turn_id)
     own = reading_metadata(context.position if read_up_to is None else read_up_to, deferred)
 
     async def append(message: AssistantMessage) -> Receipt:
-        # What an adapter brings along decides nothing: our own marks alone say whether a loop goes on.
+        # Drop these keys if an adapter has set them: only the loop may set them.
         adapters = {name: value for name, value in (message.metadata or {}).items() if name not in _OWN}
         metadata = {**adapters, **own} if flag is None else {**adapters, **own, flag: True}
         whole = message.model_copy(
@@ -89,7 +91,7 @@ async def record_answer(
                 "timestamp": message.timestamp or now_ms(),
             }
         )
-        usage = Usage().combine(message.usage or Usage())  # which leaves the provider's own object out
+        usage = Usage().combine(message.usage or Usage())  # without the provider's raw object
         loop = AgentEnded(
             loop_id=turn_id.loop_id,
             stop_reason=whole.stop_reason,

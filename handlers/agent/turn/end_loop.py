@@ -1,4 +1,4 @@
-"""The ends of a loop without an answer of the model: a limit, a guard, a command, a failure of the agent."""
+"""End a loop without an answer of the model: at a limit, by a guard, by a command, or after a failure of the agent."""
 
 from collections.abc import Sequence
 
@@ -23,10 +23,13 @@ __all__ = ("abort_loop", "ended_event", "fail_loop", "reject_input", "stop_loop"
 def ended_event(
     snapshot: SessionSnapshot, loop_id: str, stop_reason: StopReason, *, turns: int | None = None
 ) -> AgentEnded:
-    """Return the event that ends an open loop where it stands.
+    """Return the event that ends an open loop now.
 
     Args:
-        turns: how many it had; None are those that the log tells of.
+        snapshot: the session.
+        loop_id: the loop.
+        stop_reason: why it ends.
+        turns: its number of turns; None counts them in the log.
     """
     return AgentEnded(
         loop_id=loop_id,
@@ -37,7 +40,7 @@ def ended_event(
 
 
 async def stop_loop(run: Run, snapshot: SessionSnapshot, step: StopAtLimit) -> None:
-    """End a loop at its limit, with a note for the model that goes on. Source of the note: seed 001."""
+    """End a loop at its limit, with a note for the next model call. Source of the note: seed 001."""
     loop_id = step.turn_id.loop_id
     note = _note(step.reached.text, step.turn_id, step.read_up_to, step.deferred)
     ended = ended_event(snapshot, loop_id, step.reached.stop_reason, turns=step.turn_id.turn_index + 1)
@@ -47,8 +50,10 @@ async def stop_loop(run: Run, snapshot: SessionSnapshot, step: StopAtLimit) -> N
 async def reject_input(
     run: Run, snapshot: SessionSnapshot, settings: LoopSettings, step: CallModel, reason: str
 ) -> None:
-    """End a loop whose input a guard rejects, before a model is called. The input stays in the log, and out of every
-    context. Source of the events: seed 001."""
+    """End a loop whose input a guard rejected, before the model is called. The input is pruned from the context.
+
+    Source of the events: seed 001.
+    """
     loop_id = step.turn_id.loop_id
     left = [position for position in (*step.prompts, *step.deferred) if position not in step.fresh]
     events: list[AgentEvent] = [InputRejected(loop_id=loop_id, reason=reason)]
@@ -65,13 +70,13 @@ async def reject_input(
 
 
 async def abort_loop(run: Run, snapshot: SessionSnapshot, abort: Abort, answered: ControlAnswered) -> None:
-    """End what is open; what was said before the command counts as answered.
+    """End the open turn and loop. Messages before the command count as answered.
 
-    An empty answer says so in the LLM lane; no model is shown it.
+    An empty answer records that in the LLM lane; no model reads it.
     """
-    last_word = _last_word("aborted", ABORTED, answered.control)
+    answer = _empty_answer("aborted", ABORTED, answered.control)
     stop_reason: StopReason = "aborted" if abort.when == "now" else "userStop"
-    await _end(run, snapshot, last_word, stop_reason, key=f"control.{answered.control}", also=(answered,))
+    await _end(run, snapshot, answer, stop_reason, key=f"control.{answered.control}", also=(answered,))
 
 
 async def fail_loop(
@@ -83,23 +88,26 @@ async def fail_loop(
     key: str | None = None,
     also: Sequence[AgentEvent] = (),
 ) -> None:
-    """End what is open because the agent itself failed; its prompts count as answered, and are not repeated.
+    """End the open turn and loop because the agent failed. Its prompts count as answered and are not retried.
 
     Args:
-        read_up_to: everything up to here counts as answered; None is all that there is.
-        key: names this failure, so that it is recorded once; None names it by the end of the context.
-        also: goes into the same append, after all else.
+        run: the session and its lease.
+        snapshot: the session.
+        reason: text of the failure.
+        read_up_to: messages up to this position count as answered; None means all.
+        key: idempotency key; None makes one from the context's position.
+        also: events that are appended last, in the same append.
 
     Raises:
-        Fenced: the lease is lost.
+        Fenced: the lease was lost.
         BusError: as for `Session.publish`.
     """
     last = snapshot.context.position
-    last_word = _last_word("error", reason, last if read_up_to is None else read_up_to)
-    await _end(run, snapshot, last_word, "error", key=key or f"failed.{last}", also=also)
+    answer = _empty_answer("error", reason, last if read_up_to is None else read_up_to)
+    await _end(run, snapshot, answer, "error", key=key or f"failed.{last}", also=also)
 
 
-def _last_word(stop_reason: StopReason, text: str, read_up_to: int) -> AssistantMessage:
+def _empty_answer(stop_reason: StopReason, text: str, read_up_to: int) -> AssistantMessage:
     return AssistantMessage(
         stop_reason=stop_reason, error_message=text, metadata=reading_metadata(read_up_to), timestamp=now_ms()
     )
@@ -108,13 +116,13 @@ def _last_word(stop_reason: StopReason, text: str, read_up_to: int) -> Assistant
 async def _end(
     run: Run,
     snapshot: SessionSnapshot,
-    last_word: AssistantMessage,
+    answer: AssistantMessage,
     stop_reason: StopReason,
     *,
     key: str,
     also: Sequence[AgentEvent],
 ) -> None:
-    """Append the last word, and with it the end of the turn and the loop, if one is open."""
+    """Append an empty answer, and with it the end of the turn and the loop if one is open."""
     state, loop = snapshot.loop_state, snapshot.status.loop
     loop_id = state.loop_id or (loop.loop_id if loop is not None and state.is_stopped else None)
     turn_id = None if loop_id is None else next_turn(snapshot, loop_id)
@@ -123,10 +131,10 @@ async def _end(
         events: list[AgentEvent] = []
         if turn_id is not None and state.loop_id is not None:
             events += (
-                TurnEnded(turn_id=turn_id, stop_reason=last_word.stop_reason, usage=Usage(), message=position),
+                TurnEnded(turn_id=turn_id, stop_reason=answer.stop_reason, usage=Usage(), message=position),
                 ended_event(snapshot, turn_id.loop_id, stop_reason, turns=turn_id.turn_index + 1),
             )
-        return [last_word.model_copy(update={"turn_id": turn_id}), *(each.as_extension() for each in (*events, *also))]
+        return [answer.model_copy(update={"turn_id": turn_id}), *(each.as_extension() for each in (*events, *also))]
 
     await run.publish_at(build, key=key)
 

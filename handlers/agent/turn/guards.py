@@ -1,4 +1,4 @@
-"""Guards: what looks at the words of users before a model is shown them."""
+"""Guards check user messages before the model reads them."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
@@ -9,33 +9,35 @@ __all__ = ("Guard", "GuardVerdict", "Reject", "Warn", "ask_guards")
 
 
 class Reject(NamedTuple):
-    """The words are not for the model: they are taken out of its context, and the loop ends."""
+    """Remove the messages from the context and end the loop, for this reason."""
 
     reason: str
 
 
 class Warn(NamedTuple):
-    """The model is told so, right behind the words."""
+    """Append this text as a note to the model, after the messages."""
 
     text: str
 
 
 Guard = Callable[[Sequence[UserMessage]], Awaitable[Reject | Warn | None]]
-"""Looks at what users said since a model was last asked. After a crash it may be asked the same again."""
+"""An async function that checks the user messages that no model has read yet. It returns None to accept them. After a
+crash it may be called with the same messages again."""
 
 
 class GuardVerdict(NamedTuple):
-    """What the guards say together."""
+    """The combined verdict of all guards."""
 
     rejection: str | None
+    """reason of the first rejection"""
     warnings: tuple[str, ...]
 
 
 async def ask_guards(guards: Sequence[Guard], prompts: Sequence[UserMessage]) -> GuardVerdict:
-    """Ask one after the other, and none any more once one rejects.
+    """Call the guards in order, up to the first one that rejects.
 
     Raises:
-        Exception: whatever a guard raises.
+        Exception: any error that a guard raises.
     """
     warnings: list[str] = []
     for guard in guards if prompts else ():

@@ -1,4 +1,4 @@
-"""One model call, after its turn has begun in the log: stream the response, and record what came of it."""
+"""One model call, after the start of its turn was recorded: stream the response and record it."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ from lanebus.handlers.providers.common.tools import ToolSpec
 __all__ = ("Progress", "call_model")
 
 Progress = Literal["over", "open", "late"]
-"""What became of a loop. over: it has ended. open: it goes on. late: its time limit has cut the call."""
+"""State of a loop after a step. over: it has ended. open: it continues. late: its time limit has cut the call."""
 
 _STOPPED = "the worker was stopped"
 
@@ -52,28 +52,32 @@ async def call_model(
     media: Mapping[str, MediaRef],
     left: float | None = None,
 ) -> Progress:
-    """Call the model and record its response; returns what became of the loop.
+    """Call the model and record its response. Return the state of the loop.
 
-    A model that is silent for too long has failed for a while: the text so far is recorded, and it is called again.
-    Cancelled while the model answers, this records the text so far, and the next worker begins a new turn.
+    A model that is silent for too long counts as a transient failure: the text so far is recorded and the model is
+    called again. If this is cancelled while the model answers, the text so far is recorded, and the next worker begins
+    a new turn.
 
     Args:
-        snapshot: what the model is shown, except for what `step` defers.
-        tools: what it is offered.
-        key: names the call for the model's provider.
-        media: what the context's references into the media store stand for.
-        left: seconds until the loop's time limit cuts the call; None is no limit.
+        run: the session and its lease.
+        snapshot: the context that the model is shown, except for messages that `step` defers.
+        settings: the loop's settings.
+        step: the decision.
+        tools: the tools that the model may call.
+        key: idempotency key for the provider.
+        media: resolved references of the context into the media store.
+        left: seconds until the loop's time limit cuts the call; None means no limit.
 
     Raises:
-        TryAgain: the model failed for a while.
-        BusError: the log cannot be read or refuses.
+        TryAgain: the model failed transiently.
+        BusError: the log cannot be read, or refuses an append.
     """
     context = visible_context(snapshot.context, step.deferred)
     request = ModelRequest(context, tools, settings.max_tokens, media, key)
     call = _ModelCall(run, snapshot, settings, step, request)
     try:
         return await call.stream(left)
-    except (SessionClosed, SessionErased) as error:  # nothing can be recorded any more
+    except (SessionClosed, SessionErased) as error:  # nothing more can be recorded
         await call.cut_preview(str(error))
         raise
     except anyio.get_cancelled_exc_class():
@@ -92,7 +96,7 @@ class _ModelCall:
     async def stream(self, left: float | None) -> Progress:
         run, turn_id, settings, response = self._run, self._step.turn_id, self._settings, self._response
         late, silence = settings.limits.late, settings.silence_seconds
-        deadline = Deadline(settings.clock, left=left, reached=late, silence=silence, who="the model")
+        deadline = Deadline(settings.clock, left=left, reached=late, silence=silence, name="the model")
         name, epoch, bounds = answer_id(run, turn_id), run.lease.epoch, run.bounds.preview
         async with open_preview(run.session, name, turn_id, epoch=epoch, bounds=bounds) as preview:
             with run.showing(preview):
@@ -120,7 +124,7 @@ class _ModelCall:
                 return await self._record(response.cut("error", end.fault or "the model ended without an answer"))
 
     async def _record(self, message: AssistantMessage) -> Progress:
-        """Record a response that came to its end, well or not."""
+        """Record a response that has ended, whether it succeeded or failed."""
         again = call_again(
             message,
             self._snapshot.context.entries,
@@ -131,11 +135,11 @@ class _ModelCall:
         is_new = await self._append(message, flag=AGAIN if again else None)
         if again is not None and again.delay is not None:
             raise TryAgain(again.delay, message.error_message or "the model failed")
-        # A repeat means that the log holds another answer than ours: the next step starts from what it holds.
+        # If the log already holds another answer of this turn, the next step continues from that one.
         return "over" if is_new and again is None and not wanted_calls(message) else "open"
 
     async def _record_cut(self, interrupt: Interrupt) -> Progress:
-        """Record a response that a command has cut. If the command is the oldest, it is answered in the same append."""
+        """Record a response that a command has cut. The oldest command is answered in the same append."""
         command, control = interrupt
         is_next = (await self._run.refresh()).status.commands[:1] == (command,)
         also = (ControlAnswered(control=command.position, outcome="applied"),) if is_next else ()
@@ -154,7 +158,7 @@ class _ModelCall:
         flag: str | None = None,
         also: Sequence[AgentEvent] = (),
     ) -> bool:
-        """Append the answer; returns whether anything was added."""
+        """Append the answer, and return whether it was added."""
         receipt = await record_answer(
             self._run,
             self._snapshot.context,
@@ -169,8 +173,8 @@ class _ModelCall:
         return not receipt.is_duplicate
 
     async def record_partial(self) -> None:
-        """Record the text so far. If the answer itself was appended already, its key makes this add nothing."""
-        if self._response.is_empty:  # the turn leaves no answer, and is begun again as it is
+        """Record the text so far. If the whole answer was appended already, its key makes this add nothing."""
+        if self._response.is_empty:  # the same turn begins again, without an answer
             await self.cut_preview(_STOPPED)
             return
         try:
@@ -179,9 +183,9 @@ class _ModelCall:
             else:
                 await self._append(self._response.cut("aborted", _STOPPED), flag=CUT)
         except TryAgain:
-            pass  # the log says so: the next worker calls the model again
+            pass  # recorded: the next worker calls the model again
         except BusError as error:
-            _log.info("session %s: what was said until now is lost: %s", self._run.session.id, error)
+            _log.info("session %s: the partial answer was not recorded: %s", self._run.session.id, error)
 
     async def cut_preview(self, reason: str) -> None:
         """End the preview without a message."""

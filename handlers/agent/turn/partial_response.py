@@ -1,4 +1,4 @@
-"""A response while it is streamed: what is recorded of it if the model does not come to its end."""
+"""A response while it is streamed, and the message to record if the stream is cut."""
 
 from collections.abc import Iterable
 
@@ -13,39 +13,40 @@ __all__ = ("PartialResponse", "cut_content")
 
 
 class PartialResponse:
-    """Collects what a model streams. `whole` is the response, once there is one."""
+    """Collects a model's events. `whole` is the complete response, once the model has sent it."""
 
     def __init__(self, model: Model, request: ModelRequest | None = None) -> None:
         """
         Args:
-            request: what was asked; without it an answer that is cut has an estimate of its output alone.
+            model: the model, for its name and prices.
+            request: the request, for an estimate of a cut answer's input; None estimates the output alone.
         """
         self._model = model
         self._estimate = UsageEstimate(request)
         self._texts: dict[int, tuple[Piece, list[str]]] = {}
         self._last: AssistantMessage | None = None
-        """the answer as its provider ended it, also where nobody wanted it any more"""
+        """the complete answer, even if it arrived after the cut"""
         self._response_id: str | None = None
         self.whole: AssistantMessage | None = None
 
     @property
     def is_empty(self) -> bool:
-        """Nothing was said and nothing is known to have been paid for."""
+        """Whether nothing was received, so the call probably cost nothing."""
         return self._last is None and not self._estimate.has_begun
 
     @property
     def is_ended(self) -> bool:
-        """The model has come to its end: nothing more will be told of what the call took."""
+        """Whether the model has ended its answer, so the usage is final."""
         return self._last is not None
 
     @property
-    def spoken_tokens(self) -> int:
-        """A guess at the tokens that the model has spoken, what was overheard too."""
-        return self._estimate.spoken_tokens
+    def output_tokens(self) -> int:
+        """An estimate of the output tokens so far, including those after the cut."""
+        return self._estimate.output_tokens
 
     def add(self, event: ModelEvent) -> None:
-        """Take the next event of the stream."""
-        self.overhear(event)
+        """Collect the next event of the stream."""
+        self.add_usage(event)
         match event:
             case Piece():
                 self._texts.setdefault(event.block, (event, []))[1].append(event.text)
@@ -54,9 +55,9 @@ class PartialResponse:
             case _:
                 pass
 
-    def overhear(self, event: ModelEvent) -> None:
-        """Take from the next event what it tells of the call's usage, and nothing of what is said in it."""
-        self._estimate.hear(event)
+    def add_usage(self, event: ModelEvent) -> None:
+        """Collect only the usage of the next event, not its content."""
+        self._estimate.add(event)
         match event:
             case Begun(response_id=response_id):
                 self._response_id = response_id
@@ -66,12 +67,12 @@ class PartialResponse:
                 pass
 
     def cut(self, stop_reason: StopReason, reason: str) -> AssistantMessage:
-        """Return the text so far as a message that failed. Its usage is an estimate unless the provider reported it."""
-        spoken = ((first.kind, "".join(parts)) for _, (first, parts) in sorted(self._texts.items()))
-        return self._failed(stop_reason, reason, cut_content(spoken))
+        """Return the text so far as a failed message. Its usage is an estimate unless the provider reported it."""
+        blocks = ((first.kind, "".join(parts)) for _, (first, parts) in sorted(self._texts.items()))
+        return self._failed(stop_reason, reason, cut_content(blocks))
 
     def without_content(self, reason: str) -> AssistantMessage:
-        """Return a message that failed and holds nothing but its usage."""
+        """Return a failed message with its usage and no content."""
         return self._failed("error", reason, ())
 
     def _failed(self, stop_reason: StopReason, reason: str, content: tuple[Block, ...]) -> AssistantMessage:
@@ -93,13 +94,14 @@ class PartialResponse:
         return self._model.price(usage) if usage is not None and isinstance(self._model, Pricing) else usage
 
 
-def cut_content(spoken: Iterable[tuple[str, str]]) -> tuple[Block, ...]:
-    """Return the blocks of a message that was cut, from the kind and text of each so far.
+def cut_content(blocks: Iterable[tuple[str, str]]) -> tuple[Block, ...]:
+    """Return the blocks of a cut message, without tool calls, which are incomplete.
 
-    Tool calls are left out, as they are not complete.
+    Args:
+        blocks: kind and text of each block so far.
     """
     return tuple(
         ThinkingBlock(text=text) if kind == "thinking" else TextBlock(text=text)
-        for kind, text in spoken
+        for kind, text in blocks
         if kind in {"text", "thinking"}
     )

@@ -1,4 +1,4 @@
-"""Live deltas while a model speaks: many small pieces, put together and sent by a task of their own."""
+"""The live preview of an answer: joins small pieces into deltas and sends them from a task of its own."""
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
@@ -24,7 +24,7 @@ class _Previewing(Protocol):
 
 
 class _Run(NamedTuple):
-    """Neighbouring pieces of one block."""
+    """Consecutive pieces of one block."""
 
     first: Piece
     text: StringIO
@@ -34,10 +34,10 @@ class _Run(NamedTuple):
 
 
 class Preview:
-    """The pieces of one message. What is shown of it is always its beginning, without a hole.
+    """The preview of one message. It always shows a gap-free beginning of the message.
 
-    `add` never waits: what cannot be sent yet is put together with what follows, so the buffer is bounded by the
-    message. Where a piece cannot be shown at all, nothing is that comes behind it; the whole message follows.
+    `add` never blocks: pieces that cannot be sent yet are joined with the next ones, so the buffer is bounded by the
+    message. If a piece cannot be sent at all, the preview ends there; the whole message follows.
     """
 
     def __init__(
@@ -52,21 +52,25 @@ class Preview:
     ) -> None:
         """
         Args:
-            epoch: of the lease under which the message is spoken: once it is lost, nothing more is shown.
-            begin: starts `run` at the first piece; an answer that comes as a whole needs no task.
+            session: sends the deltas.
+            message_id: of the message.
+            turn_id: of the message.
+            epoch: of the lease. Once the lease is lost, the server refuses deltas.
+            bounds: limits and periods.
+            begin: starts `run` at the first piece; a message without pieces needs no task.
         """
         self._begin, self._bounds = begin, bounds
         self._session, self._message_id, self._turn_id, self._epoch = session, message_id, turn_id, epoch
         self._runs: list[_Run] = []
         self._characters, self._unsent_characters = 0, 0
         self._added, self._shown = 0, 0
-        """pieces"""
+        """numbers of pieces"""
         self._is_over = self._is_ended = False
         self._some, self._hurry, self._moved = anyio.Event(), anyio.Event(), anyio.Event()
         self._sending = anyio.CancelScope(shield=True)
 
     def add(self, piece: Piece) -> None:
-        """Show a piece soon."""
+        """Show a piece with the next delta."""
         self._characters += len(piece.text)
         if self._is_over or self._characters > self._bounds.shown_characters:
             self._is_over = True
@@ -84,7 +88,7 @@ class Preview:
             self._hurry.set()
 
     async def flush(self) -> None:
-        """Wait until what was added until now is shown, or given up; for what follows it. `run` must be running."""
+        """Wait until all pieces so far are sent or dropped. `run` must be running."""
         goal = self._added
         if self._shown >= goal:
             return
@@ -94,7 +98,7 @@ class Preview:
                 await self._moved.wait()
 
     async def cut(self, reason: str) -> None:
-        """End the preview without a message. A failure is logged and goes no further."""
+        """End the preview without a message. Errors are only logged."""
         delta = Delta(kind="cut", message_id=self._message_id, turn_id=self._turn_id, delta=reason)
         try:
             await self._session.preview(delta, epoch=self._epoch, seconds=self._bounds.end)
@@ -102,10 +106,10 @@ class Preview:
             _log.debug("the preview of %s has no end: %s", self._message_id, error)
 
     async def run(self) -> None:
-        """Send what comes, until `end`.
+        """Send pieces until `end`.
 
-        It is not cancelled while pieces are on their way: they could arrive behind the end of their message, which
-        would be taken for open again.
+        It is shielded while pieces are in flight: they could arrive after the end of their message, which would then
+        count as open again.
         """
         with self._sending:
             while not self._is_ended:
@@ -115,7 +119,7 @@ class Preview:
                 await self._send()
 
     def end(self) -> None:
-        """Send nothing more, and wait a moment for what is on its way."""
+        """Send nothing more, and wait up to `PreviewBounds.end` seconds for pieces in flight."""
         self._is_over = self._is_ended = True
         self._runs.clear()
         self._some.set()
@@ -161,9 +165,9 @@ async def open_preview(
     epoch: int | None = None,
     bounds: PreviewBounds = DEFAULT_RUN_BOUNDS.preview,
 ) -> AsyncGenerator[Preview, None]:
-    """A preview that sends for the length of the block; at its end everything is sent or given up.
+    """Open a preview for the length of the block. At its end all pieces are sent or dropped.
 
-    The block must not raise: errors would come out in a group.
+    The block must not raise: its errors would be wrapped in a group.
     """
     async with anyio.create_task_group() as tasks:
 
@@ -173,7 +177,7 @@ async def open_preview(
         preview = Preview(session, message_id, turn_id, epoch=epoch, bounds=bounds, begin=begin)
         try:
             yield preview
-            # No piece may be sent once the whole message is there, as it would stand behind it.
+            # No piece may be sent after the whole message.
             await preview.flush()
         finally:
             preview.end()

@@ -1,4 +1,4 @@
-"""What a lost worker was streaming: the worker that takes the session over records it, so that its preview ends."""
+"""Record the partial answer of a lost worker when another worker takes the session over, so that its preview ends."""
 
 import logging
 
@@ -19,23 +19,25 @@ _log = logging.getLogger(__name__)
 
 
 async def record_lost(run: Run) -> bool:
-    """Record the partial answers of workers that held the session's lease before this run.
+    """Record the partial answers of workers that had the session's lease before this run.
 
-    They cannot say more: the server refuses previews and publishes under a lease that was taken over. As with a worker
-    that was stopped, the loop is not over; its next turn answers the same. Cancelled, or run again after a crash, this
-    goes on where it was.
+    They cannot add to them: the server refuses previews and publishes under a lease that was taken over. The loop stays
+    open, as after a stopped worker, and its next turn answers the same prompts. If this is cancelled or crashes, a
+    repeat continues it.
 
     Returns:
-        Whether there were any, so that the session has to be read again.
+        Whether there were any. The session then has to be read again.
 
     Raises:
-        Fenced: the lease is lost.
-        BusError: the log cannot be read or refuses.
+        Fenced: the lease was lost.
+        BusError: the log cannot be read, or refuses an append.
     """
     is_any = False
     for message in await run.open_messages():
         if message.turn_id is not None and is_of_earlier_lease(run, message.turn_id, message.message_id):
-            _log.info("session %s: records what %s said until it was lost", run.session.id, message.message_id)
+            _log.info(
+                "session %s: recording the partial answer %s of a lost worker", run.session.id, message.message_id
+            )
             await _record(run, await run.refresh(), message, message.turn_id)
             is_any = True
     return is_any
@@ -55,14 +57,14 @@ async def _record(run: Run, snapshot: SessionSnapshot, partial: OpenMessage, tur
         snapshot.context,
         turn_id,
         message,
-        # How far its model had read is not known; what an earlier call was shown is.
+        # The log does not say how far this model had read, only how far earlier ones had.
         read_up_to=state.visible_up_to if is_left else None,
         deferred=state.deferred,
         flag=CUT if is_left else None,
-        # If all was answered meanwhile, the text is recorded and the loop is over.
+        # If everything was answered meanwhile, the text is recorded and the loop has ended.
         is_over=not snapshot.status.is_over(turn_id.loop_id),
         message_id=partial.message_id,
         instead=lambda error: message.model_copy(update={"content": (), "error_message": f"{LOST}; {error}"}),
     )
-    if receipt.is_duplicate:  # the turn has another answer, so this one has no place in the log
+    if receipt.is_duplicate:  # the turn has another answer already
         await run.cut_preview(partial.message_id, turn_id, LOST)

@@ -1,4 +1,4 @@
-"""What a model is offered beside the context, as the log tells it: its tools and options, under a hash of both."""
+"""The definition of a request in the log: the tools and options besides the context, and their hash."""
 
 import logging
 from collections.abc import Sequence
@@ -20,50 +20,50 @@ _log = logging.getLogger(__name__)
 
 
 class Offer(NamedTuple):
-    """What one request offers its model."""
+    """The tools of one request, and their definition."""
 
     tools: tuple[ToolSpec, ...]
     definition: RequestDefined | None
-    """None if the log cannot tell it"""
+    """None if it cannot be written into the log"""
 
 
 def define_request(model: Model, tools: Sequence[ToolSpec], max_tokens: int) -> RequestDefined | None:
-    """The event that tells what these requests have beside the context; None if something of it is no JSON. Pure."""
-    told = model if isinstance(model, Optioned) else None
+    """Return the event that defines these requests besides their context; None if it cannot be JSON. Pure."""
+    optioned = model if isinstance(model, Optioned) else None
     try:
         definition = RequestDefined(
             hash="",
             provider=model.provider,
             model=model.name,
-            api=None if told is None else told.api,
+            api=None if optioned is None else optioned.api,
             tools=tuple(
                 ToolDefinition(name=tool.name, description=tool.description, input_schema=tool.schema) for tool in tools
             ),
             max_tokens=max_tokens,
-            options=None if told is None else {**told.request_options} or None,
+            options=None if optioned is None else {**optioned.request_options} or None,
         )
-        # Not sorted: the order of tools and of their fields shows in the request.
+        # Not sorted: the order of tools and fields is part of the request.
         content = definition.to_json_bytes()
     except (ValidationError, PydanticSerializationError, RecursionError) as error:
-        _log.warning("what %s is offered is not told in the log: %s", model.name, error)
+        _log.warning("the tools and options of %s cannot be recorded: %s", model.name, error)
         return None
     return definition.model_copy(update={"hash": sha256(content).hexdigest()[:_HASH_LENGTH]})
 
 
 class Definitions:
-    """Remembers the last definition: it is made anew only when the tools have changed."""
+    """Caches the last definition until the tools change."""
 
     def __init__(self) -> None:
         self._last: Offer | None = None
 
     def offer(self, model: Model, tools: Sequence[ToolSpec], max_tokens: int) -> Offer:
-        """What a request offers now. The other two arguments are the same each time."""
+        """Return the offer of a request. `model` and `max_tokens` must be the same in each call."""
         specs = tuple(tools)
-        # Most tools give the same object each time, which makes this a comparison of addresses.
+        # Most tools return the same spec object each time, so this mostly compares identities.
         if self._last is None or self._last.tools != specs:
             self._last = Offer(specs, define_request(model, specs, max_tokens))
         return self._last
 
     def leave_out(self, offer: Offer) -> None:
-        """Its definition does not fit into the log: it is not tried again."""
+        """Cache the offer without its definition, which is too large for the log."""
         self._last = offer._replace(definition=None)

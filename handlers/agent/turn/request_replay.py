@@ -1,4 +1,4 @@
-"""What a model was asked in a turn, from the log alone."""
+"""Rebuild the request of a turn from the log."""
 
 from collections.abc import Sequence
 from contextlib import aclosing
@@ -31,15 +31,15 @@ _KINDS = frozenset({RequestDefined.KIND, TurnStarted.KIND, MessageStarted.KIND})
 
 @dataclass(frozen=True, slots=True)
 class AskedRequest:
-    """One call of a model, as the log tells it."""
+    """The request of one model call, rebuilt from the log."""
 
     request: ModelRequest
     """without tools if there is no definition"""
     definition: RequestDefined | None
-    """what it had beside the context; None if the log does not tell, as one that an older version wrote"""
+    """its tools and options; None if the log has none, for example from an older version"""
 
     def form(self) -> ProviderRequest | None:
-        """The body that the model's own adapter made of it; None if it is not known which one that was."""
+        """Return the body that the model's adapter sent; None if the log does not name the adapter."""
         definition = self.definition
         if definition is None or definition.api is None or definition.api not in PROVIDERS:
             return None
@@ -48,85 +48,88 @@ class AskedRequest:
 
 
 async def rebuild_request(session: Session, turn_id: TurnId) -> ModelRequest:
-    """The request that a turn's answer came of, the very one that the model was handed; where there is no answer, the
-    last one of the turn. A turn of a parent is asked for in the fork as in the parent.
+    """Return exactly the request that led to a turn's answer; without an answer, the turn's last request.
+
+    Args:
+        session: the session, or a fork of it.
+        turn_id: the turn, which may be of the parent.
 
     Raises:
-        RequestUnknown: no model was asked in the turn, or the log does not tell with which tools.
-        StreamError, Unavailable, MediaUnavailable: as reading the session and its media does.
+        RequestUnknown: no model was called in the turn, or the log does not have its tools.
+        StreamError, Unavailable, MediaUnavailable: as for reading the session and its media.
     """
     asked = await read_request(session, turn_id)
     if asked.definition is None:
-        raise RequestUnknown(session.id, turn_id, "the log does not tell which tools it had")
+        raise RequestUnknown(session.id, turn_id, "its tools are not in the log")
     return asked.request
 
 
 async def read_request(session: Session, turn_id: TurnId) -> AskedRequest:
-    """The same, with what it is made of; also where the log does not tell the tools.
+    """Return the request like `rebuild_request`, with its definition. Without one, the request has no tools.
 
     Raises:
-        RequestUnknown: no model was asked in the turn.
-        StreamError, Unavailable, MediaUnavailable: as reading the session and its media does.
+        RequestUnknown: no model was called in the turn.
+        StreamError, Unavailable, MediaUnavailable: as for reading the session and its media.
     """
     head = await session.head()
     answer = await _answer_of(session, turn_id, head.position)
-    told = await _told(session, turn_id, head)
-    begun = told.begun_of(answer)
-    if begun is None and (answer is None or not _is_marked(answer)):
-        raise RequestUnknown(session.id, turn_id, "no model was asked in it")
-    shown, held = _shown(begun, answer)
+    events = await _events(session, turn_id, head)
+    call = events.call_of(answer)
+    if call is None and (answer is None or not _has_read_position(answer)):
+        raise RequestUnknown(session.id, turn_id, "no model was called in it")
+    shown, deferred = _shown(call, answer)
     context = await build_context(session, at=shown)
-    definition = told.definition_of(begun)
+    definition = events.definition_of(call)
     request = ModelRequest(
-        visible_context(context, held),
+        visible_context(context, deferred),
         () if definition is None else tuple(map(_spec, definition.tools)),
         DEFAULT_MAX_TOKENS if definition is None else definition.max_tokens,
         await resolve_media(context.messages, session.media),
-        None if not told.begun else f"{turn_id}@{told.begun[0].incarnation}",
+        None if not events.calls else f"{turn_id}@{events.calls[0].incarnation}",
     )
     return AskedRequest(request, definition)
 
 
 @dataclass(frozen=True, slots=True)
-class _Begun:
-    """The model was asked."""
+class _Call:
+    """A model call that began."""
 
     position: int
     event: MessageStarted
     offered: str | None
-    """hash of what it was offered"""
+    """hash of its definition"""
     incarnation: str
-    """that wrote it"""
+    """the log's incarnation in which it was appended"""
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """What the extension lane tells of a turn."""
+class _Events:
+    """The events of a turn in the extension lane."""
 
     definitions: dict[str, RequestDefined]
-    begun: Sequence[_Begun]
+    calls: Sequence[_Call]
 
-    def begun_of(self, answer: Envelope | None) -> _Begun | None:
-        """The call that the answer came of, the last one if there is none."""
+    def call_of(self, answer: Envelope | None) -> _Call | None:
+        """Return the call that led to the answer, else the last one."""
         name = answer.message.id if answer is not None and isinstance(answer.message, AssistantMessage) else None
-        own = [each for each in self.begun if each.event.message_id == name]
-        return next(iter(own or self.begun[-1:]), None)
+        own = [each for each in self.calls if each.event.message_id == name]
+        return next(iter(own or self.calls[-1:]), None)
 
-    def definition_of(self, begun: _Begun | None) -> RequestDefined | None:
-        """None if the log does not tell, or not any more."""
-        return None if begun is None or begun.offered is None else self.definitions.get(begun.offered)
+    def definition_of(self, call: _Call | None) -> RequestDefined | None:
+        """Return the definition of a call; None if the log has none or it was trimmed."""
+        return None if call is None or call.offered is None else self.definitions.get(call.offered)
 
 
-async def _told(session: Session, turn_id: TurnId, head: SessionHead) -> _Told:
+async def _events(session: Session, turn_id: TurnId, head: SessionHead) -> _Events:
     try:
-        return await _read_told(session, turn_id, START, head.position)
-    except CursorTrimmed:  # what is left may be enough
-        return await _read_told(session, turn_id, head.cursor_at(head.trimmed), head.position)
+        return await _read_events(session, turn_id, START, head.position)
+    except CursorTrimmed:  # the rest may be enough
+        return await _read_events(session, turn_id, head.cursor_at(head.trimmed), head.position)
 
 
-async def _read_told(session: Session, turn_id: TurnId, after: Cursor, until: int) -> _Told:
+async def _read_events(session: Session, turn_id: TurnId, after: Cursor, until: int) -> _Events:
     definitions: dict[str, RequestDefined] = {}
-    begun: list[_Begun] = []
+    calls: list[_Call] = []
     offered: str | None = None
     selected = session.read(lanes={Lane.EXTENSION}, kinds=_KINDS, after=after, until=until)
     async with aclosing(selected) as entries:
@@ -137,10 +140,10 @@ async def _read_told(session: Session, turn_id: TurnId, after: Cursor, until: in
                 case TurnStarted(turn_id=started, request=request) if started == turn_id:
                     offered = request
                 case MessageStarted(turn_id=started) as event if started == turn_id:
-                    begun.append(_Begun(envelope.position, event, offered, envelope.incarnation))
+                    calls.append(_Call(envelope.position, event, offered, envelope.incarnation))
                 case _:
                     pass
-    return _Told(definitions, begun)
+    return _Events(definitions, calls)
 
 
 async def _answer_of(session: Session, turn_id: TurnId, until: int) -> Envelope | None:
@@ -152,21 +155,21 @@ async def _answer_of(session: Session, turn_id: TurnId, until: int) -> Envelope 
     return None
 
 
-def _is_marked(answer: Envelope) -> bool:
-    """It is an agent's own answer, which tells how far its model had read. The word that ends a loop has no id."""
+def _has_read_position(answer: Envelope) -> bool:
+    """Whether the answer records how far its model had read. The empty answer that ends a loop has no id."""
     is_answer = isinstance(answer.message, AssistantMessage) and answer.message.id is not None
     return is_answer and read_position(answer) not in {None, answer.position}
 
 
-def _shown(begun: _Begun | None, answer: Envelope | None) -> tuple[int, frozenset[int]]:
-    """Up to where the model was shown the session, but for what."""
-    if begun is not None and begun.event.shown is not None:
-        return begun.event.shown, frozenset(begun.event.held or ())
-    if answer is not None and _is_marked(answer):
+def _shown(call: _Call | None, answer: Envelope | None) -> tuple[int, frozenset[int]]:
+    """Return the position up to which the model was shown the session, and the positions that it was not shown."""
+    if call is not None and call.event.shown is not None:
+        return call.event.shown, frozenset(call.event.held or ())
+    if answer is not None and _has_read_position(answer):
         return read_position(answer) or 0, deferred_positions(answer)
-    if begun is None:
+    if call is None:
         raise AssertionError
-    return begun.position, frozenset(begun.event.held or ())
+    return call.position, frozenset(call.event.held or ())
 
 
 def _spec(tool: ToolDefinition) -> ToolSpec:

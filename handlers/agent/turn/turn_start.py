@@ -1,4 +1,4 @@
-"""The start of a turn, in the log before the model is called: a worker that takes over knows that it may have been."""
+"""Record the start of a turn before the model is called, so that another worker knows that it may have been called."""
 
 import logging
 from collections.abc import Sequence
@@ -35,23 +35,25 @@ async def start_turn(
     *,
     warnings: tuple[str, ...] = (),
 ) -> str:
-    """Record that a turn begins and the model is called. If it began before and was cut, end the preview of that and
-    begin again.
+    """Record that a turn begins and the model is called. If the turn began before and was cut, end its old preview.
 
     Args:
-        snapshot: what the model is shown; with warnings, all that is there once they are appended.
-        offer: its tools and options. Their definition is appended too, if the log's newest one differs.
-        warnings: the guards' words to the model about its prompts.
+        run: the session and its lease.
+        snapshot: what the model is shown. With warnings, it is shown everything up to them.
+        settings: the loop's settings.
+        step: the decision.
+        offer: the tools and options. Their definition is appended too unless it is the log's newest one.
+        warnings: the guards' warnings about the prompts.
 
     Returns:
-        The name of the model call: the same each time it is begun, and unique over all logs.
+        The idempotency key of the model call. It is the same for each begin of the turn, and unique over all logs.
     """
     try:
         return await _start(run, snapshot, settings, step, offer, warnings=warnings)
     except MessageTooLarge:
         if offer.definition is None:
             raise
-        _log.warning("session %s: what the model is offered is too large to be told", run.session.id)
+        _log.warning("session %s: the tools and options are too large to be recorded", run.session.id)
         settings.definitions.leave_out(offer)
         return await _start(run, snapshot, settings, step, offer._replace(definition=None), warnings=warnings)
 
@@ -77,10 +79,10 @@ async def _start(
     )
     is_new = definition is not None and definition.hash != snapshot.status.request
     defined = [definition.as_extension()] if definition is not None and is_new else []
-    began = [] if step.start is None else [settings.started(turn_id.loop_id, step.start).as_extension()]
+    loop_started = [] if step.start is None else [settings.started(turn_id.loop_id, step.start).as_extension()]
     notes = [_warning(text, step) for text in warnings]
     receipt = await run.publish(
-        *began, *defined, turn.as_extension(), *notes, speaking.as_extension(), key=f"{turn_id}.started"
+        *loop_started, *defined, turn.as_extension(), *notes, speaking.as_extension(), key=f"{turn_id}.started"
     )
     if receipt.is_duplicate:
         await _start_again(run, turn, speaking, defined, receipt)
@@ -106,16 +108,16 @@ async def _start_again(
     offered: str | None = None
     async for envelope in run.session.read(lanes={Lane.EXTENSION}, after=Cursor(receipt.positions[0] - 1)):
         match _event(envelope.message):
-            case MessageStarted(turn_id=began, message_id=message_id):
-                if began == turn_id and message_id != speaking.message_id:
+            case MessageStarted(turn_id=started, message_id=message_id):
+                if started == turn_id and message_id != speaking.message_id:
                     await run.cut_preview(message_id, turn_id, LOST)
-            case TurnStarted(turn_id=began, prompts=prompts, request=request) if began == turn_id:
+            case TurnStarted(turn_id=started, prompts=prompts, request=request) if started == turn_id:
                 known.update(prompts)
                 offered = request
             case _:
                 pass
     again: list[Publishable] = [speaking.as_extension()]
-    # A prompt came since, or the previous worker offered its model something else.
+    # A prompt arrived since, or the previous worker had other tools or options.
     if offered != turn.request or not known.issuperset(turn.prompts):
         again[:0] = (*defined, turn.as_extension())
     await run.publish(*again, key=f"{turn_id}.started.{run.lease.epoch}")
@@ -129,6 +131,6 @@ def _event(message: object) -> AgentEvent | None:
 
 
 def _warning(text: str, step: CallModel) -> UserMessage:
-    """Source of the words: seed 001, which puts them at the end of the user's own."""
+    """Source of the text: seed 001, which appends it to the user message."""
     note = UserMessage.text(f"[Warning: {text}]").with_turn_id(step.turn_id)
     return note.model_copy(update={"metadata": {WARNING: list(step.fresh)}})

@@ -1,4 +1,4 @@
-"""What a cut call really used: asked of its provider afterwards, and recorded once it is known."""
+"""Ask providers for the actual usage of cut calls, and record it."""
 
 import logging
 from collections import OrderedDict
@@ -23,9 +23,9 @@ _log = logging.getLogger(__name__)
 
 
 def reconcilable(model: Model, envelope: Envelope) -> AssistantMessage | None:
-    """Return the answer in an entry if its usage is an estimate and its model can be asked for it; else None.
+    """Return the answer in an entry if its usage is an estimate and its provider can be asked for it; else None.
 
-    A fork has its parent's answers, and its parent asks for them.
+    A fork contains its parent's answers; only the parent asks for those.
     """
     message = envelope.message
     is_open = (
@@ -41,15 +41,17 @@ def reconcilable(model: Model, envelope: Envelope) -> AssistantMessage | None:
 
 
 async def reconcile(run: Run, model: Model, envelope: Envelope) -> bool:
-    """Ask what the call behind a recorded answer used, and record it; returns whether it is recorded now.
+    """Ask the provider for the usage of a recorded answer, and record it. Return whether it is recorded now.
 
-    It may be repeated, and done by several runs at once: it is recorded once. The message itself stays as it is.
+    Repeats and concurrent runs record it once. The message itself does not change.
 
     Args:
+        run: the session and its lease.
+        model: the model that was called.
         envelope: the answer's entry, of the run's own session.
 
     Raises:
-        Fenced: the lease is lost.
+        Fenced: the lease was lost.
         BusError: as for `Session.publish`.
     """
     message = reconcilable(model, envelope)
@@ -57,29 +59,29 @@ async def reconcile(run: Run, model: Model, envelope: Envelope) -> bool:
         return False
     usage = await model.settle(message) if isinstance(model, Settling) else None
     if usage is None:
-        _log.debug("session %s: what entry %d took is not to be learnt", envelope.session, envelope.position)
+        _log.debug("session %s: the usage of entry %d is not available", envelope.session, envelope.position)
         return False
-    own = Usage().combine(usage)  # which leaves the provider's own object out
+    own = Usage().combine(usage)  # without the provider's raw object
     event = UsageSettled(turn_id=message.turn_id, message=envelope.position, usage=own)
     await run.publish(event.as_extension(), key=f"{envelope.position}.settled")
     return True
 
 
 class UsageReconciler:
-    """Asks what the cut calls of a session used, each time it has been worked on, until that is known."""
+    """Asks for the usage of a session's cut calls after each run, until it is known."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
         self._tries: OrderedDict[tuple[str, int], int] = OrderedDict()
-        """session and position → how often it was asked here"""
+        """session and position → number of requests by this process"""
 
     async def reconcile_open(self, run: Run) -> None:
-        """Ask for what is open, for a while, until a user or a command writes to the session. May be cancelled.
+        """Ask for all estimates of the session, until a time limit or a wake-up of the session. It can be cancelled.
 
-        Any failure but a lost lease is logged only: it is asked for again when the session is next worked on.
+        Errors other than a lost lease are only logged: the next run asks again.
 
         Raises:
-            Fenced: the lease is lost.
+            Fenced: the lease was lost.
         """
         if not isinstance(self._model, Settling):
             return
@@ -90,11 +92,11 @@ class UsageReconciler:
                     await self._until_woken(run, found)
         except Fenced:
             raise
-        except Exception as error:  # noqa: BLE001  # of the log, or of the model: the turn is over and has its answer
-            _log.info("session %s: what a cut call took is not known yet: %s", run.session.id, error)
+        except Exception as error:  # noqa: BLE001  # the turn is complete in any case
+            _log.info("session %s: the usage of a cut call is not known yet: %s", run.session.id, error)
 
     def _open(self, snapshot: SessionSnapshot, bounds: RunBounds) -> list[Envelope]:
-        """The answers to ask for, the newest first."""
+        """Return the answers whose usage is to be requested, the newest first."""
         entries, session = snapshot.context.entries, snapshot.context.session
         return [
             envelope
@@ -112,7 +114,7 @@ class UsageReconciler:
                 for envelope in found:
                     self._count(envelope, run.bounds.settle_remembered)
                     await reconcile(run, self._model, envelope)
-            except Exception as error:  # noqa: BLE001  # raised below: out of the group it would come in another
+            except Exception as error:  # noqa: BLE001  # raised below: a group would wrap it
                 failures.append(error)
             scope.cancel()
 

@@ -1,4 +1,4 @@
-"""What a model is shown of a session: its context without what waits for its turn. Pure."""
+"""The context that a model is shown: without deferred messages. Pure."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -10,8 +10,10 @@ __all__ = ("visible_context",)
 
 
 def visible_context(context: Context, deferred: Collection[int]) -> Context:
-    """The context without the messages at these positions. With what an answer's marks say of itself, `READ_UP_TO` and
-    `DEFERRED`, it gives the request that the answer came of, from the log alone."""
+    """Return the context without the messages at these positions.
+
+    With the answer's metadata, `READ_UP_TO` and `DEFERRED`, this rebuilds the context of a request from the log.
+    """
     if not deferred:
         return context
     waiting = (envelope.message for envelope in context.path if envelope.position in deferred)

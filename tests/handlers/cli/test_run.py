@@ -84,7 +84,7 @@ def test_what_a_turn_was_asked_is_printed_with_its_tools(lanebus: CommandLine) -
     assert other.object["model"] == "m"
     assert len(cast("list[object]", other.object["tools"])) == 3
     none = lanebus("context", session, "--turn", f"{session}.main.9#0")
-    assert (none.code, "no model was asked" in none.err) == (1, True)
+    assert (none.code, "no model was called" in none.err) == (1, True)
     assert lanebus("context", session, "--turn", "?").code == 2
     assert lanebus("context", session, "--turn", f"{session}.main.1#0", "--at", "1").code == 2
 

@@ -427,7 +427,7 @@ async def test_a_command_that_no_model_can_obey_is_refused_at_last() -> None:
                 view = await run.refresh()
                 await step(run, view, ScriptedModel([RuntimeError("no")]))
         (answered,) = [event for event in await events(session) if isinstance(event, ControlAnswered)]
-        assert (answered.outcome, answered.reason) == ("refused", "no summary: the model broke: RuntimeError")
+        assert (answered.outcome, answered.reason) == ("refused", "no summary: the model raised RuntimeError")
         assert (await said(session))[-2:] == ["agent.compaction.failed", "agent.control.answered"]
 
 

@@ -238,7 +238,7 @@ async def test_what_is_too_large_or_no_json_is_not_told_and_the_turn_goes_on() -
             assert (await said(session))[-1] == "agent.ended"
             assert (await definitions(session), await hashes(session)) == ([], [None, None])
             turn_id = turn_of(model.requests[0])
-            with pytest.raises(RequestUnknown, match="which tools"):
+            with pytest.raises(RequestUnknown, match="its tools"):
                 await rebuild_request(session, turn_id)
             asked = await read_request(session, turn_id)
             assert (asked.definition, asked.form()) == (None, None)
