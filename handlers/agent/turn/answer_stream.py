@@ -1,7 +1,7 @@
 """The stream of one model call: read by a task of its own, previewed, and cut by a command or a deadline.
 
 After a cut, the stream is still read for a short time, without a preview. Providers report the usage at the end of a
-stream, and generated tokens cost money even if nobody reads them. A worker that has to stop records an estimate at once.
+stream, and generated tokens cost money even if they are not read. A worker that stops records an estimate at once.
 """
 
 import asyncio
