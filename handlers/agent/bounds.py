@@ -85,9 +85,9 @@ class WorkerBounds:
     nack: float = 3.0
     """longest time to return an unfinished session to the group"""
     ignored: int = 3
-    """runs that leave the oldest command unanswered; the worker then refuses the commands"""
+    """runs that may leave the oldest command unanswered before the worker refuses the commands"""
     deaths: int = 10
-    """most attempts without an outcome; the session probably kills its workers and becomes a dead letter"""
+    """attempts without an outcome before the session becomes a dead letter, as it probably kills its workers"""
     beats: int = 3
     """renewals within one heartbeat period, each with an equal share of it as its time-out"""
     run: RunBounds = field(default_factory=RunBounds)

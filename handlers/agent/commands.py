@@ -50,6 +50,7 @@ async def abort(
     """End the running loop. Messages that were sent before this command are not answered.
 
     Args:
+        session: the session.
         loop_id: abort only this loop; None aborts any.
         when: "now" cuts the model's answer and cancels tools. "turn" lets the current turn finish first.
         reason: recorded in the log.
@@ -76,6 +77,7 @@ async def steer(
     """Send a user message to the running loop. Without a running loop it is answered like any other message.
 
     Args:
+        session: the session.
         said: the message.
         when: "next" puts it into the next request to the model. "now" also cuts the current answer and skips tools that
             are still running.
@@ -96,6 +98,7 @@ async def follow_up(session: Session, said: str | UserMessage, *, key: str | Non
     """Send a user message that waits until the running loop has ended. Without a running loop it is answered at once.
 
     Args:
+        session: the session.
         said: the message.
         key: idempotency key; a repeat with the same key adds nothing.
 
@@ -113,6 +116,7 @@ async def approve(
     """Run a tool call that waits for a person. Its `ToolWaiting` event has the turn and the call.
 
     Args:
+        session: the session.
         turn_id: the turn of the call.
         tool_call_id: the call's id.
         by: name of the sender, recorded in the log.
@@ -136,6 +140,7 @@ async def deny(
     """Refuse a tool call that waits for a person. The model reads that it was denied, but not the reason.
 
     Args:
+        session: the session.
         turn_id: the turn of the call.
         tool_call_id: the call's id.
         reason: recorded in the log. To give the model a reason, send it a user message.
@@ -154,6 +159,7 @@ async def pause(
     """Stop after the current turn. User messages wait until `resume`.
 
     Args:
+        session: the session.
         reason: recorded in the log.
         by: name of the sender, recorded in the log.
         key: idempotency key; a repeat with the same key adds nothing.
@@ -175,6 +181,7 @@ async def handoff(
     """Stop after the current turn and hand the session to a person until `resume`.
 
     Args:
+        session: the session.
         to: name of the person.
         reason: recorded in the log.
         by: name of the sender, recorded in the log.
@@ -190,6 +197,7 @@ async def resume(session: Session, *, by: str | None = None, key: str | None = N
     """Continue after `pause` or `handoff`: the open tool calls first, then the user messages since.
 
     Args:
+        session: the session.
         by: name of the sender, recorded in the log.
         key: idempotency key; a repeat with the same key adds nothing.
 
@@ -203,6 +211,7 @@ async def compact_now(session: Session, *, by: str | None = None, key: str | Non
     """Summarize the context before the next turn, even if it is short. An agent without a compactor refuses.
 
     Args:
+        session: the session.
         by: name of the sender, recorded in the log.
         key: idempotency key; a repeat with the same key adds nothing.
 
@@ -216,6 +225,7 @@ async def answered(session: Session, command: Receipt) -> ControlAnswered:
     """Wait until a worker has answered a command, and return the answer with its outcome and reason.
 
     Args:
+        session: the session.
         command: the receipt that sending the command returned.
 
     Raises:
@@ -238,6 +248,7 @@ async def send(
     """Publish a command that was read from elsewhere, as the functions above do.
 
     Args:
+        session: the session.
         control: the command.
         said: the user message of a `Steer`, whose position is set to the message's. Other commands ignore it.
         key: idempotency key; a repeat with the same key adds nothing.

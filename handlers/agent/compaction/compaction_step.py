@@ -45,7 +45,7 @@ class CompactionStep:
         """The step's idempotency key: a new one after each compaction."""
         if self.decision.command is not None:
             return f"control.{self.decision.command.position}"
-        done = sum(isinstance(stood.message, Compaction) for stood in self.snapshot.context.entries)
+        done = sum(isinstance(envelope.message, Compaction) for envelope in self.snapshot.context.entries)
         return f"compaction.{done + 1}"
 
     @property

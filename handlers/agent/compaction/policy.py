@@ -25,7 +25,7 @@ class CompactionPolicy:
     """the model's context window in tokens; None uses the model's own value. If that is unknown too, only a refused
     request or a command leads to a compaction"""
     reserve: int = 8_192
-    """tokens that stay free for the answer; at most half of the window is used. Source: seed 000, pi"""
+    """tokens of the window that stay free for the answer, at most half of it. Source: seed 000, pi"""
     keep_recent: int = 16_384
     """about how many tokens at the end of the context stay, at most half of the context. Unanswered messages always
     stay"""

@@ -109,11 +109,11 @@ def _approval_outcome(control: Approve | Deny, snapshot: SessionSnapshot) -> Com
     answer, loop, call = snapshot.loop_state.answer, snapshot.status.loop, control.tool_call_id
     if answer is None or loop is None or all(each.id != call for each in answer.open_calls):
         return LATE
-    asked = loop.calls_waiting.get(call)
+    question = loop.calls_waiting.get(call)
     # A stopped loop is continued under another turn; the approval may still name the turn that asked.
-    if control.turn_id not in (answer.turn_id, answer.message.turn_id, asked and asked.turn_id):
+    if control.turn_id not in (answer.turn_id, answer.message.turn_id, question and question.turn_id):
         return LATE
-    if call in loop.calls_started and asked is None:
+    if call in loop.calls_started and question is None:
         return LATE
     previous = loop.calls_answered.get(call)
     if previous is None:

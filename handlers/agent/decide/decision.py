@@ -119,7 +119,7 @@ class CallModel:
 
     turn_id: TurnId
     start: LoopStart | None
-    """None if the turn belongs to the open loop"""
+    """how the new loop begins; None if the turn belongs to the open loop"""
     trigger: Literal["user", "subAgent", "continuation", "branch"]
     results: tuple[Position, ...]
     """the tool results that the turn continues"""

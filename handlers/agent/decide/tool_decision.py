@@ -68,11 +68,11 @@ def decide_calls(
 ) -> dict[str, tuple[ToolCallBlock, ToolDecision]]:
     """Return the decision for each open call of an answer, by call id and in the order of the calls."""
     loop = status.loop
-    known = loop if loop is not None and loop.turn == answer.turn_id else LoopStatus(loop_id="", started=0.0)
+    current = loop if loop is not None and loop.turn == answer.turn_id else LoopStatus(loop_id="", started=0.0)
     decided: dict[str, tuple[ToolCallBlock, ToolDecision]] = {}
     for call in answer.open_calls:
         if call.id not in decided:  # calls with the same id share one result
-            decided[call.id] = call, decide_call(call, tools.get(call.name), known)
+            decided[call.id] = call, decide_call(call, tools.get(call.name), current)
     return decided
 
 
@@ -89,13 +89,13 @@ def decide_call(call: ToolCallBlock, tool: ToolRules | None, loop: LoopStatus) -
     if tool is None:
         return _error(call, f"Tool {call.name} not found")
     attempts, started = loop.calls_attempts.get(call.id, 0), loop.calls_started.get(call.id, 0)
-    asked, reply = loop.calls_waiting.get(call.id), loop.calls_answered.get(call.id)
+    question, reply = loop.calls_waiting.get(call.id), loop.calls_answered.get(call.id)
     if reply is not None and reply.position > started:  # an approval covers one attempt
         if not isinstance(reply.control, Deny):
             return StartCall(attempts + 1)
         # The reason stays in the extension lane, which no model reads.
-        return _unknown(call) if asked is not None and asked.why == "unknown" else _error(call, DENIED)
-    if asked is not None and reply is None:
+        return _unknown(call) if question is not None and question.why == "unknown" else _error(call, DENIED)
+    if question is not None and reply is None:
         return AwaitPerson()
     if started:
         if tool.idempotent:

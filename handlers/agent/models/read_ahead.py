@@ -1,4 +1,4 @@
-"""An async iterator that is read ahead by a task of its own, and whose source is closed with it."""
+"""An async iterator that reads ahead in a task of its own, and closes its source when it is closed."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterable

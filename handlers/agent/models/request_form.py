@@ -42,10 +42,10 @@ def form_request(api: Provider, model: str, request: ModelRequest, options: Mode
         ToolNotOffered: the options require a tool that the request does not have.
     """
     most = options.get("max_output")
-    asked: FormOptions = {name: options[name] for name in _FORM if name in options}  # type: ignore[assignment,literal-required]  # same keys
+    form_options: FormOptions = {name: options[name] for name in _FORM if name in options}  # type: ignore[assignment,literal-required]  # same keys
     form = api.to_request(
         request.context,
-        **asked,
+        **form_options,
         model=model,
         max_tokens=request.max_tokens if most is None else min(request.max_tokens, most),
         tools=request.tools,
@@ -83,8 +83,8 @@ def read_options(written: Mapping[str, JsonValue]) -> ModelOptions:
 
 def _join(body: Json, more: Mapping[str, JsonValue]) -> None:
     for name, value in more.items():
-        known = body.get(name)
-        if isinstance(known, dict) and isinstance(value, dict):
-            _join(known, value)
+        existing = body.get(name)
+        if isinstance(existing, dict) and isinstance(value, dict):
+            _join(existing, value)
         else:
             body[name] = copied(value)

@@ -109,7 +109,7 @@ def _may_be_late(step: _Step, tools: Mapping[str, Tool], snapshot: SessionSnapsh
 
 
 def _this_step(decided: _Step, tools: Mapping[str, Tool]) -> _Step:
-    """Return the calls to handle now: all that do not wait; of the sequential ones only the first, after the others."""
+    """Return the calls of this step, without those that wait. Sequential calls run one per step, after all others."""
     started = {id: call for id, (call, decision) in decided.items() if isinstance(decision, StartCall)}
     sequential = [id for id, call in started.items() if tools[call.name].is_sequential]
     others = {id: each for id, each in decided.items() if id not in sequential and not isinstance(each[1], AwaitPerson)}

@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 class AckBatcher:
     """Releases leases and acks work in the background. Sessions do not wait for it.
 
-    A lease that is not released expires. Work that is not acked is delivered again, and there is nothing left to do.
+    A lease that is not released expires. Work that is not acked is delivered again, with nothing left to do.
     """
 
     def __init__(

@@ -13,7 +13,7 @@ __all__ = ("AGAIN_TEXT", "Reopening", "reopening")
 AGAIN_TEXT = "sent on its way again"
 
 SHORTEST_CUT = 64
-"""Characters: a reason of at least this length may have been truncated."""
+"""characters; a stored reason of at least this length may have been truncated"""
 
 Reopening = tuple[AssistantMessage, int]
 """An empty answer, which no model reads, and the position of the failed answer that it reverts."""

@@ -59,7 +59,7 @@ class SessionTask:
         self._services, self._slot, self._ended = services, slot, ended
         self._assignment = Assignment(services)
         self._lease: Lease | None = None
-        """in use"""
+        """the lease in use"""
         self._scope: anyio.CancelScope | None = None
         """cancels the work under the lease"""
         self._all = anyio.CancelScope()
