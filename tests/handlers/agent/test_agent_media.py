@@ -1,4 +1,4 @@
-"""An agent sees the media that its session's messages name."""
+"""Agents and the media that messages reference."""
 
 import base64
 import hashlib
@@ -29,7 +29,7 @@ async def take_picture() -> ToolReply:
     return ToolReply([ImageBlock(media=MediaRef.from_bytes(LARGE))])
 
 
-async def test_a_model_is_shown_an_image_that_its_log_only_names() -> None:
+async def test_a_model_gets_an_image_that_the_log_only_references() -> None:
     text = block(0, {"type": "text", "text": ""}, delta(0, "text_delta", text="A cat."))
     script = [start(), *text, *finish(output_tokens=1)]
     async with fresh_bus() as bus, serve(script) as (api, client):
@@ -47,7 +47,7 @@ async def test_a_model_is_shown_an_image_that_its_log_only_names() -> None:
     ]
 
 
-async def test_a_picture_that_a_tool_took_is_in_the_next_request() -> None:
+async def test_an_image_from_a_tool_is_in_the_next_request() -> None:
     model = ScriptedModel(calls(ToolCallBlock(id="c1", name="take_picture")), answer("A cat."))
     async with fresh_bus() as bus:
         session = bus.session("s1")
@@ -58,7 +58,7 @@ async def test_a_picture_that_a_tool_took_is_in_the_next_request() -> None:
         assert [b.media.kind for b in result.content if isinstance(b, ImageBlock)] == ["sha256"]
 
 
-async def test_without_a_store_that_answers_no_turn_begins() -> None:
+async def test_no_turn_begins_while_the_media_store_is_unreachable() -> None:
     model = ScriptedModel(answer("A cat."))
     async with fresh_bus() as bus:
         session = bus.session("s1")
@@ -71,7 +71,7 @@ async def test_without_a_store_that_answers_no_turn_begins() -> None:
         assert model.requests == []
 
 
-async def test_media_that_are_lost_are_left_out_with_a_warning_that_names_their_place() -> None:
+async def test_lost_media_are_left_out_with_a_warning_that_names_the_position() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         gone = ImageBlock(media=MediaRef(kind="sha256", sha256=SHA256))
@@ -94,7 +94,7 @@ def test_a_reference_keeps_its_own_name_and_type_when_it_is_resolved() -> None:
 
 
 class Gone:
-    """A store that nobody reaches."""
+    """A store that is unreachable."""
 
     async def put_if_absent(self, data: bytes, *, mime_type: str | None = None) -> str:
         raise Unavailable(f"{len(data)} of {mime_type}")

@@ -1,4 +1,4 @@
-"""Calls that hang: a model's and a tool's call ends with the loop's time limit or after a silence, and is recorded."""
+"""Calls of models and tools that hang end at the loop's time limit or after a silence, and are recorded."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -79,13 +79,13 @@ async def test_a_model_call_is_cut_at_the_loops_time_limit_and_the_loop_ends() -
         ended = [event for event in await events(session) if isinstance(event, AgentEnded)]
         assert [(event.stop_reason, event.turns) for event in ended] == [("guardRail", 1)]
         assert await session.open_messages() == []
-        # A message that comes now is answered in a new loop, with a limit of its own.
+        # A message from now on is answered in a new loop with its own limit.
         await ask(session, "and?")
         await worked(agent, await take_run(session))
         assert (await said(session))[-1] == "agent.ended"
 
 
-async def test_a_second_model_call_has_the_time_that_the_first_has_left() -> None:
+async def test_a_second_model_call_has_the_time_left_by_the_first() -> None:
     async with fresh_bus() as bus:
         session, clock, hangs = bus.session("s1"), ManualClock(), Pause()
 
@@ -106,7 +106,7 @@ async def test_a_second_model_call_has_the_time_that_the_first_has_left() -> Non
         assert len(model.requests) == 2
 
 
-async def test_a_cut_call_is_settled_like_an_aborted_one() -> None:
+async def test_a_call_cut_by_the_time_limit_is_reconciled() -> None:
     class Settled(ScriptedModel):
         async def settle(self, message: AssistantMessage) -> Usage | None:
             assert message.error_message == "time limit of 60 s reached"
@@ -125,7 +125,7 @@ async def test_a_cut_call_is_settled_like_an_aborted_one() -> None:
         assert [event.usage.total_tokens for event in settled] == [10]
 
 
-async def test_a_silent_model_has_failed_for_a_while_and_is_asked_again() -> None:
+async def test_a_silent_model_has_failed_transiently_and_is_called_again() -> None:
     async with fresh_bus() as bus:
         session, clock, first, hangs = bus.session("s1"), ManualClock(), Pause(), Pause()
         second = Pause()
@@ -147,7 +147,7 @@ async def test_a_silent_model_has_failed_for_a_while_and_is_asked_again() -> Non
             clock.move(299.0)
             await anyio.wait_all_tasks_blocked()
             first.over.set()
-            await second.reached.wait()  # a piece was heard: the time begins anew
+            await second.reached.wait()  # a piece arrived: the time begins again
             clock.move(299.0)
             await anyio.wait_all_tasks_blocked()
             second.over.set()
@@ -162,7 +162,7 @@ async def test_a_silent_model_has_failed_for_a_while_and_is_asked_again() -> Non
         assert whole.text_content() == "Yes."
 
 
-async def test_without_bounds_a_silent_model_is_waited_for() -> None:
+async def test_without_limits_a_silent_model_is_waited_for() -> None:
     async with fresh_bus() as bus:
         session, clock, hangs = bus.session("s1"), ManualClock(), Pause()
         await ask(session)
@@ -205,7 +205,7 @@ async def test_tools_are_stopped_at_the_loops_time_limit() -> None:
 
 
 @pytest.mark.parametrize("exempt", ["no time-out", "sub-agent", "person"])
-async def test_what_takes_its_time_is_not_stopped_by_the_loops_time_limit(exempt: str) -> None:
+async def test_exempt_tools_are_not_stopped_by_the_loops_time_limit(exempt: str) -> None:
     async with fresh_bus() as bus:
         session, clock, pause = bus.session("s1"), ManualClock(), Pause()
 
@@ -245,7 +245,7 @@ async def test_what_takes_its_time_is_not_stopped_by_the_loops_time_limit(exempt
         assert (await said(session))[-2:] == ["user: [Agent stopped: time limit of 60 s reached]", "agent.ended"]
 
 
-def test_a_function_tool_has_ten_minutes_unless_it_says_otherwise() -> None:
+def test_a_function_tool_has_ten_minutes_by_default() -> None:
     def function() -> None: ...
 
     assert FunctionTool(function).timeout == TOOL_SECONDS == 600.0
@@ -253,7 +253,7 @@ def test_a_function_tool_has_ten_minutes_unless_it_says_otherwise() -> None:
     assert SubAgent("clerk", None, "Knows the files.").timeout is None
 
 
-async def test_a_compaction_whose_model_is_silent_is_tried_again() -> None:
+async def test_a_compaction_with_a_silent_model_is_retried() -> None:
     async with fresh_bus() as bus:
         session, clock, hangs = bus.session("s1"), ManualClock(), Pause()
         await ask(session, "a" * 2_000)
@@ -282,7 +282,7 @@ async def test_a_compaction_whose_model_is_silent_is_tried_again() -> None:
 
 
 class Deaf(ScriptedModel):
-    """Goes on whatever it is told, and says more once it may."""
+    """Ignores its cancellation, and streams more pieces when it is released."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -301,7 +301,7 @@ class Deaf(ScriptedModel):
         yield Piece("text", "late words")
 
 
-async def test_a_model_that_ignores_its_cancellation_is_left_behind_and_no_longer_heard() -> None:
+async def test_a_model_that_ignores_its_cancellation_is_abandoned_and_its_events_are_ignored() -> None:
     model = Deaf()
     draft, heard = PartialResponse(model), list[ModelEvent]()
     stream = model.stream(ModelRequest.__new__(ModelRequest))
@@ -315,7 +315,7 @@ async def test_a_model_that_ignores_its_cancellation_is_left_behind_and_no_longe
     assert draft.cut("aborted", "").text_content() == "La la la"
 
 
-async def test_a_model_that_ignores_its_cancellation_frees_its_workers_only_place() -> None:
+async def test_a_model_that_ignores_its_cancellation_frees_its_workers_only_slot() -> None:
     async with fresh_bus() as bus:
         clock, deaf = ManualClock(), Deaf()
         deaf_loop = AgentLoop(deaf, limits=LoopLimits(seconds=60), drain_seconds=0.01, clock=clock)

@@ -1,4 +1,4 @@
-"""Commands to a running agent: what each one does, in which order, once, and what is answered."""
+"""Commands to a running agent: their effects, their order and their answers."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -37,14 +37,14 @@ TURN = TurnId(loop_id="s1.main.1", turn_index=0)
 
 
 async def work(agent: AgentLoop, run: Run) -> None:
-    """What a worker does with a session: until nothing is left to do."""
+    """Run the agent until nothing is left to do, as a worker does."""
     while (await run.refresh()).loop_state.has_work:
         await agent(run)
 
 
 @asynccontextmanager
 async def at_work(session: Session, agent: AgentLoop, pause: Pause) -> AsyncGenerator[None, None]:
-    """The agent works until it comes to the pause; at the end of the block it is waited for."""
+    """Run the agent up to a pause. The end of the block waits until it has ended."""
     run = await take_run(session)
     with anyio.fail_after(SECONDS):
         async with anyio.create_task_group() as tasks:
@@ -68,7 +68,7 @@ async def replies(session: Session) -> list[str]:
 # --- abort --------------------------------------------------------------------------------------------------------
 
 
-async def test_an_abort_cuts_the_answer_that_is_being_spoken_and_nothing_said_before_it_is_answered() -> None:
+async def test_an_abort_cuts_the_answer_and_earlier_messages_are_not_answered() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
@@ -101,7 +101,7 @@ async def test_an_abort_cuts_the_answer_that_is_being_spoken_and_nothing_said_be
         assert shown == ["hello?", "and this?", "still there?"]
 
 
-async def test_an_abort_before_the_first_word_leaves_an_empty_answer() -> None:
+async def test_an_abort_before_the_first_piece_leaves_an_empty_answer() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
@@ -113,7 +113,7 @@ async def test_an_abort_before_the_first_word_leaves_an_empty_answer() -> None:
         assert await session.open_messages() == []
 
 
-async def test_a_model_that_is_cut_is_listened_to_until_its_usage_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cut_stream_is_read_until_its_usage_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     stop = Pause()
     drain = ModelStream.drain
 
@@ -134,7 +134,7 @@ async def test_a_model_that_is_cut_is_listened_to_until_its_usage_is_known(monke
         assert told.usage == Usage(input=10, output=2, total_tokens=12)
 
 
-async def test_an_abort_of_words_that_no_loop_has_taken_up_is_applied() -> None:
+async def test_an_abort_of_messages_without_a_loop_is_applied() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
@@ -148,7 +148,7 @@ async def test_an_abort_of_words_that_no_loop_has_taken_up_is_applied() -> None:
         assert len(later.requests) == 1
 
 
-async def test_an_abort_of_a_loop_that_is_over_is_late() -> None:
+async def test_an_abort_of_an_ended_loop_is_late() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
@@ -163,7 +163,7 @@ async def test_an_abort_of_a_loop_that_is_over_is_late() -> None:
         assert (await replies(session))[-1] == "assistant stop: Two."
 
 
-async def test_a_turn_is_finished_before_a_loop_that_is_to_end_with_it() -> None:
+async def test_an_abort_after_the_turn_lets_the_turn_finish() -> None:
     stop = Pause()
 
     @tool(name="first")
@@ -187,7 +187,7 @@ async def test_a_turn_is_finished_before_a_loop_that_is_to_end_with_it() -> None
 # --- steer, follow up ---------------------------------------------------------------------------------------------
 
 
-async def test_who_steers_is_read_by_the_next_request_of_the_same_loop() -> None:
+async def test_a_steering_message_is_in_the_next_request_of_the_same_loop() -> None:
     stop = Pause()
 
     @tool(name="first")
@@ -210,7 +210,7 @@ async def test_who_steers_is_read_by_the_next_request_of_the_same_loop() -> None
         assert command.positions[0] in turns[1].prompts
 
 
-async def test_who_steers_at_once_cuts_the_answer_and_is_answered_by_the_next_turn() -> None:
+async def test_a_steer_with_now_cuts_the_answer_and_the_next_turn_answers_it() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
@@ -227,7 +227,7 @@ async def test_who_steers_at_once_cuts_the_answer_and_is_answered_by_the_next_tu
         assert [outcome for _, outcome in await outcomes(session)] == ["applied"]
 
 
-async def test_who_steers_where_no_loop_runs_is_late_and_answered_all_the_same() -> None:
+async def test_a_steer_without_a_loop_is_late_and_its_message_is_answered() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         command = await steer(session, "hello?", when="now")
@@ -236,7 +236,7 @@ async def test_who_steers_where_no_loop_runs_is_late_and_answered_all_the_same()
         assert (await replies(session)) == ["assistant stop: Yes."]
 
 
-async def test_steering_is_appended_with_its_message_whoever_else_speaks_meanwhile() -> None:
+async def test_a_steer_names_the_position_of_its_message_despite_concurrent_appends() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         receipts: list[Receipt] = []
@@ -253,7 +253,7 @@ async def test_steering_is_appended_with_its_message_whoever_else_speaks_meanwhi
         assert [outcome for _, outcome in await outcomes(session)] == ["late"] * 8, "none was refused"
 
 
-async def test_a_follow_up_waits_until_the_loop_is_over() -> None:
+async def test_a_follow_up_waits_until_the_loop_has_ended() -> None:
     stop = Pause()
 
     @tool(name="first")
@@ -282,7 +282,7 @@ async def test_a_follow_up_waits_until_the_loop_is_over() -> None:
 
 
 @pytest.mark.parametrize(("halt", "stop_reason"), [(pause, "paused"), (handoff, "handoff")])
-async def test_a_halted_loop_goes_on_after_resume_with_what_was_said_since(
+async def test_a_halted_loop_continues_after_resume_with_later_messages(
     halt: Callable[[Session], Awaitable[Receipt]], stop_reason: str
 ) -> None:
     stop = Pause()
@@ -325,7 +325,7 @@ async def test_a_halted_loop_goes_on_after_resume_with_what_was_said_since(
         assert [outcome for _, outcome in await outcomes(session)] == ["applied", "repeated", "applied", "repeated"]
 
 
-async def test_an_abort_while_it_is_paused_leaves_nothing_to_go_on_with() -> None:
+async def test_nothing_is_left_to_continue_after_an_abort_of_a_paused_loop() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
@@ -354,7 +354,7 @@ async def test_an_abort_while_it_is_paused_leaves_nothing_to_go_on_with() -> Non
 # --- approve, deny ------------------------------------------------------------------------------------------------
 
 
-async def test_words_to_a_call_are_applied_once_and_late_once_it_is_over() -> None:
+async def test_an_approval_is_applied_once_and_late_after_the_call_has_ended() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
@@ -388,7 +388,7 @@ async def test_words_to_a_call_are_applied_once_and_late_once_it_is_over() -> No
         assert (await outcomes(session))[-1][1] == "late"
 
 
-async def test_a_user_who_speaks_while_a_call_waits_is_answered_without_it() -> None:
+async def test_a_message_while_a_call_waits_is_answered_without_the_call() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
@@ -416,7 +416,7 @@ async def test_a_user_who_speaks_while_a_call_waits_is_answered_without_it() -> 
 # --- all of them --------------------------------------------------------------------------------------------------
 
 
-async def test_a_command_that_cannot_be_read_is_refused_and_holds_up_no_other() -> None:
+async def test_an_unreadable_command_is_refused_and_blocks_no_other() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await session.publish(
@@ -440,7 +440,7 @@ async def test_a_command_that_cannot_be_read_is_refused_and_holds_up_no_other() 
         assert all(found[:4])
 
 
-async def test_a_command_that_is_sent_again_under_its_key_is_there_once() -> None:
+async def test_a_command_that_is_sent_again_with_its_key_is_appended_once() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         one, two = await pause(session, key="p"), await pause(session, key="p")
@@ -450,7 +450,7 @@ async def test_a_command_that_is_sent_again_under_its_key_is_there_once() -> Non
         assert (await answered(session, two)).outcome == "applied"
 
 
-async def test_who_waits_for_an_answer_in_a_session_that_is_closed_is_told() -> None:
+async def test_waiting_for_an_answer_in_a_closed_session_raises() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         command = await pause(session)
@@ -459,7 +459,7 @@ async def test_who_waits_for_an_answer_in_a_session_that_is_closed_is_told() -> 
             await answered(session, command)
 
 
-async def test_a_command_carries_who_asked() -> None:
+async def test_a_command_carries_its_sender() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await approve(session, TURN, "c1", by="ada")

@@ -1,4 +1,4 @@
-"""Given a log, the next step: every case of it in a line."""
+"""The next decision for a given log, one line for each case."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -115,7 +115,7 @@ CASES: dict[str, tuple[Sequence[Publishable], str]] = {
         [*CALLS, result(T0, "a"), result(T0, "b"), begun(T1), says(T1, stop_reason="aborted", seen=6, mark=CUT)],
         "speak s1.main.1#2 continuation [5, 6]",
     ),
-    # --- who speaks meanwhile
+    # --- messages during an answer
     "a question while the model thinks": (
         [*RUNS, asks(), says(T0, "!", seen=1), ended()],
         "speak s1.main.2#0 user [4] from s1.main.1 default",
@@ -293,7 +293,7 @@ def test_the_next_step_after_a_log(name: str) -> None:
     assert in_words(next_decision(view_of(*messages), SETTINGS, 0.0)) == step
 
 
-def test_instructions_come_before_all_that_a_loop_does_and_behind_commands() -> None:
+def test_the_system_prompt_is_added_after_commands_and_before_everything_else() -> None:
     told = replace(SETTINGS, system="Be brief.")
     assert in_words(next_decision(view_of(asks()), told, 0.0)) == "instruct Be brief."
     assert in_words(next_decision(view_of(asks(), commands(Abort())), told, 0.0)) == "obey 2"
@@ -321,23 +321,23 @@ ONE_TURN: list[Publishable] = [*RUNS, called(T0, "a", seen=1, usage=SPENT), resu
         (LoopLimits(turns=None), None),
     ],
 )
-def test_a_loop_that_has_reached_a_limit_is_stopped(limits: LoopLimits, reached: str | None) -> None:
+def test_a_loop_at_its_limit_is_stopped(limits: LoopLimits, reached: str | None) -> None:
     step = in_words(next_decision(view_of(*ONE_TURN), replace(SETTINGS, limits=limits), now=10.0))  # begun at 2
     assert step == ("speak s1.main.1#1 continuation [5]" if reached is None else f"stop s1.main.1#0 {reached}")
 
 
-def test_a_clock_that_is_behind_does_not_make_a_loop_younger_than_its_entries() -> None:
+def test_a_loop_is_at_least_as_old_as_its_newest_entry_if_the_clock_is_slow() -> None:
     limited = replace(SETTINGS, limits=LoopLimits(seconds=3.0))  # begun at 2, the last entry at 5
     assert in_words(next_decision(view_of(*ONE_TURN), limited, now=0.0)).startswith("stop")
 
 
-def test_limits_are_of_one_loop() -> None:
+def test_limits_apply_to_one_loop() -> None:
     limited = replace(SETTINGS, limits=LoopLimits(turns=1, tokens=1, seconds=1.0))
     log = [*ONE_TURN, begun(T1), says(T1, "!", seen=5), ended(), asks()]
     assert in_words(next_decision(view_of(*log), limited, now=99.0)).startswith("speak s1.main.2#0")
 
 
-def test_what_a_stopped_loop_was_to_answer_is_not_asked_again() -> None:
+def test_prompts_of_a_stopped_loop_are_not_answered_again() -> None:
     limited = replace(SETTINGS, limits=LoopLimits(turns=1))
     log = [*RUNS, says(T0, stop_reason="error", seen=1, mark=AGAIN), asks()]
     assert (
@@ -355,7 +355,7 @@ def test_what_a_stopped_loop_was_to_answer_is_not_asked_again() -> None:
 
 
 class Always:
-    """Wants to compact whatever there is."""
+    """Always wants to compact."""
 
     def wants(self, view: SessionSnapshot) -> bool:
         return bool(view.context.messages)
@@ -386,14 +386,14 @@ _WORDS: list[Publishable] = [message for messages, _ in CASES.values() for messa
 
 @examples(300)
 @given(st.lists(st.sampled_from(_WORDS), max_size=14))
-def test_a_worker_finds_work_exactly_where_there_is_a_step(messages: list[Publishable]) -> None:
+def test_a_session_has_work_exactly_if_there_is_a_next_step(messages: list[Publishable]) -> None:
     view = view_of(*messages)
     step = next_decision(view, SETTINGS, 0.0)
     assert view.loop_state.has_work is not isinstance(step, Idle)
     assert next_decision(view, SETTINGS, 0.0) == step
 
 
-def test_a_call_that_runs_is_not_taken_for_one_that_waits() -> None:
+def test_a_running_call_does_not_count_as_waiting() -> None:
     view = view_of(*CALLS, tool_started(T0, "a"), tool_started(T0, "b"))
     assert in_words(next_decision(view, SETTINGS, 0.0)) == "run a,b of s1.main.1#0"
 
@@ -410,7 +410,7 @@ def plain() -> None:
     """Do it."""
 
 
-def test_a_call_named_as_one_from_before_a_pause_is_another_call() -> None:
+def test_a_call_with_the_id_of_a_call_before_a_pause_is_another_call() -> None:
     before: list[Publishable] = [
         *RUNS,
         called(T0, "a", seen=1),
@@ -425,7 +425,7 @@ def test_a_call_named_as_one_from_before_a_pause_is_another_call() -> None:
     assert [decision for _, decision in decide_calls(answer, {"tool": plain}, view.status).values()] == [StartCall(1)]
 
 
-def test_a_call_that_waited_in_a_loop_that_was_aborted_while_it_was_paused_waits_no_more() -> None:
+def test_a_waiting_call_of_a_paused_loop_no_longer_waits_after_an_abort() -> None:
     aborted: list[Publishable] = [
         ended("paused"),
         commands(Abort()),
@@ -436,13 +436,13 @@ def test_a_call_that_waited_in_a_loop_that_was_aborted_while_it_was_paused_waits
     view = view_of(*WAITS, *aborted, *again)
     assert view.status.loop is not None
     assert waiting_calls(view.status.loop) == ()
-    # Nor does one of that name which the next loop's model makes.
+    # Nor does a call with that id of the next loop's model.
     assert in_words(next_decision(view_of(*WAITS, *aborted, *again, called(U0, "b", seen=11)), SETTINGS, 0.0)) == (
         "run b of s1.main.2#0"
     )
 
 
-def test_a_word_to_a_call_that_was_asked_about_in_a_loop_since_stopped_is_taken() -> None:
+def test_an_approval_under_the_turn_of_a_stopped_loop_is_applied() -> None:
     again: list[Publishable] = [
         ended("paused"),
         started("s1.main.2"),

@@ -1,4 +1,4 @@
-"""Models by their names."""
+"""Loading models by name."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ SDKS = [
 
 
 @pytest.mark.parametrize("target", [target for target, _, _ in SDKS])
-def test_a_model_is_found_by_its_api_and_its_name(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_is_found_by_api_and_name(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for key in KEYS:
         monkeypatch.setenv(key, "none")
     api, _, name = target.partition("/")
@@ -31,13 +31,13 @@ def test_a_model_is_found_by_its_api_and_its_name(target: str, monkeypatch: pyte
     assert model.provider == {"openai-chat": "openai", "gemini": "google"}.get(api, api)
 
 
-def test_the_offline_model_is_one_of_them() -> None:
+def test_the_offline_model_is_found() -> None:
     assert isinstance(load_model("offline/o-2"), OfflineModel)
     assert load_model("offline/o-2").name == "o-2"
 
 
 @pytest.mark.parametrize("target", ["", "gpt-x", "openai", "openai/", "/x", "nobody/x"])
-def test_what_leads_to_no_model_is_told_with_what_would(target: str) -> None:
+def test_the_error_for_an_unknown_model_lists_the_known_apis(target: str) -> None:
     with pytest.raises(ModelNotFound, match="anthropic, openai, openai-chat, gemini, offline") as told:
         load_model(target)
     assert told.value.target == target

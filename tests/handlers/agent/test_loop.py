@@ -1,4 +1,4 @@
-"""The loop: what it appends, and how it goes on from what an earlier run of it left."""
+"""The loop: what it appends, and how it continues the log of an earlier run."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
@@ -96,7 +96,7 @@ async def test_a_question_is_answered_in_two_appends() -> None:
         assert [(event.message, event.usage) for event in found if isinstance(event, TurnEnded)] == [(6, told.usage)]
 
 
-async def test_tools_run_side_by_side_and_their_results_stand_in_the_order_of_the_calls() -> None:
+async def test_tools_run_concurrently_and_results_keep_the_order_of_the_calls() -> None:
     second_is_done = anyio.Event()
 
     @tool(name="first")
@@ -145,7 +145,7 @@ async def test_tools_run_side_by_side_and_their_results_stand_in_the_order_of_th
         assert {message.turn_id and message.turn_id.turn_index for message in (await messages(session))[1:]} == {0, 1}
 
 
-async def test_a_tool_that_fails_or_does_not_exist_gives_a_result_and_the_loop_goes_on() -> None:
+async def test_a_failing_or_unknown_tool_has_a_result_and_the_loop_continues() -> None:
     @tool(name="first")
     async def fails() -> str:
         raise RuntimeError("out of paper")
@@ -189,7 +189,7 @@ async def test_an_answer_over_the_limit_fails_and_keeps_its_cost() -> None:
 
 
 @pytest.mark.parametrize(("terminating", "model_calls"), [((True, True), 1), ((True, False), 2), ((False, True), 2)])
-async def test_a_loop_ends_without_another_model_call_if_every_result_says_so(
+async def test_a_loop_ends_without_another_model_call_if_every_result_terminates(
     terminating: tuple[bool, bool], model_calls: int
 ) -> None:
     def make(name: str, *, terminate: bool) -> Callable[[], ToolReply]:
@@ -215,7 +215,7 @@ async def test_a_loop_ends_without_another_model_call_if_every_result_says_so(
 @pytest.mark.parametrize(
     ("contents", "closing"), [(("left", "seen"), "left\nseen"), (("", "seen"), "seen"), (("", " "), None)]
 )
-async def test_results_that_end_the_loop_are_its_last_word_if_their_tools_leave_none(
+async def test_terminating_results_are_the_final_message_if_tools_set_none(
     contents: tuple[str, str], closing: str | None
 ) -> None:
     def make(content: str) -> Callable[[], ToolReply]:
@@ -234,7 +234,7 @@ async def test_results_that_end_the_loop_are_its_last_word_if_their_tools_leave_
         assert (await said(session))[-1] == "agent.ended"
 
 
-async def test_a_tool_that_ends_the_loop_may_leave_the_last_word_and_a_question_meanwhile_is_still_answered() -> None:
+async def test_a_terminating_tool_can_set_the_final_message_and_a_later_question_is_answered() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
 
@@ -264,7 +264,7 @@ async def test_a_tool_that_ends_the_loop_may_leave_the_last_word_and_a_question_
         assert (await messages(session))[-1].text_content() == "More."
 
 
-async def test_a_loop_stops_at_its_limit_of_turns() -> None:
+async def test_a_loop_stops_at_its_turn_limit() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
@@ -280,7 +280,7 @@ async def test_a_loop_stops_at_its_limit_of_turns() -> None:
         assert len(model.requests) == 3
 
 
-async def test_a_model_that_fails_leaves_what_it_said_and_the_next_question_is_a_new_loop() -> None:
+async def test_a_failed_model_leaves_its_text_and_the_next_question_begins_a_new_loop() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
@@ -308,7 +308,7 @@ async def test_a_model_that_fails_leaves_what_it_said_and_the_next_question_is_a
         ]
 
 
-async def test_the_number_of_a_loop_comes_from_the_log_and_counts_for_each_config() -> None:
+async def test_loops_are_numbered_from_the_log_for_each_config() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         for config in ("main", "main", "other", "main"):
@@ -329,7 +329,7 @@ async def test_a_session_gets_the_system_prompt_once() -> None:
         assert [message.text_content() for message in model.requests[0].context.system] == ["Be brief."]
 
 
-async def test_a_session_with_instructions_of_its_own_keeps_them() -> None:
+async def test_a_session_with_its_own_system_prompt_keeps_it() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await session.publish(SystemMessage.text("Mine."), UserMessage.text("hi"))
@@ -337,7 +337,7 @@ async def test_a_session_with_instructions_of_its_own_keeps_them() -> None:
         assert [text for text in await said(session) if text.startswith("system")] == ["system: Mine."]
 
 
-async def test_live_deltas_are_the_text_and_name_the_message_that_follows() -> None:
+async def test_live_deltas_are_the_text_and_have_the_id_of_the_message() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
@@ -352,7 +352,7 @@ async def test_live_deltas_are_the_text_and_name_the_message_that_follows() -> N
         assert {(delta.message_id, delta.turn_id) for delta in found} == {(told.id, told.turn_id)}
 
 
-async def test_a_tool_tells_the_user_how_far_it_is() -> None:
+async def test_a_tool_reports_progress_to_the_user() -> None:
     @tool(name="first")
     async def works(context: ToolContext) -> str:
         await context.progress("half")
@@ -366,7 +366,7 @@ async def test_a_tool_tells_the_user_how_far_it_is() -> None:
         assert "result: s1 s1.main.1#0 c1" in await said(session)
 
 
-async def test_a_deposed_loop_ends_quietly_and_writes_nothing() -> None:
+async def test_a_fenced_loop_ends_quietly_and_appends_nothing() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
@@ -382,7 +382,7 @@ async def test_a_deposed_loop_ends_quietly_and_writes_nothing() -> None:
         assert [text for text in await said(session) if text.startswith("assistant")] == ["assistant stop: In time."]
 
 
-async def test_a_deposed_loop_does_not_even_start() -> None:
+async def test_a_fenced_loop_does_not_start() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
@@ -393,7 +393,7 @@ async def test_a_deposed_loop_does_not_even_start() -> None:
         assert await said(session) == ["user: hello?"]
 
 
-async def test_a_deposed_tool_batch_ends_quietly() -> None:
+async def test_a_fenced_tool_batch_ends_quietly() -> None:
     pause = Pause()
 
     @tool(name="first")
@@ -413,7 +413,7 @@ async def test_a_deposed_tool_batch_ends_quietly() -> None:
         assert not [text for text in await said(session) if text.startswith("result")]
 
 
-async def test_a_cancelled_loop_records_what_was_said_and_whoever_runs_it_next_answers() -> None:
+async def test_a_cancelled_loop_records_its_partial_answer_and_the_next_run_answers() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
@@ -445,7 +445,7 @@ async def test_a_cancelled_loop_records_what_was_said_and_whoever_runs_it_next_a
         assert end.usage == Usage(input=13, output=5, total_tokens=18, estimated=True)
 
 
-async def test_a_turn_cut_before_its_first_word_is_begun_again_as_it_is() -> None:
+async def test_a_turn_that_is_cut_before_its_first_piece_begins_again() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
@@ -476,7 +476,7 @@ async def test_a_turn_cut_before_its_first_word_is_begun_again_as_it_is() -> Non
         assert [(turn.turn_id.turn_index, turn.prompts) for turn in started] == [(0, (1,)), (0, (1, 6))]
 
 
-async def test_what_a_lost_worker_was_saying_is_recorded_by_whoever_takes_over() -> None:
+async def test_the_partial_answer_of_a_lost_worker_is_recorded_by_the_next_one() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
@@ -516,7 +516,7 @@ async def test_what_a_lost_worker_was_saying_is_recorded_by_whoever_takes_over()
         ]
 
 
-async def test_a_lost_worker_shows_nothing_behind_what_was_recorded_of_it() -> None:
+async def test_a_lost_worker_shows_nothing_after_its_recorded_answer() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
@@ -536,7 +536,7 @@ async def test_a_lost_worker_shows_nothing_behind_what_was_recorded_of_it() -> N
         assert answers[:-1] in ([], ["assistant aborted: a"]), "as far as it was shown before it was lost"
 
 
-async def test_a_worker_that_was_lost_before_its_first_word_leaves_a_cut() -> None:
+async def test_a_worker_that_was_lost_before_its_first_piece_leaves_a_cut() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
@@ -557,7 +557,7 @@ async def test_a_worker_that_was_lost_before_its_first_word_leaves_a_cut() -> No
         assert await session.open_messages() == []
 
 
-async def test_what_others_are_saying_is_not_recorded() -> None:
+async def test_streamed_messages_of_other_producers_are_not_recorded() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
@@ -572,7 +572,7 @@ async def test_what_others_are_saying_is_not_recorded() -> None:
         assert len(await session.open_messages()) == 5
 
 
-async def test_a_turn_that_was_answered_meanwhile_ends_what_was_shown_of_it_by_a_cut() -> None:
+async def test_the_preview_of_a_turn_that_was_answered_meanwhile_ends_with_a_cut() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
@@ -590,7 +590,7 @@ async def test_a_turn_that_was_answered_meanwhile_ends_what_was_shown_of_it_by_a
         ]
 
 
-async def test_what_is_published_while_a_model_speaks_stands_behind_what_it_has_said() -> None:
+async def test_messages_published_during_an_answer_follow_the_pieces_so_far() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
@@ -639,7 +639,7 @@ async def test_the_preview_in_a_session_that_was_closed_meanwhile_is_cut() -> No
         assert await session.open_messages() == []
 
 
-async def test_who_speaks_while_the_model_thinks_is_answered_by_the_next_loop() -> None:
+async def test_a_message_during_an_answer_is_answered_by_the_next_loop() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session, "one?")
@@ -668,7 +668,7 @@ class Died(Exception):
 
 
 class MortalRun(Run):
-    """A run whose worker dies at its n-th append: just before it, or just after it landed."""
+    """A run whose worker dies at its n-th append, right before it or right after it."""
 
     def __init__(self, run: Run, step: int, *, landed: bool) -> None:
         super().__init__(run.session, run.lease)
@@ -694,8 +694,8 @@ class MortalRun(Run):
 
 
 def without_cut(entries: Sequence[str]) -> list[str]:
-    """The log without what tells how often the same was begun, and without the answer that died on its way there: what
-    was shown of that is recorded, and the next turn answers the same."""
+    """The log without the events that count repeated begins, and without the answer whose append was lost: its shown
+    part is recorded, and the next turn answers the same prompts."""
     kept = [text for text in entries if text not in {"agent.message.started", "agent.tool.started"}]
     at = next((at for at, text in enumerate(kept) if text.startswith("assistant aborted")), None)
     if at is not None:
@@ -726,7 +726,7 @@ async def test_a_loop_killed_around_any_of_its_appends_is_continued_to_the_same_
                     survived += 1
                 except (Died, ExceptionGroup):
                     pass
-                # What is recorded is not asked for again: the model that goes on has only the rest to say.
+                # Recorded answers are not requested again: the next model has only the remaining answers.
                 answered = sum(isinstance(message, AssistantMessage) for message in await messages(session))
                 rest = ScriptedModel(*script[answered:])
                 await agent(rest)(await take_run(session))
@@ -738,7 +738,7 @@ async def test_a_loop_killed_around_any_of_its_appends_is_continued_to_the_same_
         assert appends == 8  # system, start, answer, start of the tools, two results, start, answer
 
 
-async def test_a_loop_cancelled_anywhere_is_continued_to_one_answer_and_one_result_a_call() -> None:
+async def test_a_loop_cancelled_anywhere_is_continued_to_one_answer_and_one_result_per_call() -> None:
     async with fresh_bus() as bus:
         loop = demo_agent(delay=0)
         cut = 0
@@ -802,7 +802,7 @@ async def test_a_recorded_result_is_reused_and_only_the_unanswered_call_runs() -
         assert [result.tool_call_id for result in results] == ["c1", "c2"]
 
 
-async def test_a_session_without_a_question_is_left_alone() -> None:
+async def test_a_session_without_a_question_is_not_changed() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await AgentLoop(ScriptedModel())(await take_run(session))
@@ -811,7 +811,7 @@ async def test_a_session_without_a_question_is_left_alone() -> None:
         assert len(await log(session)) == 2
 
 
-def test_two_tools_of_one_name_are_refused() -> None:
+def test_two_tools_with_one_name_are_refused() -> None:
     with pytest.raises(DuplicateTool) as caught:
         AgentLoop(ScriptedModel(), (first, first))
     assert caught.value.name == "first"

@@ -1,4 +1,4 @@
-"""What else ends or holds up a loop: limits, guards, models that fail for a while; and the order of its events."""
+"""Other ends and delays of a loop: limits, guards, transient failures; and the order of its events."""
 
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -61,7 +61,7 @@ FIRST, SECOND = ToolCallBlock(id="c1", name="first"), ToolCallBlock(id="c2", nam
 
 
 def failing(failure: ModelFailure, text: str = "overloaded") -> list[Step]:
-    """A call that fails, as an adapter tells it."""
+    """A failed answer as an adapter returns it."""
     message = AssistantMessage(
         content=(TextBlock(text="Well"),), stop_reason="error", error_message=text, usage=Usage(input=1)
     )
@@ -75,7 +75,7 @@ async def shown(model: ScriptedModel, request: int) -> list[str]:
 # --- limits -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_loop_that_has_spent_its_money_is_stopped_before_the_next_call() -> None:
+async def test_a_loop_at_its_cost_limit_is_stopped_before_the_next_call() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
@@ -93,7 +93,7 @@ async def test_a_loop_that_has_spent_its_money_is_stopped_before_the_next_call()
 
 
 @pytest.mark.parametrize("lists", [True, False], ids=["price lists", "no price lists"])
-def test_a_limit_of_money_is_refused_for_a_model_of_unknown_price(lists: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cost_limit_is_refused_for_a_model_of_unknown_price(lists: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "none")
     if not lists:
         monkeypatch.setitem(sys.modules, "genai_prices", None)
@@ -110,7 +110,7 @@ def test_a_limit_of_money_is_refused_for_a_model_of_unknown_price(lists: bool, m
         assert AgentLoop(load_model("anthropic/claude-sonnet-4-5"), limits=limits).settings.limits == limits
 
 
-async def test_a_model_that_always_fails_for_a_while_is_stopped_with_its_prompts() -> None:
+async def test_a_model_that_always_fails_transiently_is_stopped_at_the_turn_limit() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
@@ -125,10 +125,10 @@ async def test_a_model_that_always_fails_for_a_while_is_stopped_with_its_prompts
         assert len(model.requests) == 2
 
 
-# --- a model that fails for a while -------------------------------------------------------------------------------
+# --- a model that fails transiently -------------------------------------------------------------------------------
 
 
-async def test_a_model_that_fails_for_a_while_is_asked_again_in_the_same_loop() -> None:
+async def test_a_model_that_fails_transiently_is_called_again_in_the_same_loop() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
@@ -157,7 +157,7 @@ async def test_a_model_that_fails_for_a_while_is_asked_again_in_the_same_loop() 
         assert all(keys)
 
 
-async def test_the_last_attempt_ends_the_loop_and_they_are_counted_from_the_log() -> None:
+async def test_attempts_are_counted_from_the_log_and_the_last_one_ends_the_loop() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
@@ -176,7 +176,7 @@ async def test_the_last_attempt_ends_the_loop_and_they_are_counted_from_the_log(
         assert end.usage.input == 3
 
 
-async def test_a_failure_that_lasts_is_not_tried_again() -> None:
+async def test_a_permanent_failure_is_not_retried() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
@@ -184,7 +184,7 @@ async def test_a_failure_that_lasts_is_not_tried_again() -> None:
         assert await ends(session) == ["error"]
 
 
-async def test_an_abort_ends_a_loop_that_waits_to_ask_again() -> None:
+async def test_an_abort_ends_a_loop_during_its_backoff() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
@@ -202,7 +202,7 @@ async def test_an_abort_ends_a_loop_that_waits_to_ask_again() -> None:
 
 
 class Shortener:
-    """Wants to compact after an overflow, and does nothing but end the loop and answer."""
+    """Wants to compact after an overflow, but only ends the loop and answers the command."""
 
     def __init__(self, log: list[CompactContext]) -> None:
         self.log = log
@@ -220,7 +220,7 @@ class Shortener:
         await run.publish(UserMessage.text("short").with_turn_id(step.turn_id), end.as_extension())
 
 
-async def test_a_request_that_was_too_long_is_asked_again_once_it_is_shorter() -> None:
+async def test_a_request_that_was_too_long_is_sent_again_when_it_is_shorter() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
@@ -238,7 +238,7 @@ async def test_a_request_that_was_too_long_is_asked_again_once_it_is_shorter() -
         ]
 
 
-async def test_a_request_that_is_too_long_ends_the_loop_where_nothing_compacts() -> None:
+async def test_a_request_that_is_too_long_ends_the_loop_without_a_compactor() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
@@ -249,7 +249,7 @@ async def test_a_request_that_is_too_long_ends_the_loop_where_nothing_compacts()
 # --- guards -------------------------------------------------------------------------------------------------------
 
 
-async def test_what_a_guard_rejects_is_shown_to_no_model_and_ends_the_loop() -> None:
+async def test_a_rejected_message_is_shown_to_no_model_and_ends_the_loop() -> None:
     async def no_secrets(prompts: Sequence[UserMessage]) -> Reject | None:
         return Reject("a secret") if any("secret" in prompt.text_content() for prompt in prompts) else None
 
@@ -278,7 +278,7 @@ async def test_what_a_guard_rejects_is_shown_to_no_model_and_ends_the_loop() -> 
         assert loops == ["s1.main.1", "s1.main.2"]
 
 
-async def test_what_is_rejected_takes_no_word_with_it_that_was_shown_before() -> None:
+async def test_a_rejection_does_not_remove_messages_that_were_shown_before() -> None:
     async def no_secrets(prompts: Sequence[UserMessage]) -> Reject | None:
         return Reject("a secret") if any("secret" in prompt.text_content() for prompt in prompts) else None
 
@@ -295,7 +295,7 @@ async def test_what_is_rejected_takes_no_word_with_it_that_was_shown_before() ->
         assert await shown(model, 1) == ["[Agent stopped: input rejected: a secret]", "hello?"]
 
 
-async def test_what_a_guard_warns_of_is_told_to_the_model_behind_the_words() -> None:
+async def test_a_guards_warning_follows_the_message_in_the_context() -> None:
     asked: list[list[str]] = []
 
     async def warns(prompts: Sequence[UserMessage]) -> Warn:
@@ -363,12 +363,11 @@ ORDER = [
     "agent.turn.ended",
     "agent.ended",
 ]
-"""Seed 001's, F16: turn start, the prompts (which are in the log before it), the answer's start and end, each tool's
-start, the results with their ends, turn end; what ends the loop comes last. What the model is offered is told where it
-is new."""
+"""The order of seed 001, F16: turn start, prompts (which precede it in the log), start and end of the answer, start of
+each tool, results with their ends, turn end, loop end. A new request definition is recorded before the turn."""
 
 
-async def test_the_events_of_a_loop_stand_in_seed_001_s_order() -> None:
+async def test_the_events_of_a_loop_are_in_the_order_of_seed_001() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
@@ -380,7 +379,7 @@ async def test_the_events_of_a_loop_stand_in_seed_001_s_order() -> None:
         assert [event.stop_reason for event in found if isinstance(event, TurnEnded)] == ["toolUse", "stop"]
 
 
-async def test_the_log_alone_gives_each_request_again() -> None:
+async def test_each_request_is_rebuilt_from_the_log() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session, "one?")
@@ -413,7 +412,7 @@ async def _reject(prompts: Sequence[UserMessage]) -> Reject:
 
 
 async def with_calls(session: Session) -> None:
-    """A loop with open calls, none of which was started."""
+    """A loop with open calls that were not started."""
     await ask(session)
     run = await take_run(session)
     await run.publish(
@@ -458,7 +457,7 @@ async def _many(session: Session) -> None:
 
 
 def _says_ok() -> AgentLoop:
-    """It shows nothing while it speaks, so nothing of it is cut."""
+    """An agent without previews, so that none is cut."""
     return AgentLoop(ScriptedModel([AssistantMessage(content=(TextBlock(text="Ok."),))]), (first, second))
 
 
@@ -496,7 +495,7 @@ async def test_a_worker_that_dies_around_any_append_leaves_what_another_ends_in_
                 except (Died, ExceptionGroup):
                     pass
                 run = await take_run(session)
-                # What is recorded is not asked for again.
+                # Recorded answers are not requested again.
                 await work(agent(), run)
                 assert without_repeats(await said(session)) == expected
                 assert not (await run.refresh()).loop_state.has_work
@@ -506,11 +505,11 @@ async def test_a_worker_that_dies_around_any_append_leaves_what_another_ends_in_
 
 
 def without_repeats(entries: Sequence[str]) -> list[str]:
-    """The log without what tells how often the same was begun."""
+    """The log without the events that count repeated begins."""
     return [text for text in entries if text not in {"agent.message.started", "agent.tool.started"}]
 
 
-async def test_an_agent_that_failed_ends_its_loop_and_is_not_asked_the_same_again() -> None:
+async def test_a_failed_agent_ends_its_loop_and_its_prompts_are_not_repeated() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await with_calls(session)
@@ -528,7 +527,7 @@ async def test_an_agent_that_failed_ends_its_loop_and_is_not_asked_the_same_agai
         assert loops == ["s1.main.1", "s1.main.2"]
 
 
-async def test_marks_that_a_model_s_answer_brings_along_decide_nothing() -> None:
+async def test_reserved_metadata_keys_in_an_adapters_answer_are_dropped() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
@@ -542,13 +541,13 @@ async def test_marks_that_a_model_s_answer_brings_along_decide_nothing() -> None
 
 
 class _Refusing(ScriptedModel):
-    """Raises before it gives any stream."""
+    """Raises before it returns a stream."""
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         raise ValueError("no key")
 
 
-async def test_a_model_that_gives_no_stream_has_failed() -> None:
+async def test_a_model_without_a_stream_has_failed() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)

@@ -1,4 +1,4 @@
-"""What a run knows of its session, and when it need not look again."""
+"""What a run knows about its session, and when it need not read again."""
 
 import pytest
 
@@ -22,12 +22,12 @@ async def test_a_run_is_unchanged_if_no_other_client_appended_since_the_decision
         decided_at = run.position
         for _ in range(others):
             await follow_up(session, "and then?")
-        await run.refresh()  # as while a model speaks
+        await run.refresh()  # as during an answer
         await run.publish(AssistantMessage.text("First."))
         assert run.is_unchanged_since(decided_at) == (others == 0)
 
 
-async def test_a_message_that_was_not_read_yet_changes_a_run_as_soon_as_it_appends() -> None:
+async def test_a_run_notices_an_unread_message_at_its_next_append() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         run = await take_run(session)
@@ -39,7 +39,7 @@ async def test_a_message_that_was_not_read_yet_changes_a_run_as_soon_as_it_appen
         assert not run.is_unchanged_since(decided_at)
 
 
-async def test_a_run_of_a_session_that_was_read_under_its_lease_reads_nothing_again() -> None:
+async def test_a_run_does_not_read_again_what_was_read_under_its_lease() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await session.publish(UserMessage.text("one"))

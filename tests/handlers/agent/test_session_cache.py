@@ -1,4 +1,4 @@
-"""Sessions kept warm: both folds are what a reading from the start gives, whatever was stored, trimmed or forked."""
+"""Cached sessions: both folds equal a read from the start, also after stores, trims and forks."""
 
 import anyio
 import pytest
@@ -21,7 +21,7 @@ __all__ = ()
 
 
 async def speak(session: Session, number: int) -> None:
-    """A loop's beginning and end, with much that no fold looks at."""
+    """The begin and end of a loop, with many entries that no fold uses."""
     loop = f"{session.id}.main.{number}"
     await session.publish(
         AgentStarted(loop_id=loop, agent="a").as_extension(),
@@ -33,12 +33,12 @@ async def speak(session: Session, number: int) -> None:
 
 
 async def assert_same(view: SessionSnapshot, session: Session) -> None:
-    """It is what a fold of all of both lanes gives."""
+    """Assert that the snapshot equals a fold over both whole lanes."""
     assert view.context == await build_context(session)
     assert view.status == (await rebuild(session, STATUS)).state
 
 
-async def test_a_refresh_gives_what_a_reading_from_the_start_gives(server: AnyServer) -> None:
+async def test_a_refresh_equals_a_read_from_the_start(server: AnyServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s")
         warm = CachedSession(bus.session("s", grouped=True))
@@ -49,7 +49,7 @@ async def test_a_refresh_gives_what_a_reading_from_the_start_gives(server: AnySe
         assert warm.cursor == (await session.head()).cursor
 
 
-async def test_a_cold_start_goes_on_from_the_stored_state() -> None:
+async def test_a_cold_start_begins_at_the_stored_state() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s")
         first = CachedSession(session, store_every=5)
@@ -63,7 +63,7 @@ async def test_a_cold_start_goes_on_from_the_stored_state() -> None:
         await assert_same(await CachedSession(session).refresh(), session)
 
 
-async def test_a_stored_state_of_a_log_that_lost_its_end_is_not_gone_on_from() -> None:
+async def test_the_stored_state_of_a_rolled_back_log_is_not_used() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s")
         await speak(session, 1)
@@ -75,7 +75,7 @@ async def test_a_stored_state_of_a_log_that_lost_its_end_is_not_gone_on_from() -
         assert view.context == await build_context(session)
 
 
-async def test_where_only_the_extension_lane_was_trimmed_the_model_is_told_all() -> None:
+async def test_a_trim_of_the_extension_lane_alone_keeps_the_context_complete() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s")
         await session.publish(ExtensionMessage.of("tick"), ExtensionMessage.of("tick"))
@@ -86,7 +86,7 @@ async def test_where_only_the_extension_lane_was_trimmed_the_model_is_told_all()
         assert view.status.loop is not None
 
 
-async def test_a_forks_status_counts_its_own_entries_alone() -> None:
+async def test_a_forks_status_folds_only_its_own_entries() -> None:
     async with fresh_bus() as bus:
         parent = bus.session("parent")
         await speak(parent, 1)
@@ -124,7 +124,7 @@ async def test_idle_sessions_are_evicted_by_their_entries_but_for_the_newest() -
                 await first.refresh()
                 await warm.refresh()
             assert len(sessions) == 1
-            assert hold(sessions, name) is first  # given back last
+            assert hold(sessions, name) is first  # the last one to be put back
 
 
 async def test_a_held_session_is_not_evicted() -> None:
@@ -181,7 +181,7 @@ async def test_an_idle_session_that_cannot_catch_up_is_discarded() -> None:
 
 
 @pytest.mark.cluster("wake-ups come over a node's own connection")
-async def test_a_run_hears_a_command_while_it_waits_and_not_its_own_words(server: AnyServer) -> None:
+async def test_a_waiting_run_wakes_for_a_command_and_not_for_its_own_appends(server: AnyServer) -> None:
     async with server.bus() as bus, server.bus() as other:
         session = bus.session("s")
         await session.publish(UserMessage.text("hello?"))
@@ -198,14 +198,14 @@ async def test_a_run_hears_a_command_while_it_waits_and_not_its_own_words(server
                 await run.publish(ExtensionMessage.of("progress"))
                 tasks.start_soon(wait)
                 await eventually(lambda: "cmd=xread " in str(server.do("CLIENT", "LIST")))
-                await session.head()  # had it heard itself, it would be over by now
+                await session.head()  # its own appends would have woken it by now
                 assert not heard.is_set()
                 await other.session("s").publish(Abort().as_extension())
                 await heard.wait()
         assert [command.message.kind for command in (await run.refresh()).status.commands] == ["control.abort"]
 
 
-async def test_what_follows_from_a_snapshot_is_derived_once_until_the_next_entry() -> None:
+async def test_the_loop_state_of_a_snapshot_is_derived_once_until_the_next_entry() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s")
         await session.publish(UserMessage.text("hello?"))
@@ -216,7 +216,7 @@ async def test_what_follows_from_a_snapshot_is_derived_once_until_the_next_entry
         assert (await cached.refresh()).loop_state.prompts == (1, 2)
 
 
-async def test_what_a_model_is_offered_is_told_anew_once_it_was_trimmed_away() -> None:
+async def test_a_trimmed_request_definition_is_recorded_again() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s")
         await session.publish(RequestDefined(hash="h", provider="p", model="m", max_tokens=1).as_extension())

@@ -1,4 +1,4 @@
-"""A worker tells a context shorter: what it appends, what it leaves when it is stopped, and how it is undone."""
+"""Compaction by a worker: what it appends, what remains if it is stopped, and how it is undone."""
 
 import json
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -59,7 +59,7 @@ def summary(text: str = "They said words.") -> list[Step]:
 
 
 async def talked(session: Session) -> None:
-    """A session whose loop has called a tool, has its result, and is too large to ask again."""
+    """A session whose loop has a tool result, and whose context is too large for another request."""
     call = ToolCallBlock(id="c1", name="look", arguments={"at": "the wall"})
     turn = TurnId(loop_id=f"{session.id}.main.1", turn_index=0)
     await session.publish(UserMessage.text("An old question. " * 20))
@@ -74,7 +74,7 @@ async def talked(session: Session) -> None:
 
 
 async def step(run: Run, view: SessionSnapshot, model: ScriptedModel) -> None:
-    """The step that the loop would take; a command asks for it if one is there."""
+    """The compaction that the loop would decide on, with the oldest command if there is one."""
     compactor = Compactor(model, POLICY)
     found = next_decision(view, LoopSettings(model=model, compaction=compactor), 0.0)
     assert isinstance(found, CompactContext), found
@@ -95,7 +95,7 @@ async def entry(session: Session) -> Compaction:
 
 
 async def wire(session: Session) -> str:
-    """What a model would be sent, as bytes would tell it apart."""
+    """The request to a model, as bytes to compare."""
     return json.dumps(to_anthropic(await build_context(session), model="claude-sonnet-5-5").body)
 
 
@@ -131,7 +131,7 @@ async def test_one_append_holds_the_summary_and_ends_the_loop() -> None:
         assert [result.text_content() for _, result in standing.answer.results] == ["Paint."]
 
 
-async def test_the_model_is_shown_the_conversation_as_text_and_told_not_to_take_part() -> None:
+async def test_the_conversation_is_sent_as_text_with_the_instruction_not_to_continue_it() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await talked(session)
@@ -147,7 +147,7 @@ async def test_the_model_is_shown_the_conversation_as_text_and_told_not_to_take_
         assert "Paint." not in text, "what is kept is not told twice"
 
 
-async def test_the_summary_before_is_told_again_and_not_the_entries_that_it_told() -> None:
+async def test_a_second_summary_includes_the_first_one_and_not_its_entries() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await talked(session)
@@ -163,7 +163,7 @@ async def test_the_summary_before_is_told_again_and_not_the_entries_that_it_told
         assert [message.text_content()[:30] for message in context.messages][1:] == ["And now?"]
 
 
-async def test_what_a_summary_took_counts_once_for_its_session_and_for_no_turn() -> None:
+async def test_the_usage_of_a_summary_counts_once_for_its_session_and_for_no_turn() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await talked(session)
@@ -191,7 +191,7 @@ async def test_a_step_that_is_run_twice_adds_nothing() -> None:
         assert (await entry(session)).summary == "They said words."
 
 
-async def test_who_speaks_while_the_summary_is_written_is_kept_and_not_answered() -> None:
+async def test_a_message_during_the_summary_stays_and_is_not_answered() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await talked(session)
@@ -207,7 +207,7 @@ async def test_who_speaks_while_the_summary_is_written_is_kept_and_not_answered(
 
 
 @pytest.mark.parametrize("moment", list(Moment))
-async def test_a_step_cancelled_at_any_await_is_taken_again_to_the_same_context(moment: Moment) -> None:
+async def test_a_step_cancelled_at_any_await_is_repeated_with_the_same_result(moment: Moment) -> None:
     async with fresh_bus() as bus:
         whole = bus.session("whole")
         await talked(whole)
@@ -240,7 +240,7 @@ async def test_a_step_cancelled_at_any_await_is_taken_again_to_the_same_context(
         assert cuts >= 6
 
 
-async def test_a_deposed_worker_writes_no_summary() -> None:
+async def test_a_fenced_worker_records_no_summary() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await talked(session)
@@ -255,7 +255,7 @@ async def test_a_deposed_worker_writes_no_summary() -> None:
 
 
 class Tells(ScriptedModel):
-    """Says what a call takes, and then nothing more."""
+    """Reports the usage of a call and then hangs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -268,7 +268,7 @@ class Tells(ScriptedModel):
         await anyio.sleep_forever()
 
 
-async def test_an_abort_ends_it_with_nothing_changed_but_what_it_took() -> None:
+async def test_an_abort_ends_a_compaction_and_only_its_usage_is_recorded() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await talked(session)
@@ -285,12 +285,12 @@ async def test_an_abort_ends_it_with_nothing_changed_but_what_it_took() -> None:
         assert (failed.is_interrupted, failed.usage, failed.model) == (True, guessed, "scripted-1")
         total = (await project(session, USAGE)).state.total
         assert total.usage.cost == SPENT.cost
-        # It says nothing of the next try.
+        # It says nothing about the next attempt.
         run = await take_run(session)
         assert wants_compaction(await run.refresh(), POLICY)
 
 
-async def test_an_abort_that_comes_before_the_append_is_not_run_over() -> None:
+async def test_an_abort_before_the_append_ends_the_compaction() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await talked(session)
@@ -306,7 +306,7 @@ async def test_an_abort_that_comes_before_the_append_is_not_run_over() -> None:
 
 
 class Beaten(Run):
-    """A run that somebody is faster than, once: right before it appends against the log as it knows it."""
+    """A run in which another client appends first, once, right before the run's own append at an expected position."""
 
     is_beaten = False
 
@@ -317,7 +317,7 @@ class Beaten(Run):
         return await super().publish_at(build, key=key)
 
 
-async def test_an_abort_that_comes_at_the_last_moment_is_not_run_over() -> None:
+async def test_an_abort_right_before_the_append_ends_the_compaction() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await talked(session)
@@ -326,7 +326,7 @@ async def test_an_abort_that_comes_at_the_last_moment_is_not_run_over() -> None:
         assert (await said(session))[-2:] == ["control.abort", "agent.compaction.failed"]
 
 
-async def test_a_word_that_steers_ends_a_summary_that_is_not_whole() -> None:
+async def test_a_steer_ends_an_incomplete_summary() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await talked(session)
@@ -339,7 +339,7 @@ async def test_a_word_that_steers_ends_a_summary_that_is_not_whole() -> None:
         assert (await said(session))[-1] == "agent.compaction.failed"
 
 
-async def test_a_session_that_was_branched_meanwhile_is_looked_at_again() -> None:
+async def test_a_compaction_of_a_session_that_was_branched_meanwhile_is_decided_again() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await talked(session)
@@ -364,7 +364,7 @@ async def test_a_session_that_was_branched_meanwhile_is_looked_at_again() -> Non
     ],
     ids=["raises", "fails", "empty", "silent"],
 )
-async def test_a_model_that_fails_is_asked_again_later_and_at_last_gone_on_without(script: list[Step]) -> None:
+async def test_a_failing_compaction_is_retried_and_then_skipped(script: list[Step]) -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await talked(session)
@@ -379,13 +379,13 @@ async def test_a_model_that_fails_is_asked_again_later_and_at_last_gone_on_witho
         assert not wants_compaction(await run.refresh(), POLICY)
         assert (await said(session)).count("agent.compaction.failed") == 3
         assert "agent.ended" not in await said(session)
-        # A new loop tries again.
+        # A new loop attempts it again.
         await session.publish(AgentStarted(loop_id="s1.main.2", agent="agent").as_extension())
         assert (await run.refresh()).status.compactions_failed == 0
 
 
 def more() -> tuple[AssistantMessage, UserMessage]:
-    """An answer that fills the context once more, and a question."""
+    """An answer that fills the context again, and a question."""
     much = AssistantMessage.text("Much. " * 100).model_copy(update={"usage": Usage(input=990)})
     return much, UserMessage.text("And now?")
 
@@ -397,7 +397,7 @@ async def command(session: Session, run: Run, model: ScriptedModel) -> int:
     return position
 
 
-async def test_a_command_is_answered_in_the_step_that_obeys_it() -> None:
+async def test_a_compact_command_is_answered_in_the_same_append() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await session.publish(UserMessage.text("An old question. " * 20), AssistantMessage.text("No."))
@@ -414,7 +414,7 @@ async def test_a_command_is_answered_in_the_step_that_obeys_it() -> None:
         assert answers == ["applied", "repeated"]
 
 
-async def test_a_command_that_no_model_can_obey_is_refused_at_last() -> None:
+async def test_a_compact_command_is_refused_after_the_last_failed_attempt() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await session.publish(UserMessage.text("An old question. " * 20), AssistantMessage.text("No."))
@@ -447,7 +447,7 @@ async def test_one_entry_undoes_a_compaction_and_the_request_is_as_before_byte_f
         assert await wire(session) == before
 
 
-async def test_what_was_said_since_stays_when_a_compaction_is_undone() -> None:
+async def test_later_messages_stay_when_a_compaction_is_undone() -> None:
     async with fresh_bus() as bus:
         session, twin = bus.session("s1"), bus.session("twin")
         for each in (session, twin):
@@ -465,7 +465,7 @@ def _later() -> tuple[AssistantMessage, UserMessage]:
     return later, UserMessage.text("Thanks.")
 
 
-async def test_undone_again_the_compaction_before_stands_no_more_either() -> None:
+async def test_undoing_twice_undoes_the_previous_compaction_too() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await talked(session)

@@ -1,4 +1,4 @@
-"""A loop that grows too large is compacted on its way, and the next one goes on with it."""
+"""A loop whose context grows too large is compacted, and the next loop continues it."""
 
 import anyio
 
@@ -24,7 +24,7 @@ async def look() -> str:
 
 
 def large(step: list[Step]) -> list[Step]:
-    """The same answer, to a request that nearly fills the window."""
+    """The same answer with the usage of a request that nearly fills the window."""
     whole = step[-1]
     assert isinstance(whole, AssistantMessage)
     return [*step[:-1], whole.model_copy(update={"usage": Usage(input=990)})]
@@ -40,7 +40,7 @@ def writer(*texts: str) -> ScriptedModel:
 
 
 async def finish(session: Session, loop: AgentLoop) -> None:
-    """What a worker does: run the agent until nothing is left to do."""
+    """Run the agent until nothing is left to do, as a worker does."""
     run = await take_run(session)
     while (await run.refresh()).loop_state.has_work:
         await loop(run)
@@ -51,7 +51,7 @@ async def old_talk(session: Session) -> None:
     await session.publish(UserMessage.text("What is there?"))
 
 
-async def test_a_loop_is_compacted_between_two_turns_and_the_next_one_names_it() -> None:
+async def test_a_loop_is_compacted_between_turns_and_the_next_loop_has_it_as_parent() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await old_talk(session)
@@ -87,7 +87,7 @@ async def test_a_loop_is_compacted_between_two_turns_and_the_next_one_names_it()
         assert shown[1:] == ["What is there?", "", "Paint."]
 
 
-async def test_a_request_that_was_too_long_is_compacted_once_and_asked_again() -> None:
+async def test_a_request_that_was_too_long_is_sent_again_after_one_compaction() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await old_talk(session)
@@ -114,7 +114,7 @@ async def test_a_request_that_is_too_long_after_a_compaction_ends_the_loop() -> 
         ]
 
 
-async def test_a_command_compacts_a_session_that_is_at_rest() -> None:
+async def test_a_compact_command_compacts_an_idle_session() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await old_talk(session)
@@ -130,7 +130,7 @@ async def test_a_command_compacts_a_session_that_is_at_rest() -> None:
         ]
 
 
-async def test_a_command_waits_for_the_turn_to_be_over() -> None:
+async def test_a_compact_command_waits_for_the_end_of_the_turn() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await old_talk(session)
@@ -157,7 +157,7 @@ async def test_a_command_waits_for_the_turn_to_be_over() -> None:
         assert entries[-4] == "assistant stop: There is paint."
 
 
-async def test_an_abort_behind_a_command_to_compact_ends_the_compaction_for_good() -> None:
+async def test_an_abort_after_a_compact_command_ends_the_compaction_for_good() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await old_talk(session)
@@ -175,7 +175,7 @@ async def test_an_abort_behind_a_command_to_compact_ends_the_compaction_for_good
         assert answers == ["late", "applied"]
 
 
-async def test_an_abort_of_another_loop_does_not_hold_up_a_compaction() -> None:
+async def test_an_abort_of_another_loop_does_not_stop_a_compaction() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await old_talk(session)

@@ -1,4 +1,4 @@
-"""When a context is told shorter, and where it is cut. Pure: given a log, then a decision."""
+"""When a context is compacted, and where it is cut. Pure: given a log, then a decision."""
 
 from collections.abc import Sequence
 
@@ -27,7 +27,7 @@ TOO_LONG = "prompt is too long: 2000 tokens > 1000 maximum"
 
 
 def full(tokens: int = 950, **fields: object) -> AssistantMessage:
-    """An answer whose provider counted so many tokens."""
+    """An answer for which the provider counted this many tokens."""
     return says("a").model_copy(update={"usage": Usage(input=tokens), **fields})
 
 
@@ -44,26 +44,26 @@ def cut(*messages: Publishable, policy: CompactionPolicy = POLICY) -> int | None
     return find_cut(context, derive_loop_state(context, Status()), policy)
 
 
-def test_a_context_that_grows_into_the_reserve_is_to_be_compacted() -> None:
+def test_a_context_that_grows_into_the_reserve_is_compacted() -> None:
     assert not wants(asks(LONG), full(900), asks("x"), policy=CompactionPolicy(window=1_100, reserve=100))
     assert wants(asks(LONG), full(950), asks("x"))
-    assert wants(asks(LONG), full(880), asks(LONG))  # what came behind the answer counts too
+    assert wants(asks(LONG), full(880), asks(LONG))  # messages after the answer count too
 
 
-def test_a_small_window_is_not_all_reserved() -> None:
+def test_at_most_half_of_a_small_window_is_reserved() -> None:
     policy = CompactionPolicy(window=1_000)
     assert not wants(asks(LONG), full(400), asks("x"), policy=policy)
     assert wants(asks(LONG), full(500), asks("x"), policy=policy)
 
 
-def test_without_a_known_window_only_a_refusal_asks_for_it() -> None:
+def test_with_an_unknown_window_only_a_refused_request_is_compacted() -> None:
     policy = CompactionPolicy(keep_recent=200)
     assert not wants(asks(LONG), full(10**6), asks("x"), policy=policy)
     refused = says(stop_reason="error").model_copy(update={"error_message": TOO_LONG, "metadata": {CUT: True}})
     assert wants(asks(LONG), full(950), asks("x"), refused, policy=policy)
 
 
-def test_the_policy_of_an_agent_takes_the_window_of_its_model() -> None:
+def test_a_policy_without_a_window_uses_that_of_the_model() -> None:
     model = ScriptedModel()
     assert CompactionPolicy().of(model).window is None
     model.context_window = 7
@@ -71,24 +71,24 @@ def test_the_policy_of_an_agent_takes_the_window_of_its_model() -> None:
     assert CompactionPolicy(window=5).of(model).window == 5
 
 
-def test_an_open_call_is_finished_first() -> None:
+def test_open_calls_end_before_a_compaction() -> None:
     called = calls("c").model_copy(update={"turn_id": TURN, "usage": Usage(input=2_000)})
     assert not wants(asks(LONG), says(LONG), asks("x"), called)
     assert wants(asks(LONG), says(LONG), asks("x"), called, results("c", "r"))
 
 
-def test_it_is_not_done_twice_without_an_answer_between() -> None:
+def test_a_context_is_not_compacted_twice_without_an_answer_between() -> None:
     before = (asks(LONG), says(LONG), asks(LONG * 9), Compaction(summary="S", first_kept=3))
     assert not wants(*before)
     assert wants(*before, full(), asks("x"))
 
 
-def test_after_its_tries_it_is_not_tried_again() -> None:
+def test_a_compaction_is_not_attempted_after_the_last_attempt() -> None:
     assert wants(asks(LONG), full(), asks("x"), failed=2)
     assert not wants(asks(LONG), full(), asks("x"), failed=3)
 
 
-def test_what_a_person_has_undone_is_only_done_again_if_a_provider_refuses() -> None:
+def test_an_undone_compaction_is_repeated_only_if_the_provider_refuses() -> None:
     undone = (asks(LONG), full(), asks("x"), Compaction(summary="S", first_kept=3), Prune(pruned=(4,)), full())
     assert not wants(*undone, asks("y"))
     refused = says(stop_reason="error").model_copy(update={"error_message": TOO_LONG})
@@ -96,7 +96,7 @@ def test_what_a_person_has_undone_is_only_done_again_if_a_provider_refuses() -> 
     assert wants(*undone, Compaction(summary="T", first_kept=3), full(), asks("z"))
 
 
-def test_a_single_message_is_not_told_shorter() -> None:
+def test_a_single_message_is_not_compacted() -> None:
     assert cut(asks(LONG)) is None
     assert not wants(asks(LONG * 9))
 
@@ -106,16 +106,16 @@ def test_never_more_than_half_is_kept_and_never_less_than_the_last_message() -> 
     assert cut(asks(LONG), says("2"), asks(LONG * 9)) == 3
 
 
-def test_what_no_model_has_answered_stays() -> None:
+def test_unanswered_messages_stay() -> None:
     assert cut(asks("1"), says("2"), asks("3"), asks(LONG), asks(LONG * 3)) == 3
 
 
-def test_who_spoke_while_the_model_was_thinking_stays() -> None:
+def test_a_message_during_an_answer_stays() -> None:
     thought = says(LONG * 3).model_copy(update={"metadata": {READ_UP_TO: 3}, "turn_id": TURN})
     assert cut(asks(LONG), says(LONG), asks("3"), asks("meanwhile"), thought) == 4
 
 
-def test_a_follow_up_that_waits_stays_and_one_that_was_answered_need_not() -> None:
+def test_a_waiting_follow_up_stays_and_an_answered_one_need_not() -> None:
     later = asks("later").model_copy(update={"metadata": {FOLLOW_UP: True}})
     told = says(LONG * 3).model_copy(update={"metadata": {READ_UP_TO: 4, DEFERRED: [4]}, "turn_id": TURN})
     assert cut(asks(LONG), says(LONG), asks("3"), later, told) == 4
@@ -123,12 +123,12 @@ def test_a_follow_up_that_waits_stays_and_one_that_was_answered_need_not() -> No
     assert cut(asks(LONG), says(LONG), asks("3"), later, told, answered) == 6
 
 
-def test_an_answer_that_is_gone_on_with_stays_with_its_results() -> None:
+def test_an_answer_that_is_continued_stays_with_its_results() -> None:
     called = calls("c").model_copy(update={"turn_id": TURN, "metadata": {READ_UP_TO: 3}})
     assert cut(asks(LONG), says(LONG), asks("3"), called, results("c", LONG * 3)) == 4
 
 
-def test_a_user_who_spoke_between_a_call_and_its_result_does_not_part_them() -> None:
+def test_a_user_message_between_a_call_and_its_result_does_not_separate_them() -> None:
     called = calls("c").model_copy(update={"turn_id": TURN})
     said = (asks(LONG), called, asks("meanwhile"), results("c", "r"), says("5"), asks("x"))
     # By its size alone the cut would come before the second user.
@@ -136,7 +136,7 @@ def test_a_user_who_spoke_between_a_call_and_its_result_does_not_part_them() -> 
     assert cut(*said, policy=CompactionPolicy(keep_recent=99)) == 2
 
 
-def test_a_failed_answer_alone_is_nothing_to_tell() -> None:
+def test_a_failed_answer_alone_is_not_compacted() -> None:
     assert cut(says("half", stop_reason="error"), asks("x")) is None
 
 
@@ -144,7 +144,7 @@ _SAID = st.sampled_from(("ask", "say", "call", "result", "fail", "compact"))
 
 
 @given(st.lists(_SAID, max_size=30), st.integers(0, 60))
-def test_a_cut_parts_no_call_from_its_result_and_leaves_nobody_unanswered(said: Sequence[str], keep: int) -> None:
+def test_a_cut_separates_no_call_from_its_result_and_keeps_unanswered_messages(said: Sequence[str], keep: int) -> None:
     entries = [_entry(word, number) for number, word in enumerate(said, 1)]
     context = context_of(*entries)
     before = derive_loop_state(context, Status())

@@ -1,4 +1,4 @@
-"""The Anthropic adapter, with the real SDK against a local server that speaks the Messages API."""
+"""The Anthropic adapter, with the real SDK and a local server of the Messages API."""
 
 import subprocess
 import sys
@@ -34,7 +34,7 @@ TOOL = ToolSpec("add", "Add numbers.", {"type": "object", "properties": {}})
 async def run(
     *script: Step, rates: Rates | None = None, asked: ModelRequest | None = None
 ) -> tuple[AssistantMessage, list[ModelEvent], ModelApi]:
-    """The answer to a script, all events before it, and the server."""
+    """Return the answer to a script, all events before it, and the server."""
     async with serve(script) as (api, client):
         model = AnthropicModel("claude-test", client=client, rates=rates)
         request = asked or ModelRequest(context_of(UserMessage.text("hi")), max_tokens=100)
@@ -52,7 +52,7 @@ async def test_text_is_streamed_and_the_whole_message_ends_it() -> None:
     assert message.metadata == {"responseModel": "claude-test-20990101"}
 
 
-async def test_the_request_is_the_context_in_the_api_s_form() -> None:
+async def test_the_request_is_the_context_in_the_form_of_the_api() -> None:
     request = ModelRequest(context_of(UserMessage.text("hi")), (TOOL,), max_tokens=77)
     _, _, api = await run(start(), *TEXT, *finish(output_tokens=1), asked=request)
     assert api.requests == [
@@ -66,7 +66,7 @@ async def test_the_request_is_the_context_in_the_api_s_form() -> None:
     ]
 
 
-async def test_reported_usage_replaces_what_was_reported_before() -> None:
+async def test_reported_usage_replaces_earlier_reports() -> None:
     first = start(cache_read_input_tokens=100, cache_creation_input_tokens=20)
     ending = finish(
         output_tokens=40, input_tokens=26, output_tokens_details={"thinking_tokens": 9}, cache_read_input_tokens=None
@@ -120,7 +120,7 @@ def tool_use(index: int, call: str, *fragments: str) -> list[Step]:
     return block(index, content, *pieces)  # type: ignore[arg-type]  # of strings and an empty dict
 
 
-async def test_tool_calls_are_put_together_from_their_fragments() -> None:
+async def test_tool_calls_are_joined_from_their_fragments() -> None:
     script = [*tool_use(0, "tu_1", "", '{"a": 1', ', "b": [2]}'), *tool_use(1, "tu_2")]
     message, told, _ = await run(start(), *script, *finish("tool_use", output_tokens=9))
     assert message.stop_reason == "toolUse"
@@ -133,7 +133,7 @@ async def test_tool_calls_are_put_together_from_their_fragments() -> None:
     assert [name for _, _, name in pieces if name] == ["add", "add"]
 
 
-async def test_arguments_that_are_no_json_are_kept_as_they_came() -> None:
+async def test_arguments_that_are_no_json_are_kept_raw() -> None:
     message, _, _ = await run(start(), *tool_use(0, "tu_1", '{"a": '), *finish("max_tokens", output_tokens=9))
     assert message.content == (ToolCallBlock(id="tu_1", name="add", arguments={}, arguments_raw='{"a": '),)
     assert message.stop_reason == "length"
@@ -151,7 +151,7 @@ async def test_arguments_that_are_no_json_are_kept_as_they_came() -> None:
         ("something_new", "stop"),
     ],
 )
-async def test_stop_reasons_are_ours_with_the_provider_s_own_word(raw: str, ours: str) -> None:
+async def test_stop_reasons_are_mapped_and_keep_the_providers_value(raw: str, ours: str) -> None:
     message, _, _ = await run(start(), *TEXT, *finish(raw, output_tokens=3))
     assert (message.stop_reason, message.raw_stop_reason) == (ours, raw)
 
@@ -164,7 +164,7 @@ async def test_blocks_of_other_kinds_are_kept_whole() -> None:
     assert kept.raw["name"] == "web_search"
 
 
-async def test_an_error_in_mid_stream_keeps_what_was_said_and_paid() -> None:
+async def test_an_error_in_mid_stream_keeps_text_and_usage() -> None:
     message, _, _ = await run(start(), *TEXT, error("overloaded_error", "Overloaded"))
     assert message.stop_reason == "error"
     assert message.content == (TextBlock(text="Hello"),)
@@ -173,7 +173,7 @@ async def test_an_error_in_mid_stream_keeps_what_was_said_and_paid() -> None:
     assert (message.usage.input, message.usage.output, message.usage.estimated) == (25, 2, True)
 
 
-async def test_a_stream_that_breaks_off_keeps_what_was_said_without_half_a_call() -> None:
+async def test_a_broken_stream_keeps_its_text_without_incomplete_calls() -> None:
     half = tool_use(1, "tu_1", '{"a": ')[:-1]
     message, _, _ = await run(start(), *TEXT, *half, Cut())
     assert message.stop_reason == "error"
@@ -186,7 +186,7 @@ async def test_a_stream_that_ends_too_early_is_an_error() -> None:
     assert (message.stop_reason, message.error_message) == ("error", "the stream ended before the message did")
 
 
-async def test_a_refused_request_is_a_message_that_failed() -> None:
+async def test_a_refused_request_is_a_failed_message() -> None:
     refusal = Status(401, {"type": "error", "error": {"type": "authentication_error", "message": "invalid x-api-key"}})
     message, told, _ = await run(refusal)
     assert told == []
@@ -196,7 +196,7 @@ async def test_a_refused_request_is_a_message_that_failed() -> None:
     assert message.usage is None
 
 
-async def test_a_cancelled_stream_lets_go_of_the_connection_and_leaves_the_text_so_far() -> None:
+async def test_a_cancelled_stream_releases_its_connection_and_keeps_the_text_so_far() -> None:
     pause = Pause()
     async with serve([start(), *TEXT, pause]) as (api, client):
         model = AnthropicModel("claude-test", client=client)

@@ -1,4 +1,4 @@
-"""What is told of a failure, and what is read of it again."""
+"""Failures of models: how errors are classified, recorded and read again."""
 
 import pytest
 
@@ -19,7 +19,7 @@ FAILED = AssistantMessage(stop_reason="error", error_message="oh no", metadata={
 
 
 class Told(Exception):
-    """As the SDKs raise it."""
+    """An error as the SDKs raise it."""
 
     def __init__(self, status: object, body: object, **headers: str) -> None:
         super().__init__("told")
@@ -31,7 +31,7 @@ class Answer:
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
 
-def test_a_failure_stands_beside_what_else_the_metadata_hold() -> None:
+def test_a_failure_keeps_the_other_metadata() -> None:
     failure = ModelFailure(status=500, code="x", retry_after=1.5, is_transient=True)
     message = with_failure(FAILED, failure)
     assert (message.metadata or {})["seen"] == 3
@@ -46,7 +46,7 @@ def test_a_failure_stands_beside_what_else_the_metadata_hold() -> None:
 
 
 @pytest.mark.parametrize("kept", [None, 1, "x", [], {"status": "x"}, {"no": 1}])
-def test_a_failed_message_without_a_readable_failure_has_one_all_the_same(kept: object) -> None:
+def test_a_failed_message_without_a_readable_failure_has_a_default_one(kept: object) -> None:
     message = AssistantMessage.model_validate(
         {"stop_reason": "error", "error_message": "prompt is too long", "metadata": {FAILURE: kept}}
     )
@@ -54,13 +54,13 @@ def test_a_failed_message_without_a_readable_failure_has_one_all_the_same(kept: 
     assert failure_of(FAILED) == ModelFailure()
 
 
-def test_what_did_not_fail_has_none() -> None:
+def test_a_message_that_did_not_fail_has_no_failure() -> None:
     assert failure_of(AssistantMessage()) is None
     assert failure_of(AssistantMessage(stop_reason="aborted")) is None
 
 
 @pytest.mark.parametrize(("wish", "status", "is_transient"), [("true", 400, True), ("false", 500, False)])
-def test_the_provider_s_own_word_on_trying_again_counts_most(wish: str, status: int, *, is_transient: bool) -> None:
+def test_the_providers_retry_header_has_precedence(wish: str, status: int, *, is_transient: bool) -> None:
     assert failure_of_error(Told(status, {}, x_should_retry=wish)).is_transient is is_transient
 
 
@@ -76,7 +76,7 @@ def test_the_provider_s_own_word_on_trying_again_counts_most(wish: str, status: 
         (None, None, False, False),
     ],
 )
-def test_a_word_alone_tells_as_much_as_it_can(
+def test_a_code_without_a_status_is_classified(
     code: str | None, status: int | None, *, is_transient: bool, is_overflow: bool
 ) -> None:
     failure = failure_of_code(code, "something")
@@ -84,26 +84,26 @@ def test_a_word_alone_tells_as_much_as_it_can(
 
 
 @pytest.mark.parametrize("error", [ConnectionResetError(), TimeoutError(), DecodeError("x", "y")], ids=repr)
-def test_what_the_wire_did_is_worth_another_try(error: Exception) -> None:
+def test_connection_and_decoding_errors_are_transient(error: Exception) -> None:
     assert failure_of_error(error).is_transient
 
 
 @pytest.mark.parametrize("error", [TypeError("no key"), KeyError("x"), Exception()], ids=repr)
-def test_what_nobody_knows_is_not_tried_again(error: Exception) -> None:
+def test_unknown_errors_are_not_transient(error: Exception) -> None:
     assert failure_of_error(error) == ModelFailure()
 
 
 @pytest.mark.parametrize(
     "body", [None, 1, "x", [], {"error": None}, {"error": [1]}, {"error": {"code": 1}}, {"type": []}]
 )
-def test_no_body_is_too_odd(body: object) -> None:
+def test_any_error_body_is_accepted(body: object) -> None:
     assert failure_of_error(Told(503, body, retry_after="nan")) == ModelFailure(status=503, is_transient=True)
 
 
 @pytest.mark.parametrize(
     ("delay", "seconds"), [("34s", 34.0), ("0.5s", 0.5), ("34", None), ("xs", None), ("-1s", None), (None, None)]
 )
-def test_google_tells_its_delay_in_the_body(delay: object, seconds: float | None) -> None:
+def test_googles_retry_delay_is_read_from_the_body(delay: object, seconds: float | None) -> None:
     info = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": delay}
     body = {"error": {"code": 429, "status": "RESOURCE_EXHAUSTED", "details": [{"@type": "x"}, info]}}
     failure = failure_of_error(Told(429, body))

@@ -1,4 +1,4 @@
-"""What every model adapter promises, with the real SDKs against a local server that speaks their APIs."""
+"""The promises of every model adapter, with the real SDKs and a local server of their APIs."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -48,7 +48,7 @@ async def asking(
     retries: int = 0,
     **more: Unpack[ModelOptions],
 ) -> AsyncGenerator[tuple[ModelApi, ProviderModel], None]:
-    """A server with these answers, and a model that asks it."""
+    """A server with these answers, and a model that calls it."""
     ended = [[*script, *([dialect.end] if dialect.end else [])] for script in scripts]
     async with (
         serve_api(dialect.frame, *ended, chunk_bytes=chunk_bytes) as (api, url),
@@ -66,7 +66,7 @@ async def run(
     retries: int = 0,
     **more: Unpack[ModelOptions],
 ) -> tuple[AssistantMessage, list[ModelEvent], ModelApi]:
-    """The answer, all events before it, and the server."""
+    """Return the answer, all events before it, and the server."""
     async with asking(dialect, *scripts, chunk_bytes=chunk_bytes, retries=retries, **more) as (api, model):
         *told, last = [event async for event in model.stream(asked)]
     assert isinstance(last, AssistantMessage)
@@ -74,7 +74,7 @@ async def run(
 
 
 def said(message: AssistantMessage) -> list[str]:
-    """The blocks in short."""
+    """A short form of the blocks."""
     found: list[str] = []
     for block in message.content:
         match block:
@@ -107,7 +107,7 @@ def failed(message: AssistantMessage) -> ModelFailure:
 
 
 @pytest.mark.parametrize("chunk_bytes", [None, 1, 3, 64])
-async def test_an_answer_is_the_same_however_its_bytes_come(dialect: Dialect, chunk_bytes: int | None) -> None:
+async def test_an_answer_does_not_depend_on_the_chunks_of_its_bytes(dialect: Dialect, chunk_bytes: int | None) -> None:
     text = Text(("Grüße", " 👋 –", " ok\u2028", "."))
     message, told, _ = await run(dialect, [*dialect.stream(Said((text,)))], chunk_bytes=chunk_bytes)
     assert said(message) == ["Grüße 👋 – ok\u2028."]
@@ -115,20 +115,20 @@ async def test_an_answer_is_the_same_however_its_bytes_come(dialect: Dialect, ch
     assert (message.stop_reason, failure_of(message)) == ("stop", None)
 
 
-async def test_it_is_told_once_that_an_answer_begins_and_then_under_which_id(dialect: Dialect) -> None:
+async def test_the_begin_of_an_answer_is_yielded_once_with_its_response_id(dialect: Dialect) -> None:
     message, told, _ = await run(dialect, [*dialect.stream(Said())])
     assert message.response_id
     assert [event for event in told if isinstance(event, Begun)] == [told[0]] == [Begun(message.response_id)]
 
 
-async def test_thinking_is_told_apart_from_text(dialect: Dialect) -> None:
+async def test_thinking_is_separate_from_text(dialect: Dialect) -> None:
     answer = Said((Text(("Let me ", "see."), "thinking"), Text(("Yes.",))))
     message, told, _ = await run(dialect, [*dialect.stream(answer)])
     assert said(message) == ["(Let me see.)", "Yes."]
     assert (pieces(told, "thinking"), pieces(told, "text")) == ("Let me see.", "Yes.")
 
 
-async def test_several_calls_are_put_together_from_their_fragments(dialect: Dialect) -> None:
+async def test_several_calls_are_joined_from_their_fragments(dialect: Dialect) -> None:
     calls = (Call("c_1", "add", ('{"first_', 'number": 1, "b": [2', "]}")), Call("c_2", "add", ("{}",)))
     message, told, _ = await run(dialect, [*dialect.stream(Said((Text(("Well.",)), *calls), "tools"))])
     assert message.stop_reason == "toolUse"
@@ -145,7 +145,7 @@ async def test_an_answer_that_is_filtered_or_too_long_says_so(dialect: Dialect) 
     assert long.raw_stop_reason
 
 
-async def test_usage_is_as_reported_with_what_was_cached_apart(dialect: Dialect) -> None:
+async def test_usage_is_as_reported_with_cached_tokens_separate(dialect: Dialect) -> None:
     message, told, _ = await run(dialect, [*dialect.stream(Said())])
     assert bare(message.usage) == REPORTED
     assert message.usage is not None
@@ -156,7 +156,7 @@ async def test_usage_is_as_reported_with_what_was_cached_apart(dialect: Dialect)
 # --- what is asked ----------------------------------------------------------------------------------------------------
 
 
-async def test_the_request_is_one_that_its_api_takes(dialect: Dialect) -> None:
+async def test_the_request_is_valid_for_its_api(dialect: Dialect) -> None:
     _, _, api = await run(dialect, [*dialect.stream(Said())])
     assert [request.target for request in api.asked] == [dialect.target]
     FORMS[dialect.form].require_legal(api.requests[0])
@@ -172,7 +172,7 @@ MORE: dict[str, ModelOptions] = {
 }
 
 
-async def test_more_of_the_body_is_joined_with_ours(dialect: Dialect) -> None:
+async def test_options_are_merged_into_the_body(dialect: Dialect) -> None:
     message, _, api = await run(dialect, [*dialect.stream(Said())], **MORE[dialect.form])
     FORMS[dialect.form].require_legal(api.requests[0])
     assert "ada" in str(api.requests[0])
@@ -182,12 +182,12 @@ async def test_more_of_the_body_is_joined_with_ours(dialect: Dialect) -> None:
     assert bare(message.usage) == REPORTED
 
 
-async def test_no_request_asks_for_more_than_the_model_can_say(dialect: Dialect) -> None:
+async def test_a_requests_tokens_are_limited_to_max_output(dialect: Dialect) -> None:
     _, _, api = await run(dialect, [*dialect.stream(Said())], max_output=5)
     assert "77" not in str(api.requests[0])
 
 
-async def test_what_holds_for_all_requests_is_said_to_the_model_once(dialect: Dialect) -> None:
+async def test_a_strict_model_fails_for_content_that_its_api_cannot_express(dialect: Dialect) -> None:
     sound = AudioBlock(media=MediaRef(kind="url", url="https://example.org/a.xyz", mime_type="audio/xyz"))
     asked = ModelRequest(context_of(UserMessage(content=(sound, TextBlock(text="hi")))))
     message, told, api = await run(dialect, [*dialect.stream(Said())], asked=asked, strict=True)
@@ -199,7 +199,7 @@ async def test_what_holds_for_all_requests_is_said_to_the_model_once(dialect: Di
     assert failed(message) == ModelFailure()
 
 
-async def test_a_choice_of_a_tool_that_is_not_offered_is_the_failed_message(dialect: Dialect) -> None:
+async def test_a_choice_of_an_unknown_tool_is_a_failed_message(dialect: Dialect) -> None:
     asked = ModelRequest(ASKED.context, (ToolSpec("add", "Adds.", {"type": "object"}),))
     choice = ToolChoice("named", "subtract")
     message, told, api = await run(dialect, [*dialect.stream(Said())], asked=asked, tool_choice=choice)
@@ -221,14 +221,14 @@ async def test_without_a_key_there_is_no_such_header(dialect: Dialect) -> None:
 
 
 @pytest.mark.parametrize("key", ["ü", "a\r\nb: c", "x" * 300])
-async def test_a_key_that_fits_no_header_goes_as_its_checksum(dialect: Dialect, key: str) -> None:
+async def test_a_key_that_fits_no_header_is_sent_as_its_hash(dialect: Dialect, key: str) -> None:
     message, _, api = await run(dialect, [*dialect.stream(Said())], asked=ModelRequest(ASKED.context, key=key))
     assert message.stop_reason == "stop"
     if dialect.form != "gemini":
         assert len(api.asked[0].headers["idempotency-key"]) == 64
 
 
-async def test_what_the_sdk_tries_again_has_the_same_key(dialect: Dialect) -> None:
+async def test_retries_of_the_sdk_have_the_same_key(dialect: Dialect) -> None:
     status, code = dialect.overloaded
     refused: list[Step] = [dialect.status(status, code, "Overloaded", retry_after_ms="1")]
     asked = ModelRequest(ASKED.context, key="k")
@@ -255,7 +255,7 @@ async def test_what_the_sdk_tries_again_has_the_same_key(dialect: Dialect) -> No
         (529, "overloaded_error", "Overloaded.", True, False),
     ],
 )
-async def test_a_refused_request_is_a_message_that_failed_and_cost_nothing(
+async def test_a_refused_request_is_a_failed_message_without_cost(
     dialect: Dialect, status: int, code: str, text: str, *, is_transient: bool, is_overflow: bool
 ) -> None:
     message, told, _ = await run(dialect, [dialect.status(status, code, text)])
@@ -270,12 +270,12 @@ async def test_a_refused_request_is_a_message_that_failed_and_cost_nothing(
     ("headers", "seconds"),
     [({"retry_after": "3"}, 3.0), ({"retry_after_ms": "250", "retry_after": "9"}, 0.25), ({"retry_after": "x"}, None)],
 )
-async def test_how_long_to_wait_is_kept(dialect: Dialect, headers: dict[str, str], seconds: float | None) -> None:
+async def test_retry_after_is_recorded(dialect: Dialect, headers: dict[str, str], seconds: float | None) -> None:
     message, _, _ = await run(dialect, [dialect.status(429, "slow_down", "Slow down.", **headers)])
     assert failed(message).retry_after == seconds
 
 
-async def test_a_moment_to_wait_for_is_kept_as_seconds(dialect: Dialect) -> None:
+async def test_retry_after_with_a_date_is_recorded_in_seconds(dialect: Dialect) -> None:
     past, future = "Wed, 21 Oct 2015 07:28:00 GMT", "Wed, 21 Oct 2099 07:28:00 GMT"
     before, _, _ = await run(dialect, [dialect.status(429, "slow_down", "Slow down.", retry_after=past)])
     behind, _, _ = await run(dialect, [dialect.status(429, "slow_down", "Slow down.", retry_after=future)])
@@ -283,7 +283,7 @@ async def test_a_moment_to_wait_for_is_kept_as_seconds(dialect: Dialect) -> None
     assert (failed(behind).retry_after or 0) > 10**9
 
 
-async def test_nobody_listens_and_that_is_worth_another_try(dialect: Dialect) -> None:
+async def test_a_refused_connection_is_transient(dialect: Dialect) -> None:
     async with dialect.make("http://127.0.0.1:1") as model:
         (message,) = [event async for event in model.stream(ASKED)]
     assert isinstance(message, AssistantMessage)
@@ -292,7 +292,7 @@ async def test_nobody_listens_and_that_is_worth_another_try(dialect: Dialect) ->
 
 
 def until(dialect: Dialect, word: str) -> list[Step]:
-    """A stream as far as the event that says this."""
+    """A stream up to the event with this text."""
     events = dialect.stream(Said((Text(("Hel", "lo ")), Text(("wide ", "world")))))
     last = next(at for at, event in enumerate(events) if word in str(event))
     return [*events[: last + 1]]
@@ -302,9 +302,7 @@ ENDINGS = ("cut", "over", "garbage", "no event")
 
 
 @pytest.mark.parametrize("ending", [[Cut()], [], [b"data: {garbage\n\n"], [b"data: [1]\n\n"]], ids=ENDINGS)
-async def test_a_stream_that_breaks_keeps_what_was_said_and_guesses_what_it_took(
-    dialect: Dialect, ending: list[Step]
-) -> None:
+async def test_a_broken_stream_keeps_its_text_and_estimates_its_usage(dialect: Dialect, ending: list[Step]) -> None:
     if ending and isinstance(ending[0], bytes):
         ending = [b"event: message_delta\n" + ending[0]]
     message, _, _ = await run(dialect, [*until(dialect, "wide"), *ending])
@@ -320,7 +318,7 @@ async def test_a_stream_that_breaks_keeps_what_was_said_and_guesses_what_it_took
     assert failed(message).is_transient
 
 
-async def test_a_failure_that_the_stream_tells_of_is_kept_with_its_word(dialect: Dialect) -> None:
+async def test_an_error_in_the_stream_is_recorded_with_its_code(dialect: Dialect) -> None:
     message, _, _ = await run(dialect, [*until(dialect, "wide"), dialect.fault])
     assert message.stop_reason == "error"
     assert "Overloaded" in (message.error_message or "")
@@ -330,7 +328,7 @@ async def test_a_failure_that_the_stream_tells_of_is_kept_with_its_word(dialect:
     assert (failure.status, failure.code, failure.is_transient) == (*dialect.overloaded, True)
 
 
-async def test_what_breaks_behind_the_last_word_spoils_nothing(dialect: Dialect) -> None:
+async def test_an_error_after_the_whole_answer_is_ignored(dialect: Dialect) -> None:
     message, _, _ = await run(dialect, [*dialect.stream(Said()), Cut()])
     assert (message.stop_reason, said(message)) == ("stop", ["Hello"])
     assert bare(message.usage) == REPORTED
@@ -352,7 +350,7 @@ LONG = Said((Text(("Let me ", "think."), "thinking"), Text(("Hel", "lo")), Call(
 
 
 def paused(dialect: Dialect, at: int) -> tuple[list[Step], Pause]:
-    """The long answer, held behind so many events."""
+    """The long answer, which stops after this many events until it is released."""
     pause, events = Pause(), dialect.stream(LONG)
     return [*events[:at], pause, *events[at:]], pause
 
@@ -370,7 +368,7 @@ PLACES = [(name, at) for name, each in DIALECTS.items() for at in counts(each)]
 
 @pytest.mark.parametrize(("name", "at"), PLACES)
 @pytest.mark.parametrize("how", ["closed", "cancelled"])
-async def test_a_call_that_is_ended_anywhere_lets_go_of_its_connection_at_once(name: str, at: int, how: str) -> None:
+async def test_a_call_that_is_ended_anywhere_releases_its_connection_at_once(name: str, at: int, how: str) -> None:
     dialect = DIALECTS[name]
     script, pause = paused(dialect, at)
     async with asking(dialect, script) as (api, model):
@@ -398,7 +396,7 @@ async def test_a_call_that_is_ended_anywhere_lets_go_of_its_connection_at_once(n
     assert cut.usage is None or cut.usage.estimated
 
 
-async def test_a_generator_that_is_closed_at_an_event_lets_go_of_its_connection(dialect: Dialect) -> None:
+async def test_a_generator_that_is_closed_at_an_event_releases_its_connection(dialect: Dialect) -> None:
     held = len(dialect.stream(LONG)) - 1
     _, told, _ = await run(dialect, [*dialect.stream(LONG)[:held]])
     assert len(told) > 5
@@ -412,11 +410,11 @@ async def test_a_generator_that_is_closed_at_an_event_lets_go_of_its_connection(
 
 
 TOKENS = 1_000
-"""that a stream which was cut may run on for"""
+"""most tokens of a drained stream"""
 
 
 async def drain(model: Model, draft: PartialResponse, *, seconds: float = SECONDS, tokens: int = TOKENS) -> bool:
-    """Listen to the first piece, and drain what follows it; gives whether the model came to its end."""
+    """Read the first piece and drain the rest. Return whether the model has ended its answer."""
     first = anyio.Event()
 
     def hear(event: ModelEvent) -> None:
@@ -429,7 +427,7 @@ async def drain(model: Model, draft: PartialResponse, *, seconds: float = SECOND
         return await stream.drain(seconds=seconds, tokens=tokens)
 
 
-async def test_an_answer_that_runs_on_unseen_tells_what_it_took(dialect: Dialect) -> None:
+async def test_draining_a_cut_answer_yields_its_usage(dialect: Dialect) -> None:
     script, pause = paused(dialect, len(dialect.stream(LONG)) // 2)
     pause.over.set()
     async with asking(dialect, script) as (_, model):
@@ -442,7 +440,7 @@ async def test_an_answer_that_runs_on_unseen_tells_what_it_took(dialect: Dialect
     assert message.response_id
 
 
-async def test_one_that_takes_too_long_is_hung_up_on_and_leaves_an_estimate(dialect: Dialect) -> None:
+async def test_a_drain_that_takes_too_long_ends_with_an_estimate(dialect: Dialect) -> None:
     script, _ = paused(dialect, len(dialect.stream(LONG)) // 2)
     async with asking(dialect, script) as (api, model):
         draft = PartialResponse(model, ASKED)
@@ -455,7 +453,7 @@ async def test_one_that_takes_too_long_is_hung_up_on_and_leaves_an_estimate(dial
     assert usage.input > 0
 
 
-async def test_one_that_says_too_much_is_hung_up_on(dialect: Dialect) -> None:
+async def test_a_drain_ends_at_its_limit_of_tokens(dialect: Dialect) -> None:
     words = Said((Text([f"{number} wordswordswords " for number in range(50)]),))
     events = dialect.stream(words)
     script: list[Step] = [*events[:-2], Pause(), *events[-2:]]
@@ -465,11 +463,11 @@ async def test_one_that_says_too_much_is_hung_up_on(dialect: Dialect) -> None:
         await api.gone.wait()
     usage = draft.cut("aborted", "stopped").usage
     assert usage is not None
-    assert 20 < usage.output < 60, "what was overheard is counted, too"
+    assert 20 < usage.output < 60, "tokens after the cut are counted too"
     assert len(draft.cut("aborted", "stopped").text_content()) < 40
 
 
-async def test_who_waits_is_cancelled_and_the_answer_drained_all_the_same(dialect: Dialect) -> None:
+async def test_an_answer_is_drained_after_its_waiter_was_cancelled(dialect: Dialect) -> None:
     script, pause = paused(dialect, len(dialect.stream(LONG)) // 2)
     async with asking(dialect, script) as (_, model):
         draft, shown = PartialResponse(model, ASKED), list[ModelEvent]()
@@ -488,7 +486,7 @@ async def test_who_waits_is_cancelled_and_the_answer_drained_all_the_same(dialec
     assert bare(draft.cut("aborted", "stopped").usage) == REPORTED
 
 
-async def test_a_worker_that_stops_drains_nothing(dialect: Dialect) -> None:
+async def test_a_stopping_worker_does_not_drain(dialect: Dialect) -> None:
     script, pause = paused(dialect, len(dialect.stream(LONG)) // 2)
     async with asking(dialect, script) as (api, model):
         draft = PartialResponse(model, ASKED)
@@ -505,7 +503,7 @@ async def test_a_worker_that_stops_drains_nothing(dialect: Dialect) -> None:
     assert draft.whole is None
 
 
-async def test_one_who_waits_to_the_end_has_the_whole_answer(dialect: Dialect) -> None:
+async def test_waiting_to_the_end_yields_the_whole_answer(dialect: Dialect) -> None:
     async with asking(dialect, [*dialect.stream(Said())]) as (_, model):
         draft, shown = PartialResponse(model, ASKED), list[ModelEvent]()
         async with model_stream(model.stream(ASKED), draft, shown.append) as speech:
@@ -518,19 +516,19 @@ async def test_one_who_waits_to_the_end_has_the_whole_answer(dialect: Dialect) -
 CHAT, RESPONSES, GEMINI = DIALECTS["openai-chat"], DIALECTS["openai-responses"], DIALECTS["gemini"]
 
 
-async def test_a_chat_that_breaks_before_its_usage_is_whole_with_an_estimate() -> None:
+async def test_a_chat_that_breaks_before_its_usage_is_complete_with_an_estimate() -> None:
     message, _, _ = await run(CHAT, [*CHAT.stream(Said())[:-1], Cut()])
     assert (message.stop_reason, said(message)) == ("stop", ["Hello"])
     assert message.usage is not None
     assert (message.usage.output, message.usage.estimated) == (2, True)
 
 
-async def test_a_chat_that_never_tells_its_usage_leaves_it_unknown() -> None:
+async def test_a_chat_without_usage_leaves_it_unknown() -> None:
     message, _, _ = await run(CHAT, [*CHAT.stream(Said())[:-1]])
     assert (message.stop_reason, message.usage) == ("stop", None)
 
 
-async def test_usage_that_a_server_tells_with_every_chunk_is_none_of_the_whole_answer() -> None:
+async def test_usage_in_each_chunk_is_not_the_usage_of_the_whole_answer() -> None:
     usage = CHAT.stream(Said())[-1]["usage"]
     script = [{**event, "usage": usage} for event in until(CHAT, "wide") if isinstance(event, dict)]
     message, _, _ = await run(CHAT, [*script, Cut()])
@@ -538,7 +536,7 @@ async def test_usage_that_a_server_tells_with_every_chunk_is_none_of_the_whole_a
     assert (message.usage.input, message.usage.output, message.usage.estimated) == (100, 7, True)
 
 
-async def test_a_response_that_failed_tells_why_and_what_it_took() -> None:
+async def test_a_failed_response_has_its_reason_and_usage() -> None:
     whole = RESPONSES.stream(Said())[-1]["response"]
     assert isinstance(whole, dict)
     error: Json = {"code": "rate_limit_exceeded", "message": "Slow down."}
@@ -549,12 +547,12 @@ async def test_a_response_that_failed_tells_why_and_what_it_took() -> None:
     assert bare(message.usage) == REPORTED
 
 
-async def test_a_response_that_fails_before_its_first_word_is_not_said_to_have_cost_anything() -> None:
+async def test_a_response_that_fails_before_its_first_piece_has_no_cost() -> None:
     message, _, _ = await run(RESPONSES, [RESPONSES.stream(Said())[0], RESPONSES.fault])
     assert (message.stop_reason, message.usage) == ("error", None)
 
 
-async def test_a_call_that_gemini_got_wrong_is_worth_another_try() -> None:
+async def test_a_malformed_call_of_gemini_is_transient() -> None:
     *events, last = GEMINI.stream(Said())
     wrong = json.loads(json.dumps(last).replace("STOP", "MALFORMED_FUNCTION_CALL"))
     message, _, _ = await run(GEMINI, [*events, wrong])
@@ -562,7 +560,7 @@ async def test_a_call_that_gemini_got_wrong_is_worth_another_try() -> None:
     assert failed(message) == ModelFailure(code="MALFORMED_FUNCTION_CALL", is_transient=True)
 
 
-async def test_gemini_s_sdk_asks_nothing_by_itself() -> None:
+async def test_geminis_sdk_calls_no_tools_and_continues_no_answers() -> None:
     called: list[Json] = GEMINI.stream(Said((Call("c_1", "add", ("{}",)),)))
     more = json.loads(json.dumps(GEMINI.stream(Said())[-1]).replace("STOP", "CONTINUATION"))
     more["candidates"][0]["continuationToken"] = "dG9rZW4="
@@ -576,7 +574,7 @@ async def test_gemini_s_sdk_asks_nothing_by_itself() -> None:
 RATES = Rates(input=Decimal(1_000_000), output=Decimal(2_000_000), cache_read=Decimal(500_000))
 
 
-async def test_the_caller_s_rates_price_what_was_reported_and_what_is_guessed(dialect: Dialect) -> None:
+async def test_the_callers_rates_price_reported_and_estimated_usage(dialect: Dialect) -> None:
     message, told, _ = await run(dialect, [*dialect.stream(Said())], rates=RATES)
     assert message.usage is not None
     assert message.usage.cost is not None
@@ -588,7 +586,7 @@ async def test_the_caller_s_rates_price_what_was_reported_and_what_is_guessed(di
     assert guess.cost == guess.cost_at(RATES, source="caller")
 
 
-async def test_without_rates_and_on_no_list_the_cost_is_unknown(dialect: Dialect) -> None:
+async def test_without_rates_and_lists_the_cost_is_unknown(dialect: Dialect) -> None:
     message, _, _ = await run(dialect, [*dialect.stream(Said())])
     assert message.usage is not None
     assert message.usage.cost is None
@@ -603,9 +601,7 @@ async def test_without_rates_and_on_no_list_the_cost_is_unknown(dialect: Dialect
         ("gemini", "gemini-2.5-pro", None),
     ],
 )
-async def test_the_lists_tell_the_price_and_the_window_of_a_model_they_know(
-    api: str, name: str, window: int | None
-) -> None:
+async def test_price_and_window_of_a_listed_model_come_from_the_lists(api: str, name: str, window: int | None) -> None:
     dialect = DIALECTS[api]
     async with asking(dialect, [*dialect.stream(Said())]) as (_, model):
         model.name = name
@@ -618,7 +614,7 @@ async def test_the_lists_tell_the_price_and_the_window_of_a_model_they_know(
     assert message.usage.cost.total > 0
 
 
-async def test_the_window_is_what_the_caller_says(dialect: Dialect) -> None:
+async def test_the_callers_window_overrides_the_lists(dialect: Dialect) -> None:
     async with dialect.make("http://127.0.0.1:1", context_window=1234) as model:
         assert model.context_window == 1234
     async with dialect.make("http://127.0.0.1:1") as model:

@@ -1,4 +1,4 @@
-"""Arithmetic without `eval`: right within its bounds, and refused beyond them."""
+"""Arithmetic without `eval`: correct within its bounds, and refused beyond them."""
 
 from contextlib import suppress
 
@@ -52,7 +52,7 @@ def test_expressions_have_values(expression: str, value: str) -> None:
         ("1 if 2 else 3", "only numbers"),
     ],
 )
-def test_what_is_no_arithmetic_or_out_of_bounds_is_refused(expression: str, fault: str) -> None:
+def test_a_text_that_is_no_arithmetic_or_out_of_bounds_is_refused(expression: str, fault: str) -> None:
     with pytest.raises(ArithmeticFault, match=fault):
         calculate_text(expression)
 
@@ -63,6 +63,6 @@ def test_whole_numbers_are_exact(left: int, right: int) -> None:
 
 
 @given(st.text(alphabet="0123456789.+-*/%^() ", max_size=60))
-def test_any_text_gives_a_value_or_a_fault(text: str) -> None:
+def test_any_text_has_a_value_or_raises_a_fault(text: str) -> None:
     with suppress(ArithmeticFault):
         assert calculate_text(text)

@@ -1,4 +1,4 @@
-"""The offline model: the same conversation gives the same answer, tools are really called."""
+"""The offline model: the same conversation gives the same answer, and tools are called."""
 
 import json
 from collections.abc import Sequence
@@ -72,7 +72,7 @@ async def test_other_questions_ask_for_other_tools(text: str, tool: str, argumen
     assert await wanted(text) == [(tool, arguments)]
 
 
-async def test_a_tool_that_is_not_there_is_not_called() -> None:
+async def test_a_missing_tool_is_not_called() -> None:
     message, _, _ = await answer_to(UserMessage.text("17 × 23"), tools=())
     assert list(message.tool_calls()) == []
     assert message.stop_reason == "stop"
@@ -95,7 +95,7 @@ async def test_a_new_question_is_not_answered_from_old_results() -> None:
     assert "What is 17 × 23?" in message.text_content()
 
 
-async def test_what_is_streamed_is_what_is_said() -> None:
+async def test_the_streamed_pieces_are_the_message() -> None:
     message, pieces, _ = await answer_to(UserMessage.text("What is 17 × 23?"))
     thinking = "".join(piece.text for piece in pieces if piece.kind == "thinking")
     assert [block.text for block in message.thinking()] == [thinking]

@@ -1,4 +1,4 @@
-"""What a docstring says of parameters goes to their schema, if all of it is understood."""
+"""Parameter descriptions of a docstring are added to the schema if the whole section is understood."""
 
 from collections.abc import Collection
 from typing import Annotated
@@ -29,7 +29,7 @@ def weather(context: ToolContext, city: str, days: Annotated[int, Field(descript
     return f"{context.session} {city} {days}"
 
 
-def test_the_words_on_a_parameter_go_to_its_schema_and_those_at_the_annotation_come_first() -> None:
+def test_a_parameters_description_is_in_its_schema_and_the_annotation_has_precedence() -> None:
     spec = tool(weather).spec
     assert spec.description == "Tell the weather.\n\nReturns:\n    A sentence."
     properties = spec.schema["properties"]
@@ -56,7 +56,7 @@ def test_the_words_on_a_parameter_go_to_its_schema_and_those_at_the_annotation_c
         "Says.\n\nArgs:\n    the name of a city",
     ],
 )
-def test_what_is_not_understood_stays_in_the_description(text: str) -> None:
+def test_a_section_that_is_not_understood_stays_in_the_description(text: str) -> None:
     assert read_docstring(text, ("city", "days")) == (text, {})
 
 
@@ -77,7 +77,7 @@ def test_what_is_not_understood_stays_in_the_description(text: str) -> None:
         ("Does.\n\nArgs:\n    a:\n    b: two.", "ab", ("Does.", {"b": "two."})),
     ],
 )
-def test_the_section_is_taken_out_of_the_description(
+def test_the_parameter_section_is_removed_from_the_description(
     text: str, parameters: Collection[str], expected: tuple[str, dict[str, str]]
 ) -> None:
     assert read_docstring(text.expandtabs(), parameters) == expected

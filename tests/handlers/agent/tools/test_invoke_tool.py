@@ -1,4 +1,4 @@
-"""One run of a tool: it ends in a result, or it is stopped, whatever the tool does."""
+"""One run of a tool ends in a result or is stopped."""
 
 import asyncio
 import logging
@@ -31,7 +31,7 @@ async def called(subject: FunctionTool) -> ToolResultMessage:
     return await invoke_tool(subject, CALL, CONTEXT)
 
 
-async def test_a_tool_that_takes_too_long_is_stopped_and_the_model_is_told() -> None:
+async def test_a_tool_that_takes_too_long_is_stopped_with_an_error_for_the_model() -> None:
     cleaned = anyio.Event()
 
     @tool(name="a", timeout=0.01)
@@ -51,7 +51,7 @@ async def test_a_tool_that_takes_too_long_is_stopped_and_the_model_is_told() -> 
     assert cleaned.is_set()
 
 
-async def test_a_sync_tool_that_takes_too_long_is_not_waited_for() -> None:
+async def test_a_sync_tool_that_takes_too_long_is_abandoned() -> None:
     go = anyio.Event()
 
     @tool(name="a", timeout=0.01)
@@ -62,7 +62,7 @@ async def test_a_sync_tool_that_takes_too_long_is_not_waited_for() -> None:
     go.set()
 
 
-async def test_a_tool_that_was_cancelled_by_itself_gives_an_error() -> None:
+async def test_a_tool_that_cancels_itself_returns_an_error() -> None:
     @tool(name="a")
     async def gives_up() -> str:
         raise asyncio.CancelledError
@@ -72,7 +72,7 @@ async def test_a_tool_that_was_cancelled_by_itself_gives_an_error() -> None:
 
 
 class Foreign(FunctionTool):
-    """A tool of somebody else's, with a `run` that does not hold what it promises."""
+    """A foreign tool whose `run` breaks the protocol."""
 
     def __init__(self, outcome: Exception | ToolResultMessage) -> None:
         super().__init__(lambda: None, name="a")
@@ -93,14 +93,12 @@ class Foreign(FunctionTool):
         (cast("ToolResultMessage", "fine"), "a gave no result, but str"),
     ],
 )
-async def test_what_somebody_else_s_tool_does_wrong_is_its_result(
-    outcome: Exception | ToolResultMessage, text: str
-) -> None:
+async def test_errors_of_a_foreign_tool_become_its_result(outcome: Exception | ToolResultMessage, text: str) -> None:
     result = await called(Foreign(outcome))
     assert (result.tool_call_id, result.is_error, result.text_content()) == ("c1", True, text)
 
 
-async def test_a_tool_that_does_not_end_is_left_behind(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_tool_that_does_not_end_is_abandoned(caplog: pytest.LogCaptureFixture) -> None:
     reached, go, over = anyio.Event(), anyio.Event(), anyio.Event()
 
     @tool(name="a")
@@ -125,7 +123,7 @@ async def test_a_tool_that_does_not_end_is_left_behind(caplog: pytest.LogCapture
     await over.wait()
 
 
-async def test_a_tool_that_fails_in_its_clean_up_was_stopped_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_tool_that_fails_in_its_clean_up_counts_as_stopped(caplog: pytest.LogCaptureFixture) -> None:
     reached = anyio.Event()
 
     class Fails(Foreign):

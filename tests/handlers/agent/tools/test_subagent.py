@@ -1,4 +1,4 @@
-"""A tool that is another agent: a session for each call, found again after a crash, ended with the call."""
+"""Sub-agents: a session for each call, found again after a crash, and ended with the call."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -58,7 +58,7 @@ def parent(model: ScriptedModel, *tools: SubAgent) -> AgentLoop:
 
 @asynccontextmanager
 async def working(bus: Bus, *agents: Agent, concurrency: int = 1) -> AsyncGenerator[None, None]:
-    """A worker for each agent, gone when the block is over."""
+    """Run a worker for each agent within the block."""
     async with anyio.create_task_group() as tasks:
         for number, agent in enumerate(agents):
             worker = Worker(bus, agent, name=f"w{number}", concurrency=concurrency, heartbeat=60)
@@ -88,7 +88,7 @@ async def test_the_childs_last_answer_is_the_calls_result_with_one_session_at_a_
         assert (await said(bus.session(CHILD)))[:2] == ["agent.session.linked", "user: count the walls"]
 
 
-async def test_both_logs_hold_the_link_and_the_result_names_the_childs_loop() -> None:
+async def test_both_logs_have_the_link_and_the_result_has_the_childs_loop() -> None:
     helper = AgentLoop(ScriptedModel(answer("Four walls.")))
     async with fresh_bus() as bus:
         session = bus.session(PARENT_ID)
@@ -113,9 +113,9 @@ async def test_both_logs_hold_the_link_and_the_result_names_the_childs_loop() ->
         assert turn.trigger == "subAgent"
 
 
-async def test_children_of_one_turn_work_side_by_side_and_their_results_stand_in_the_order_of_the_calls() -> None:
+async def test_children_of_one_turn_run_concurrently_and_results_keep_the_order_of_the_calls() -> None:
     class Meets(ScriptedModel):
-        """Answers once both children are being worked on."""
+        """Answers when both children are running."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -137,7 +137,7 @@ async def test_children_of_one_turn_work_side_by_side_and_their_results_stand_in
         assert [result.text_content() for result in await results(session)] == ["ONE", "TWO"]
 
 
-async def test_three_generations_are_worked_by_one_slot() -> None:
+async def test_one_slot_suffices_for_three_generations() -> None:
     grandchild = AgentLoop(ScriptedModel(answer("Bricks.")))
     child = AgentLoop(
         ScriptedModel(calls(asks("of what?", name="mason")), answer("Four, of bricks.")), (sub(grandchild, "mason"),)
@@ -152,7 +152,7 @@ async def test_three_generations_are_worked_by_one_slot() -> None:
         assert (link.agent, link.depth) == ("mason", 2)
 
 
-async def test_agents_are_not_nested_deeper_than_they_may() -> None:
+async def test_agents_are_nested_up_to_max_depth() -> None:
     async with fresh_bus() as bus:
         session = bus.session(PARENT_ID)
         await ask(session)
@@ -166,7 +166,7 @@ async def test_agents_are_not_nested_deeper_than_they_may() -> None:
         )
 
 
-async def test_a_turn_begins_no_more_children_than_it_may() -> None:
+async def test_a_turn_begins_at_most_max_children() -> None:
     async with fresh_bus() as bus:
         session = bus.session(PARENT_ID)
         await ask(session)
@@ -179,7 +179,7 @@ async def test_a_turn_begins_no_more_children_than_it_may() -> None:
         assert len(await bus.sessions()) == 3
 
 
-async def test_a_call_without_a_task_begins_nothing() -> None:
+async def test_a_call_without_a_task_begins_no_child() -> None:
     async with fresh_bus() as bus:
         session = bus.session(PARENT_ID)
         await ask(session)
@@ -216,7 +216,7 @@ async def test_a_child_that_fails_is_an_error_for_its_parent(script: list[Step],
         assert (result.is_error, result.text_content()) == (True, told)
 
 
-async def test_an_agent_that_breaks_is_an_error_for_its_parent() -> None:
+async def test_an_agent_that_raises_is_an_error_for_its_parent() -> None:
     async def breaks(run: Run) -> None:
         raise RuntimeError(f"no {run.session.id[:2]}")
 
@@ -230,7 +230,7 @@ async def test_an_agent_that_breaks_is_an_error_for_its_parent() -> None:
 
 
 async def begun(bus: Bus, session: Session) -> Session:
-    """The child, once its parent waits for it."""
+    """Wait until the parent waits for its child, and return the child."""
     child = bus.session(CHILD)
     await wait_for(session, "agent.session.linked")
     await wait_for(child, "user")
@@ -238,7 +238,7 @@ async def begun(bus: Bus, session: Session) -> Session:
 
 
 @pytest.mark.parametrize("end", ["closed", "erased"])
-async def test_a_child_that_is_taken_away_is_an_error_for_its_parent(end: str) -> None:
+async def test_a_closed_or_erased_child_is_an_error_for_its_parent(end: str) -> None:
     async with fresh_bus() as bus:
         session = bus.session(PARENT_ID)
         await ask(session)
@@ -287,7 +287,7 @@ async def test_a_child_that_waits_for_a_person_is_waited_for() -> None:
 # --- crashes and commands ---------------------------------------------------------------------------------------------
 
 
-async def test_a_call_that_is_run_again_finds_the_child_that_is_there() -> None:
+async def test_a_repeated_call_finds_the_existing_child() -> None:
     async with fresh_bus() as bus:
         session = bus.session(PARENT_ID)
         await ask(session)
@@ -335,13 +335,13 @@ async def test_a_call_cancelled_at_any_await_begins_one_child(moment: Moment) ->
 
 
 async def answer_in(child: Session) -> None:
-    """Work on a child once it has its task."""
+    """Run a child when it has its task."""
     await wait_for(child, "user")
     await AgentLoop(ScriptedModel(answer("Four walls.")))(await take_run(child))
 
 
 def _rest(entries: Sequence[str]) -> list[list[Step]]:
-    """What the model still has to say."""
+    """The remaining answers of the model."""
     script = [calls(asks()), answer("Four.")]
     return script[sum(text.startswith(("assistant toolUse", "assistant stop")) for text in entries) :]
 
@@ -358,7 +358,7 @@ async def test_an_abort_of_the_parent_aborts_the_child() -> None:
         second = bus.session(child_id(PARENT_ID, "s1.main.1#0.1"))
         for each in (child, second):
             assert (await said(each))[-1] == "control.abort"
-        # Once more, as after a crash before the command was answered.
+        # Again, as after a crash before the command was answered.
         await cancel_children(await take_run(session), (await (await take_run(session)).refresh()).status)
         assert (await said(child)).count("control.abort") == 1
         await AgentLoop(ScriptedModel())(await take_run(child))
@@ -385,7 +385,7 @@ async def test_a_child_that_gave_its_result_is_not_aborted_with_the_others() -> 
 
 
 async def stopped(agent: AgentLoop, bus: Bus, session: Session) -> None:
-    """Run an agent until its children wait for a worker, and stop it there."""
+    """Run an agent until its children wait for a worker, and stop it."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(agent, await take_run(session))
         await wait_for(session, "agent.session.linked", 2)
@@ -411,8 +411,8 @@ def test_a_childs_id_is_a_sessions_id_and_the_same_for_the_same_call() -> None:
     assert child_id("x" * 43 + "1", "a") != child_id("x" * 43 + "2", "a")
 
 
-async def test_what_a_childs_events_say_reaches_no_model_of_its_parent() -> None:
-    """A guard's reason does, as the note that the loop leaves for models."""
+async def test_texts_of_a_childs_events_do_not_reach_the_parents_model() -> None:
+    """A guard's reason does: it is in the loop's note to models."""
 
     async def never(prompts: Sequence[UserMessage]) -> Reject:
         del prompts

@@ -1,4 +1,4 @@
-"""Tools: a schema from annotations, and a result whatever happens."""
+"""Function tools: a schema from annotations, and a result for every outcome."""
 
 import re
 import threading
@@ -69,7 +69,7 @@ def test_the_schema_comes_from_the_annotations_and_the_description_from_the_docs
     assert properties["place"] == {"$ref": "#/$defs/Place"}
 
 
-def test_the_context_is_no_argument() -> None:
+def test_the_context_is_not_an_argument() -> None:
     @tool(name="asks", description="Ask.")
     async def function(context: ToolContext, question: str) -> str:
         return f"{context.call_id} {question}"
@@ -78,7 +78,7 @@ def test_the_context_is_no_argument() -> None:
     assert function.spec.schema["properties"] == {"question": {"type": "string"}}
 
 
-async def test_arguments_are_read_as_their_types() -> None:
+async def test_arguments_are_converted_to_their_types() -> None:
     result = await run(weather, {"place": {"city": "Bonn"}, "days": 3})
     assert (result.text_content(), result.is_error) == ("Bonn 3 C", False)
     assert (result.tool_call_id, result.tool_name) == ("c1", "weather")
@@ -94,14 +94,14 @@ async def test_arguments_are_read_as_their_types() -> None:
         ([1], "arguments: Input should be"),
     ],
 )
-async def test_wrong_arguments_give_an_error_that_names_the_fault(arguments: JsonValue, fault: str) -> None:
+async def test_invalid_arguments_return_an_error_that_names_the_argument(arguments: JsonValue, fault: str) -> None:
     result = await run(weather, arguments)
     assert result.is_error
     assert result.text_content().startswith("Invalid arguments: ")
     assert fault in result.text_content()
 
 
-async def test_arguments_that_are_no_json_give_an_error() -> None:
+async def test_arguments_that_are_no_json_return_an_error() -> None:
     result = await run(weather, {}, raw='{"place": ')
     assert (result.is_error, result.text_content()) == (True, 'Invalid arguments: not JSON: {"place": ')
 
@@ -146,7 +146,7 @@ async def test_parameters_are_passed_in_the_way_that_the_function_takes_them() -
     assert named.spec.schema["required"] == ["first"]
 
 
-def test_a_parameter_of_any_number_of_arguments_is_refused_by_its_name_with_the_remedy() -> None:
+def test_a_variadic_parameter_is_refused_by_name_with_a_remedy() -> None:
     def many(*paths: str) -> str:
         return "".join(paths)
 
@@ -159,7 +159,7 @@ def test_a_parameter_of_any_number_of_arguments_is_refused_by_its_name_with_the_
         assert (refused.value.tool, refused.value.parameter) == (function.__name__, parameter)
 
 
-async def test_what_a_tool_raises_is_its_result() -> None:
+async def test_an_error_of_a_tool_is_its_result() -> None:
     @tool
     def function() -> str:
         raise KeyError("nothing here")
@@ -203,7 +203,7 @@ IMAGE = ImageBlock(media=MediaRef(kind="url", url="https://example.com/a.png"))
         (Place(city="Köln"), (TextBlock(text='{"city": "Köln"}'),), {"city": "Köln"}),
     ],
 )
-async def test_what_a_tool_gives_becomes_content(
+async def test_the_return_value_of_a_tool_becomes_content(
     output: object, content: tuple[object, ...], structured: JsonValue
 ) -> None:
     @tool
@@ -214,7 +214,7 @@ async def test_what_a_tool_gives_becomes_content(
     assert (result.content, result.structured, result.is_error) == (content, structured, False)
 
 
-async def test_what_cannot_be_written_as_json_is_an_error() -> None:
+async def test_a_return_value_that_is_no_json_is_an_error() -> None:
     @tool
     async def function() -> object:
         return object()
@@ -222,7 +222,7 @@ async def test_what_cannot_be_written_as_json_is_an_error() -> None:
     assert (await run(function)).is_error
 
 
-async def test_a_reply_says_more_than_its_content() -> None:
+async def test_a_reply_sets_more_than_the_content() -> None:
     @tool
     async def function() -> ToolReply:
         return ToolReply(["done", IMAGE], structured={"n": 1}, is_error=True, terminate=True)
@@ -232,7 +232,7 @@ async def test_a_reply_says_more_than_its_content() -> None:
     assert (result.structured, result.is_error, result.terminate) == ({"n": 1}, True, True)
 
 
-def test_a_tool_says_of_itself_what_the_loop_has_to_know() -> None:
+def test_options_of_a_tool_are_its_properties() -> None:
     plain = tool(lambda: "")
     assert (plain.idempotent, plain.on_unknown, plain.timeout, plain.is_sequential) == (False, "tell", 600.0, False)
     made = tool(name="a", idempotent=True, on_unknown="ask", timeout=3.0, sequential=True)(lambda: "")
@@ -240,7 +240,7 @@ def test_a_tool_says_of_itself_what_the_loop_has_to_know() -> None:
 
 
 @pytest.mark.parametrize(("approval", "expected"), [(False, [False] * 3), (True, [True, True, False])])
-def test_an_approval_is_asked_for_by_the_tool_and_never_for_wrong_arguments(
+def test_an_approval_is_needed_as_the_tool_says_and_never_for_invalid_arguments(
     approval: bool, expected: list[bool]
 ) -> None:
     @tool(name="pay", approval=approval)
@@ -251,7 +251,7 @@ def test_an_approval_is_asked_for_by_the_tool_and_never_for_wrong_arguments(
     assert found == expected
 
 
-def test_an_async_approval_is_refused_as_it_would_always_say_yes() -> None:
+def test_an_async_approval_is_refused() -> None:
     async def decides(arguments: Mapping[str, object]) -> bool:
         return bool(arguments.get("never"))
 
@@ -272,7 +272,7 @@ def test_an_async_approval_is_refused_as_it_would_always_say_yes() -> None:
         hidden(lambda: "").approval(ToolCallBlock(id="c1", name="pay", arguments={}))
 
 
-def test_an_approval_may_be_asked_for_by_the_arguments_as_the_function_would_get_them() -> None:
+def test_an_approval_function_gets_the_validated_arguments() -> None:
     seen: list[object] = []
 
     def decides(arguments: Mapping[str, object]) -> bool:
@@ -287,14 +287,14 @@ def test_an_approval_may_be_asked_for_by_the_arguments_as_the_function_would_get
     assert seen == [Place(city="Bonn"), Place(city="Ulm")]
 
 
-def test_the_key_names_the_call_by_its_place_in_the_turn_that_made_it() -> None:
+def test_the_key_is_the_calls_index_in_the_turn_that_made_it() -> None:
     later = TurnId(loop_id="s1.main.2", turn_index=0)
     assert CONTEXT.key == "s1.main.1#0.0"
     assert replace(CONTEXT, place=2, attempt=4).key == "s1.main.1#0.2"
     assert replace(CONTEXT, turn_id=later, origin=CONTEXT.turn_id).key == CONTEXT.key
 
 
-async def test_a_handoff_and_the_loop_that_worked_for_a_call_are_private_marks_of_the_result() -> None:
+async def test_a_handoff_and_the_child_loop_are_private_metadata_of_the_result() -> None:
     @tool
     async def function() -> ToolReply:
         return ToolReply("done", handoff="stuck", child_loop_id="s2.main.1")
@@ -302,7 +302,7 @@ async def test_a_handoff_and_the_loop_that_worked_for_a_call_are_private_marks_o
     assert (await run(function)).metadata == {HANDOFF: "stuck", CHILD_LOOP: "s2.main.1"}
 
 
-def test_all_that_the_loop_asks_of_a_tool_is_in_the_seam() -> None:
+def test_the_protocol_has_all_that_the_loop_uses_of_a_tool() -> None:
     class Own:
         name, idempotent, timeout, is_sequential = "own", False, None, False
         on_unknown: Literal["tell", "ask"] = "tell"

@@ -1,4 +1,4 @@
-"""A worker that is killed at the calls of an answer: whoever goes on runs what may be run, and nothing twice."""
+"""A worker is killed during the calls of an answer: the next one runs calls that may run, and none twice."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ KEY = f"{TURN}.0"
 
 
 async def killed(starter: Starter, folder: Path, case: str) -> None:
-    """Run the process until it is at the place of its case, and kill it there."""
+    """Run the process up to the point of its case, and kill it there."""
     with starter.running("tests.support.agent.tool_process", str(folder), case) as process:
         assert process.stdout is not None
         assert await run_sync(process.stdout.readline) == "ready\n"
@@ -37,7 +37,7 @@ async def killed(starter: Starter, folder: Path, case: str) -> None:
         ("waiting", [f"{KEY} 1"], "done", [None]),
     ],
 )
-async def test_a_call_whose_worker_was_killed(
+async def test_a_call_of_a_killed_worker_is_continued_as_its_tool_allows(
     starter: Starter, case: str, outside: list[str], result: str, attempts: list[int | None]
 ) -> None:
     assert case in CASES

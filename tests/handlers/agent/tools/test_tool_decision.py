@@ -1,4 +1,4 @@
-"""What is to be done with an open call, as a table: what is known of it, what its tool is, what follows."""
+"""The decision for an open call, as a table of status, tool and decision."""
 
 from collections.abc import Mapping
 
@@ -42,7 +42,7 @@ NEEDS, NEEDS_SAFE = subject(approval=True), subject(approval=True, idempotent=Tr
 def loop(
     *, started: int = 0, attempts: int = 0, asked: str | None = None, said: Control | None = None, at: int = 0
 ) -> LoopStatus:
-    """What is known of the call; positions, and what a person was asked and said."""
+    """The status of the call: positions, and the question to a person with the answer."""
     waiting: Mapping[str, ToolWaiting] = {}
     if asked is not None:
         event = {"turn_id": TURN, "tool_call_id": "c1", "tool_name": "a", "why": asked}
@@ -76,7 +76,7 @@ STARTED = loop(started=5, attempts=1)
         ),  # asked before the tool changed: the answer still counts
         (loop(asked="approval", said=APPROVED, at=7), NEEDS, StartCall(1)),
         (loop(asked="approval", said=DENIED, at=7), NEEDS, "Denied by the user"),
-        (loop(said=APPROVED, at=4), NEEDS, StartCall(1)),  # before it was asked
+        (loop(said=APPROVED, at=4), NEEDS, StartCall(1)),  # before the question
         (STARTED, SAFE, StartCall(2)),
         (STARTED, NEEDS_SAFE, StartCall(2)),
         (STARTED, PLAIN, "Unknown outcome: "),
@@ -86,13 +86,13 @@ STARTED = loop(started=5, attempts=1)
         (loop(started=5, attempts=1, asked="unknown"), ASKS, AwaitPerson()),
         (loop(started=5, attempts=1, asked="unknown", said=APPROVED, at=7), ASKS, StartCall(2)),
         (loop(started=5, attempts=1, asked="unknown", said=DENIED, at=7), ASKS, "Unknown outcome: "),
-        # Started after the person's word: that was for the attempt that was lost.
+        # Started after the answer: that was for the lost attempt.
         (loop(started=8, attempts=2, asked="unknown", said=APPROVED, at=7), ASKS, AskPerson("unknown", 2)),
         (loop(started=8, attempts=1, asked="approval", said=APPROVED, at=7), NEEDS, "Unknown outcome: "),
         (loop(started=8, attempts=1, asked="approval", said=APPROVED, at=7), NEEDS_SAFE, StartCall(2)),
     ],
 )
-def test_what_is_to_be_done_with_a_call(
+def test_the_decision_for_an_open_call(
     known: LoopStatus, whose: FunctionTool | None, expected: ToolDecision | str
 ) -> None:
     found = decide_call(CALL, whose, known)
@@ -109,7 +109,7 @@ def answer(turn: TurnId = TURN) -> OpenAnswer:
     return OpenAnswer(3, message, turn, ())
 
 
-def test_what_is_known_of_another_turn_says_nothing_of_this_one() -> None:
+def test_the_status_of_another_turn_does_not_affect_a_call() -> None:
     later = answer(TurnId(loop_id="s1.main.2", turn_index=0))
     decided = decide_calls(later, {"a": PLAIN}, Status(loop=STARTED))
     assert [decision for _, decision in decided.values()] == [StartCall(1)] * 2

@@ -1,4 +1,4 @@
-"""Open calls, step by step: what is said before a tool is called, what is kept of it, and what a person decides."""
+"""Open calls step by step: what is recorded before a tool runs and after it, and what a person decides."""
 
 import threading
 from collections.abc import Callable
@@ -26,7 +26,7 @@ A, B, C = (ToolCallBlock(id=f"c{place}", name=name) for place, name in enumerate
 
 
 def makes(name: str, text: str | None = None, *, ran: list[str] | None = None) -> Callable[[], str]:
-    """A function for a tool: gives its text, and notes that it ran."""
+    """A function for a tool that notes its run and returns its text."""
 
     def function() -> str:
         if ran is not None:
@@ -37,7 +37,7 @@ def makes(name: str, text: str | None = None, *, ran: list[str] | None = None) -
 
 
 async def tail(session: Session, after: str = "agent.message.ended") -> list[str]:
-    """What stands in the log behind the answer."""
+    """The entries after the answer."""
     entries = await said(session)
     return entries[entries.index(after) + 1 :]
 
@@ -50,7 +50,7 @@ async def of_ended(session: Session) -> list[ToolEnded]:
     return [event for event in await events(session) if isinstance(event, ToolEnded)]
 
 
-async def test_that_calls_are_started_is_said_in_one_append_before_any_of_them_runs() -> None:
+async def test_the_starts_of_calls_are_recorded_in_one_append_before_any_runs() -> None:
     seen: list[list[str]] = []
 
     async with fresh_bus() as bus:
@@ -71,7 +71,7 @@ async def test_that_calls_are_started_is_said_in_one_append_before_any_of_them_r
         ]
 
 
-async def test_a_call_is_not_run_if_somebody_else_has_said_that_it_was_started() -> None:
+async def test_a_call_is_not_run_if_another_run_has_recorded_its_start() -> None:
     ran: list[str] = []
     subject = tool(name="a")(makes("a", ran=ran))
     async with fresh_bus() as bus:
@@ -85,7 +85,7 @@ async def test_a_call_is_not_run_if_somebody_else_has_said_that_it_was_started()
         assert ran == []
 
 
-async def test_the_key_of_a_call_is_the_same_at_every_attempt_and_another_one_for_each_call() -> None:
+async def test_the_key_of_a_call_is_unique_and_the_same_at_each_attempt() -> None:
     seen: list[tuple[str, str, int]] = []
     pause = Pause()
 
@@ -116,7 +116,7 @@ async def test_the_key_of_a_call_is_the_same_at_every_attempt_and_another_one_fo
         assert [event.attempt for event in started] == [None, None, 2, 2]
 
 
-async def test_calls_that_run_alone_run_after_the_others_one_by_one() -> None:
+async def test_sequential_calls_run_after_the_others_one_by_one() -> None:
     order: list[str] = []
 
     def alone(name: str) -> FunctionTool:
@@ -145,7 +145,7 @@ async def test_calls_that_run_alone_run_after_the_others_one_by_one() -> None:
 # --- a person is asked --------------------------------------------------------------------------------------------
 
 
-async def test_a_call_that_needs_an_approval_waits_and_holds_up_no_other() -> None:
+async def test_a_call_that_needs_an_approval_waits_and_blocks_no_other() -> None:
     ran: list[str] = []
     tools = (tool(name="a", approval=True)(makes("a", ran=ran)), tool(name="b")(makes("b", ran=ran)))
     async with fresh_bus() as bus:
@@ -171,7 +171,7 @@ async def test_a_call_that_needs_an_approval_waits_and_holds_up_no_other() -> No
 
 
 @pytest.mark.parametrize("reason", [None, "too dear"])
-async def test_a_call_that_is_denied_is_not_run_and_the_model_is_told_but_not_why(reason: str | None) -> None:
+async def test_a_denied_call_is_not_run_and_the_model_does_not_read_the_reason(reason: str | None) -> None:
     ran: list[str] = []
     subject = tool(name="a", approval=True)(makes("a", ran=ran))
     async with fresh_bus() as bus:
@@ -209,7 +209,7 @@ async def test_a_question_outlives_the_worker_that_asked_it() -> None:
         assert await results(session) == [("c0", "A")]
 
 
-async def test_a_person_is_asked_only_about_the_arguments_that_the_tool_says() -> None:
+async def test_a_person_is_asked_only_for_arguments_that_need_approval() -> None:
     @tool(name="a", approval=lambda arguments: arguments["amount"] != 0)
     async def pays(amount: int) -> str:
         return f"paid {amount}"
@@ -225,7 +225,7 @@ async def test_a_person_is_asked_only_about_the_arguments_that_the_tool_says() -
         assert [call for call, _ in await results(session)] == ["c0", "c2"], "wrong arguments are nobody's to approve"
 
 
-async def test_who_cannot_tell_whether_to_ask_asks() -> None:
+async def test_a_person_is_asked_if_the_approval_function_fails() -> None:
     def fails(arguments: object) -> bool:
         raise RuntimeError(f"no rule for {arguments}")
 
@@ -242,7 +242,7 @@ async def test_who_cannot_tell_whether_to_ask_asks() -> None:
 
 
 async def lost_in(session: Session, subject: FunctionTool, reached: anyio.Event) -> None:
-    """A worker that is stopped while the call of the tool runs."""
+    """Run a worker that is stopped while the tool runs."""
     run = await take_run(session)
     await called(run, A)
     async with anyio.create_task_group() as tasks:
@@ -251,7 +251,7 @@ async def lost_in(session: Session, subject: FunctionTool, reached: anyio.Event)
         tasks.cancel_scope.cancel()
 
 
-async def test_a_call_that_was_started_is_not_run_again_and_the_model_is_told_so() -> None:
+async def test_a_started_call_is_not_run_again_and_the_model_gets_an_error() -> None:
     pause = Pause()
     ran: list[str] = []
     async with fresh_bus() as bus:
@@ -269,7 +269,7 @@ async def test_a_call_that_was_started_is_not_run_again_and_the_model_is_told_so
         ]
 
 
-async def test_a_person_may_have_a_call_with_an_unknown_outcome_run_again_and_is_asked_anew_if_it_is_lost_too() -> None:
+async def test_a_person_can_repeat_a_call_of_unknown_outcome_and_is_asked_again_if_it_is_lost_again() -> None:
     pause = Pause()
     ran: list[str] = []
     async with fresh_bus() as bus:
@@ -294,7 +294,7 @@ async def test_a_person_may_have_a_call_with_an_unknown_outcome_run_again_and_is
         assert kinds == [ToolStarted, ToolWaiting, ToolStarted, ToolWaiting, ToolStarted, ToolEnded]
 
 
-async def test_a_call_with_an_unknown_outcome_that_nobody_wants_again_stays_unknown() -> None:
+async def test_a_denied_repeat_of_a_call_of_unknown_outcome_stays_unknown() -> None:
     pause = Pause()
     async with fresh_bus() as bus:
         session = bus.session("s1")
@@ -308,7 +308,7 @@ async def test_a_call_with_an_unknown_outcome_that_nobody_wants_again_stays_unkn
         assert text.startswith("Unknown outcome: ")
 
 
-async def test_an_approval_is_good_for_one_attempt() -> None:
+async def test_an_approval_covers_one_attempt() -> None:
     pause = Pause()
     async with fresh_bus() as bus:
         session = bus.session("s1")
@@ -326,7 +326,7 @@ async def test_an_approval_is_good_for_one_attempt() -> None:
         assert text.startswith("Unknown outcome: ")
 
 
-async def test_a_stopped_worker_records_the_results_that_it_has() -> None:
+async def test_a_stopped_worker_records_the_results_so_far() -> None:
     pause, second = Pause(), anyio.Event()
 
     async def is_done() -> str:
@@ -356,7 +356,7 @@ async def test_a_stopped_worker_records_the_results_that_it_has() -> None:
 
 
 @pytest.mark.parametrize("is_abort", [True, False])
-async def test_an_interrupt_keeps_the_results_there_are_and_answers_all_other_calls_in_one_append(
+async def test_an_interrupt_keeps_the_results_so_far_and_fails_all_other_calls_in_one_append(
     is_abort: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pause, second = Pause(), anyio.Event()
@@ -399,7 +399,7 @@ async def test_an_interrupt_keeps_the_results_there_are_and_answers_all_other_ca
         assert len(receipts) == 1
 
 
-async def test_a_tool_that_is_stopped_may_clean_up_and_a_result_that_it_still_gives_counts() -> None:
+async def test_a_stopped_tool_can_clean_up_and_its_result_counts() -> None:
     reached, cleaned = anyio.Event(), anyio.Event()
 
     @tool(name="a")
@@ -434,7 +434,7 @@ async def test_a_tool_that_is_stopped_may_clean_up_and_a_result_that_it_still_gi
         assert await results(session) == [("c0", ABORTED), ("c1", "half of it")]
 
 
-async def test_a_thread_that_is_left_behind_by_an_abort_writes_nothing_any_more() -> None:
+async def test_an_abandoned_thread_publishes_nothing_after_an_abort() -> None:
     reached, go, over = anyio.Event(), threading.Event(), threading.Event()
     outcome: list[str] = []
 
@@ -471,7 +471,7 @@ async def test_a_thread_that_is_left_behind_by_an_abort_writes_nothing_any_more(
         assert [event.text for event in await events(session) if isinstance(event, Progress)] == ["begun"]
 
 
-async def test_an_interrupt_that_comes_when_all_is_done_adds_nothing() -> None:
+async def test_an_interrupt_after_all_results_adds_nothing() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
 
@@ -510,7 +510,7 @@ async def test_open_calls_are_closed_in_one_append() -> None:
 # --- results ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_tool_may_hand_the_session_to_a_person_with_its_result() -> None:
+async def test_a_tool_can_hand_the_session_to_a_person_with_its_result() -> None:
     @tool(name="a")
     async def gives_up() -> ToolReply:
         return ToolReply("a person is called", handoff="out of ideas", child_loop_id="s2.main.1")
@@ -534,7 +534,7 @@ async def test_a_tool_may_hand_the_session_to_a_person_with_its_result() -> None
         assert [event.child_loop_id for event in await of_ended(session)] == ["s2.main.1"]
 
 
-async def test_a_result_that_is_too_large_among_others_becomes_an_error_and_the_others_stay() -> None:
+async def test_one_result_that_is_too_large_becomes_an_error_and_the_others_stay() -> None:
     pause, second = Pause(), anyio.Event()
 
     async def talks() -> str:

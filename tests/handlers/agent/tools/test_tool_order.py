@@ -1,4 +1,4 @@
-"""Whatever the calls of an answer are and in whichever order they end: one result each, in its place."""
+"""Calls of an answer have one result each, in the order of the calls, in whichever order they end."""
 
 from collections.abc import Sequence
 from random import Random
@@ -26,7 +26,7 @@ KINDS: Sequence[Kind] = ("plain", "plain", "alone", "approved", "denied", "missi
 
 
 def tools_of(kinds: Sequence[Kind], random: Random) -> list[FunctionTool]:
-    """A tool for each call, which ends whenever it is its turn by chance."""
+    """A tool for each call; the calls end in random order."""
     waits = [random.randrange(4) for _ in kinds]
 
     def made(place: int) -> FunctionTool:
@@ -71,7 +71,7 @@ async def checked(bus: Bus, name: str, kinds: Sequence[Kind], random: Random) ->
     assert all(begun[call] < ended[call] for call in started)
     asked = [event for event in found if isinstance(event, ToolWaiting)]
     assert len(asked) == sum(kind in {"approved", "denied"} for kind in kinds)
-    # Those that ran side by side stand in the order of the calls, and so do those that ran alone, behind them.
+    # Concurrent calls are in the order of the calls, and sequential ones after them, too.
     order = [int(call[1:]) for call, _ in await results(session)]
     beside = [place for place in order if kinds[place] in {"plain", "ends", "missing"}]
     alone = [place for place in order if kinds[place] == "alone"]
@@ -84,7 +84,7 @@ async def checked(bus: Bus, name: str, kinds: Sequence[Kind], random: Random) ->
     assert await open_answer(await take_run(session)) is None
 
 
-def test_every_call_has_one_result_in_its_place(valkey: RealServer) -> None:
+def test_every_call_has_one_result_in_the_order_of_the_calls(valkey: RealServer) -> None:
     number = 0
     with held_loop() as held:
         bus = held.open(valkey.bus)

@@ -1,4 +1,4 @@
-"""Live deltas of one message: few, in order, never in the way of the model."""
+"""The live preview of one message: few deltas, in order, without blocking the model."""
 
 import anyio
 
@@ -18,7 +18,7 @@ TURN = TurnId(loop_id="s1.main.1", turn_index=0)
 
 
 class Listener:
-    """The part of a session that previews go to."""
+    """The part of a session that receives previews."""
 
     def __init__(self, *, hangs: Pause | None = None, fails: bool = False) -> None:
         self.calls: list[tuple[Delta, ...]] = []
@@ -37,7 +37,7 @@ class Listener:
         self.heard.set()
 
 
-async def test_pieces_that_come_together_are_sent_together() -> None:
+async def test_pieces_that_arrive_together_are_sent_together() -> None:
     listener = Listener()
     async with open_preview(listener, "m1", TURN) as preview:
         preview.add(Piece("thinking", "Let me ", 0))
@@ -54,7 +54,7 @@ async def test_pieces_that_come_together_are_sent_together() -> None:
     assert {(d.message_id, d.turn_id) for d in deltas} == {("m1", TURN)}
 
 
-async def test_pieces_carry_the_epoch_of_the_lease_they_are_spoken_under() -> None:
+async def test_pieces_carry_the_epoch_of_their_lease() -> None:
     listener = Listener()
     async with open_preview(listener, "m1", TURN, epoch=7) as preview:
         preview.add(Piece("text", "x"))
@@ -63,7 +63,7 @@ async def test_pieces_carry_the_epoch_of_the_lease_they_are_spoken_under() -> No
     assert listener.epochs == {7}
 
 
-async def test_pieces_are_sent_while_the_model_still_speaks() -> None:
+async def test_pieces_are_sent_while_the_model_streams() -> None:
     listener = Listener()
     async with open_preview(listener, "m1", TURN) as preview:
         preview.add(Piece("text", "Hello"))
@@ -73,7 +73,7 @@ async def test_pieces_are_sent_while_the_model_still_speaks() -> None:
     assert [delta.delta for call in listener.calls for delta in call] == ["Hello", " there"]
 
 
-async def test_much_text_does_not_wait() -> None:
+async def test_much_text_is_sent_without_a_pause() -> None:
     listener = Listener()
     async with open_preview(listener, "m1", TURN, bounds=PreviewBounds(pause=3_600.0)) as preview:
         preview.add(Piece("text", "x" * BOUNDS.flush_characters))
@@ -81,7 +81,7 @@ async def test_much_text_does_not_wait() -> None:
             await listener.heard.wait()
 
 
-async def test_what_comes_while_a_send_hangs_follows_in_order() -> None:
+async def test_pieces_that_arrive_while_a_send_hangs_follow_in_order() -> None:
     pause = Pause()
     listener = Listener(hangs=pause)
     async with open_preview(listener, "m1", TURN) as preview:
@@ -93,7 +93,7 @@ async def test_what_comes_while_a_send_hangs_follows_in_order() -> None:
     assert [delta.delta for call in listener.calls for delta in call] == ["one ", "two three four"]
 
 
-async def test_a_server_that_hangs_does_not_hold_up_the_end() -> None:
+async def test_a_server_that_hangs_does_not_block_the_end() -> None:
     listener = Listener(hangs=Pause())
     with anyio.fail_after(SECONDS):
         async with open_preview(listener, "m1", TURN, bounds=PreviewBounds(end=0.01)) as preview:
@@ -101,7 +101,7 @@ async def test_a_server_that_hangs_does_not_hold_up_the_end() -> None:
     assert listener.calls == []
 
 
-async def test_where_a_piece_cannot_be_shown_nothing_is_that_comes_behind_it() -> None:
+async def test_after_a_piece_that_cannot_be_sent_no_other_is_sent() -> None:
     listener = Listener(fails=True)
     with anyio.fail_after(SECONDS):
         async with open_preview(listener, "m1", TURN) as preview:
@@ -114,7 +114,7 @@ async def test_where_a_piece_cannot_be_shown_nothing_is_that_comes_behind_it() -
     assert [[delta.kind for delta in call] for call in listener.calls] == [["cut"]]
 
 
-async def test_a_tool_call_begins_at_once() -> None:
+async def test_the_start_of_a_tool_call_is_sent_at_once() -> None:
     listener = Listener()
     async with open_preview(listener, "m1", TURN, bounds=PreviewBounds(pause=3_600.0)) as preview:
         preview.add(Piece("text", "I look."))
@@ -124,7 +124,7 @@ async def test_a_tool_call_begins_at_once() -> None:
     assert [(delta.kind, delta.delta) for delta in listener.calls[0]] == [("text", "I look."), ("toolCall", "")]
 
 
-async def test_whoever_flushes_knows_that_all_before_is_shown() -> None:
+async def test_flush_waits_until_all_earlier_pieces_are_sent() -> None:
     pause = Pause()
     listener = Listener(hangs=pause)
     async with (
@@ -141,7 +141,7 @@ async def test_whoever_flushes_knows_that_all_before_is_shown() -> None:
         assert [delta.delta for call in listener.calls for delta in call] == ["one ", "two"]
 
 
-async def test_a_long_text_is_sent_in_deltas_of_a_size_and_no_more_of_it_than_can_be_recorded() -> None:
+async def test_a_long_text_is_split_into_deltas_and_limited_to_the_message_size() -> None:
     listener = Listener()
     text = "".join(chr(97 + number % 26) * 1_000 for number in range(1_000))
     async with open_preview(listener, "m1", TURN) as preview:
@@ -160,7 +160,7 @@ async def test_nothing_is_sent_after_the_end() -> None:
     assert listener.calls == []
 
 
-async def test_who_is_cancelled_waits_for_the_piece_that_is_on_its_way() -> None:
+async def test_cancellation_waits_for_the_piece_in_flight() -> None:
     pause = Pause()
     listener = Listener(hangs=pause)
     with anyio.fail_after(SECONDS):

@@ -1,4 +1,4 @@
-"""An answer whose worker or server is lost in the middle of it: on every server, what was shown of it is in the log."""
+"""An answer whose worker or server is lost in the middle: the text that was shown is in the log, on every server."""
 
 from collections.abc import AsyncGenerator
 
@@ -25,7 +25,7 @@ __all__ = ()
 
 
 class Watcher:
-    """Somebody who follows a session live, and what is on the screen."""
+    """A subscriber that follows a session live, and its screen."""
 
     def __init__(self, session: Session) -> None:
         self.session, self.screen, self.pieces = session, Screen(), 0
@@ -41,7 +41,7 @@ def text_of(message: AssistantMessage) -> str:
 
 
 @pytest.mark.cluster("previews are followed on the session's node")
-async def test_what_a_killed_worker_was_saying_is_in_the_log_as_it_was_shown(
+async def test_the_partial_answer_of_a_killed_worker_is_recorded_as_it_was_shown(
     server: AnyServer, starter: Starter
 ) -> None:
     async with server.bus() as bus, anyio.create_task_group() as tasks:
@@ -51,7 +51,7 @@ async def test_what_a_killed_worker_was_saying_is_in_the_log_as_it_was_shown(
         with starter.running("tests.support.agent.agent_process", server.url):
             await session.publish(UserMessage.text("What can you do?"))
             await eventually(lambda: watcher.pieces >= 3)
-        # Other entries come in between, and then somebody who has seen nothing yet.
+        # Other entries follow, and then a new subscriber.
         await session.publish(ExtensionMessage.of("tick"), ExtensionMessage.of("tick"), wake=False)
         (spoken,) = await session.open_messages()
         shown = "".join(block.delta for block in spoken.blocks)
@@ -80,7 +80,7 @@ async def test_what_a_killed_worker_was_saying_is_in_the_log_as_it_was_shown(
 
 
 class Talkative:
-    """A model that speaks as fast as it is listened to."""
+    """A model that streams as fast as it is read."""
 
     provider = "scripted"
     name = "talkative-1"
@@ -105,7 +105,7 @@ class Talkative:
         yield AssistantMessage(content=(TextBlock(text=self.text),))
 
 
-async def test_a_server_that_does_not_answer_holds_up_no_model(process: RealServer) -> None:
+async def test_an_unresponsive_server_does_not_block_the_model(process: RealServer) -> None:
     model = Talkative(20_000)
     async with process.bus() as bus, process.bus() as other, anyio.create_task_group() as tasks:
         session = bus.session("s1")
@@ -128,7 +128,7 @@ async def test_a_server_that_does_not_answer_holds_up_no_model(process: RealServ
         tasks.cancel_scope.cancel()
 
 
-async def test_a_server_that_is_killed_and_comes_back_leaves_no_hole_in_what_is_shown(process: RealServer) -> None:
+async def test_a_server_restart_leaves_no_gap_in_a_preview(process: RealServer) -> None:
     model = Talkative(3_000)
     async with process.bus() as bus, process.bus() as other, anyio.create_task_group() as tasks:
         session = bus.session("s1")
@@ -149,10 +149,10 @@ async def test_a_server_that_is_killed_and_comes_back_leaves_no_hole_in_what_is_
         tasks.cancel_scope.cancel()
 
 
-async def test_a_server_that_is_away_as_commands_are_listened_for_cuts_no_answer(
+async def test_an_unreachable_server_while_listening_for_commands_cuts_no_answer(
     shared_valkey: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The model is asked once: what it said has cost money."""
+    """The model is called once: its answer has cost money."""
     asked, wait, model = list[int](), Run.wait_for_wake_up, Talkative(3)
 
     async def wait_for_wake_up(run: Run) -> None:
@@ -174,7 +174,7 @@ async def test_a_server_that_is_away_as_commands_are_listened_for_cuts_no_answer
 
 
 @pytest.mark.parametrize("name", ["main", "another"])
-async def test_a_worker_of_another_loop_records_it_too(server: AnyServer, name: str) -> None:
+async def test_a_worker_of_any_configuration_records_the_partial_answer(server: AnyServer, name: str) -> None:
     async with server.bus() as bus:
         session = bus.session("s1")
         await session.publish(UserMessage.text("hello?"))
@@ -183,7 +183,7 @@ async def test_a_worker_of_another_loop_records_it_too(server: AnyServer, name: 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(AgentLoop(spoken), lost)
             await wait_until_shown(bus, "0 ")
-            await take_run(session)  # after which what the first one does as it is cancelled is refused
+            await take_run(session)  # so appends of the first run during its cancellation are refused
             tasks.cancel_scope.cancel()
         (left,) = await session.open_messages()
         await AgentLoop(ScriptedModel(answer("Whole.")), config=name)(await take_run(session))
@@ -193,7 +193,7 @@ async def test_a_worker_of_another_loop_records_it_too(server: AnyServer, name: 
 
 
 async def wait_until_shown(bus: Bus, text: str) -> None:
-    """Wait until all that is spoken in the session is this."""
+    """Wait until the session's streamed messages are these."""
     screen = Screen()
     async with shortly():
         async for envelope in bus.session("s1").follow(live=True):

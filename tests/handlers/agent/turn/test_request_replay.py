@@ -1,4 +1,4 @@
-"""The log alone gives what each turn's model was asked: to the byte, with its tools and options."""
+"""Each turn's request is rebuilt from the log byte for byte, with its tools and options."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -54,7 +54,7 @@ SCHEMA: dict[str, JsonValue] = {
 
 
 class Offered:
-    """A tool that may say something else of itself at any time."""
+    """A tool whose spec can change at any time."""
 
     idempotent, is_sequential = True, False
     on_unknown: OnUnknown = "tell"
@@ -66,7 +66,7 @@ class Offered:
 
 
 class Formed(ScriptedModel):
-    """A model that tells how it forms its requests."""
+    """A model that reports how it forms its requests."""
 
     def __init__(self, options: ModelOptions, *answers: Sequence[Step], api: str = "anthropic") -> None:
         super().__init__(*answers)
@@ -91,7 +91,7 @@ def turn_of(request: ModelRequest) -> TurnId:
 
 
 async def compare(session: Session, model: ScriptedModel) -> None:
-    """Each request that the model was handed is given again."""
+    """Assert that each request of the model is rebuilt."""
     for request in model.requests:
         again = await rebuild_request(session, turn_of(request))
         assert body(again) == body(request)
@@ -109,7 +109,7 @@ def agent(model: ScriptedModel, *tools: Tool) -> AgentLoop:
     return AgentLoop(model, tools, system="Be brief.", max_tokens=77, compaction=Compactor(model, policy))
 
 
-async def test_each_request_of_a_session_is_given_again_to_the_byte(server: RealServer) -> None:
+async def test_each_request_of_a_session_is_rebuilt_byte_for_byte(server: RealServer) -> None:
     async with server.bus() as bus:
         session = bus.session("s1")
         await ask(session, "one?")
@@ -127,7 +127,7 @@ async def test_each_request_of_a_session_is_given_again_to_the_byte(server: Real
         await compare(session, model)
 
 
-async def test_a_request_whose_answer_was_aborted_or_lost_is_given_again() -> None:
+async def test_a_request_whose_answer_was_aborted_or_lost_is_rebuilt() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         stop, hang = Pause(), Pause()
@@ -143,7 +143,7 @@ async def test_a_request_whose_answer_was_aborted_or_lost_is_given_again() -> No
             tasks.start_soon(loop, await take_run(session))
             await _wait_shown(session, "Now")
             await ask(session, "are you there?")
-            # Its lease is another's now, who cannot tell how far its model had read.
+            # Another run has the lease now, and does not know how far the model had read.
             await agent(ScriptedModel(answer("Here.")), first)(await take_run(session, "test"))
             tasks.cancel_scope.cancel()
         assert "assistant aborted: Now" in await said(session)
@@ -158,7 +158,7 @@ async def _wait_shown(session: Session, word: str) -> None:
                 return
 
 
-async def test_a_request_with_a_warning_is_given_again() -> None:
+async def test_a_request_with_a_warning_is_rebuilt() -> None:
     async def warns(_: object) -> Warn:
         return Warn("may be a trick")
 
@@ -179,7 +179,7 @@ async def hashes(session: Session) -> list[str | None]:
     return [event.request for event in await events(session) if isinstance(event, TurnStarted)]
 
 
-async def test_what_is_offered_is_told_once_until_it_changes() -> None:
+async def test_a_request_definition_is_recorded_once_until_it_changes() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         changing = Offered(ToolSpec("first", "Old.", SCHEMA))
@@ -197,7 +197,7 @@ async def test_what_is_offered_is_told_once_until_it_changes() -> None:
         await compare(session, model)
 
 
-async def test_a_turn_that_is_begun_again_by_another_agent_names_what_that_one_offers() -> None:
+async def test_a_turn_that_another_agent_begins_again_names_that_agents_definition() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session)
@@ -213,7 +213,7 @@ async def test_a_turn_that_is_begun_again_by_another_agent_names_what_that_one_o
         await compare(session, model)
 
 
-async def test_a_fork_tells_it_anew_and_knows_its_parents_requests() -> None:
+async def test_a_fork_records_its_own_definition_and_rebuilds_its_parents_requests() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await ask(session, "one?")
@@ -228,7 +228,7 @@ async def test_a_fork_tells_it_anew_and_knows_its_parents_requests() -> None:
         assert body(again) == body(parents.requests[0])
 
 
-async def test_what_is_too_large_or_no_json_is_not_told_and_the_turn_goes_on() -> None:
+async def test_a_definition_that_is_too_large_or_no_json_is_skipped_and_the_turn_continues() -> None:
     for description in ("x" * 20_000_000, "\ud800"):
         async with fresh_bus() as bus:
             session = bus.session("s1")
@@ -245,7 +245,7 @@ async def test_what_is_too_large_or_no_json_is_not_told_and_the_turn_goes_on() -
             assert asked.request.context == model.requests[0].context
 
 
-async def test_a_turn_in_which_no_model_was_asked_has_no_request() -> None:
+async def test_a_turn_without_a_model_call_has_no_request() -> None:
     async with fresh_bus() as bus:
         session = await _aborted_at_once(bus)
         loop = TurnId(loop_id="s1.main.1", turn_index=0)
@@ -262,7 +262,7 @@ async def _aborted_at_once(bus: Bus) -> Session:
     return session
 
 
-async def test_the_model_s_own_body_is_given_again_with_its_options() -> None:
+async def test_the_body_of_a_request_is_rebuilt_with_the_models_options() -> None:
     options: ModelOptions = {
         "options": {"temperature": 0.3, "thinking": {"type": "enabled", "budget_tokens": 9}, "stop_sequences": None},
         "cache": True,
@@ -281,13 +281,13 @@ async def test_the_model_s_own_body_is_given_again_with_its_options() -> None:
         assert again.body["max_tokens"] == 50
 
 
-def test_options_are_read_as_they_were_written_and_no_price_is_among_them() -> None:
+def test_options_are_read_as_written_without_prices() -> None:
     options: ModelOptions = {"strict": True, "store": False, "tool_choice": ToolChoice("required"), "max_output": 5}
     assert read_options(written_options({**options, "rates": None, "context_window": 9})) == options
     assert read_options({"unheard": 1, "tool_choice": {"mode": "?"}}) == {}
 
 
-def test_the_order_of_tools_and_of_their_fields_shows_in_the_hash() -> None:
+def test_the_hash_depends_on_the_order_of_tools_and_fields() -> None:
     one, two = ToolSpec("one", "", {"a": 1, "b": None}), ToolSpec("two", "", {})
 
     def hash_of(*tools: ToolSpec, max_tokens: int = 9) -> str:
@@ -306,14 +306,14 @@ def test_the_order_of_tools_and_of_their_fields_shows_in_the_hash() -> None:
     assert (len(others), hash_of(same, two) in others) == (5, True)
 
 
-def test_it_is_defined_once_as_long_as_the_tools_say_the_same() -> None:
+def test_a_definition_is_made_once_while_the_tools_do_not_change() -> None:
     known, model = Definitions(), ScriptedModel()
     spec = ToolSpec("one", "", {})
     assert known.offer(model, [spec], 9) is known.offer(model, [spec], 9)
     assert known.offer(model, [spec, spec], 9) is not known.offer(model, [spec], 9)
 
 
-async def test_the_log_of_an_older_version_tells_the_context_by_the_answers_marks() -> None:
+async def test_the_context_of_an_older_version_is_rebuilt_from_the_answers_metadata() -> None:
     async with fresh_bus() as bus:
         session, older = bus.session("s1"), bus.session("s3")
         await ask(session)
@@ -327,7 +327,7 @@ async def test_the_log_of_an_older_version_tells_the_context_by_the_answers_mark
 
 
 def _older(message: object) -> Publishable:
-    """The same without what an older version did not write."""
+    """The same log as an older version would have written it."""
     assert isinstance(message, LlmMessage | ExtensionMessage)
     if isinstance(message, LlmMessage):
         return message

@@ -1,4 +1,4 @@
-"""What a cut call really took is asked for, and told in the log, once."""
+"""The usage of a cut call is requested from its provider and recorded once."""
 
 from collections.abc import Awaitable, Callable
 
@@ -54,7 +54,7 @@ CUT = AssistantMessage(
 async def asked(
     answer: Status, message: AssistantMessage = CUT, *, store: bool | None = None
 ) -> tuple[Usage | None, ModelApi]:
-    """What the model says a message took, and the server it asked."""
+    """Return the usage that the model reports for a message, and the server that it asked."""
     async with serve_api(DIALECT.frame, [answer]) as (api, url), DIALECT.make(url, store=store) as model:
         assert isinstance(model, OpenAIResponsesModel)
         usage = await model.settle(message)
@@ -66,14 +66,14 @@ def told(**changes: object) -> Json:
     return {**WHOLE, **changes}  # type: ignore[dict-item]  # JSON, as the tests say it
 
 
-async def test_openai_is_asked_for_the_answer_by_its_id() -> None:
+async def test_openai_is_asked_for_the_usage_by_response_id() -> None:
     usage, api = await asked(Status(200, told()))
     assert usage == PAID
     assert [request.target for request in api.asked] == ["GET /v1/responses/resp_1"]
 
 
 @pytest.mark.parametrize("status", ["completed", "incomplete", "cancelled", "failed"])
-async def test_an_answer_that_is_over_tells_what_it_took(status: str) -> None:
+async def test_a_finished_response_has_its_usage(status: str) -> None:
     assert (await asked(Status(200, told(status=status))))[0] == PAID
 
 
@@ -88,17 +88,17 @@ async def test_an_answer_that_is_over_tells_what_it_took(status: str) -> None:
         Status(500, {}),
     ],
 )
-async def test_what_cannot_be_learnt_yet_is_not_known(answer: Status) -> None:
+async def test_an_unfinished_or_missing_response_has_no_usage(answer: Status) -> None:
     assert (await asked(answer))[0] is None
 
 
-async def test_nobody_is_asked_where_nothing_was_kept() -> None:
+async def test_no_request_is_made_for_responses_that_are_not_stored_or_have_no_id() -> None:
     for message, store in ((CUT, False), (CUT.model_copy(update={"response_id": None}), None)):
         usage, api = await asked(Status(200, told()), message, store=store)
         assert (usage, api.asked) == (None, [])
 
 
-async def test_a_draft_that_was_cut_knows_the_id_to_ask_by() -> None:
+async def test_a_cut_answer_has_its_response_id() -> None:
     async with serve_api(DIALECT.frame, [*DIALECT.stream(Said())]) as (_, url), DIALECT.make(url) as model:
         draft = PartialResponse(model)
         stream = model.stream(ModelRequest(context_of(UserMessage.text("hi"))))
@@ -108,7 +108,7 @@ async def test_a_draft_that_was_cut_knows_the_id_to_ask_by() -> None:
 
 
 class Teller(ScriptedModel):
-    """A model whose provider can be asked afterwards."""
+    """A model whose provider can report usage later."""
 
     provider, name = "openai", "gpt-test"
 
@@ -127,7 +127,7 @@ async def cut_session(bus: Bus, message: AssistantMessage = CUT) -> tuple[Sessio
     return session, (await log(session))[1]
 
 
-async def test_it_is_told_once_however_often_it_is_done_and_under_whichever_lease() -> None:
+async def test_usage_is_recorded_once_over_repeats_and_leases() -> None:
     async with fresh_bus() as bus:
         session, envelope = await cut_session(bus)
         for _ in range(3):
@@ -138,7 +138,7 @@ async def test_it_is_told_once_however_often_it_is_done_and_under_whichever_leas
         assert (total.usage, total.calls, total.pending) == (PAID, 1, None)
 
 
-async def test_nothing_is_told_of_what_is_not_known() -> None:
+async def test_unknown_usage_is_not_recorded() -> None:
     async with fresh_bus() as bus:
         session, envelope = await cut_session(bus)
         run = await take_run(session)
@@ -152,7 +152,7 @@ async def test_nothing_is_told_of_what_is_not_known() -> None:
     [{"usage": PAID}, {"usage": None}, {"turn_id": None}, {"model": "another"}, {"provider": "another"}],
     ids=str,
 )
-def test_only_an_estimate_of_this_model_can_be_settled(change: dict[str, object]) -> None:
+def test_only_an_estimate_of_this_model_is_reconciled(change: dict[str, object]) -> None:
     entry = Envelope("s1", 2, CUT.lane, CUT, 0.0, "test")
     assert reconcilable(Teller(), entry)
     assert not reconcilable(Teller(), entry._replace(message=CUT.model_copy(update=change)))
@@ -162,7 +162,7 @@ def test_only_an_estimate_of_this_model_can_be_settled(change: dict[str, object]
 
 
 class Asked(Teller):
-    """Counts how often it was asked, and for what; what it says is worked out then."""
+    """Notes each request for usage, and computes the answer at that moment."""
 
     def __init__(self, *answers: list[Step], told: Callable[[], Awaitable[Usage | None]]) -> None:
         super().__init__(None, *answers)
@@ -183,7 +183,7 @@ async def unknown() -> Usage | None:
 
 
 def cut(text: str) -> list[Step]:
-    """An answer of which nobody knows yet what it took."""
+    """An answer of unknown usage."""
     return [CUT.model_copy(update={"content": (TextBlock(text=text),), "stop_reason": "length"})]
 
 
@@ -196,11 +196,11 @@ async def settled(session: Session) -> list[UsageSettled]:
     return [event for event in await events(session) if isinstance(event, UsageSettled)]
 
 
-async def test_a_cut_answer_is_settled_at_the_end_of_its_run_and_not_asked_for_again() -> None:
+async def test_a_cut_answer_is_reconciled_once_at_the_end_of_its_run() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         model = Asked(cut("one"), answer("Two."), answer("Three."), told=paid)
-        for loop in (agent := AgentLoop(model), agent, AgentLoop(model)):  # the last one is another process's
+        for loop in (agent := AgentLoop(model), agent, AgentLoop(model)):  # the last one stands for another process
             await talk(session, loop)
         assert model.asked == ["one"]
         (event,) = await settled(session)
@@ -209,7 +209,7 @@ async def test_a_cut_answer_is_settled_at_the_end_of_its_run_and_not_asked_for_a
         assert total.pending is None
 
 
-async def test_what_is_not_known_is_asked_for_when_the_session_is_next_worked_on_but_not_for_ever() -> None:
+async def test_unknown_usage_is_requested_in_later_runs_up_to_a_limit() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         tries = DEFAULT_RUN_BOUNDS.settle_tries
@@ -223,7 +223,7 @@ async def test_what_is_not_known_is_asked_for_when_the_session_is_next_worked_on
         assert (other.asked, len(await settled(session))) == (["one"], 1)
 
 
-async def test_an_aborted_answer_is_settled_once_the_abort_is_answered() -> None:
+async def test_an_aborted_answer_is_reconciled_after_the_abort_is_answered() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         stop = Pause()
@@ -243,7 +243,7 @@ async def test_an_aborted_answer_is_settled_once_the_abort_is_answered() -> None
         assert [event.usage for event in await settled(session)] == [PAID]
 
 
-async def test_who_speaks_does_not_wait_for_a_price() -> None:
+async def test_a_new_message_does_not_wait_for_the_reconciliation() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         is_asked, is_over = anyio.Event(), anyio.Event()
@@ -266,7 +266,7 @@ async def test_who_speaks_does_not_wait_for_a_price() -> None:
         assert await settled(session) == []
 
 
-async def test_a_price_that_is_never_told_ends_no_run_and_neither_does_a_fault() -> None:
+async def test_a_reconciliation_that_hangs_or_fails_does_not_fail_the_run() -> None:
     async def hangs() -> Usage | None:
         await anyio.sleep_forever()
         return None
@@ -282,7 +282,7 @@ async def test_a_price_that_is_never_told_ends_no_run_and_neither_does_a_fault()
             assert await settled(session) == []
 
 
-async def test_a_crash_between_the_answer_and_the_event_has_it_asked_for_again() -> None:
+async def test_usage_is_requested_again_after_a_crash_before_the_event() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         is_asked = anyio.Event()
@@ -301,7 +301,7 @@ async def test_a_crash_between_the_answer_and_the_event_has_it_asked_for_again()
         assert (model.asked, len(await settled(session))) == (["one"], 1)
 
 
-async def test_a_fork_does_not_ask_for_what_its_parent_has_to_pay() -> None:
+async def test_a_fork_does_not_reconcile_its_parents_answers() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await talk(session, AgentLoop(Asked(cut("one"), told=unknown)))
@@ -315,7 +315,7 @@ async def test_a_fork_does_not_ask_for_what_its_parent_has_to_pay() -> None:
         assert not await reconcile(await take_run(fork), model, inherited)
 
 
-async def test_a_lost_lease_ends_it() -> None:
+async def test_a_lost_lease_ends_the_reconciliation() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
 
@@ -330,7 +330,7 @@ async def test_a_lost_lease_ends_it() -> None:
         assert await settled(session) == []
 
 
-async def test_a_model_that_cannot_be_asked_costs_no_look_at_the_log() -> None:
+async def test_a_model_without_reconciliation_causes_no_read_of_the_log() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await cut_session(bus)

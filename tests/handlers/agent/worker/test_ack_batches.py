@@ -1,4 +1,4 @@
-"""What a worker is done with, on a server that has no memory left: nothing stays in its hands for good."""
+"""Acks on a server without free memory: no work stays with the worker forever."""
 
 import pytest
 
@@ -15,7 +15,7 @@ from tests.support.servers.real import RealServer, eventually
 __all__ = ()
 
 
-async def test_work_is_acknowledged_although_its_lease_cannot_be_given_back(valkey: RealServer) -> None:
+async def test_work_is_acked_even_if_its_lease_cannot_be_released(valkey: RealServer) -> None:
     async with valkey.bus() as bus, bus.consumer("agents", "w") as consumer:
         await bus.session("s1").publish(UserMessage.text("hello?"))
         work = await take_one(consumer)
@@ -24,13 +24,13 @@ async def test_work_is_acknowledged_although_its_lease_cannot_be_given_back(valk
         finishing = AckBatcher(bus.leases, consumer)
         finishing.release(lease)
         finishing.ack(work, 0)
-        valkey.do("CONFIG", "SET", "maxmemory", "1")  # a lease is written, an acknowledgement takes nothing
+        valkey.do("CONFIG", "SET", "maxmemory", "1")  # a lease needs memory, an ack does not
         await finishing.flush()
         assert not pending(valkey, "agents")
 
 
 @pytest.mark.slow
-async def test_work_that_cannot_be_put_off_is_done_once_the_server_has_memory(valkey: RealServer) -> None:
+async def test_work_that_cannot_be_rescheduled_is_done_once_the_server_has_memory(valkey: RealServer) -> None:
     echo = AgentLoop(ScriptedModel(*[answer("Yes.")] * 3))
     is_full = False
 

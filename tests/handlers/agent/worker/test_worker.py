@@ -1,4 +1,4 @@
-"""Workers: one loop a session, nothing lost when one of them stops, dies or meets poison."""
+"""Workers: one loop per session, and nothing is lost if a worker stops, dies or gets a poison message."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -60,7 +60,7 @@ TINY = WorkerBounds(
 )
 
 _bounds = WorkerBounds()
-"""of the workers of the test that runs"""
+"""bounds of the workers of the current test"""
 
 
 @pytest.fixture(params=[WorkerBounds(), TINY], ids=["default", "tiny"], autouse=True)
@@ -70,7 +70,7 @@ def bounds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> W
 
 
 class Echo(ScriptedModel):
-    """Says "Yes." however often it is asked."""
+    """Answers "Yes." each time."""
 
     def __init__(self) -> None:
         super().__init__(*[answer("Yes.")] * 1_000)
@@ -78,7 +78,7 @@ class Echo(ScriptedModel):
 
 @asynccontextmanager
 async def working(bus: Bus, *agents: Agent, heartbeat: float = 15.0) -> AsyncGenerator[list[Worker], None]:
-    """A worker for each agent, stopped when the block is over."""
+    """Run a worker for each agent within the block."""
     workers = [
         Worker(bus, agent, name=f"w{number}", heartbeat=heartbeat, bounds=_bounds)
         for number, agent in enumerate(agents)
@@ -103,7 +103,7 @@ async def ask(session: Session, text: str = "hello?") -> int:
 
 
 def pending(socket: Path, namespace: str = "lanebus", group: str = "agents") -> int:
-    """Sessions that were given and are not done with, put off or not."""
+    """Sessions with delivered work that is not acked, with or without a delay."""
     found = 0
     with Resp(socket) as server:
         names = server("KEYS", f"{namespace}:*:open:{group}")
@@ -146,7 +146,7 @@ async def test_two_workers_run_one_loop_for_each_question() -> None:
             assert started == [f"{session.id}.main.{number}" for number in (1, 2, 3)]
 
 
-async def test_who_speaks_meanwhile_is_answered_under_the_same_lease() -> None:
+async def test_a_message_during_an_answer_is_answered_under_the_same_lease() -> None:
     async with fresh_server() as (bus, socket):
         session = bus.session("s1")
         pause = Pause()
@@ -167,7 +167,7 @@ async def test_who_speaks_meanwhile_is_answered_under_the_same_lease() -> None:
         assert epochs == [1, 1]
 
 
-async def test_what_comes_while_another_holds_the_lease_is_answered_once_it_is_free() -> None:
+async def test_a_message_while_another_owner_has_the_lease_is_answered_after_its_release() -> None:
     async with fresh_server() as (bus, socket):
         session = bus.session("s1")
         lease = await session.acquire_lease("somebody", 600)
@@ -184,7 +184,7 @@ async def test_what_comes_while_another_holds_the_lease_is_answered_once_it_is_f
             await nothing_pending(socket)
 
 
-async def test_a_stopped_worker_finishes_what_it_took_and_takes_nothing_new() -> None:
+async def test_a_stopped_worker_finishes_its_work_and_fetches_no_more() -> None:
     async with fresh_bus() as bus:
         session, other = bus.session("s1"), bus.session("s2")
         pause = Pause()
@@ -198,7 +198,7 @@ async def test_a_stopped_worker_finishes_what_it_took_and_takes_nothing_new() ->
         assert await said(other) == ["user: hello?"]
 
 
-async def test_a_stopped_worker_does_not_wait_for_a_lease_that_another_holds() -> None:
+async def test_a_stopped_worker_does_not_wait_for_the_lease_of_another_owner() -> None:
     async with fresh_bus() as bus:
         session, other = bus.session("s1"), bus.session("s2")
         assert await session.acquire_lease("somebody", 600) is not None
@@ -210,7 +210,7 @@ async def test_a_stopped_worker_does_not_wait_for_a_lease_that_another_holds() -
         assert (await bus.group_status("agents")).retries == 1, "its pointer is handed back"
 
 
-async def test_a_cancelled_worker_hands_its_turn_to_another() -> None:
+async def test_a_cancelled_worker_returns_its_turn_to_the_group() -> None:
     async with fresh_server() as (bus, socket):
         session = bus.session("s1")
         pause = Pause()
@@ -231,7 +231,7 @@ async def test_a_cancelled_worker_hands_its_turn_to_another() -> None:
         assert entries.count("agent.started") == entries.count("agent.ended") == 1
 
 
-async def test_a_worker_cancelled_in_a_tool_leaves_the_call_to_another() -> None:
+async def test_another_worker_continues_the_tool_call_of_a_cancelled_worker() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         pause = Pause()
@@ -268,7 +268,7 @@ async def test_a_worker_cancelled_in_a_tool_leaves_the_call_to_another() -> None
         ]
 
 
-async def test_the_session_of_a_killed_process_goes_on_elsewhere(starter: Starter) -> None:
+async def test_another_worker_continues_the_session_of_a_killed_process(starter: Starter) -> None:
     async with short_folder() as folder, Bus.open(data_dir=folder / "d") as bus:
         session = bus.session("s1")
         with starter.running("tests.support.agent.agent_process", str(folder / "d")):
@@ -281,9 +281,9 @@ async def test_the_session_of_a_killed_process_goes_on_elsewhere(starter: Starte
             await wait_for(session, "agent.ended")
         entries = await said(session)
         spoken = [text for text in entries if text.startswith(("user", "assistant", "result"))]
-        # What it was saying as it was killed is in the log, as far as it was shown.
+        # Its partial answer is in the log as far as it was shown.
         assert spoken[1].startswith("assistant aborted: ")
-        # On a slow machine its successor may lose the lease, too, and is cut.
+        # On a slow machine the next worker may lose the lease too, and is cut.
         assert [text for text in spoken if not text.startswith("assistant aborted: ")] == [
             "user: What is 17 × 23?",
             "assistant toolUse: <calculate>",
@@ -324,7 +324,9 @@ async def test_a_worker_that_lost_its_lease_stops_its_agent() -> None:
         assert stolen.reached.is_set()
 
 
-async def test_an_agent_that_raises_leaves_an_entry_and_others_are_served(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_agent_that_raises_leaves_an_entry_and_other_sessions_continue(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with fresh_server() as (bus, socket):
         session, other = bus.session("poison"), bus.session("s2")
         echo = AgentLoop(Echo())
@@ -348,7 +350,7 @@ async def test_an_agent_that_raises_leaves_an_entry_and_others_are_served(caplog
         assert "the agent failed" in caplog.text
 
 
-async def test_an_agent_that_does_nothing_is_not_asked_forever() -> None:
+async def test_an_agent_that_appends_nothing_is_not_called_forever() -> None:
     async def agent(run: Run) -> None:
         pass
 
@@ -363,7 +365,7 @@ async def test_an_agent_that_does_nothing_is_not_asked_forever() -> None:
         assert failed.error_message == "RuntimeError: the agent appended nothing"
 
 
-async def test_a_forged_entry_does_not_keep_a_session_from_its_answer() -> None:
+async def test_a_forged_entry_does_not_block_a_session() -> None:
     async with fresh_server() as (bus, socket):
         session = bus.session("s1")
         await session.publish(UserMessage.text("hi"), wake=False)
@@ -377,7 +379,7 @@ async def test_a_forged_entry_does_not_keep_a_session_from_its_answer() -> None:
             await nothing_pending(socket)
 
 
-def test_an_agent_is_found_by_its_name() -> None:
+def test_an_agent_is_loaded_by_its_name() -> None:
     assert isinstance(load_agent("lanebus.handlers.agent.demo:agent"), AgentLoop)
 
 
@@ -393,7 +395,7 @@ def test_an_agent_is_found_by_its_name() -> None:
         ("lanebus.handlers.agent.loop:AgentLoop", "is no agent"),
     ],
 )
-def test_what_is_missing_of_an_agent_is_named(target: str, reason: str) -> None:
+def test_the_error_for_a_missing_agent_says_what_is_missing(target: str, reason: str) -> None:
     with pytest.raises(AgentNotFound) as caught:
         load_agent(target)
     assert reason in caught.value.reason
@@ -416,7 +418,7 @@ async def test_a_question_whose_context_was_trimmed_is_answered_with_the_reason(
 
 
 @pytest.mark.parametrize("is_fenced", [False, True])
-async def test_a_reason_whose_answer_is_lost_is_recorded_once_and_a_fence_is_no_failure(
+async def test_a_failure_whose_acknowledgement_is_lost_is_recorded_once_and_fencing_is_no_failure(
     monkeypatch: pytest.MonkeyPatch, is_fenced: bool
 ) -> None:
     publish, lost = Run.publish, 0
@@ -478,7 +480,7 @@ async def test_a_question_whose_context_is_damaged_in_the_archive_is_answered_wi
             assert "ArchiveDamaged" in (failed.error_message or "")
 
 
-async def test_a_worker_that_knows_the_context_goes_on_after_a_trim_of_what_it_has_read() -> None:
+async def test_a_worker_with_a_cached_context_continues_after_a_trim() -> None:
     async with fresh_server() as (bus, socket):
         session = bus.session("s1")
         async with working(bus, AgentLoop(Echo())):
@@ -486,7 +488,7 @@ async def test_a_worker_that_knows_the_context_goes_on_after_a_trim_of_what_it_h
             await wait_for(session, "agent.ended")
             await nothing_pending(socket)
             position = (await session.head()).position
-            await session.trim(2)  # its own answer it reads when it looks for what to do next
+            await session.trim(2)  # it reads its own answer before the next decision
             await ask(session, "again?")
             with anyio.fail_after(SECONDS):
                 async for envelope in session.follow(after=Cursor(position)):
@@ -495,7 +497,7 @@ async def test_a_worker_that_knows_the_context_goes_on_after_a_trim_of_what_it_h
                         break
 
 
-async def test_a_worker_lets_go_of_a_session_that_is_erased() -> None:
+async def test_a_worker_drops_a_session_that_is_erased() -> None:
     pause = Pause()
     async with fresh_server() as (bus, socket):
         session = bus.session("s1")
@@ -505,8 +507,6 @@ async def test_a_worker_lets_go_of_a_session_that_is_erased() -> None:
             await pause.reached.wait()
             await session.erase()
             await nothing_pending(socket)
-            await ask(
-                bus.session("s2")
-            )  # which nobody would answer, were the worker gone; and it ends, not stuck in s1
+            await ask(bus.session("s2"))  # unanswered if the worker had ended or were stuck in s1
             await wait_for(bus.session("s2"), "agent.ended")
         assert (await session.head()).is_erased

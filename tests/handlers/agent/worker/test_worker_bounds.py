@@ -1,4 +1,4 @@
-"""A worker at its bounds: what it keeps in memory and how it works side by side never decides what is answered."""
+"""A worker at its bounds: the sizes of cache and concurrency do not change the answers."""
 
 import anyio
 import pytest

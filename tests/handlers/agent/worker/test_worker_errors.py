@@ -1,4 +1,4 @@
-"""What becomes of a session whose agent raises, or asks for a pause, or is another one's."""
+"""Sessions whose agent raises, asks for a delay, or is unknown to the worker."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -42,7 +42,7 @@ async def working(
 
 
 class Faulty:
-    """An agent that raises some times before it answers, in every session; and notes when it was asked."""
+    """An agent that raises a number of times in each session before it answers, and notes its calls."""
 
     def __init__(self, *errors: Exception) -> None:
         self._errors, self.calls = list(errors), 0
@@ -55,7 +55,7 @@ class Faulty:
         await self._echo(run)
 
 
-async def test_an_error_is_tried_again_and_leaves_nothing_in_the_log() -> None:
+async def test_an_error_is_retried_and_leaves_nothing_in_the_log() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         agent = Faulty(OSError("one"), OSError("two"))
@@ -67,7 +67,7 @@ async def test_an_error_is_tried_again_and_leaves_nothing_in_the_log() -> None:
         assert await bus.dead_letters("agents").count() == 0
 
 
-async def test_the_last_attempt_leaves_an_answer_and_a_dead_letter_and_the_session_goes_on() -> None:
+async def test_the_last_attempt_leaves_an_answer_and_a_dead_letter_and_the_session_continues() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         agent = Faulty(OSError("one"), OSError("two"), OSError("three"))
@@ -94,7 +94,7 @@ async def test_an_error_that_the_policy_does_not_retry_is_given_up_at_once() -> 
         assert agent.calls == 1
 
 
-async def test_a_session_that_is_put_off_frees_its_place_and_counts_no_attempt() -> None:
+async def test_a_rescheduled_session_frees_its_slot_and_counts_no_attempt() -> None:
     async with fresh_bus() as bus:
         session, other = bus.session("s1"), bus.session("s2")
         asked = Pause()
@@ -110,7 +110,7 @@ async def test_a_session_that_is_put_off_frees_its_place_and_counts_no_attempt()
 
         async with working(bus, agent, concurrency=1) as worker:
             await session.publish(UserMessage.text("hello?"))
-            await eventually(lambda: tries >= 5)  # more than an error would be tried
+            await eventually(lambda: tries >= 5)  # more attempts than after an error
             await other.publish(UserMessage.text("hello?"))
             await wait_for(other, "agent.ended")
             asked.over.set()
@@ -118,7 +118,7 @@ async def test_a_session_that_is_put_off_frees_its_place_and_counts_no_attempt()
             assert worker.counts.given_up == 0
 
 
-async def test_a_message_to_a_session_that_waits_for_its_next_attempt_waits_with_it_and_a_command_does_not() -> None:
+async def test_during_the_backoff_of_a_session_messages_wait_and_commands_do_not() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         agent = Faulty(TryAgain(600, "later"))
@@ -137,7 +137,7 @@ async def test_a_message_to_a_session_that_waits_for_its_next_attempt_waits_with
             await wait_for(session, "agent.control.answered")
 
 
-async def test_a_session_that_was_begun_for_a_named_agent_is_worked_by_it() -> None:
+async def test_a_session_that_was_begun_for_a_named_agent_is_run_by_it() -> None:
     async with fresh_bus() as bus:
         own, named = Faulty(), Faulty()
         async with working(bus, own, agents={"scout": named}):
@@ -147,7 +147,7 @@ async def test_a_session_that_was_begun_for_a_named_agent_is_worked_by_it() -> N
         assert (own.calls, named.calls) == (0, 1)
 
 
-async def test_a_session_for_an_unknown_agent_is_left_alone_and_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_session_of_an_unknown_agent_is_skipped_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async with fresh_bus() as bus:
         own = Faulty()
         async with working(bus, own):
@@ -167,7 +167,7 @@ def linked(child: str, agent: str) -> ExtensionMessage:
     return SessionLinked(parent="parent", child=child, turn_id=turn, tool_call_id="c1", agent=agent).as_extension()
 
 
-async def test_while_an_agent_only_waits_another_session_has_its_place() -> None:
+async def test_while_an_agent_only_waits_another_session_uses_its_slot() -> None:
     async with fresh_bus() as bus:
         session, other = bus.session("s1"), bus.session("s2")
         waits = Pause()
@@ -197,7 +197,7 @@ async def _talks(run: Run) -> None:
 
 
 @pytest.mark.parametrize("agent", [_nothing, _talks])
-async def test_an_agent_that_knows_no_commands_is_not_kept_busy_by_one(agent: Agent) -> None:
+async def test_a_command_to_an_agent_that_knows_none_is_refused(agent: Agent) -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await session.publish(PauseCommand().as_extension())

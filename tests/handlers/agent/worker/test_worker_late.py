@@ -1,4 +1,4 @@
-"""A job ends, and its session is given to the same worker again before that is told. Every message is answered."""
+"""A session is delivered again before its worker knows that the job has ended. Every message is answered."""
 
 from collections.abc import Mapping
 
@@ -27,7 +27,7 @@ ENDINGS: Mapping[str, tuple[str, Exception | None]] = {
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-async def test_a_message_that_comes_as_a_job_ends_is_answered_also_where_the_worker_is_told_of_that_end_later(
+async def test_a_message_at_the_end_of_a_job_is_answered_even_if_the_worker_learns_of_the_end_later(
     ending: str, shared_valkey: RealServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step, error = ENDINGS[ending]
@@ -39,7 +39,7 @@ async def test_a_message_that_comes_as_a_job_ends_is_answered_also_where_the_wor
             raise errors.pop()
         await echo(run)
 
-    rare = Bounds(work=WorkBounds(sweep=600))  # no sweep finds what was forgotten
+    rare = Bounds(work=WorkBounds(sweep=600))  # no sweep finds lost work
     async with shared_valkey.bus(bounds=rare) as bus, anyio.create_task_group() as tasks:
         worker = Worker(bus, agent, heartbeat=600, retry=RetryPolicy(retried=(OSError,), base=0))
         session = bus.session("s1")

@@ -1,4 +1,4 @@
-"""Workers that are killed, paused and told to stop, in processes of their own: their sessions go on elsewhere."""
+"""Workers in their own processes that are killed, paused or stopped: other workers continue their sessions."""
 
 import signal
 from collections.abc import AsyncGenerator
@@ -20,23 +20,23 @@ __all__ = ()
 
 
 HEARTBEAT = 1.0
-"""seconds after which a silent worker's sessions are taken over, where that is what a test waits for"""
+"""heartbeat in seconds, for tests that wait for a takeover"""
 
 PATIENT = 60.0
-"""the same where it would be a fault of the test"""
+"""heartbeat in seconds, for tests in which a takeover would be an error"""
 
 
 def process(
     starter: Starter, server: AnyServer, name: str, *, delay: float = 0.2, drain: float = 60, heartbeat: float = PATIENT
 ) -> AbstractContextManager[Started]:
-    """A worker, killed at the end of the block if it still runs."""
+    """A worker process. The end of the block kills it if it still runs."""
     numbers = map(str, (heartbeat, delay, drain))
     return starter.running("tests.support.agent.worker_process", server.url, name, *numbers)
 
 
 @asynccontextmanager
 async def heir(bus: Bus, *, heartbeat: float = PATIENT) -> AsyncGenerator[Worker]:
-    """A worker in this process that speaks at once."""
+    """A worker in this process whose model answers at once."""
     worker = Worker(bus, demo_agent(delay=0), name="heir", heartbeat=heartbeat)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(worker.run)
@@ -49,7 +49,7 @@ async def ask(session: Session, text: str = "What is 17 × 23?") -> int:
 
 
 async def speaking(session: Session) -> None:
-    """Wait until something is shown of an answer."""
+    """Wait until a part of an answer is shown."""
     with anyio.fail_after(SECONDS):
         async for envelope in session.follow(live=True):
             if isinstance(envelope.message, Delta):
@@ -63,14 +63,16 @@ async def assert_one_loop(session: Session) -> None:
 
 
 async def ended_by(worker: Started) -> int:
-    """Its exit code, once it has ended."""
+    """Wait for the end of the process, and return its exit code."""
     with anyio.fail_after(SECONDS):
         return await anyio.to_thread.run_sync(worker.wait, abandon_on_cancel=True)
 
 
 @pytest.mark.cluster("the heir claims in every bucket")
 @pytest.mark.sentinel("the lease is taken over by another process")
-async def test_a_killed_workers_sessions_go_on_once_its_heartbeat_is_over(server: AnyServer, starter: Starter) -> None:
+async def test_a_killed_workers_sessions_continue_after_its_heartbeat_period(
+    server: AnyServer, starter: Starter
+) -> None:
     async with server.bus() as bus:
         session = bus.session("s1")
         with process(starter, server, "victim", heartbeat=HEARTBEAT) as victim:
@@ -85,7 +87,7 @@ async def test_a_killed_workers_sessions_go_on_once_its_heartbeat_is_over(server
 @pytest.mark.slow
 @pytest.mark.cluster("the epoch is checked on the session's node")
 @pytest.mark.sentinel("the epoch is checked behind a Sentinel")
-async def test_a_worker_that_was_paused_for_longer_than_its_heartbeat_writes_nothing(
+async def test_a_worker_that_was_paused_for_longer_than_its_heartbeat_appends_nothing(
     server: AnyServer, starter: Starter
 ) -> None:
     async with server.bus() as bus:
@@ -98,7 +100,7 @@ async def test_a_worker_that_was_paused_for_longer_than_its_heartbeat_writes_not
                 await wait_for(session, "agent.ended")
                 entries = await log(session)
                 victim.send_signal(signal.SIGCONT)
-                # It is at work again once it answers another session, which the heir leaves to it.
+                # It works again when it answers another session, which the other worker leaves to it.
                 worker.stop()
             other = bus.session("s2")
             await ask(other)
@@ -109,7 +111,7 @@ async def test_a_worker_that_was_paused_for_longer_than_its_heartbeat_writes_not
         await assert_one_loop(session)
 
 
-async def test_a_worker_that_is_told_to_stop_finishes_what_it_has(server: AnyServer, starter: Starter) -> None:
+async def test_a_stopping_worker_finishes_its_sessions(server: AnyServer, starter: Starter) -> None:
     async with server.bus() as bus:
         session = bus.session("s1")
         with process(starter, server, "w", delay=0.05) as worker:
@@ -121,7 +123,7 @@ async def test_a_worker_that_is_told_to_stop_finishes_what_it_has(server: AnySer
         assert cuts(await log(session)) == 0
 
 
-async def test_a_worker_that_is_told_to_stop_twice_hands_its_turn_to_another(
+async def test_a_worker_that_is_stopped_twice_returns_its_turn_to_the_group(
     server: AnyServer, starter: Starter
 ) -> None:
     async with server.bus() as bus:
@@ -132,7 +134,7 @@ async def test_a_worker_that_is_told_to_stop_twice_hands_its_turn_to_another(
             async with heir(bus):
                 worker.send_signal(signal.SIGTERM)
                 assert worker.stdout is not None
-                await anyio.to_thread.run_sync(worker.stdout.readline)  # two signals that come at once are one
+                await anyio.to_thread.run_sync(worker.stdout.readline)  # two simultaneous signals would be one
                 worker.send_signal(signal.SIGTERM)
                 assert await ended_by(worker) == 0
                 await wait_for(session, "agent.ended")
@@ -141,7 +143,7 @@ async def test_a_worker_that_is_told_to_stop_twice_hands_its_turn_to_another(
         assert len((await bus.group_status("agents")).consumers) == 0, "neither has left anything, nor its name"
 
 
-async def test_what_is_not_finished_within_the_drain_is_handed_back(server: AnyServer, starter: Starter) -> None:
+async def test_sessions_that_outlast_the_drain_are_returned_to_the_group(server: AnyServer, starter: Starter) -> None:
     async with server.bus() as bus:
         session = bus.session("s1")
         with process(starter, server, "w", delay=5, drain=0.1) as worker:

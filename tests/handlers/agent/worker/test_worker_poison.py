@@ -1,4 +1,4 @@
-"""An agent that raises whatever it is asked stops its session, and nothing else."""
+"""An agent that always raises stops its session, and no other."""
 
 from functools import partial
 
@@ -27,17 +27,17 @@ def has_given_up(worker: Worker, times: int) -> bool:
 
 
 async def poison(run: Run) -> None:
-    """Raises, whatever there is to do."""
+    """Always raises."""
     raise OSError(run.session.id)
 
 
-async def test_an_agent_that_cannot_even_obey_is_not_asked_for_ever() -> None:
+async def test_an_agent_that_fails_at_commands_too_is_not_called_forever() -> None:
     async with fresh_bus() as bus:
         session = bus.session("s1")
         await session.publish(UserMessage.text("hello?"), Abort().as_extension())
         async with working(bus, poison, retry=ONCE) as worker:
             await eventually(lambda: worker.counts.given_up > 0)
-            # Another session is answered behind it: by then the first one would have been asked again and again.
+            # Another session is answered later: by then a busy loop would have called the agent many times.
             await bus.session("s2").publish(UserMessage.text("hello?"))
             await eventually(lambda: worker.counts.given_up > 1)
         assert worker.counts.given_up == worker.counts.runs == 2
@@ -45,7 +45,7 @@ async def test_an_agent_that_cannot_even_obey_is_not_asked_for_ever() -> None:
         assert await bus.dead_letters("agents").count() == 2
 
 
-async def test_a_loop_that_its_agent_failed_in_is_ended() -> None:
+async def test_the_loop_of_a_failed_agent_is_ended() -> None:
     async def breaks(run: Run) -> None:
         await run.publish(AgentStarted(loop_id="s1.main.1", agent="poison").as_extension())
         raise OSError("no")
@@ -60,7 +60,7 @@ async def test_a_loop_that_its_agent_failed_in_is_ended() -> None:
 
 
 @pytest.mark.slow
-async def test_what_an_agent_failed_at_is_answered_once_its_letter_is_sent_on_its_way_again() -> None:
+async def test_messages_of_a_dead_letter_are_answered_after_its_redrive() -> None:
     agent = Faulty(OSError("one"), OSError("two"))
     async with fresh_bus() as bus:
         session, letters = bus.session("s1"), bus.dead_letters("agents")
@@ -70,7 +70,7 @@ async def test_what_an_agent_failed_at_is_answered_once_its_letter_is_sent_on_it
 
         async with working(bus, agent, retry=ONCE) as worker:
             await session.publish(UserMessage.text("hello?"))
-            for failures in (1, 2):  # it may fail again, for another reason
+            for failures in (1, 2):  # it can fail again for another reason
                 await eventually(partial(has_given_up, worker, failures))
                 await until(is_redriven)
             await wait_for(session, "agent.ended")
@@ -79,7 +79,7 @@ async def test_what_an_agent_failed_at_is_answered_once_its_letter_is_sent_on_it
 
 
 @pytest.mark.slow
-async def test_a_letter_of_a_session_that_has_gone_on_asks_nothing_again() -> None:
+async def test_redriving_a_dead_letter_of_a_session_that_has_continued_repeats_nothing() -> None:
     agent = Faulty(OSError("one"))
     async with fresh_bus() as bus:
         session, letters = bus.session("s1"), bus.dead_letters("agents")
@@ -112,7 +112,7 @@ async def test_a_session_that_failed_once_and_then_kills_its_workers_is_given_up
         assert agent.calls == 0
 
 
-async def test_what_was_not_answered_as_a_session_was_closed_is_answered_once_it_is_opened_again() -> None:
+async def test_messages_before_a_close_are_answered_after_the_reopening() -> None:
     asked = Pause()
     echo = AgentLoop(ScriptedModel(answer("Yes.")))
 
@@ -123,7 +123,7 @@ async def test_what_was_not_answered_as_a_session_was_closed_is_answered_once_it
     async with fresh_bus() as bus:
         session = bus.session("s1")
 
-        async def is_done() -> bool:  # the worker finds it closed
+        async def is_done() -> bool:  # the worker has found it closed
             return not (await bus.group_status("agents")).pending
 
         async with working(bus, agent):

@@ -1,4 +1,4 @@
-"""A worker reads a long session, for longer than its lease lasts. The lease is kept meanwhile."""
+"""A worker keeps its lease while it reads a long session for longer than the lease lasts."""
 
 from collections.abc import Sequence
 
@@ -37,7 +37,7 @@ async def test_a_lease_is_renewed_while_its_session_is_read_for_the_first_time(
         worker = Worker(bus, AgentLoop(ScriptedModel(answer("Yes."))), heartbeat=3)
         session = bus.session("s1")
         tasks.start_soon(worker.run)
-        await eventually(lambda: blocked(shared_valkey) > 0)  # a lease comes with work that a wake-up tells of
+        await eventually(lambda: blocked(shared_valkey) > 0)  # work from a wake-up is delivered with a lease
         await session.publish(UserMessage.text("hello?"))
         await wait_for(session, "agent.ended")
         worker.stop()
