@@ -27,7 +27,6 @@ class CachedSession:
     def __init__(self, session: Session, *, store_every: int = DEFAULT_WORKER_BOUNDS.store_every) -> None:
         """
         Args:
-            session: the session to read.
             store_every: positions between two stored states, see `WorkerBounds`.
         """
         self.session, self._store_every = session, store_every

@@ -23,7 +23,6 @@ class Deadline:
     ) -> None:
         """
         Args:
-            clock: measures the time.
             left: seconds until the loop's time limit; None means no limit.
             reached: the text for a reached limit.
             silence: most seconds between two calls of `restart_silence`; None means no limit.

@@ -81,8 +81,6 @@ class CompactionStep:
 
         Args:
             context: as of the entry before `position`.
-            summary: the model's answer.
-            position: of the compaction.
         """
         tokens = context_tokens(context, self.policy.estimator)
         entry = Compaction(

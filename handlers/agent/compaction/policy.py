@@ -72,7 +72,6 @@ def wants_compaction(snapshot: SessionSnapshot, policy: CompactionPolicy) -> boo
     undone the last compaction, return True only if the provider refuses requests.
 
     Args:
-        snapshot: the session.
         policy: a policy that was completed by `CompactionPolicy.of`.
     """
     context = snapshot.context

@@ -65,7 +65,6 @@ def summary_request(
     """Return the request for a summary of the context before the entry at position `before`.
 
     Args:
-        context: the session's context.
         before: position of the first entry that stays.
         window: context window of the summary's model in tokens. A longer conversation loses its middle.
         max_tokens: most tokens of the summary.

@@ -28,7 +28,6 @@ def call_again(
     """Return when to call the model again; None if the answer succeeded or its failure is final.
 
     Args:
-        message: the answer.
         entries: of the LLM lane, before the answer.
         retry: limits attempts at transient failures. A delay that the provider asks for is kept if it is longer.
         can_compact: the agent compacts a context that is too long for the model; it is then called once more.

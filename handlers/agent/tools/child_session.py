@@ -44,7 +44,6 @@ def child_id(parent: str, key: str) -> str:
     """Return the id of a child session: the beginning of the parent's id, and a digest of id and key.
 
     Args:
-        parent: id of the parent session.
         key: of the call, unique in the parent.
     """
     digest = blake2b(f"{parent}\n{key}".encode(), digest_size=_DIGEST_BYTES).hexdigest()
@@ -53,11 +52,6 @@ def child_id(parent: str, key: str) -> str:
 
 async def begin_child(child: Session, link: SessionLinked, task: str) -> None:
     """Publish a child's task and its link to the parent, once and in one step.
-
-    Args:
-        child: the child session.
-        link: the link to the parent.
-        task: the user message.
 
     Raises:
         SessionErased: the child was erased.

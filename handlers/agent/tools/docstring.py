@@ -16,7 +16,6 @@ def read_docstring(text: str, parameters: Collection[str]) -> tuple[str, dict[st
 
     Args:
         text: the docstring, as `inspect.getdoc` returns it.
-        parameters: names of the parameters.
     """
     lines = text.splitlines()
     start = next((at for at, line in enumerate(lines) if line.rstrip() in _HEADS), None)

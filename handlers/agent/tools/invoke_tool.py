@@ -23,9 +23,6 @@ async def invoke_tool(
     it returns during the clean-up counts, even if this was cancelled. A tool that does not end is abandoned.
 
     Args:
-        tool: the tool.
-        call: the call.
-        context: passed to the tool.
         clean_up_seconds: longest wait for a cancelled tool.
     """
     # A task and no cancel scope: a scope would also cancel each await of the tool's clean-up.

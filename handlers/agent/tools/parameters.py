@@ -35,7 +35,6 @@ class Parameters:
     def __init__(self, function: Function, context: type[object]) -> None:
         """
         Args:
-            function: the tool's function.
             context: the context class. A first parameter with this annotation is not an argument of the model.
 
         Raises:

@@ -24,7 +24,6 @@ class Results:
     def __init__(self, run: Run, answer: OpenAnswer, usage: Usage) -> None:
         """
         Args:
-            run: the session and its lease.
             answer: the answer that called the tools.
             usage: of the loop, including this answer.
         """

@@ -53,9 +53,6 @@ async def run_tools(
     same append. If this is cancelled, it stops the tools and records the results so far.
 
     Args:
-        run: the session and its lease.
-        tools: the tools by name.
-        answer: the answer with the calls.
         snapshot: the session as of the answer or later, read under this run's lease.
         deadline: stops the tools like an interrupt. It is ignored in a step with a tool whose `timeout` is None, and if
             a person was asked about a call of the answer.
@@ -82,9 +79,6 @@ async def fail_calls(run: Run, answer: OpenAnswer, snapshot: SessionSnapshot, te
     """Record an error as the result of all open calls of an answer, in one append that ends its turn.
 
     Args:
-        run: the session and its lease.
-        answer: the answer with the calls.
-        snapshot: the session.
         text: the error for the model.
 
     Raises:

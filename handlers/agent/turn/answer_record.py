@@ -61,8 +61,6 @@ async def record_answer(
 
     Args:
         context: what the model has read, except for deferred messages.
-        turn_id: the turn.
-        message: the answer.
         read_up_to: messages up to this position count as read; None means the whole context.
         deferred: positions that the model was not shown.
         flag: metadata key that keeps the loop open after a failed answer: `CUT` or `AGAIN`. None sets no flag.

@@ -53,8 +53,6 @@ async def stream_response(
 
     Args:
         run: its session is watched for commands.
-        model: the model to call.
-        request: the request.
         response: collects the events.
         drain_seconds: longest time to keep reading a cut stream, for its usage.
         deadline: cuts the stream. Each event restarts its time-out for silence.
@@ -180,7 +178,6 @@ async def model_stream(
     A model that ignores its cancellation is abandoned, and its later events are ignored.
 
     Args:
-        events: the model's events.
         response: collects every event.
         on_event: called with each event before the stream is muted, after `response`. It must not block.
         clean_up_seconds: longest wait for a cancelled model.

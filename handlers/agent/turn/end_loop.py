@@ -26,9 +26,6 @@ def ended_event(
     """Return the event that ends an open loop now.
 
     Args:
-        snapshot: the session.
-        loop_id: the loop.
-        stop_reason: why it ends.
         turns: its number of turns; None counts them in the log.
     """
     return AgentEnded(
@@ -91,9 +88,6 @@ async def fail_loop(
     """End the open turn and loop because the agent failed. Its prompts count as answered and are not retried.
 
     Args:
-        run: the session and its lease.
-        snapshot: the session.
-        reason: text of the failure.
         read_up_to: messages up to this position count as answered; None means all.
         key: idempotency key; None makes one from the context's position.
         also: events that are appended last, in the same append.

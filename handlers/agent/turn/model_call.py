@@ -59,10 +59,7 @@ async def call_model(
     a new turn.
 
     Args:
-        run: the session and its lease.
         snapshot: the context that the model is shown, except for messages that `step` defers.
-        settings: the loop's settings.
-        step: the decision.
         tools: the tools that the model may call.
         key: idempotency key for the provider.
         media: resolved references of the context into the media store.

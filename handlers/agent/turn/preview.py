@@ -52,11 +52,7 @@ class Preview:
     ) -> None:
         """
         Args:
-            session: sends the deltas.
-            message_id: of the message.
-            turn_id: of the message.
             epoch: of the lease. Once the lease is lost, the server refuses deltas.
-            bounds: limits and periods.
             begin: starts `run` at the first piece; a message without pieces needs no task.
         """
         self._begin, self._bounds = begin, bounds

@@ -38,10 +38,7 @@ async def start_turn(
     """Record that a turn begins and the model is called. If the turn began before and was cut, end its old preview.
 
     Args:
-        run: the session and its lease.
         snapshot: what the model is shown. With warnings, it is shown everything up to them.
-        settings: the loop's settings.
-        step: the decision.
         offer: the tools and options. Their definition is appended too unless it is the log's newest one.
         warnings: the guards' warnings about the prompts.
 

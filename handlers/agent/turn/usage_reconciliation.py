@@ -46,7 +46,6 @@ async def reconcile(run: Run, model: Model, envelope: Envelope) -> bool:
     Repeats and concurrent runs record it once. The message itself does not change.
 
     Args:
-        run: the session and its lease.
         model: the model that was called.
         envelope: the answer's entry, of the run's own session.
 

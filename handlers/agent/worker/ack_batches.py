@@ -26,8 +26,6 @@ class AckBatcher:
     ) -> None:
         """
         Args:
-            leases: releases the leases.
-            consumer: acks the work.
             acknowledged: called by `run` with each batch of acked work.
         """
         self._leases, self._consumer, self._acknowledged = leases, consumer, acknowledged
@@ -46,7 +44,6 @@ class AckBatcher:
         """Ack work with the next batch.
 
         Args:
-            work: the work.
             read_up_to: position up to which its session was read.
         """
         self._done.append(work)

@@ -43,8 +43,6 @@ class Heartbeat:
     ) -> None:
         """
         Args:
-            leases: renews the leases.
-            consumer: renews the work.
             seconds: after a silence of this length, other workers take the sessions over.
             gone: called with work that another worker has claimed.
             beats: renewals in each period of `seconds`.
@@ -61,7 +59,6 @@ class Heartbeat:
         """Renew a lease for the length of the block.
 
         Args:
-            lease: the lease.
             asked: when it was requested, by the event loop's clock.
             lost: called once if the lease expired, or if the server was unreachable for longer than the lease.
         """

@@ -36,9 +36,6 @@ class SessionRun:
     def __init__(self, services: WorkerServices, assignment: Assignment, run: Run, cache: CachedSession) -> None:
         """
         Args:
-            services: the worker's services.
-            assignment: the session's work.
-            run: the session and its lease.
             cache: the session's folds, which `run` refreshes.
         """
         self._services, self._assignment, self._run, self._cache = services, assignment, run, cache

@@ -50,9 +50,6 @@ class SessionTask:
     ) -> None:
         """
         Args:
-            session: the session's id.
-            services: the worker's services.
-            slot: the session's slot.
             ended: called when no more work may be added.
         """
         self.session = session
@@ -178,10 +175,8 @@ class SessionTask:
         """Read and work under a lease. It is released when the task ends, or here after an error.
 
         Args:
-            lease: the session's lease.
             asked: when the lease was requested, by the event loop's clock.
             page: the page that was read in the same step.
-            cache: the session's folds.
         """
         services, assignment = self._services, self._assignment
         assignment.attempt = 1 if assignment.work is None else assignment.work.attempt
