@@ -1,7 +1,7 @@
-"""Other spellings of a message turned into ours, before it is validated. Pure; tables, then one walk.
+"""Rename the keys of other message formats to ours before validation. Pure: tables, then one walk over the message.
 
-Source: the five seed documents, which name the same things differently. Two spellings of one key with different values
-are an error, as nobody could say which was meant.
+Source: the five seed documents, which use different names for the same fields. Two spellings of one key with different
+values are an error, because the intended value is unknown.
 """
 
 from collections.abc import Mapping
@@ -88,13 +88,13 @@ _ROLE = {"tool": "toolResult"}
 
 
 def canonical(message: Object) -> Object:
-    """The message in our spelling; what is unknown stays where it is, for the validation to name.
+    """Return the message with our key names. Unknown keys are kept, so that validation can report them.
 
     Raises:
-        DecodeError: two spellings of one key disagree.
+        DecodeError: two spellings of one key have different values, or a block has no type.
     """
     role = message.get("role")
-    if role in ("extension", "context", "delta"):  # a tuple, as a role may be anything, also what has no hash
+    if role in ("extension", "context", "delta"):  # a tuple and not a set, because the role may be unhashable
         return message
     result = _rename(message, _MESSAGE, "")
     turn = result.get("turnId")
@@ -111,7 +111,7 @@ def canonical(message: Object) -> Object:
     metadata = {} if result.get("metadata") is None else result["metadata"]
     is_malformed = result.get("turnId") is not None and not _is_turn_id(result["turnId"])
     if is_malformed and isinstance(metadata, dict) and "invalidTurnId" not in metadata:
-        # Seed 001 reads a malformed turn id as none; the loss is recorded where no provider sees it.
+        # Seed 001 reads a malformed turn id as None. The original is kept in the metadata, which no provider receives.
         result["metadata"] = {**metadata, "invalidTurnId": result.pop("turnId")}
     return result
 
@@ -136,7 +136,7 @@ def _block(block: JsonValue, path: str) -> JsonValue:
         return {"type": "unknown", "raw": block}
     names = _BLOCK[known]
     if known == "toolCall" and "type" in block:
-        names = {**names, "kind": "toolKind"}  # seed 000's hint for UIs
+        names = {**names, "kind": "toolKind"}  # seed 000 uses `kind` as a hint for UIs
     result = _rename(block, names, path)
     if "type" not in block:
         del result["kind"]
@@ -159,7 +159,7 @@ def _block(block: JsonValue, path: str) -> JsonValue:
 
 
 def _split_result(result: Object, path: str) -> None:
-    """A result is text or blocks in `content`, any other JSON in `structured`."""
+    """Keep text and blocks of a tool result in `content`, and move any other JSON to `structured`."""
     content = result.get("content")
     is_blocks = isinstance(content, list) and all(isinstance(item, dict) and "type" in item for item in content)
     if isinstance(content, str) or is_blocks:
@@ -171,7 +171,7 @@ def _split_result(result: Object, path: str) -> None:
 
 
 def _put_in_media(data: Object, path: str) -> None:
-    """Inline data that stand in the block itself, as seed 002 has them."""
+    """Move seed 002's inline `data_base64` from the block to its `media`."""
     inline = data.pop("data_base64", None)
     if inline is not None:
         _put(data, "media", {"kind": "data", "data": inline, "mimeType": data.get("mimeType")}, f"{path}.data_base64")
@@ -179,7 +179,7 @@ def _put_in_media(data: Object, path: str) -> None:
 
 def _put(holder: Object, key: str, value: JsonValue, path: str) -> None:
     if holder.get(key) not in (None, value):
-        raise DecodeError(path, f"says another thing than {key!r}, which means the same")
+        raise DecodeError(path, f"differs from {key!r}, which is the same key: keep one of them")
     holder[key] = value
 
 
@@ -189,7 +189,7 @@ def _rename(value: Object, names: Mapping[str, str], path: str) -> Object:
         name = names.get(key, key)
         if name in result and result[name] != item:
             raise DecodeError(
-                f"{path}.{key}" if path else key, f"says another thing than {name!r}, which means the same"
+                f"{path}.{key}" if path else key, f"differs from {name!r}, which is the same key: keep one of them"
             )
         result[name] = item
     return result

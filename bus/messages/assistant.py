@@ -1,4 +1,4 @@
-"""What a model said."""
+"""The assistant's message."""
 
 from collections.abc import Iterator
 from typing import Annotated, Literal
@@ -28,7 +28,7 @@ StopReason = Literal[
 
 
 class AssistantMessage(Spoken):
-    """What a model said, failed and aborted answers too: `stop_reason` tells."""
+    """A model's answer. Failed and aborted answers are included; `stop_reason` distinguishes them."""
 
     role: Literal["assistant"] = "assistant"
     stop_reason: StopReason = "stop"
@@ -40,25 +40,25 @@ class AssistantMessage(Spoken):
     ] = None
     response_id: str | None = None
     raw_stop_reason: str | None = None
-    """the provider's own word, which may say more"""
+    """the stop reason as the provider reported it, which may be more specific"""
 
     def tool_calls(self) -> Iterator[ToolCallBlock]:
-        """The tools it wants to have run, in its order."""
+        """Return the tool calls that the model requested, in order."""
         return (block for block in self.content if isinstance(block, ToolCallBlock))
 
     def thinking(self) -> Iterator[ThinkingBlock]:
-        """Its readable thinking, in order."""
+        """Return the readable thinking blocks, in order."""
         return (block for block in self.content if isinstance(block, ThinkingBlock))
 
     def is_context_overflow(self, *, window: int | None = None, exact_001: bool = False) -> bool:
-        """The model was asked for more than it can hold: it failed, and the provider's error says so.
+        """Return whether the call failed because the request exceeded the model's context window.
 
         Args:
-            window: the model's context window in tokens. With it, an answer that ended well counts too if more went in
-                than fits: some providers cut the request and say nothing.
-            exact_001: seed 001's own answer, see `says_overflow`.
+            window: the context window in tokens; None skips this check. If given, an answer that stopped normally also
+                counts when its input is larger than the window: some providers truncate the request silently.
+            exact_001: give exactly seed 001's result, see `says_overflow`.
 
-        Source: seed 001; the silent overflow is pi's.
+        Source: seed 001; the check for silent truncation is from pi.
         """
         if self.stop_reason == "error" and self.error_message is not None:
             return says_overflow(self.error_message, exact_001=exact_001)
@@ -68,5 +68,5 @@ class AssistantMessage(Spoken):
 
     @property
     def is_failed(self) -> bool:
-        """It ended by an error or was aborted: it stays in the log and out of the context."""
+        """Whether the answer ended with an error or was aborted. It stays in the log and is left out of the context."""
         return self.stop_reason in {"error", "aborted"}

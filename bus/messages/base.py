@@ -1,4 +1,4 @@
-"""What every value in a message has in common: frozen, strict, camelCase in JSON, absent when None."""
+"""Base classes of all values in a message: frozen, strict, camelCase in JSON, absent when None."""
 
 from typing import ClassVar
 
@@ -9,10 +9,10 @@ __all__ = ("Frozen", "Wire")
 
 
 class Frozen(BaseModel):
-    """A value that cannot change. Its JSON has the field names as they are; a field that is None is absent.
+    """An immutable value. Its JSON keys are the field names; a field that is None is absent.
 
-    Strict: a number is not read from text, nor text from a number, so what was written is what is read. Unknown keys
-    are refused here; the wider reader of `json_reader.py` turns other spellings into ours first.
+    Validation is strict: a number is not read from text, nor text from a number. Unknown keys are refused;
+    `json_reader.py` renames the keys of other formats first.
     """
 
     model_config: ClassVar[ConfigDict] = ConfigDict(
@@ -26,19 +26,19 @@ class Frozen(BaseModel):
     )
 
     def to_json(self) -> str:
-        """This value as one line of JSON: no spaces, absent fields left out, text not escaped to ASCII."""
+        """Return the value as one line of JSON, without spaces and without escaping text to ASCII."""
         return self.to_json_bytes().decode()
 
     def to_json_bytes(self) -> bytes:
-        """The same in UTF-8, as it goes into the log.
+        """Return the JSON in UTF-8, as it is stored in the log.
 
         Raises:
-            pydantic_core.PydanticSerializationError: a text holds a lone surrogate, or free JSON is nested too deep.
+            pydantic_core.PydanticSerializationError: a text contains a lone surrogate, or free JSON is nested too deep.
         """
         return self.__pydantic_serializer__.to_json(self, by_alias=True, exclude_none=True)
 
 
 class Wire(Frozen):
-    """A frozen value whose JSON keys are camelCase, as seed 001 writes them."""
+    """A frozen value with camelCase JSON keys, as in seed 001."""
 
     model_config: ClassVar[ConfigDict] = ConfigDict(alias_generator=to_camel)

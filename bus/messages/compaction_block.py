@@ -1,6 +1,6 @@
-"""A loop told shorter: which of its turns stay as they were, and what is read in place of the others.
+"""Compaction of one loop: which turns the context keeps unchanged, and which messages replace the others.
 
-It lies over the log and removes nothing from it. Its JSON is seed 001's own.
+The log itself is unchanged. The JSON form is that of seed 001.
 """
 
 from datetime import datetime
@@ -20,12 +20,12 @@ def _moment(text: str) -> str:
 
 
 Turn = Annotated[int, Field(ge=0)]
-# The text stays as it was: seed 001 writes nanoseconds, which no datetime holds.
+# Kept as text: seed 001 writes nanoseconds, which a datetime cannot represent.
 Moment = Annotated[str, AfterValidator(_moment)]
 
 
 class TurnRange(Wire):
-    """Turns of one loop by their turn index, both ends included."""
+    """A range of turn indexes of one loop, both ends included."""
 
     start_turn: Turn
     end_turn: Turn
@@ -41,29 +41,29 @@ class TurnRange(Wire):
 
 
 class CompactedSection(Frozen):
-    """Turns, and what is read in their place."""
+    """A range of turns, and the messages that replace it in the context."""
 
     range: TurnRange
     messages: Annotated[tuple[Message, ...], Field(strict=False)] = ()
 
 
 class CompactionBlock(Frozen):
-    """What is read of a loop: its first turns as they were, then `keep_compacted`, then `keep_recent`.
+    """How a loop appears in the context: `keep_first` unchanged, then `keep_compacted`, then `keep_recent`.
 
     Source: seed 001's `CompactionBlock`.
     """
 
     keep_first: TurnRange | None = None
-    """as they stand in the log; only of the latest loop"""
+    """first turns, as in the log; only for the latest loop"""
     keep_recent: CompactedSection | None = None
-    """with the tools' long outputs cut; only of the latest loop"""
+    """latest turns with long tool outputs shortened; only for the latest loop"""
     keep_compacted: CompactedSection | None = None
-    """summaries: of the turns between, or of a whole earlier loop"""
+    """summary of the turns in between, or of a whole earlier loop"""
     created_at: Annotated[Moment, Field(validation_alias="createdAt", serialization_alias="createdAt")]
     """RFC 3339"""
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """What is read behind the first turns, in order."""
+        """The messages that follow the first turns in the context, in order."""
         sections = (self.keep_compacted, self.keep_recent)
         return tuple(message for section in sections if section for message in section.messages)

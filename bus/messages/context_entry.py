@@ -1,7 +1,7 @@
-"""Entries of the LLM lane that steer the context and are themselves no message: only the context builder reads them.
+"""Entries of the LLM lane that change the context but are not messages. Only the context builder reads them.
 
-A position names an entry here, so the tree of a session needs no other ids: each entry of the LLM lane follows the
-leaf, which is the entry before it unless a `LeafMove` says otherwise.
+They refer to other entries by position, so a session's tree needs no other ids. Each entry of the LLM lane is a child
+of the leaf: the previous entry, unless a `LeafMove` selected another one.
 """
 
 from typing import Annotated, ClassVar, Literal
@@ -38,29 +38,29 @@ class ContextEntry(Wire):
 
     role: Literal["context"] = "context"
     id: str | None = None
-    """the id it had where it was imported from"""
+    """the entry's id in the system that it was imported from"""
     timestamp: int | None = None
     """milliseconds UTC"""
     metadata: Metadata | None = None
 
 
 class Compaction(ContextEntry):
-    """From here on the context starts with `summary`, then what is kept from before, then what follows."""
+    """Start the context with `summary`, followed by the kept earlier entries, then by the later entries."""
 
     kind: Literal["compaction"] = "compaction"
     summary: str
     first_kept: Position | None = None
-    """the first entry before this one that stays in the context; None keeps nothing"""
+    """the first earlier entry that stays in the context; None keeps no earlier entry"""
     tokens_before: int | None = None
     provider: str | None = None
     model: str | None = None
-    """who wrote the summary; None where no model did, or nobody knows"""
+    """the model that wrote the summary; None if no model did, or if it is unknown"""
     usage: Usage | None = None
-    """what that took. It counts as a model call of the session, and of no turn"""
+    """usage of the call that wrote the summary. It counts for the session, but for no turn"""
 
 
 class LoopCompaction(ContextEntry):
-    """From here on one loop is read as `block` says. The last one of a loop counts, for what came before it."""
+    """Replace one loop's earlier turns in the context as `block` defines. The latest one for a loop applies."""
 
     kind: Literal["loopCompaction"] = "loopCompaction"
     loop_id: str
@@ -68,19 +68,19 @@ class LoopCompaction(ContextEntry):
 
 
 class Prune(ContextEntry):
-    """From here on these entries are left out of the context; a memo is read in their place. They stay in the log.
+    """Leave entries out of the context, with an optional memo in their place. They stay in the log.
 
-    A compaction that is left out is undone: what it had told shorter is read in full again.
+    Pruning a compaction undoes it: the context contains the full entries again.
     """
 
     kind: Literal["prune"] = "prune"
     pruned: Annotated[tuple[Position, ...], Field(strict=False)]
     memo: str | None = None
-    """None: nothing tells that something was there"""
+    """text that replaces the pruned entries; None leaves no trace of them"""
 
 
 class BranchSummary(ContextEntry):
-    """What happened on a branch that the session came back from."""
+    """A summary of a branch that the session left."""
 
     kind: Literal["branchSummary"] = "branchSummary"
     summary: str
@@ -89,11 +89,11 @@ class BranchSummary(ContextEntry):
 
 
 class LeafMove(ContextEntry):
-    """What follows continues after `to`, as if the entries after it had not been; they stay in the log."""
+    """Continue after `to`, as if the entries after it did not exist. They stay in the log."""
 
     kind: Literal["leafMove"] = "leafMove"
     to: Position | None = None
-    """None is the place before the first entry"""
+    """None continues before the first entry"""
 
 
 class ModelChange(ContextEntry):
@@ -108,7 +108,7 @@ class ThinkingLevelChange(ContextEntry):
 
 
 class Label(ContextEntry):
-    """A user's name for an entry; None takes the name away."""
+    """A user's name for an entry; None removes the name."""
 
     kind: Literal["label"] = "label"
     target: Position

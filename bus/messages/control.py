@@ -1,8 +1,9 @@
-"""What people and programs tell a running agent: typed messages that ride the extension lane as kind `control.<verb>`.
+"""Commands to a running agent: typed messages of kind `control.<verb>` in the extension lane.
 
-They are commands. Nothing is changed by one until the session's worker answers it with a `ControlAnswered` event, in
-the step in which it takes effect; the worker takes them in the order of the log, each once. None carries words for a
-model: what a user says stands in the LLM lane, and a `Steer` names its position.
+The session's worker handles commands in log order, each once. It answers each with a `ControlAnswered` event in the
+same publish in which the command takes effect; until then a command changes nothing.
+
+A command contains no text for a model. The text of a user is in the LLM lane, and a `Steer` refers to it by position.
 """
 
 from collections.abc import Mapping
@@ -32,23 +33,23 @@ __all__ = (
 
 
 class Control(Wire):
-    """The root of all commands; `KIND` is what the extension message is called."""
+    """The base class of all commands. `KIND` is the kind of the extension message."""
 
     KIND: ClassVar[str]
 
     by: str | None = None
-    """who asks, for those who read the log"""
+    """the person or program that sent the command; for readers of the log"""
 
     def as_extension(self) -> ExtensionMessage:
-        """This command as it is published."""
+        """Return the extension message to publish for this command."""
         return ExtensionMessage(kind=self.KIND, data=self.model_dump(mode="json", by_alias=True, exclude_none=True))
 
     @classmethod
     def read(cls, data: JsonValue) -> Self:
-        """The command from an extension message's `data`.
+        """Read the command from an extension message's `data`.
 
         Raises:
-            DecodeError: the data does not fit it.
+            DecodeError: the data does not fit this command.
         """
         try:
             return cls.model_validate(data, strict=False)
@@ -58,30 +59,29 @@ class Control(Wire):
 
 
 class Abort(Control):
-    """End the loop. Late where none is open."""
+    """End the loop. Answered as late if no loop is open."""
 
     KIND = "control.abort"
     loop_id: str | None = None
-    """only if it is this one; None is the one that is open"""
+    """end only this loop; None ends the open one"""
     when: Literal["now", "turn"] = "now"
-    """now: the model is cut short and tools are cancelled, the stop reason is aborted. turn: the turn that is under way
-    is finished first, the stop reason is userStop"""
+    """now: cancel the model call and the tools; the stop reason is `aborted`. turn: finish the current turn first; the
+    stop reason is `userStop`"""
     reason: str | None = None
 
 
 class Steer(Control):
-    """A user's word that is meant for the loop that is running."""
+    """Send a user's message to the running loop."""
 
     KIND = "control.steer"
     position: Position
-    """of the user's message in the LLM lane, appended in the same step"""
+    """position of the user's message in the LLM lane, appended in the same publish"""
     when: Literal["next", "now"] = "next"
-    """next: the next request has it. now: the answer that is being spoken is cut, and tools that still run are
-    skipped"""
+    """next: include the message in the next request. now: also cut the current answer and skip tools that still run"""
 
 
 class Approve(Control):
-    """Let a tool run that waits for a person. Late where the call has its result, or its answer."""
+    """Approve a tool call that waits for a person. Answered as late if the call already has a result or a decision."""
 
     KIND = "control.approve"
     turn_id: TurnId
@@ -89,7 +89,10 @@ class Approve(Control):
 
 
 class Deny(Control):
-    """Do not let a tool run that waits for a person: the model is told so, and not why. Late as `Approve` is."""
+    """Deny a tool call that waits for a person. The model learns of the denial but not of its reason.
+
+    Answered as late if the call already has a result or a decision.
+    """
 
     KIND = "control.deny"
     turn_id: TurnId
@@ -98,29 +101,29 @@ class Deny(Control):
 
 
 class Pause(Control):
-    """Stop after the turn that is under way; the loop ends as paused. What users say waits until `Resume`."""
+    """Stop after the current turn; the loop ends as paused. Messages of users wait until `Resume`."""
 
     KIND = "control.pause"
     reason: str | None = None
 
 
 class Handoff(Control):
-    """As `Pause`, and the session is a person's until `Resume`."""
+    """Pause the loop and hand the session to a person until `Resume`."""
 
     KIND = "control.handoff"
     to: str | None = None
-    """whom it is handed to"""
+    """the person that takes over"""
     reason: str | None = None
 
 
 class Resume(Control):
-    """Go on after `Pause` or `Handoff`: with the loop that was stopped, and with what users said since."""
+    """Continue after `Pause` or `Handoff`, with the stopped loop and with the messages of users since then."""
 
     KIND = "control.resume"
 
 
 class Compact(Control):
-    """Compact the context before the next turn, however far from full it is."""
+    """Compact the context before the next turn, regardless of its size."""
 
     KIND = "control.compact"
 
@@ -129,11 +132,11 @@ CONTROLS: Mapping[str, type[Control]] = {
     control.KIND.removeprefix(CONTROL): control
     for control in (Abort, Steer, Approve, Deny, Pause, Handoff, Resume, Compact)
 }
-"""verb → the command of the kind `control.<verb>`"""
+"""verb → the class for kind `control.<verb>`"""
 
 
 def parse_control(message: ExtensionMessage) -> Control | None:
-    """The command that an extension message is; None where its kind is no command's.
+    """Return the command that an extension message contains; None if its kind is not a command.
 
     Raises:
         UnknownKind: a kind `control.…` that does not exist.

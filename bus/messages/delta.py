@@ -1,8 +1,10 @@
-"""Live deltas: pieces of a message while the model is still speaking. They are in no durable lane.
+"""Live deltas: pieces of a message while the model still generates it. They are in no durable lane.
 
-They are LLM content: who may not read the LLM lane may not read them. A preview always ends: by a message with the
-same id in the LLM lane, which is the whole one, or what was said until its speaker was stopped or lost; or, where
-nothing was said, by a `cut` with its reason. No piece is shown after that.
+Deltas are LLM content: a client without access to the LLM lane may not read them.
+
+A preview always ends, and no delta follows its end. It ends with a message of the same id in the LLM lane: the
+complete message, or the text so far if the model was stopped or its worker lost. Without any text, it ends with a `cut`
+that gives the reason.
 
 To show a preview, append each piece to the text of its message and block; a snapshot replaces that text.
 """
@@ -21,14 +23,14 @@ class Delta(Wire):
     role: Literal["delta"] = "delta"
     kind: Literal["text", "thinking", "toolCall", "cut"]
     message_id: str
-    """the `id` that the whole message will have"""
+    """the `id` of the complete message"""
     turn_id: TurnId | None = None
     delta: str = ""
-    """text to append; for a tool call a fragment of its JSON arguments; for a cut the reason"""
+    """text to append; for a tool call, a fragment of its JSON arguments; for a cut, the reason"""
     block: int = 0
-    """which block of the message it belongs to, from 0"""
+    """index of the block in the message, from 0"""
     tool_name: str | None = None
-    """of a tool call, on its first piece"""
+    """the tool's name, on the first piece of a tool call"""
     is_snapshot: bool | None = None
-    """`delta` is all that was said of its block up to here: it takes the place of what was shown, and nothing is lost
-    or doubled for whom has a part of it. Made for a follower that joins while the message is spoken."""
+    """True: `delta` is the whole text of its block so far and replaces what was shown. Sent to a follower that joins
+    during a preview"""

@@ -1,4 +1,4 @@
-"""What is said in the extension lane: for UIs and handlers, never for a model."""
+"""Messages of the extension lane: for UIs and handlers, never for a model."""
 
 from typing import ClassVar, Literal, Self
 
@@ -11,13 +11,13 @@ __all__ = ("CONTROL", "ExtensionMessage")
 
 
 CONTROL = "control."
-"""how the kinds of messages begin that steer a running loop"""
+"""the prefix of the kinds of messages that control a running loop"""
 
 
 class ExtensionMessage(Wire):
-    """A notification, progress, an agent event, control: `{"role":"extension","kind":…,"data":…}`.
+    """A notification, a progress report, an agent event or a command: `{"role":"extension","kind":…,"data":…}`.
 
-    Nothing turns it into a message for a model: no base class, constructor or codec leads there.
+    It never becomes a message for a model: no base class, constructor or codec converts it.
     """
 
     lane: ClassVar[Lane] = Lane.EXTENSION
@@ -28,36 +28,36 @@ class ExtensionMessage(Wire):
 
     @property
     def is_control(self) -> bool:
-        """It steers a running loop, as the kinds `control.…` do: it still goes in where a session is full."""
+        """Whether this is a command to a running loop, of a kind `control.…`. A full session still accepts commands."""
         return self.kind.startswith(CONTROL)
 
     @classmethod
     def of(cls, kind: str, data: JsonValue = None) -> Self:
-        """A message of any kind. The kinds `agent.…` are the agent's events, see `events/`."""
+        """Return a message of any kind. The kinds `agent.…` are reserved for agent events, see `events/`."""
         return cls(kind=kind, data=data)
 
     def as_llm(self) -> None:
-        """None: it is not for a model."""
+        """Return None, because the message is not for a model."""
         return
 
     @property
     def turn_id(self) -> None:
-        """None: an extension message carries no turn of its own; an agent event names its turn in `data`."""
+        """None. An extension message has no turn id; an agent event names its turn in `data`."""
         return
 
     @property
     def timestamp(self) -> None:
-        """None: its envelope has the time."""
+        """None. The envelope has the time."""
         return
 
     def with_turn_id(self, turn_id: object) -> Self:
-        """This message, unchanged."""
+        """Return this message unchanged."""
         del turn_id
         return self
 
     @model_serializer(mode="wrap")
     def _keep_null_data(self, default: SerializerFunctionWrapHandler) -> JsonValue:
-        # `data` is required in JSON, also where it is null, and would be left out with the absent fields.
+        # `data` is required in the JSON. `exclude_none` would leave out a null.
         plain: JsonValue = default(self)
         if self.data is None and isinstance(plain, dict):
             plain["data"] = None

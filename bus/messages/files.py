@@ -1,4 +1,4 @@
-"""The one place where a path becomes bytes: a file that a user names here and now, never one that a message names."""
+"""Read a media file that a user names. This is the only place that opens a path; paths from messages never get here."""
 
 import os
 import stat
@@ -11,27 +11,28 @@ __all__ = ("read_file",)
 
 
 def read_file(path: Path, *, limit_bytes: int, within: Path | None = None) -> bytes:
-    """A file's bytes. It is looked at before it is read: a pipe or a device would never end.
+    """Return a file's bytes. Only regular files are read: a pipe or a device might never end.
 
     Args:
-        within: the folder that it must be in, once links are followed.
+        limit_bytes: the largest size to accept.
+        within: the folder that must contain the file, after symbolic links are resolved; None allows any folder.
 
     Raises:
-        MediaRefused: it is no regular file, empty, or outside of `within`.
-        MediaTooLarge: it is over the limit; no more than that was read.
-        OSError: it is not there or may not be read.
+        MediaRefused: the file is not a regular file, is empty, or is outside of `within`.
+        MediaTooLarge: the file is larger than `limit_bytes`; at most one byte more than that was read.
+        OSError: the file does not exist or may not be read.
     """
     real = path.resolve(strict=True)
     if within is not None and not real.is_relative_to(within.resolve(strict=True)):
-        raise MediaRefused(path.name, "outside of the folder that files may come from")
-    # Links are followed already. One that took the file's place meanwhile is not, and a pipe does not hold us up.
+        raise MediaRefused(path.name, "outside of the allowed folder")
+    # Links are resolved above. The flags refuse a link that has replaced the file since, and do not block on a pipe.
     flags = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     with os.fdopen(os.open(real, os.O_RDONLY | flags), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
-            raise MediaRefused(path.name, "no regular file")
+            raise MediaRefused(path.name, "not a regular file")
         require_size(status.st_size, limit_bytes=limit_bytes)
-        data = file.read(limit_bytes + 1)  # it may have grown, and files of some systems say that they have no size
+        data = file.read(limit_bytes + 1)  # the file may have grown, and some file systems report a size of 0
     require_size(len(data), limit_bytes=limit_bytes)
     if not data:
         raise MediaRefused(path.name, "empty")

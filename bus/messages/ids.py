@@ -1,6 +1,6 @@
-"""Ids, made where a message is written and then stored: a replay never makes one.
+"""Generators of ids. An id is generated when a message is written and stored with it: a replay never generates one.
 
-Source: seeds 002 and 003, `generate_id` and the generators of the latter.
+Source: `generate_id` of seeds 002 and 003, and the generators of seed 003.
 """
 
 import inspect
@@ -31,27 +31,32 @@ __all__ = (
 Id = str | int
 
 IdKind = Literal["string", "int", "bigint"]
-"""string: text, a UUID where it is made here. int: a number below 2^32. bigint: a number below 2^64 as text, since
-JavaScript reads no whole number above 2^53 exactly."""
+"""string: text; a generated one is a UUID. int: a number below 2^32. bigint: a number below 2^64 as text, because
+JavaScript cannot represent every integer above 2^53."""
 
 Override = Callable[[], Id] | Id | None
-"""An id, or who makes it; "" asks for the usual one."""
+"""An id, or a function that returns one. None and "" select the default."""
 
 _ALPHANUMERIC = string.ascii_letters + string.digits
 
 
 def generate_id(default: Id | None = None, *, kind: IdKind = "string", override: Override = None) -> Id:
-    """An id: the override's, else the default, if it is of this kind and says something, else a new one.
+    """Return the override's id, else `default`, else a new id.
+
+    Args:
+        default: used if it is not empty and fits `kind`.
+        kind: the kind of id to return; see `IdKind`. An override's id is returned as it is.
+        override: an id, or a function that returns one; None and "" select the default.
 
     Raises:
-        InvalidContent: the override has to be waited for; `generate_id_async` does.
+        InvalidContent: the override is asynchronous; use `generate_id_async`.
     """
-    given = override() if callable(override) else override
-    if inspect.isawaitable(given):
-        if inspect.iscoroutine(given):
-            given.close()  # it would complain that nobody ever waited for it
-        raise InvalidContent("the override has to be waited for: use generate_id_async")
-    return _chosen(given, default, kind)
+    chosen = override() if callable(override) else override
+    if inspect.isawaitable(chosen):
+        if inspect.iscoroutine(chosen):
+            chosen.close()  # avoids the warning that the coroutine was never awaited
+        raise InvalidContent("the override is asynchronous: use generate_id_async")
+    return _choose(chosen, default, kind)
 
 
 async def generate_id_async(
@@ -60,49 +65,49 @@ async def generate_id_async(
     kind: IdKind = "string",
     override: Override | Callable[[], Awaitable[Id]] | Awaitable[Id] = None,
 ) -> Id:
-    """As `generate_id`, but the override's id, or the one it makes, may have to be waited for."""
-    given = override() if callable(override) else override
-    return _chosen(await given if inspect.isawaitable(given) else given, default, kind)
+    """Do the same as `generate_id`, but accept an override that is awaitable or an async function."""
+    chosen = override() if callable(override) else override
+    return _choose(await chosen if inspect.isawaitable(chosen) else chosen, default, kind)
 
 
 def uuid_id() -> str:
-    """A random UUID: 36 characters."""
+    """Return a random UUID: 36 characters."""
     return str(uuid.uuid4())
 
 
 def hex_id() -> str:
-    """A random UUID as 32 hexadecimal digits."""
+    """Return a random UUID as 32 hexadecimal digits."""
     return uuid.uuid4().hex
 
 
 def int_id() -> int:
-    """A random number below 2^32."""
+    """Return a random number below 2^32."""
     return secrets.randbits(32)
 
 
 def big_int_id() -> str:
-    """Nanoseconds since 1970, as text: too large a number for JavaScript."""
+    """Return the nanoseconds since 1970 as text, because JavaScript cannot represent such a number."""
     return str(time.time_ns())
 
 
 def timestamp_id() -> int:
-    """Microseconds since 1970. Two made in one microsecond are the same."""
+    """Return the microseconds since 1970. Two calls within one microsecond return the same id."""
     return time.time_ns() // 1000
 
 
 def short_id() -> str:
-    """Eight random letters and digits. Among a million of them two are the same once in four hundred times."""
+    """Return eight random letters and digits. A million such ids contain a duplicate with probability 1/400."""
     return "".join(secrets.choice(_ALPHANUMERIC) for _ in range(8))
 
 
 def default_id() -> str:
-    """The empty text, by which an override asks for the usual id."""
+    """Return "", with which an override selects the default id."""
     return ""
 
 
-def _chosen(given: Id | None, default: Id | None, kind: IdKind) -> Id:
-    if given is not None and given != "":
-        return given
+def _choose(override: Id | None, default: Id | None, kind: IdKind) -> Id:
+    if override is not None and override != "":
+        return override
     match kind, default:
         case "string", str() if default:
             return default

@@ -1,4 +1,4 @@
-"""JSON as every edge of the bus reads it: what parsers disagree about is refused, with the path to it."""
+"""Strict parsing of JSON from outside the bus. Input that parsers interpret differently is refused, with its path."""
 
 import json
 import math
@@ -12,19 +12,20 @@ from lanebus.bus.errors import DecodeError
 __all__ = ("DEPTH_LIMIT", "DIGITS_LIMIT", "parse_json", "require_depth", "require_json")
 
 DEPTH_LIMIT = 64
-"""Objects and lists inside each other; parsers disagree above, and no message needs it."""
+"""Most levels of nested objects and lists. Parsers differ beyond that, and no message needs more."""
 
 DIGITS_LIMIT = 4300
-"""Of a whole number. Source: Python, which takes no longer texts for numbers."""
+"""Most digits of an integer. Source: Python's limit for converting text to int."""
 
 _TOO_LONG = 10**DIGITS_LIMIT
 
 
 def parse_json(data: bytes | str) -> JsonValue:
-    """JSON from outside: UTF-8, no NaN, no duplicate keys, no lone surrogates, bounded depth.
+    """Parse JSON from outside the bus.
 
     Raises:
-        DecodeError: names the fault, and the path to it where it stands in a value.
+        DecodeError: the data is not UTF-8 or not JSON, or it contains NaN, a duplicate key, a lone surrogate, a number
+            that is too large, or too deep nesting. The error names the path if the fault is inside a value.
     """
     try:
         text = data.decode("utf-8") if isinstance(data, bytes) else data
@@ -45,13 +46,13 @@ def parse_json(data: bytes | str) -> JsonValue:
 
 
 def require_depth(value: JsonValue, path: str = "") -> None:
-    """Look whether JSON is nested no deeper than everybody can read.
+    """Check that JSON is not nested deeper than `DEPTH_LIMIT`.
 
     Args:
-        path: where the value stands, for the error.
+        path: the path of the value, for the error.
 
     Raises:
-        DecodeError: it is nested deeper than `DEPTH_LIMIT`.
+        DecodeError: the value is nested deeper.
     """
     if _is_deeper(value, DEPTH_LIMIT):
         inside = next((key for key, item in _children(value) if _is_deeper(item, DEPTH_LIMIT - 1)), "")
@@ -59,10 +60,11 @@ def require_depth(value: JsonValue, path: str = "") -> None:
 
 
 def require_json(value: JsonValue) -> None:
-    """Look whether a value that was parsed elsewhere is JSON as `parse_json` gives it.
+    """Check that a value from another parser is JSON that `parse_json` would return.
 
     Raises:
-        DecodeError: nested too deep, a number that is not finite or too long, a lone surrogate; names the path to it.
+        DecodeError: the value is nested too deep, or contains a number that is not finite or has too many digits, or a
+            lone surrogate. The error names the path.
     """
     require_depth(value)
     try:
@@ -72,7 +74,7 @@ def require_json(value: JsonValue) -> None:
 
 
 def _is_deeper(value: JsonValue, limit: int) -> bool:
-    # Every entry with free JSON goes through here, most of them flat: only what holds something is looked into.
+    # Hot path: every entry with free JSON is checked, and most are flat. So only objects and lists are visited.
     level = [value] if isinstance(value, dict | list) else []
     for _ in range(limit):
         if not level:
@@ -87,7 +89,7 @@ def _is_deeper(value: JsonValue, limit: int) -> bool:
 
 
 class _Fault(ValueError):
-    """What the parser itself would have let through; where it stands is found by a second look."""
+    """A fault that `json.loads` itself accepts. A second parse finds its path."""
 
     def __init__(self, reason: str, key: str = "") -> None:
         super().__init__(reason)
@@ -97,16 +99,16 @@ class _Fault(ValueError):
 def _object(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
     result = dict(pairs)
     if len(result) != len(pairs):
-        raise _Fault("given twice in one object", _twice(pairs) or "")
+        raise _Fault("given twice in one object", _duplicate_key(pairs) or "")
     return result
 
 
-def _twice(pairs: list[tuple[str, JsonValue]]) -> str | None:
-    seen: set[str] = set()
+def _duplicate_key(pairs: list[tuple[str, JsonValue]]) -> str | None:
+    names: set[str] = set()
     for name, _ in pairs:
-        if name in seen:
+        if name in names:
             return name
-        seen.add(name)
+        names.add(name)
     return None
 
 
@@ -122,14 +124,14 @@ def _float(text: str) -> float:
 
 
 class _Pairs(list[tuple[str, JsonValue]]):
-    """An object as it is written, its keys as often as they stand there."""
+    """An object with all its keys, duplicates included."""
 
 
 def _path_of_fault(text: str, key: str) -> str:
-    """Where the first such fault is. It takes a second look, for which only bad data pays."""
+    """Return the path of the first `_Fault`. This parses the text again, so only bad data pays for it."""
     try:
         whole: object = json.loads(text, object_pairs_hook=_Pairs)
-    except (ValueError, RecursionError):  # it breaks off after the fault
+    except (ValueError, RecursionError):  # the text has another fault after this one
         return key
     stack: list[tuple[str, object]] = [("", whole)]
     while stack:
@@ -138,7 +140,7 @@ def _path_of_fault(text: str, key: str) -> str:
             case float() if not math.isfinite(node):
                 return path.removesuffix(".")
             case _Pairs():
-                if (name := _twice(node)) is not None:
+                if (name := _duplicate_key(node)) is not None:
                     return path + name
                 stack += [(f"{path}{name}.", item) for name, item in reversed(node)]
             case list():
@@ -150,7 +152,7 @@ def _path_of_fault(text: str, key: str) -> str:
 
 
 def _fault_in(value: JsonValue) -> tuple[str, str]:
-    """The path and the reason."""
+    """Return the path of the first fault, and its reason."""
     stack: list[tuple[str, JsonValue]] = [("", value)]
     while stack:
         path, node = stack.pop()

@@ -1,10 +1,12 @@
-"""Native JSON in: what we write is read at once, what others write is turned into our spelling first.
+"""Read messages from JSON: our own form directly, other formats after renaming their keys.
 
-`read_llm` and `read_extension` read the entries of a log, which the bus itself has written. Their first try is
-pydantic's own parser over our exact form; only what does not fit goes the second way: `aliases.py` renames keys, keeps
-unknown blocks, and what is then still wrong gets a typed error. That parser takes the last of two equal keys, and NaN
-in free JSON. Measured: a search for NaN alone makes a log a third slower to read, the strict parser six times; so that
-is for where others' JSON comes in: `read_message` refuses both, and so does all that goes through `parse_json`.
+`read_llm` and `read_extension` read the entries of a log, which the bus itself has written. They first try pydantic's
+parser on our exact form. Only if that fails, `aliases.py` renames keys and keeps unknown blocks; remaining faults raise
+a typed error.
+
+Pydantic's parser accepts duplicate keys (the last one counts) and NaN in free JSON. Measured: a search for NaN alone
+makes reading a log a third slower, the strict parser six times slower. So only JSON from outside is parsed strictly, by
+`read_message` and `parse_json`, which refuse both.
 """
 
 import json
@@ -35,7 +37,7 @@ __all__ = (
 )
 
 AgentMessage = LlmMessage | ExtensionMessage
-"""Seed 001's envelope of both lanes: `role`, `as_llm()`, `turn_id`, `with_turn_id()`."""
+"""A message of either lane. Seed 001's interface: `role`, `as_llm()`, `turn_id`, `with_turn_id()`."""
 
 LlmLaneMessage = LlmMessage | ContextEntry
 Publishable = LlmMessage | ContextEntry | ExtensionMessage
@@ -57,11 +59,12 @@ _delta_from_json = _delta.validator.validate_json
 
 
 def read_llm(data: bytes | str) -> LlmLaneMessage:
-    """A message or context entry of the LLM lane from its JSON; every spelling of the seeds is understood.
+    """Read a message or context entry of the LLM lane from its JSON, in any spelling of the seeds.
 
     Raises:
-        UnknownRole, UnknownKind: it belongs to no lane, or to the other one.
-        DecodeError: it is no JSON, or not the shape of its role; names the path to the fault.
+        UnknownRole: the role belongs to no lane, or to the other lane.
+        UnknownKind: the kind of a context entry does not exist.
+        DecodeError: the data is not JSON or does not fit its role; the error names the path.
     """
     try:
         message: LlmLaneMessage = _llm_from_json(data)
@@ -71,11 +74,11 @@ def read_llm(data: bytes | str) -> LlmLaneMessage:
 
 
 def read_extension(data: bytes | str) -> ExtensionMessage:
-    """A message of the extension lane from its JSON.
+    """Read a message of the extension lane from its JSON.
 
     Raises:
-        UnknownRole: it is none of this lane; there is no way from one lane to the other.
-        DecodeError: it is no JSON, or `kind` or `data` is missing.
+        UnknownRole: the role is not one of this lane; a message never changes its lane.
+        DecodeError: the data is not JSON, or `kind` or `data` is missing.
     """
     try:
         message: ExtensionMessage = _extension_from_json(data)
@@ -85,10 +88,10 @@ def read_extension(data: bytes | str) -> ExtensionMessage:
 
 
 def read_delta(data: bytes | str) -> Delta:
-    """A live delta from its JSON.
+    """Read a live delta from its JSON.
 
     Raises:
-        DecodeError: it is not one.
+        DecodeError: the data is not a live delta.
     """
     try:
         delta: Delta = _delta_from_json(data)
@@ -98,7 +101,7 @@ def read_delta(data: bytes | str) -> Delta:
 
 
 def read_message(data: bytes | str) -> Publishable:
-    """A message of either lane from its JSON; its `role` decides, nothing else does.
+    """Read a message of either lane from JSON. Only its `role` selects the lane.
 
     Raises:
         UnknownRole, UnknownKind, DecodeError: as for `read_llm` and `read_extension`.
@@ -119,7 +122,7 @@ def _read_spelled(validate: Callable[[str], T], value: JsonValue, *, lane: Lane)
     if role not in _ROLES[lane]:
         raise UnknownRole(role)
     try:
-        # As JSON, since strict validation takes an amount of money from text there, and from a Decimal alone elsewhere.
+        # As JSON: strict validation accepts text for a Decimal only in JSON mode.
         return validate(json.dumps(spelled))
     except ValidationError as error:
         _raise(error)
@@ -135,7 +138,7 @@ def _raise(error: ValidationError) -> NoReturn:
 
 
 def _path_in_data(loc: tuple[int | str, ...]) -> list[str]:
-    """pydantic's path without the tags of the unions it went through, which are not in the data."""
+    """Return pydantic's path without the tags of unions, which are not in the data."""
     parts = loc[1:] if loc and loc[0] in _ROLES[Lane.LLM] else loc
     if loc[:1] == ("context",):
         parts = parts[1:]

@@ -1,4 +1,4 @@
-"""The two lanes of a session's traffic."""
+"""The two lanes of a session."""
 
 from enum import StrEnum
 
@@ -6,7 +6,7 @@ __all__ = ("Lane",)
 
 
 class Lane(StrEnum):
-    """LLM: what the context builder reads, and so what a model will see. EXTENSION: what UIs read, no model ever."""
+    """LLM: read by the context builder, so a model will see it. EXTENSION: read by UIs, and never sent to a model."""
 
     LLM = "llm"
     EXTENSION = "extension"

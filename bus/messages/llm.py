@@ -1,4 +1,4 @@
-"""What all messages of the LLM lane have in common."""
+"""Base classes of the messages of the LLM lane."""
 
 import time
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from lanebus.bus.messages.turn import TurnId
 
 __all__ = ("LlmMessage", "Spoken", "as_blocks", "now_ms")
 
-# The keys of the JSON in the order a person reads them: who speaks, what is said, what came of it, when.
+# The order of the keys in the JSON, for people who read it: role, content, result, time.
 _KEYS = (
     *("role", "tool_call_id", "tool_name", "content", "structured", "is_error", "status"),
     *("stop_reason", "raw_stop_reason", "model", "provider", "usage", "timestamp", "error_message", "turn_id", "id"),
@@ -24,93 +24,93 @@ _KEYS = (
 
 
 def now_ms() -> int:
-    """This moment as messages write it: milliseconds UTC. Order never comes from it; positions give the order."""
+    """Return the present time as messages store it: milliseconds UTC. Positions, not timestamps, define the order."""
     return time.time_ns() // 1_000_000
 
 
 class LlmMessage(Wire):
-    """A message of the LLM lane, with the turn it belongs to: seed 001's `LlmMessage`.
+    """A message of the LLM lane, with its turn. The base class; each role has its own subclass.
 
-    Only its subclasses are messages, one a role. In JSON it is the bare message with an optional `turnId`.
+    Source: seed 001's `LlmMessage`. Its JSON is the plain message with an optional `turnId`.
     """
 
     lane: ClassVar[Lane] = Lane.LLM
 
     content: Blocks = ()
     timestamp: int | None = None
-    """milliseconds UTC, as its author's clock said"""
+    """milliseconds UTC by the author's clock"""
     turn_id: TurnId | None = None
-    """None only for imported history and for what no loop took up yet"""
+    """None only for imported history, and until a loop processes the message"""
     id: str | None = None
-    """its author's id for it, where there is one; its place in the log is its position"""
+    """the author's id for the message, if any; in the log, its position identifies it"""
     name: str | None = None
-    """of the author, where the role alone does not say who"""
+    """the author's name, if the role is not enough"""
     metadata: Metadata | None = None
-    """private: on no provider's wire"""
+    """private: sent to no provider"""
     raw: JsonValue = None
-    """the provider's own object, where it was kept: on no provider's wire"""
+    """the provider's own object, if kept; sent to no provider"""
     node_id: NodeId | None = None
-    """its node in the author's own tree of the conversation, where it keeps one; ours is told by positions"""
+    """the message's node in the author's conversation tree, if the author's system has one"""
     parent_id: NodeId | None = None
-    """the node it follows there"""
+    """the parent of that node"""
     tags: Annotated[tuple[NodeTag, ...] | None, Field(strict=False)] = None
-    """what was learnt on branches that the author went back from"""
+    """lessons from branches that the author abandoned"""
     provenance_hint: JsonValue = None
-    """where a request had it from, as its author's system says"""
+    """the origin of the message, as the author's system recorded it"""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: object) -> None:
-        """The JSON begins with `role`: a base's fields come first by themselves, and those hold what comes last."""
+        """Order the fields so that the JSON begins with `role`. Pydantic would put this base class's fields first."""
         names = cls.__pydantic_fields__
         first = {name: names[name] for name in _KEYS if name in names}
         cls.__pydantic_fields__ = {**first, **names}
         cls.model_rebuild(force=True)
 
     def to_json_bytes(self) -> bytes:
-        """The message as it goes into the log; null arguments of a tool call stay null in it."""
+        """Return the message's JSON as it is stored in the log. Null arguments of a tool call stay null."""
         data = self.__pydantic_serializer__.to_json(self, by_alias=True, exclude_none=True)
         return with_null_arguments(data, self.content) if has_null_arguments(self.content) else data
 
     def text_content(self) -> str:
-        """All text blocks joined, with nothing between them; "" if there are none."""
+        """Return all text blocks, joined without a separator; "" if there are none."""
         return "".join(block.text for block in self.content if isinstance(block, TextBlock))
 
     def text_with_results(self) -> str:
-        """All text, that of tool results too, with nothing between it; a result that is JSON alone as JSON."""
+        """Return all text, including tool results, joined without a separator. A result without text is JSON."""
         return blocks_text(self.content)
 
     def as_llm(self) -> "LlmMessage":
-        """This message: it is one for the model. An extension answers None."""
+        """Return this message. An extension message returns None."""
         return self
 
     def is_context_overflow(self, *, window: int | None = None, exact_001: bool = False) -> bool:
-        """False: only a model's answer tells that."""
+        """Return False. Only an assistant message can report a context overflow."""
         del window, exact_001
         return False
 
     def with_turn_id(self, turn_id: TurnId | None) -> Self:
-        """The same message stamped with another turn; None clears the stamp."""
+        """Return a copy with another turn id; None removes it."""
         return self.model_copy(update={"turn_id": turn_id})
 
     def with_node(self, node_id: NodeId | None, parent_id: NodeId | None) -> Self:
-        """The same message as another node of its author's tree."""
+        """Return a copy with another node of the author's tree."""
         return self.model_copy(update={"node_id": node_id, "parent_id": parent_id})
 
 
 class Spoken(LlmMessage):
-    """The constructors of the roles that need nothing but what was said."""
+    """Constructors for the roles that need only content."""
 
     @classmethod
     def of(cls, *content: Block | str) -> Self:
-        """Text and blocks in order, stamped with the present time."""
+        """Return a message with these texts and blocks, stamped with the present time."""
         return cls(content=as_blocks(content), timestamp=now_ms())
 
     @classmethod
     def text(cls, text: str) -> Self:
-        """One text, stamped with the present time."""
+        """Return a message with one text, stamped with the present time."""
         return cls.of(text)
 
 
 def as_blocks(content: Iterable[Block | str]) -> tuple[Block, ...]:
-    """Texts as blocks, and blocks as they are."""
+    """Return the content as blocks: each text as a `TextBlock`, blocks unchanged."""
     return tuple(TextBlock(text=part) if isinstance(part, str) else part for part in content)

@@ -1,4 +1,4 @@
-"""Where the bytes of an image, a sound or a document are: inline, at a URL, with a provider, or in the store."""
+"""References to the bytes of images, sounds and documents: inline, at a URL, with a provider, or in the media store."""
 
 import base64
 import binascii
@@ -24,22 +24,22 @@ from lanebus.bus.messages.media_checks import (
 __all__ = ("INLINE_LIMIT_BYTES", "MediaKind", "MediaRef", "Picture", "sniff")
 
 INLINE_LIMIT_BYTES = 50_000
-"""Media of this decoded size and more belongs into the media store, not into an entry."""
+"""Media of this decoded size or larger belong in the media store, not in an entry."""
 
 MediaKind = Literal["url", "file_id", "data", "sha256"]
 
 _OCTETS = "application/octet-stream"
 
-# Of these, filetype looks at fewer bytes than tell them apart from other data, as of bitmaps, where two letters would
-# make one of a text about cars. Of webp it looks at more than are always there. Source: seed 000
+# `filetype` checks too few bytes of these types, so that other data could match. The same is true of bitmaps: it checks
+# two letters, "BM", with which a text may begin. Of WebP it checks more bytes than every file has. Source: seed 000.
 _HEADS = {"image/png": (b"\x89PNG\r\n\x1a\n",), "image/gif": (b"GIF87a", b"GIF89a")}
 
-# filetype's names beside the ones that providers take
+# filetype's names → the names that providers accept
 _NAMES = {"audio/x-wav": "audio/wav", "audio/x-flac": "audio/flac", "audio/m4a": "audio/mp4"}
 
 
 def sniff(data: bytes) -> str | None:
-    """The media type that the first bytes show, such as "image/png"; None for text and for what is not known."""
+    """Return the media type that the first bytes show, such as "image/png"; None for text and unknown types."""
     kind: str | None = filetype.guess_mime(data[:8192])  # pyright: ignore[reportUnknownMemberType]  # untyped, see above
     if kind is None:
         return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
@@ -50,33 +50,33 @@ def sniff(data: bytes) -> str | None:
 
 @runtime_checkable
 class Picture(Protocol):
-    """An image in memory, as Pillow has it; nothing here needs Pillow."""
+    """An image in memory with the interface of Pillow's `Image`. Pillow itself is not needed."""
 
     @property
     def format(self) -> str | None:
-        """The format it was read from, such as "JPEG"; None if it was drawn."""
+        """The format that the image was read from, such as "JPEG"; None if it was created in memory."""
         ...
 
     def save(self, fp: IO[bytes], format: str | None = None) -> None:
-        """Write it to a file in a format."""
+        """Write the image to a file in the given format."""
         ...
 
 
 class MediaRef(Wire):
     """A reference to media. `kind` names the field that must be set: url, file_id, data or sha256.
 
-    Nothing but `from_file` opens a path and nothing fetches a URL: a reference is looked up when a request is built.
+    Only `from_file` opens a path, and no method fetches a URL: references are resolved when a request is built.
     """
 
     kind: MediaKind
     url: str | None = None
     """http, https, gs, s3 or agentflow URL; never a path, `file:` or `javascript:`"""
     file_id: str | None = None
-    """id of a file that the provider holds"""
+    """id of a file that the provider stores"""
     data: str | None = None
     """base64, standard alphabet, with padding"""
     sha256: str | None = None
-    """64 hex digits: the content's address in the media store, or its checksum beside another kind"""
+    """64 lower-case hex digits: the content's address in the media store; for another kind, its checksum"""
     mime_type: str | None = None
     size_bytes: int | None = None
     """size of the decoded content"""
@@ -90,13 +90,18 @@ class MediaRef(Wire):
 
     @classmethod
     def from_bytes(cls, data: bytes, *, mime_type: str | None = None, filename: str | None = None) -> Self:
-        """Inline media. The type is what the bytes show; `mime_type` counts only where they show nothing.
+        """Return inline media.
+
+        Args:
+            data: the content.
+            mime_type: the media type if the first bytes show none; None means `application/octet-stream`.
+            filename: a name for the media.
 
         Raises:
-            DecodeError: there are no bytes.
+            DecodeError: `data` is empty.
         """
         if not data:
-            raise DecodeError("data", "media of no bytes")
+            raise DecodeError("data", "media of no bytes: give at least one")
         return cls(
             kind="data",
             data=base64.b64encode(data).decode("ascii"),
@@ -113,18 +118,23 @@ class MediaRef(Wire):
         limit_bytes: int = FILE_LIMIT_BYTES,
         within: Path | None = None,
     ) -> Self:
-        """Inline media read from a file of this machine, once and now: nothing else here opens a path.
+        """Read a local file into inline media.
 
-        The type is what the bytes show. Where they show nothing it is `mime_type`, unless they cannot be of it, or the
-        kind of text that the name's end stands for. `lanebus.media.media_from_file` does the same off the event loop.
+        The media type comes from the first bytes, else from `mime_type`, else from the name's extension if it is one of
+        text. This call blocks; `lanebus.media.media_from_file` does the same in a thread.
 
         Args:
-            within: a folder that the file must be in, once links are followed. Give one where the name is not your own.
+            path: the file.
+            mime_type: the media type if the first bytes show none; None guesses it from the name.
+            limit_bytes: the largest size to accept; 10 MiB by default.
+            within: a folder that must contain the file, after symbolic links are resolved; None allows any. Set it if
+                the path comes from another party.
 
         Raises:
-            MediaRefused: no regular file, empty, outside of `within`, or its bytes are not of the `mime_type` given.
-            MediaTooLarge: it is over `limit_bytes`.
-            OSError: it is not there or may not be read.
+            MediaRefused: the file is not a regular file, is empty, is outside of `within`, or does not match
+                `mime_type`.
+            MediaTooLarge: the file is larger than `limit_bytes`.
+            OSError: the file does not exist or may not be read.
         """
         path = Path(path)
         data = read_file(path, limit_bytes=limit_bytes, within=within)
@@ -143,10 +153,14 @@ class MediaRef(Wire):
 
     @classmethod
     def from_url(cls, url: str, *, mime_type: str | None = None) -> Self:
-        """Media at a URL. A `data:` URL becomes inline media.
+        """Return a reference to media at a URL. A `data:` URL in base64 becomes inline media.
+
+        Args:
+            url: the address.
+            mime_type: the media type; the type in a `data:` URL takes precedence.
 
         Raises:
-            pydantic.ValidationError: a local path, or a scheme other than http, https, gs, s3 and agentflow.
+            pydantic.ValidationError: `url` is a local path, or its scheme is not http, https, gs, s3 or agentflow.
         """
         head, comma, payload = url.partition(",")
         if comma and head.startswith("data:") and head.endswith(";base64"):
@@ -155,14 +169,14 @@ class MediaRef(Wire):
 
     @classmethod
     def of(cls, source: "bytes | str | Picture") -> Self:
-        """Media from what a program has: bytes, a URL, base64, or a Pillow image, which is encoded in its own format,
-        one without a format as PNG.
+        """Return media from bytes, a URL, base64 or a Pillow image.
 
-        Base64 whose bytes show no kind of media is not taken: a path, too, may be base64 by chance.
+        An image is encoded in its own format, or as PNG if it has none. Base64 is accepted only if its bytes show a
+        media type: a path may be valid base64 by chance.
 
         Raises:
             DecodeError: there are no bytes.
-            pydantic.ValidationError: a text that is neither, such as a local path.
+            pydantic.ValidationError: the text is neither a URL nor base64, such as a local path.
         """
         if isinstance(source, bytes):
             return cls.from_bytes(source)
@@ -175,18 +189,18 @@ class MediaRef(Wire):
 
     @property
     def address(self) -> str | None:
-        """Where a media store has it: its SHA-256, or an `agentflow:` URL; None if it is somewhere else."""
+        """The address in a media store: a SHA-256, or an `agentflow:` URL; None if the media are not in a store."""
         if self.kind == "sha256":
             return self.sha256
         return self.url if self.kind == "url" and urlsplit(self.url or "").scheme == "agentflow" else None
 
     @property
     def inline_size_bytes(self) -> int:
-        """The decoded size of inline media, to the byte; 0 if they are not inline."""
+        """The exact decoded size of inline media, in bytes; 0 if they are not inline."""
         return _decoded_size(self.data or "")
 
     def decoded(self) -> bytes:
-        """The bytes of inline media.
+        """Return the bytes of inline media.
 
         Raises:
             ValueError: the media is not inline.
@@ -198,7 +212,7 @@ class MediaRef(Wire):
     @field_validator("url")
     @classmethod
     def _refuse_local_places(cls, url: str | None) -> str | None:
-        # A stored message that is replayed later must not be able to name a file of the machine that replays it.
+        # A stored message must not be able to name a file of the machine that replays it.
         return url if url is None else check_url(url)
 
     @field_validator("data")
@@ -209,7 +223,7 @@ class MediaRef(Wire):
                 size_bytes = len(binascii.a2b_base64(data, strict_mode=True))
             except binascii.Error as error:
                 raise ValueError(f"not base64: {error}") from error
-            if size_bytes != _decoded_size(data):  # which lets "QUJD=" pass
+            if size_bytes != _decoded_size(data):  # a2b_base64 accepts "QUJD="
                 raise ValueError("not base64: excess padding")
         return data
 
@@ -217,7 +231,7 @@ class MediaRef(Wire):
     @classmethod
     def _require_digest(cls, digest: str | None) -> str | None:
         if digest is not None and (len(digest) != 64 or not set(digest) <= set("0123456789abcdef")):
-            raise ValueError("want 64 lower-case hex digits")
+            raise ValueError("expected 64 lower-case hex digits")
         return digest
 
     @model_validator(mode="after")
@@ -232,8 +246,8 @@ def _decoded_size(data: str) -> int:
 
 
 def _decoded(text: str) -> bytes | None:
-    """The bytes of base64; None for other text."""
+    """Return the bytes of base64; None for other text."""
     try:
         return binascii.a2b_base64(text, strict_mode=True)
-    except (binascii.Error, ValueError):  # the latter for text beyond ASCII
+    except (binascii.Error, ValueError):  # ValueError for text that is not ASCII
         return None

@@ -1,7 +1,8 @@
-"""What media from outside may be: their place, name and size, and whether their bytes are what they claim. Pure.
+"""Checks of media from outside: URL, file name, size, and whether the first bytes match the claimed type. Pure.
 
-Source: seed 003's rules for names and sizes, and its table of first bytes with the sounds of seed 000 added. A file
-that is two things at once passes every look at first bytes: serve what is foreign as an attachment, never inline.
+Source: seed 003's rules for names and sizes, and its table of first bytes, with the audio types of seed 000 added.
+
+A file may be valid as two types at once and pass these checks: serve foreign media as an attachment, never inline.
 """
 
 import re
@@ -21,22 +22,22 @@ __all__ = (
 )
 
 FILE_LIMIT_BYTES = 10 * 1_048_576
-"""The most that a file may have to become media, unless the caller says otherwise."""
+"""Default for the largest file that may become media."""
 
 NAME_LIMIT_BYTES = 255
-"""Of a file's name, as file systems have it."""
+"""The largest file name; the limit of common file systems."""
 
 SCHEMES = frozenset({"http", "https", "gs", "s3", "agentflow"})
-"""Of URLs under which media may be."""
+"""Allowed schemes of media URLs."""
 
-# Some readers of URLs drop control characters and space around them, and take a backslash for a slash: they would not
-# see what we look at.
+# Some URL parsers drop control characters and surrounding space, or read a backslash as a slash. They would see another
+# URL than the one that is checked here.
 _UNCLEAR = re.compile(r"[\x00-\x1f\x7f\\]|^\s|\s$")
 
 Signature = tuple[tuple[int, bytes], ...]
-"""Bytes that stand at offsets, all of them."""
+"""Offsets and the bytes expected there; all of them must match."""
 
-# The first bytes that a type may have; a type that is not here cannot be told by them.
+# The first bytes that a type may have. A type that is missing here cannot be checked by its first bytes.
 _SIGNATURES: dict[str, tuple[Signature, ...]] = {
     "image/jpeg": (((0, b"\xff\xd8\xff"),),),
     "image/png": (((0, b"\x89PNG"),),),
@@ -61,7 +62,7 @@ _EXTENSIONS = {
     **{"text/plain": ".txt", "text/html": ".html", "text/csv": ".csv", "text/markdown": ".md"},
 }
 
-# Types whose bytes are text, so that nothing but a name tells them.
+# Text types, which only the file name shows.
 _TEXTS = {
     extension: mime_type
     for mime_type, extension in _EXTENSIONS.items()
@@ -70,10 +71,10 @@ _TEXTS = {
 
 
 def check_url(url: str) -> str:
-    """The URL, if it names a host of a scheme that is no place of this machine, and says the same to every reader.
+    """Return the URL if it has an allowed scheme and a host, and if all URL parsers read it the same way.
 
     Raises:
-        ValueError: it does not.
+        ValueError: a condition is not met; the text names it.
     """
     parts = urlsplit(url)
     if (scheme := parts.scheme.lower()) not in SCHEMES:
@@ -81,14 +82,14 @@ def check_url(url: str) -> str:
     if not parts.netloc:
         raise ValueError("a URL needs a host")  # "http:/etc/passwd" is a path to some readers
     if _UNCLEAR.search(url):
-        raise ValueError("a URL holds no control character or backslash, and no space around it")
+        raise ValueError("a URL must not contain control characters or backslashes, nor have space around it")
     return url
 
 
 def is_what_it_claims(data: bytes, mime_type: str) -> bool:
-    """Whether the first bytes fit the type that is claimed for them.
+    """Return whether the first bytes match the claimed media type.
 
-    Nothing at all fits no type; a type that has no first bytes of its own, as text, fits everything else.
+    Empty data match no type. A type without known first bytes, such as text, matches any other data.
     """
     if not data:
         return False
@@ -99,9 +100,9 @@ def is_what_it_claims(data: bytes, mime_type: str) -> bool:
 
 
 def sanitize_filename(name: str) -> str:
-    """A name that is one file's in whatever folder it is put: no folders, control or direction characters, never empty.
+    """Return a name that is safe in any folder: without folders, control or text direction characters, and not empty.
 
-    It has at most 255 bytes, of which a suffix of usual length is kept.
+    The name has at most 255 bytes; shortening it keeps a suffix of up to 16 bytes.
     """
     last = name.replace("\\", "/").rpartition("/")[2]
     plain = "".join(char for char in last if unicodedata.category(char) not in {"Cc", "Cf", "Cs", "Zl", "Zp"})
@@ -116,24 +117,24 @@ def sanitize_filename(name: str) -> str:
 
 
 def require_size(size_bytes: int, *, limit_bytes: int) -> None:
-    """See that media are no larger than a limit; as large is allowed.
+    """Check that media are not larger than a limit.
 
     Raises:
-        MediaTooLarge: they are.
+        MediaTooLarge: `size_bytes` is larger than `limit_bytes`.
     """
     if size_bytes > limit_bytes:
         raise MediaTooLarge(size_bytes, limit_bytes)
 
 
 def extension_of(mime_type: str) -> str:
-    """The end of a file's name for a type, such as ".png"; ".bin" for one that is not known.
+    """Return the file name extension for a media type, such as ".png"; ".bin" for unknown types.
 
-    Source: a table of our own, as the standard library's depends on the machine.
+    Source: a table of our own, because the standard library's table depends on the machine.
     """
     return _EXTENSIONS.get(mime_type.partition(";")[0].strip().lower(), ".bin")
 
 
 def text_type_of(name: str) -> str | None:
-    """The kind of text that a file's name stands for by its end; None if for none. Bytes tell of everything else."""
+    """Return the text type for a file name's extension; None if it is not one of text."""
     _, dot, suffix = name.rpartition(".")
     return _TEXTS.get(f"{dot}{suffix.lower()}")

@@ -1,4 +1,4 @@
-"""What is said in the LLM lane: one frozen class a role."""
+"""The messages of the LLM lane: one frozen class for each role."""
 
 from collections.abc import Iterable
 from typing import Annotated, Literal, Self
@@ -29,7 +29,7 @@ class SystemMessage(Spoken):
 
 
 class DeveloperMessage(Spoken):
-    """Instructions that some providers rank above the system's; elsewhere they are merged with them."""
+    """Instructions that some providers rank above the system message; for others they are merged with it."""
 
     role: Literal["developer"] = "developer"
 
@@ -39,19 +39,29 @@ class UserMessage(Spoken):
 
     @classmethod
     def with_images(cls, text: str, images: Iterable[bytes | str | Picture]) -> Self:
-        """A text, then its images: bytes, URLs, base64 or Pillow images.
+        """Return a message of a text and images.
+
+        Args:
+            text: the text, before the images.
+            images: each as bytes, URL, base64 or Pillow image, see `MediaRef.of`.
 
         Raises:
-            DecodeError, pydantic.ValidationError: as `MediaRef.of`: one has no bytes, or is a path.
+            DecodeError: an image has no bytes.
+            pydantic.ValidationError: an image is a local path, or neither URL nor base64.
         """
         return cls.of(text, *(ImageBlock(media=MediaRef.of(image)) for image in images))
 
     @classmethod
     def with_audio(cls, text: str, clips: Iterable[bytes | str]) -> Self:
-        """A text, then its sounds: bytes, URLs or base64.
+        """Return a message of a text and audio clips.
+
+        Args:
+            text: the text, before the clips.
+            clips: each as bytes, URL or base64, see `MediaRef.of`.
 
         Raises:
-            DecodeError, pydantic.ValidationError: as `MediaRef.of`: one has no bytes, or is a path.
+            DecodeError: a clip has no bytes.
+            pydantic.ValidationError: a clip is a local path, or neither URL nor base64.
         """
         return cls.of(text, *(AudioBlock(media=MediaRef.of(clip)) for clip in clips))
 

@@ -1,6 +1,6 @@
-"""Nodes of a conversation's tree, as an author that can go back in it numbers and tags them.
+"""Nodes of a conversation tree, for systems that number and tag nodes themselves. Source: seed 001.
 
-Where a session's log is the tree, positions say it all; these are kept for those who speak of nodes. Source: seed 001.
+The bus itself needs no nodes: positions in the log define the tree.
 """
 
 from typing import Annotated, Literal
@@ -14,16 +14,16 @@ __all__ = ("LARGEST_NODE", "NodeId", "NodeTag", "RevertCategory", "TagKind")
 LARGEST_NODE = 2**64 - 1
 
 NodeId = Annotated[int, Field(ge=0, le=LARGEST_NODE)]
-"""A number in JSON; `n12` where a model reads it."""
+"""A number in JSON; a model reads it as `n12`."""
 
 RevertCategory = Literal["failure", "tangent", "finding", "completion", "step-summary"]
-"""Why a branch was left."""
+"""The reason for leaving a branch."""
 
 TagKind = Literal["lesson", "finding", "outcome", "checkpoint"]
 
 
 class NodeTag(Frozen):
-    """What a branch that was left has taught, at the node it was left for. Its JSON has the names as they are."""
+    """A lesson from an abandoned branch, stored at the node where the conversation continued."""
 
     kind: TagKind
     text: str
@@ -32,5 +32,5 @@ class NodeTag(Frozen):
 
     @property
     def is_decaying(self) -> bool:
-        """A lesson or finding may be left out of a prompt after a while; an outcome or checkpoint stays."""
+        """Whether a prompt may drop the tag after some turns: true for lessons and findings."""
         return self.kind in {"lesson", "finding"}

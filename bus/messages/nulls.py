@@ -1,7 +1,7 @@
-"""Null arguments in JSON. Fields that are None are left out of it, but a call's arguments may be null and say so.
+"""Keep null arguments of tool calls in JSON. Other fields that are None are left out.
 
-A serializer of the block's own, in Python, would make every message with a call a third slower to write. The case is
-rare, so it is looked for first, which costs next to nothing, and mended in what was written.
+A serializer of the block in Python would make writing every message with a call a third slower. Null arguments are
+rare, so they are detected first, which costs almost nothing, and then added to the finished JSON.
 """
 
 import json
@@ -15,7 +15,7 @@ __all__ = ("has_null_arguments", "with_null_arguments")
 
 
 def has_null_arguments(blocks: Iterable[Block]) -> bool:
-    """Whether a call among the blocks, or in a result among them, has null for its arguments."""
+    """Return whether a tool call in the blocks, or in a tool result among them, has null arguments."""
     for block in blocks:
         if type(block) is ToolCallBlock:
             if block.arguments is None:
@@ -26,16 +26,21 @@ def has_null_arguments(blocks: Iterable[Block]) -> bool:
 
 
 def with_null_arguments(data: bytes, blocks: Iterable[Block]) -> bytes:
-    """A message's JSON with the arguments of these blocks, its content, where they are null."""
+    """Return a message's JSON with the null arguments of its content added.
+
+    Args:
+        data: the JSON, without them.
+        blocks: the message's content.
+    """
     message: JsonValue = json.loads(data)
-    _mend(message, blocks)
+    _add_nulls(message, blocks)
     return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _mend(holder: JsonValue, blocks: Iterable[Block]) -> None:
+def _add_nulls(holder: JsonValue, blocks: Iterable[Block]) -> None:
     content = holder.get("content") if isinstance(holder, dict) else None
     for written, block in zip(content if isinstance(content, list) else [], blocks, strict=True):
         if isinstance(block, ToolResultBlock):
-            _mend(written, block.content)
+            _add_nulls(written, block.content)
         elif isinstance(block, ToolCallBlock) and block.arguments is None and isinstance(written, dict):
             written["arguments"] = None

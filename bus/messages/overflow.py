@@ -1,6 +1,6 @@
-"""How providers say that a request was too long for the model's window.
+"""Classify the error answers of model providers: context overflow, rate limit, authentication or other.
 
-Source: the error texts of the providers, as pi and seed 001 have collected them.
+Source: error texts of the providers, as collected by pi and seed 001.
 """
 
 import re
@@ -9,7 +9,7 @@ from typing import Literal
 __all__ = ("HttpFault", "classify_http", "says_overflow", "says_rate_limit")
 
 HttpFault = Literal["contextOverflow", "rateLimited", "auth", "api"]
-"""what a failed HTTP answer of a provider means: shorten the context, wait, mend the key, or none of these"""
+"""The meaning of a provider's failed HTTP answer: shorten the context, wait, correct the API key, or another fault."""
 
 _PHRASES = (
     "prompt is too long",
@@ -27,7 +27,7 @@ _PHRASES = (
     "too many tokens",
     "token limit exceeded",
 )
-# Seed 001 takes these as well; they are also said of files, plans and rates.
+# Seed 001 accepts these as well, but providers also use them for files, plans and rates.
 _AMBIGUOUS = ("exceeds the maximum", "exceeds the limit of")
 
 _PATTERNS = re.compile(
@@ -38,22 +38,23 @@ _PATTERNS = re.compile(
     r"|^\s*4(00|13)\s*(status code)?\s*\(no body\)",
     re.IGNORECASE,
 )
-# 429 is a status, but as good a count of tokens as any other.
+# 429 is the status, unless it counts tokens.
 _RATE_LIMIT = re.compile(
     r"rate.?limit|too many requests|throttl|\b429\b(?! tokens)|tokens per (min|day)", re.IGNORECASE
 )
 
 
 def says_rate_limit(text: str) -> bool:
-    """The text tells of a limit per time: waiting helps, a shorter context need not."""
+    """Return whether an error text reports a rate limit, so that waiting may help."""
     return bool(_RATE_LIMIT.search(text))
 
 
 def says_overflow(text: str, *, exact_001: bool = False) -> bool:
-    """The text tells that the request was too long for the model.
+    """Return whether an error text reports that the request was too long for the model.
 
     Args:
-        exact_001: seed 001's own answer: any of its sixteen phrases anywhere, be it about a rate or a file.
+        text: the provider's error text.
+        exact_001: give exactly seed 001's result: true for any of its sixteen phrases, even about a rate or a file.
     """
     lowered = text.lower()
     if exact_001:
@@ -64,7 +65,8 @@ def says_overflow(text: str, *, exact_001: bool = False) -> bool:
 
 
 def _counts_input(lowered: str) -> bool:
-    # One line holds both, in this order. As a pattern it took seconds for a text that says the first over and over.
+    # Both phrases must be in one line, in this order. A regular expression took seconds on a text that repeats the
+    # first phrase many times.
     for line in lowered.splitlines():
         _, found, rest = line.partition("input token count")
         if found and "exceeds the maximum" in rest:
@@ -73,10 +75,12 @@ def _counts_input(lowered: str) -> bool:
 
 
 def classify_http(status: int, body: str) -> HttpFault:
-    """What a provider's failed HTTP answer means. The status is asked first: a rate limit may count tokens, too.
+    """Classify a provider's failed HTTP answer. The status takes precedence, as a rate limit's text may mention tokens.
 
     Args:
-        body: of the answer, or the message in it; a 400 or 413 without one is how some gateways refuse a long request.
+        status: the HTTP status.
+        body: the answer's body, or the error message in it. With status 400 or 413, an empty body means a context
+            overflow: some gateways refuse long requests so.
     """
     if status == 429:
         return "rateLimited"

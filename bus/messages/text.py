@@ -1,4 +1,4 @@
-"""The text of blocks, for people and for search. What a model reads is made by its provider's form alone."""
+"""The text of blocks, for people and for search. Text for a model is built by its provider's form instead."""
 
 import json
 import re
@@ -15,14 +15,14 @@ _TAG = re.compile(r"<(/?)(think|thinking)>")
 
 
 class Reasoned(NamedTuple):
-    """A text, and the reasoning that was written into it."""
+    """A text without its reasoning, and the reasoning; None if there was none."""
 
     text: str
     reasoning: str | None
 
 
 def blocks_text(blocks: Iterable[Block]) -> str:
-    """The text of text blocks and of tool results, with nothing between them.
+    """Return the text of text blocks and tool results, joined without a separator.
 
     Source: seed 002, `text()`.
     """
@@ -39,15 +39,15 @@ def blocks_text(blocks: Iterable[Block]) -> str:
 
 
 def result_text(content: Iterable[Block], structured: JsonValue) -> str:
-    """The text of a tool's result; its JSON where it has no text."""
+    """Return a tool result's text, or its JSON if it has no text."""
     text = blocks_text(content)
     return json.dumps(structured) if not text and structured is not None else text
 
 
 def split_reasoning(text: str) -> Reasoned:
-    """A text without what some models think aloud between `<think>` tags, and that apart; None if there is nothing.
+    """Separate a text from the reasoning that some models write between `<think>` tags.
 
-    Several such places are joined by a line break. A tag that is never closed is text.
+    Several passages of reasoning are joined by line breaks. An unclosed tag is part of the text.
 
     Source: seed 003's code.
     """

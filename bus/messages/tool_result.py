@@ -1,4 +1,4 @@
-"""What a tool gave."""
+"""The message with a tool's result."""
 
 from collections.abc import Iterable
 from typing import Literal, Self
@@ -14,29 +14,35 @@ __all__ = ("ToolResultMessage",)
 
 
 class ToolResultMessage(LlmMessage):
-    """One tool's result, the answer to one call."""
+    """The result of one tool call."""
 
     role: Literal["toolResult"] = "toolResult"
     tool_call_id: str
     tool_name: str | None = None
     is_error: bool = False
     structured: JsonValue = None
-    """the result as JSON, where the tool gave JSON; `content` says the same to the model"""
+    """the result as JSON, if the tool returned JSON; `content` has the same for the model"""
     status: Literal["completed", "failed"] | None = None
     terminate: bool | None = None
-    """no model call has to follow, if all results of the batch say so"""
+    """True: the loop may end without another model call, if all results of the batch are True"""
     terminate_message: str | None = None
-    """what is said in the model's place then"""
+    """the text that then replaces the model's answer"""
     batch_id: str | None = None
-    """results that one message of seed 000 held share it"""
+    """shared by results that were one message in seed 000"""
 
     def text_with_results(self) -> str:
-        """The result's text; its JSON where it has no text."""
+        """Return the result's text, or its JSON if it has no text."""
         return result_text(self.content, self.structured)
 
     @classmethod
     def of(cls, call: ToolCallBlock | str, *content: Block | str, is_error: bool = False) -> Self:
-        """The answer to `call`, which may be known by its id alone, stamped with the present time."""
+        """Return the result of a call, stamped with the present time.
+
+        Args:
+            call: the tool call, or its id; with an id, `tool_name` stays None.
+            content: texts and blocks, in order.
+            is_error: whether the tool failed.
+        """
         call_id, name = (call, None) if isinstance(call, str) else (call.id, call.name)
         return cls(
             tool_call_id=call_id, tool_name=name, content=as_blocks(content), is_error=is_error, timestamp=now_ms()
@@ -44,8 +50,12 @@ class ToolResultMessage(LlmMessage):
 
     @classmethod
     def from_results(cls, results: Iterable[ToolResultBlock], *, batch_id: str | None = None) -> tuple[Self, ...]:
-        """A message for each result of a batch, stamped with the present time; several share a `batch_id`, a new one
-        where none is given."""
+        """Return a message for each result block, stamped with the present time.
+
+        Args:
+            results: the result blocks of one message.
+            batch_id: the id that several results share; None generates one. A single result has none.
+        """
         blocks = tuple(results)
         shared = uuid4().hex if batch_id is None else batch_id
         batch = shared if len(blocks) > 1 else None
@@ -68,11 +78,11 @@ class ToolResultMessage(LlmMessage):
 
     @classmethod
     def from_result(cls, result: ToolResultBlock) -> Self:
-        """The message that one result is, stamped with the present time."""
+        """Return the message for one result block, stamped with the present time."""
         return cls.from_results((result,))[0]
 
     def as_block(self) -> ToolResultBlock:
-        """The result as a block of another message, as some systems have it."""
+        """Return the result as a block, for formats with tool results inside other messages."""
         return ToolResultBlock(
             tool_call_id=self.tool_call_id,
             content=self.content,

@@ -1,4 +1,4 @@
-"""Which turn of which loop a message belongs to."""
+"""The id of a turn."""
 
 from typing import Annotated
 
@@ -10,21 +10,21 @@ __all__ = ("TurnId",)
 
 
 class TurnId(Wire):
-    """One model call with its tools. In JSON: `{"loopId":"s1.main.1","turnIndex":0}`."""
+    """The id of a turn: one model call with its tools. In JSON: `{"loopId":"s1.main.1","turnIndex":0}`."""
 
     loop_id: str
-    """`<session>.<config>.<N>`, N from 1 for each session and config"""
+    """`<session>.<config>.<N>`; N counts from 1 for each session and config"""
     turn_index: Annotated[int, Field(ge=0)]
-    """from 0 in each loop"""
+    """counts from 0 in each loop"""
 
     @property
     def session(self) -> str:
-        """The session that the loop's id names: what stands before its first dot, or all of it. Source: seed 001."""
+        """The session in the loop's id: the text before the first dot, or all of it. Source: seed 001."""
         return self.loop_id.partition(".")[0]
 
     @property
     def config_segment(self) -> str | None:
-        """The configuration that the loop's id names, between its first dot and its last; None where it has but one."""
+        """The configuration in the loop's id: the text between the first and last dot; None with one dot or none."""
         parts = self.loop_id.split(".")
         return ".".join(parts[1:-1]) if len(parts) > 2 else None
 

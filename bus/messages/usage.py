@@ -1,4 +1,4 @@
-"""What a model call took: tokens, and money with the source of its price."""
+"""Usage of model calls: tokens, and cost with the source of its prices."""
 
 from decimal import Decimal
 from typing import Annotated, Self
@@ -14,8 +14,8 @@ _READ_AT = {"anthropic": Decimal("0.1"), "openai": Decimal("0.5")}
 _WRITE_AT = Decimal("1.25")
 
 _BOUND = Decimal(10) ** 15
-"""More than all money there is. Ten letters of text, 1E+999999999, would be an amount that no fold can add and that
-fills a gigabyte where somebody prints it; a bound on the digits would say the same and take six times as long."""
+"""The largest amount. Without a bound, the text 1E+999999999 would be an amount that no fold can add and that needs a
+gigabyte to print. A bound on the digits would have the same effect and take six times as long."""
 
 Amount = Annotated[Decimal, Field(ge=-_BOUND, le=_BOUND)]
 
@@ -25,7 +25,7 @@ def _only_true(value: object) -> object:
 
 
 class Rates(Frozen):
-    """Prices in US dollars for a million tokens."""
+    """Prices in US dollars per million tokens."""
 
     input: Decimal
     output: Decimal
@@ -34,16 +34,22 @@ class Rates(Frozen):
 
     @classmethod
     def by_discount(cls, provider: str, *, input: Decimal, output: Decimal) -> Self:
-        """Rates where only two are known: a cached token is read at the provider's usual discount, written at 5/4.
+        """Return rates with cache prices estimated from the input price.
 
-        Source: an implementation of seed 004, whose own formula counts cached tokens inside of `input`; ours does not.
+        Args:
+            provider: selects the discount for cache reads: 0.1 of `input` for "anthropic", 0.5 for "openai", else 1.
+                Cache writes cost 1.25 of `input`.
+            input: US dollars per million input tokens.
+            output: US dollars per million output tokens.
+
+        Source: an implementation of seed 004. Its formula counts cached tokens as part of `input`; ours does not.
         """
         discount = _READ_AT.get(provider, Decimal(1))
         return cls(input=input, output=output, cache_read=input * discount, cache_write=input * _WRITE_AT)
 
 
 class Cost(Frozen):
-    """US dollars, exact. In JSON each amount is text, as a JSON number would be read as a float."""
+    """Exact amounts in US dollars. In JSON each amount is text, because a JSON number would be read as a float."""
 
     input: Amount = Decimal(0)
     output: Amount = Decimal(0)
@@ -51,10 +57,10 @@ class Cost(Frozen):
     cache_write: Amount = Decimal(0)
     total: Amount = Decimal(0)
     source: str | None = None
-    """where the price came from, such as "genai-prices/0.2.3"; a replay uses what stands here and never asks again"""
+    """the source of the prices, such as "genai-prices/0.2.3". A replay uses the stored cost, not current prices"""
 
     def combine(self, other: Self) -> Self:
-        """The sum, field by field, each within the bound of an amount; the source stays where both have the same."""
+        """Return the sum of each field, capped at 10^15. `source` is kept if both are the same, else None."""
         return type(self)(
             input=_within_bound(self.input + other.input),
             output=_within_bound(self.output + other.output),
@@ -68,7 +74,7 @@ class Cost(Frozen):
 class Usage(Frozen):
     """Tokens of one model call, or the sum of several.
 
-    `input` excludes cached tokens, `reasoning` is a part of `output`, `total_tokens` is what the provider reported.
+    `input` excludes cached tokens, `reasoning` is part of `output`, and `total_tokens` is the provider's own total.
     """
 
     input: int = 0
@@ -80,17 +86,16 @@ class Usage(Frozen):
     image_tokens: int | None = None
     audio_tokens: int | None = None
     cost: Cost | None = None
-    """None is unknown, which is not the same as 0"""
+    """None means unknown, which is not 0"""
     estimated: Annotated[bool | None, BeforeValidator(_only_true)] = None
-    """True: the call was cut before its provider told what it took, so some of it is a guess; None: as reported"""
+    """True: the call was cut before the provider reported its usage, so some counts are estimates; None: as reported"""
     raw: JsonValue = None
-    """the provider's own object; beside an estimate as far as it was told"""
+    """the provider's own object; for an estimate, the part that was received"""
 
     def combine(self, other: Self) -> Self:
-        """The sum of every field, the total too. A zero `Usage()` changes nothing; provider objects are not kept.
+        """Return the sum of each field. `Usage()` is the neutral element; `raw` is not kept.
 
-        An unknown cost counts as nothing in the sum: the sum says what is known to have been paid. With an estimate in
-        it the sum is an estimate.
+        An unknown cost counts as 0: the sum is the known cost. The sum is an estimate if either part is one.
         """
         return type(self)(
             input=self.input + other.input,
@@ -106,7 +111,11 @@ class Usage(Frozen):
         )
 
     def cost_at(self, rates: Rates, *, source: str | None = None) -> Cost:
-        """What these tokens cost at `rates`; reasoning is in the output and is not charged again.
+        """Return the cost of these tokens. Reasoning is part of the output and is not charged again.
+
+        Args:
+            rates: prices per million tokens.
+            source: where the prices come from, for `Cost.source`.
 
         Source: seed 001, `estimated_cost`.
         """
@@ -119,9 +128,9 @@ class Usage(Frozen):
         return Cost(**parts, total=_within_bound(sum(parts.values(), Decimal(0))), source=source)
 
     def cache_hit_rate(self) -> float:
-        """The part of the input that came from the cache, 0.0 to 1.0; 0.0 where there was no input."""
+        """Return the share of the input that came from the cache, 0.0 to 1.0; 0.0 without input."""
         whole = self.input + self.cache_read + self.cache_write
-        # Counts are whatever somebody told; of negative ones no part is left.
+        # Counts come from the provider unchecked; negative ones give 0.0.
         return self.cache_read / whole if 0 < self.cache_read <= whole else 0.0
 
 

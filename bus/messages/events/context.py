@@ -1,4 +1,4 @@
-"""Events that change what the model is shown: compaction, pruning and going back."""
+"""Events that change the context: compaction, pruning and reverting."""
 
 from typing import Annotated
 
@@ -28,17 +28,17 @@ class CompactionEnded(AgentEvent):
     estimated_tokens_after: int
     loops_compacted: int | None = None
     position: Position | None = None
-    """the `Compaction` entry"""
+    """position of the `Compaction` entry"""
 
 
 class CompactionFailed(AgentEvent):
-    """No summary came of a model call. What the call took counts for the session all the same."""
+    """A model call for a summary failed. Its usage still counts for the session."""
 
     KIND = "agent.compaction.failed"
     loop_id: str
     reason: str
     is_interrupted: bool = False
-    """it was cut short by a command or by the end of its worker, and says nothing of the next try"""
+    """True: a command or the end of the worker interrupted the call, so the next attempt may succeed"""
     provider: str | None = None
     model: str | None = None
     usage: Usage | None = None
@@ -50,9 +50,9 @@ class PruneApplied(AgentEvent):
     tokens_removed: int
     pruned: Positions
     messages_removed: int | None = None
-    """how many, where `pruned` does not name them all"""
+    """number of removed messages, if `pruned` does not name them all"""
     pruned_timestamps: Annotated[tuple[int, ...] | None, Field(strict=False)] = None
-    """of the messages, in milliseconds, as seed 001 names them; several may have the same"""
+    """timestamps of the removed messages, milliseconds UTC; seed 001 refers to messages so. Several may be equal"""
     memo: str | None = None
 
 
@@ -62,9 +62,9 @@ class RevertApplied(AgentEvent):
     category: RevertCategory
     target: Position | None = None
     target_node: NodeId | None = None
-    """the same in the author's own numbers"""
+    """the same target as a node of the author's tree"""
     abandoned_nodes: Annotated[tuple[NodeId, ...], Field(strict=False)] = ()
     summary: Position | None = None
-    """the entry that says what was learnt on the way"""
+    """position of the entry that summarizes the abandoned branch"""
     applied: bool
     reason: str | None = None

@@ -1,4 +1,4 @@
-"""What all agent events have in common."""
+"""The base class of all agent events."""
 
 from typing import Annotated, ClassVar, Self
 
@@ -16,15 +16,15 @@ Positions = Annotated[tuple[Position, ...], Field(strict=False)]
 
 
 class AgentEvent(Wire):
-    """The root of all events; `KIND` is what the extension message is called."""
+    """The base class of all agent events. `KIND` is the kind of the extension message."""
 
     KIND: ClassVar[str]
 
     timestamp: int | None = None
-    """milliseconds UTC, if it is published later than it happened; else the entry's own time counts"""
+    """milliseconds UTC, if the event is published later than it happened; None means the entry's own time"""
 
     def as_extension(self) -> ExtensionMessage:
-        """Return the extension message that is published for this event."""
+        """Return the extension message to publish for this event."""
         return ExtensionMessage(kind=self.KIND, data=self.model_dump(mode="json", by_alias=True, exclude_none=True))
 
     @classmethod

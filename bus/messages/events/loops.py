@@ -20,14 +20,14 @@ class AgentStarted(AgentEvent):
     parent_loop_id: str | None = None
     continuation: Literal["initial", "default", "rerun", "branch", "compaction"] = "initial"
     continuation_tag: str | None = None
-    """which rerun or branch it is"""
+    """a name for the rerun or branch"""
     config: JsonValue = None
     metadata: JsonValue = None
-    """what the caller gave the loop to carry"""
+    """the caller's own data"""
 
 
 class AgentEnded(AgentEvent):
-    """A loop ended; `usage` repeats the sum over its turns."""
+    """A loop ended. `usage` is the sum over its turns."""
 
     KIND = "agent.ended"
     loop_id: str

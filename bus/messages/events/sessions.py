@@ -1,4 +1,4 @@
-"""Events between a session and those outside of its loop: answered commands, and sub-agents' sessions."""
+"""Events about a session's environment: answered commands, and sessions of sub-agents."""
 
 from typing import Literal
 
@@ -10,26 +10,26 @@ __all__ = ("ControlAnswered", "SessionLinked")
 
 
 class ControlAnswered(AgentEvent):
-    """What became of a command."""
+    """The worker answered a command."""
 
     KIND = "agent.control.answered"
     control: Position
-    """of the command"""
+    """position of the command"""
     outcome: Literal["applied", "late", "repeated", "refused"]
-    """late: what it was about is over. repeated: it is so already. refused: it cannot be read"""
+    """late: its target has already ended. repeated: its effect is already in place. refused: it cannot be read"""
     reason: str | None = None
 
 
 class SessionLinked(AgentEvent):
-    """A session was begun for a tool call of another one. Both logs hold it."""
+    """A session was started for a tool call of another session. Both logs contain the event."""
 
     KIND = "agent.session.linked"
     parent: str
     child: str
     turn_id: TurnId
-    """of the parent's turn"""
+    """the parent's turn"""
     tool_call_id: str
     agent: str
-    """the name of the agent that works the child"""
+    """name of the agent that runs the child"""
     depth: int = 1
-    """how many sessions stand above the child"""
+    """number of ancestors of the child"""

@@ -10,29 +10,29 @@ __all__ = ("Progress", "ToolEnded", "ToolStarted", "ToolUpdated", "ToolWaiting")
 
 
 class ToolStarted(AgentEvent):
-    """A call is about to be run. One without this was surely not run."""
+    """A tool call is about to run. A call without this event certainly did not run."""
 
     KIND = "agent.tool.started"
     turn_id: TurnId
     tool_call_id: str
     tool_name: str
     attempt: int | None = None
-    """from 2 on, if it was started before and nobody knows what came of it"""
+    """2 or more, if the call was started before and its outcome is unknown"""
 
 
 class ToolWaiting(AgentEvent):
-    """A call waits for a person, who answers with `Approve` or `Deny`."""
+    """A tool call waits for a person to send `Approve` or `Deny`."""
 
     KIND = "agent.tool.waiting"
     turn_id: TurnId
     tool_call_id: str
     tool_name: str
     why: Literal["approval", "unknown"] = "approval"
-    """approval: the tool asks before it runs. unknown: it was started, and nobody knows what came of it"""
+    """approval: the tool requires approval. unknown: the call was started before and its outcome is unknown"""
 
 
 class ToolUpdated(AgentEvent):
-    """A tool's result so far changed; what it is stands in the live deltas, not here."""
+    """A tool's partial result changed. The live deltas contain it."""
 
     KIND = "agent.tool.updated"
     turn_id: TurnId
@@ -47,12 +47,12 @@ class ToolEnded(AgentEvent):
     tool_name: str
     is_error: bool
     position: Position | None = None
-    """the result's entry"""
+    """position of the result"""
     child_loop_id: str | None = None
 
 
 class Progress(AgentEvent):
-    """What a tool says to the user while it works; it is for people and no part of its result."""
+    """A progress text that a running tool shows to people. It is not part of the tool's result."""
 
     KIND = "agent.progress"
     turn_id: TurnId

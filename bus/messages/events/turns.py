@@ -1,4 +1,4 @@
-"""Events of a turn: what the model is asked with, what it says, and what the call took."""
+"""Events of a turn: its request, its message and its usage."""
 
 from typing import Annotated, Literal
 
@@ -27,9 +27,9 @@ class TurnStarted(AgentEvent):
     turn_id: TurnId
     trigger: Literal["user", "subAgent", "continuation", "branch"] = "user"
     prompts: Positions = ()
-    """the entries that this turn answers"""
+    """positions of the entries that this turn answers"""
     request: str | None = None
-    """hash of the `RequestDefined` that tells what the model is offered beside the context; None if that is not told"""
+    """hash of the `RequestDefined` with the parts of the request besides the context; None if they are not recorded"""
 
 
 class TurnEnded(AgentEvent):
@@ -38,60 +38,61 @@ class TurnEnded(AgentEvent):
     stop_reason: StopReason
     usage: Usage
     message: Position | None = None
-    """the assistant's message"""
+    """position of the assistant's message"""
     tool_results: Positions = ()
 
 
 class UsageSettled(AgentEvent):
-    """What a model call really took, learnt after its message was recorded with an estimate; it takes the place of that
-    estimate, once."""
+    """The actual usage of a model call whose message was recorded with an estimate. It replaces the estimate once."""
 
     KIND = "agent.usage.settled"
     turn_id: TurnId
     message: Position
-    """the assistant's message"""
+    """position of the assistant's message"""
     usage: Usage
 
 
 class ToolDefinition(Wire):
-    """A tool as a model is told of it."""
+    """A tool as described to a model."""
 
     name: str
     description: str
     input_schema: dict[str, JsonValue]
-    """JSON schema of its arguments"""
+    """JSON schema of the arguments"""
 
 
 class RequestDefined(AgentEvent):
-    """What all requests from here on have beside the context: told once, and again when it has changed. These are the
-    agent's words, and none of the conversation's."""
+    """The parts of the following requests besides the context. Published once, and again after a change.
+
+    It describes the agent and contains no text of the conversation.
+    """
 
     KIND = "agent.request.defined"
     hash: str
-    """of all that follows: `TurnStarted` names it"""
+    """hash of all other fields; `TurnStarted.request` refers to it"""
     provider: str
     model: str
-    """who is asked"""
+    """the model that is called"""
     api: str | None = None
-    """the form of the requests, such as "openai-chat"; None if the model does not tell"""
+    """the form of the requests, such as "openai-chat"; None if the model does not report it"""
     tools: Annotated[tuple[ToolDefinition, ...], Field(strict=False)] = ()
     """in the order of the request"""
     max_tokens: int
     """most tokens of an answer"""
     options: dict[str, JsonValue] | None = None
-    """how else the model forms its requests, as far as it tells"""
+    """other options of the requests, if the model reports them"""
 
 
 class MessageStarted(AgentEvent):
-    """The model began to speak; what follows under this id are live deltas."""
+    """The model started its answer. Live deltas with this message id follow."""
 
     KIND = "agent.message.started"
     turn_id: TurnId
     message_id: str
     shown: Position | None = None
-    """up to where the model is shown the session; None is all that stands before this event"""
+    """the last position that the request includes; None means all entries before this event"""
     held: Annotated[tuple[Position, ...] | None, Field(strict=False)] = None
-    """positions up to there of what it is not shown yet"""
+    """positions up to `shown` that the request does not include yet"""
 
 
 class MessageEnded(AgentEvent):
