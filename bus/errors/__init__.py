@@ -1,13 +1,13 @@
-"""Every error that the bus raises on purpose. One root, then a branch, and a module, for each who can act.
+"""Every error that the bus raises on purpose. Each branch has its own module and calls for its own reaction.
 
     BusError
-    ├─ MessageError    the data is wrong
-    ├─ SetupError      the settings are wrong; change them
-    ├─ StreamError     the stream said no
-    ├─ Closed          you closed it
-    └─ Unavailable     the world; try again
+    ├─ MessageError    the data is wrong: correct it
+    ├─ SetupError      a setting is wrong: change it
+    ├─ StreamError     the log refused the operation: nothing was written
+    ├─ Closed          the caller has closed the bus
+    └─ Unavailable     the server cannot be reached or cannot answer: try again
 
-Fields are typed and the text is built here: catch a class and read its fields, never parse the text.
+Each error has typed fields, and its text is built from them. Catch a class and read its fields; never parse the text.
 """
 
 from lanebus.bus.errors.base import *

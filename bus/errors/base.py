@@ -1,7 +1,7 @@
-"""The root of all errors."""
+"""The base class of all errors."""
 
 __all__ = ("BusError",)
 
 
 class BusError(Exception):
-    """The root of all errors this project raises on purpose."""
+    """The base class of all errors that lanebus raises on purpose."""

@@ -1,4 +1,4 @@
-"""The error of using what the caller has closed."""
+"""The error for using a closed bus."""
 
 from lanebus.bus.errors.base import BusError
 
@@ -6,7 +6,10 @@ __all__ = ("Closed",)
 
 
 class Closed(BusError):
-    """The bus, or the part of it that was used, is closed."""
+    """The bus, or the part of it that was used, is closed.
+
+    Fields: `what`, a name for the closed part, such as "bus".
+    """
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what} is closed: open another")

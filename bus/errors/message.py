@@ -1,4 +1,4 @@
-"""Errors of the data: what was said, or what was read, is wrong. Sending or reading it again cannot help."""
+"""Errors of the data: a message, name or file is wrong. Retrying with the same data cannot help."""
 
 from lanebus.bus.errors.base import BusError
 
@@ -29,13 +29,13 @@ __all__ = (
 
 
 class MessageError(BusError):
-    """What was said, or what was read, is not a message. Retrying the same data cannot help."""
+    """The data to publish, or the data that was read, is invalid. Retrying with the same data cannot help."""
 
 
 class DecodeError(MessageError):
     """The data does not have the shape of a message.
 
-    Fields: `path`, where in the data the fault is ("content.0.text", "" for the whole); `reason`, what is wrong there.
+    Fields: `path`, the place of the fault, such as "content.0.text", or "" for the whole; `reason`, the fault.
     """
 
     def __init__(self, path: str, reason: str) -> None:
@@ -44,7 +44,10 @@ class DecodeError(MessageError):
 
 
 class UnknownRole(MessageError):
-    """A message names a role that no lane knows."""
+    """A message has a role that does not exist, or that belongs to the other lane.
+
+    Fields: `role`.
+    """
 
     def __init__(self, role: str) -> None:
         super().__init__(f"unknown role {role!r}")
@@ -52,7 +55,10 @@ class UnknownRole(MessageError):
 
 
 class UnknownKind(MessageError):
-    """A context entry or an agent event names a kind that does not exist."""
+    """A context entry, an agent event or a command has a kind that does not exist.
+
+    Fields: `kind`.
+    """
 
     def __init__(self, kind: str) -> None:
         super().__init__(f"unknown kind {kind!r}")
@@ -60,26 +66,35 @@ class UnknownKind(MessageError):
 
 
 class UnknownVersion(MessageError):
-    """An entry was written in a newer form than this version of the package can read."""
+    """An entry was written by a newer version of lanebus, in a form that this version cannot read.
+
+    Fields: `version`, of the entry's form; `newest`, the newest form that this version reads.
+    """
 
     def __init__(self, version: int, newest: int) -> None:
-        super().__init__(f"entry has version {version}, this package reads up to {newest}: install a newer lanebus")
+        super().__init__(f"entry has version {version}, this lanebus reads up to {newest}: install a newer lanebus")
         self.version, self.newest = version, newest
 
 
 class MessageTooLarge(MessageError):
-    """One message is over the limit; nothing of its batch was written."""
+    """A message is larger than the limit. Nothing of its publish was written.
+
+    Fields: `size_bytes`, of the message's JSON; `limit_bytes`.
+    """
 
     def __init__(self, size_bytes: int, limit_bytes: int) -> None:
         super().__init__(
-            f"message of {size_bytes} bytes is over the limit of {limit_bytes} bytes: shorten it, or move what is "
-            "large in it into media"
+            f"message of {size_bytes} bytes is over the limit of {limit_bytes} bytes: shorten it, or move large "
+            "content to the media store"
         )
         self.size_bytes, self.limit_bytes = size_bytes, limit_bytes
 
 
 class KeyTooLong(MessageError):
-    """The `key` of a publish is over the limit; nothing was written. Use a digest of what it was made from."""
+    """The `key` of a publish is larger than the limit. Nothing was written. Use a digest of the key instead.
+
+    Fields: `size_bytes`, of the key; `limit_bytes`.
+    """
 
     def __init__(self, size_bytes: int, limit_bytes: int) -> None:
         super().__init__(f"key of {size_bytes} bytes is over the limit of {limit_bytes} bytes: use its SHA-256 instead")
@@ -87,11 +102,14 @@ class KeyTooLong(MessageError):
 
 
 class InvalidContent(MessageError, ValueError):
-    """What a constructor was given makes no message. It is a ValueError too, as such mistakes are in other systems."""
+    """The arguments of a constructor do not make a message. Also a ValueError, as in other message libraries."""
 
 
 class MediaTooLarge(MessageTooLarge):
-    """Media of a message, or the file they were to come from, are over a limit."""
+    """Media, or the file with them, are larger than the limit.
+
+    Fields: `size_bytes`, of the media; `limit_bytes`.
+    """
 
     def __init__(self, size_bytes: int, limit_bytes: int) -> None:
         super().__init__(size_bytes, limit_bytes)
@@ -100,9 +118,9 @@ class MediaTooLarge(MessageTooLarge):
 
 
 class MediaRefused(MessageError):
-    """A file cannot become media: it is empty, no regular file, outside of the allowed folder, not what it claims.
+    """A file cannot become media: it is empty, not a regular file, outside of the allowed folder, or of another type.
 
-    Fields: `name`, of the file without its folders; `reason`.
+    Fields: `name`, the file's name without folders; `reason`.
     """
 
     def __init__(self, name: str, reason: str) -> None:
@@ -111,7 +129,10 @@ class MediaRefused(MessageError):
 
 
 class MediaMissing(MessageError):
-    """The media store holds nothing at this address."""
+    """The media store has nothing at this address.
+
+    Fields: `key`, the address.
+    """
 
     def __init__(self, key: str) -> None:
         super().__init__(f"media not found: {key}; they were deleted, or the bus was opened with another media store")
@@ -119,9 +140,9 @@ class MediaMissing(MessageError):
 
 
 class MediaDamaged(MessageError):
-    """Media are not those that their SHA-256 names.
+    """The content of media does not match their SHA-256.
 
-    Fields: `sha256`, what they were to have; `found`, what they have.
+    Fields: `sha256`, the expected digest; `found`, the digest of the content.
     """
 
     def __init__(self, sha256: str, found: str) -> None:
@@ -130,15 +151,21 @@ class MediaDamaged(MessageError):
 
 
 class InvalidMediaKey(MessageError):
-    """A text that is no address in a media store. It was not looked up, and no path was made of it."""
+    """A text is not an address in a media store. It was not looked up, and no path was built from it.
+
+    Fields: `key`, the text.
+    """
 
     def __init__(self, key: str) -> None:
-        super().__init__(f"invalid storage key {key[:80]!r}: want a SHA-256, 64 lower-case hex digits")
+        super().__init__(f"invalid storage key {key[:80]!r}: use a SHA-256, 64 lower-case hex digits")
         self.key = key
 
 
 class InvalidArchiveName(MessageError):
-    """A text that is no name in an archive store. It was not looked up, and no path was made of it."""
+    """A text is not a name in an archive store. It was not looked up, and no path was built from it.
+
+    Fields: `name`, the text.
+    """
 
     def __init__(self, name: str) -> None:
         super().__init__(f"invalid archive name {name[:80]!r}")
@@ -146,7 +173,10 @@ class InvalidArchiveName(MessageError):
 
 
 class InvalidSessionId(MessageError):
-    """A session id that does not match `[A-Za-z0-9_-]{1,64}`."""
+    """A session id does not match `[A-Za-z0-9_-]{1,64}`.
+
+    Fields: `session`, the text.
+    """
 
     def __init__(self, session: str) -> None:
         super().__init__(f"session id {session[:80]!r} does not match [A-Za-z0-9_-]{{1,64}}")
@@ -154,7 +184,10 @@ class InvalidSessionId(MessageError):
 
 
 class InvalidName(MessageError):
-    """A name of a reader, a projection, a consumer or its group does not match `pattern`."""
+    """The name of a reader, projection, consumer or consumer group does not match its pattern.
+
+    Fields: `name`; `pattern`, a regular expression.
+    """
 
     def __init__(self, name: str, pattern: str = "[A-Za-z0-9_.-]{1,64}") -> None:
         super().__init__(f"name {name[:80]!r} does not match {pattern}")
@@ -162,37 +195,46 @@ class InvalidName(MessageError):
 
 
 class NoLanes(MessageError):
-    """A reader asked for no lane at all, of which nothing would ever come."""
+    """A reader selected no lane, so it would never receive anything."""
 
     def __init__(self) -> None:
-        super().__init__("no lanes to read: give at least one, such as lanes={Lane.LLM}, or leave `lanes` out for both")
+        super().__init__("no lanes to read: give at least one, such as lanes={Lane.LLM}, or omit `lanes` to read both")
 
 
 class NoKinds(MessageError):
-    """A reader asked for no kind at all, of which nothing would ever come."""
+    """A reader selected no kind, so it would never receive anything."""
 
     def __init__(self) -> None:
-        super().__init__('no kinds to read: give at least one, such as kinds={"user"}, or leave `kinds` out for all')
+        super().__init__('no kinds to read: give at least one, such as kinds={"user"}, or omit `kinds` to read all')
 
 
 class InvalidCursor(MessageError):
-    """A text that is not a cursor: `<position>` or `<position>-<k>`."""
+    """A text is not a cursor.
+
+    Fields: `text`.
+    """
 
     def __init__(self, text: str) -> None:
-        super().__init__(f"{text[:80]!r} is not a cursor: want <position> or <position>-<k>")
+        super().__init__(f"{text[:80]!r} is not a cursor: use <position> or <position>-<k>")
         self.text = text
 
 
 class InvalidLetterId(MessageError):
-    """A text that is not the id of a dead letter: `<bucket>:<milliseconds>-<number>`."""
+    """A text is not the id of a dead letter.
+
+    Fields: `text`.
+    """
 
     def __init__(self, text: str) -> None:
-        super().__init__(f"{text[:80]!r} is not the id of a dead letter: want <bucket>:<milliseconds>-<number>")
+        super().__init__(f"{text[:80]!r} is not the id of a dead letter: use <bucket>:<milliseconds>-<number>")
         self.text = text
 
 
 class ForgedEntry(MessageError):
-    """An entry stands in a stream that the bus would not have put it in, so it is not believed."""
+    """A stream contains an entry that the bus did not write, or that belongs in another stream. It is not trusted.
+
+    Fields: `stream`, as `<session>:<lane>`; `entry_id`; `reason`.
+    """
 
     def __init__(self, stream: str, entry_id: str, reason: str) -> None:
         super().__init__(f"entry {entry_id} of {stream}: {reason}")
@@ -200,14 +242,16 @@ class ForgedEntry(MessageError):
 
 
 class EntryDamaged(MessageError):
-    """An entry is not what was written: its checksum does not fit. Its bytes changed on a disk or in memory.
+    """An entry does not match its checksum: its bytes changed on disk or in memory.
 
-    Restore the log from a copy, or read the entry from the archive if it has it.
+    Restore the log from a backup, or read the entry from the archive if it is there.
+
+    Fields: `session`; `lane`; `position`.
     """
 
     def __init__(self, session: str, lane: str, position: int) -> None:
         super().__init__(
-            f"entry {position} of the {lane} lane of session {session!r} is damaged: its checksum does not fit; "
-            "restore the server's data from a copy"
+            f"entry {position} of the {lane} lane of session {session!r} does not match its checksum: restore the "
+            "server's data from a backup"
         )
         self.session, self.lane, self.position = session, lane, position

@@ -1,4 +1,4 @@
-"""Errors of the set-up: a setting is wrong. Change the one that the text names."""
+"""Errors of the configuration. Change the setting that the text names."""
 
 from pathlib import Path
 
@@ -21,11 +21,14 @@ __all__ = (
 
 
 class SetupError(BusError):
-    """The bus cannot start as it was asked to. Change the setting that the text names."""
+    """The configuration does not work. Change the setting that the text names."""
 
 
 class InvalidNamespace(SetupError):
-    """A namespace that cannot stand at the beginning of every key. Fields: `namespace`."""
+    """A namespace contains characters that key names must not have, or has the wrong length.
+
+    Fields: `namespace`.
+    """
 
     def __init__(self, namespace: str) -> None:
         super().__init__(
@@ -35,7 +38,10 @@ class InvalidNamespace(SetupError):
 
 
 class MissingExtra(SetupError):
-    """A package is needed that is not installed by itself."""
+    """An optional package is needed and not installed.
+
+    Fields: `package`; `extra`, the extra of lanebus that installs it.
+    """
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(f"the package {package!r} is not installed: pip install 'lanebus[{extra}]'")
@@ -43,34 +49,46 @@ class MissingExtra(SetupError):
 
 
 class MissingUpcaster(SetupError):
-    """Entries of an old version could not be read: no step leads from it to the next. The package itself is wrong."""
+    """lanebus has no upcaster from an old version of entries to the next one. This is a fault of the installation.
+
+    Fields: `version`, the one without an upcaster; `newest`.
+    """
 
     def __init__(self, version: int, newest: int) -> None:
         super().__init__(
-            f"entries of version {version} cannot be read as version {newest}, as a step between is missing: "
-            "install a complete lanebus"
+            f"entries of version {version} cannot be read as version {newest}, because an upcaster is missing: "
+            "reinstall lanebus"
         )
         self.version, self.newest = version, newest
 
 
 class NoMediaStore(SetupError):
-    """Media are to be looked up, and there is no store to look into."""
+    """A reference to stored media cannot be resolved, because no media store is configured.
+
+    Fields: `key`, the address of the media.
+    """
 
     def __init__(self, key: str) -> None:
-        super().__init__(f"no MediaStore configured, which {key!r} needs: give the one that holds it")
+        super().__init__(f"no MediaStore configured for {key!r}: give the one that holds it")
         self.key = key
 
 
 class NoArchive(SetupError):
-    """A session is to be archived, or its archive to be erased, and the bus was opened without an archive."""
+    """Archiving a session, or erasing its archive, needs a bus that was opened with an archive.
+
+    Fields: `session`.
+    """
 
     def __init__(self, session: str) -> None:
-        super().__init__(f"session {session!r}: the bus was opened without an archive: give Bus.open(archive=…)")
+        super().__init__(f"the bus has no archive for session {session!r}: pass one to Bus.open(archive=…)")
         self.session = session
 
 
 class NoEmbeddedServer(SetupError):
-    """There is no server binary on this platform; give the URL of a server instead."""
+    """The embedded server has no binary for this platform. Use the URL of a server instead.
+
+    Fields: `reason`.
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__(
@@ -80,7 +98,10 @@ class NoEmbeddedServer(SetupError):
 
 
 class SocketPathTooLong(SetupError):
-    """A unix socket's path may not have more bytes than the kernel's limit."""
+    """The path of a unix socket has more bytes than the operating system allows.
+
+    Fields: `path`; `limit_bytes`.
+    """
 
     def __init__(self, path: Path, limit_bytes: int) -> None:
         size = len(str(path).encode())
@@ -89,7 +110,10 @@ class SocketPathTooLong(SetupError):
 
 
 class DirectoryNotOwned(SetupError):
-    """The data directory belongs to another user, or others may enter it."""
+    """The data directory belongs to another user, or other users have access to it.
+
+    Fields: `path`; `reason`.
+    """
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"data directory {path}: {reason}")
@@ -97,7 +121,7 @@ class DirectoryNotOwned(SetupError):
 
 
 class ReplyTooLarge(SetupError):
-    """One entry is larger than what the server sends to a client at once, so it cannot be read.
+    """An entry is larger than the largest reply of the server, so it cannot be read.
 
     Raise the server's setting `client-output-buffer-limit` for normal clients.
 
@@ -106,25 +130,32 @@ class ReplyTooLarge(SetupError):
 
     def __init__(self, session: str, position: int, size_bytes: int) -> None:
         super().__init__(
-            f"session {session!r}: the entry at position {position} has {size_bytes} bytes, which the server does not "
-            "send in one reply: raise its client-output-buffer-limit for normal clients"
+            f"entry {position} of session {session!r} has {size_bytes} bytes, more than the server sends in one reply: "
+            "raise its client-output-buffer-limit for normal clients"
         )
         self.session, self.position, self.size_bytes = session, position, size_bytes
 
 
 class OldNamespace(SetupError):
-    """A namespace was written in an earlier form that this version of the package does not read."""
+    """A namespace has an older schema that this version of lanebus does not read.
+
+    Fields: `namespace`; `schema`, of the namespace; `needed`, the schema of this version.
+    """
 
     def __init__(self, namespace: str, schema: int, needed: int) -> None:
         super().__init__(
             f"namespace {namespace!r} has schema {schema} and this version of lanebus needs {needed}: export its "
-            "sessions with the version that wrote it (lanebus export), import them into a new directory or namespace"
+            "sessions with the version that wrote it (lanebus export), then import them into a new directory or "
+            "namespace"
         )
         self.namespace, self.schema, self.needed = namespace, schema, needed
 
 
 class UnsafeServer(SetupError):
-    """The server at the URL would lose entries without saying so, or is too old."""
+    """The server's settings could lose entries silently, or the server is too old.
+
+    Fields: `setting`; `found`, its value; `wanted`, the value that the bus needs.
+    """
 
     def __init__(self, setting: str, found: str, wanted: str) -> None:
         super().__init__(f"server has {setting} = {found}, the bus needs {wanted}")

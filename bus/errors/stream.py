@@ -1,4 +1,4 @@
-"""Errors of a stream: the log refused, with a reason, and wrote nothing."""
+"""Errors of a session's log: it refused an operation and wrote nothing."""
 
 from collections.abc import Mapping
 
@@ -25,11 +25,14 @@ __all__ = (
 
 
 class StreamError(BusError):
-    """The log refused, with a reason. Nothing was written."""
+    """The log refused the operation. Nothing was written."""
 
 
 class Conflict(StreamError):
-    """`expected=` named another position than the session's last one."""
+    """The session's last position is not the one that the caller passed as `expected=`.
+
+    Fields: `session`; `expected`, the caller's position; `found`, the session's last position.
+    """
 
     def __init__(self, session: str, expected: int, found: int) -> None:
         super().__init__(f"session {session!r} is at position {found}, expected {expected}: read on and decide anew")
@@ -37,18 +40,24 @@ class Conflict(StreamError):
 
 
 class Fenced(StreamError):
-    """The lease this append belongs to was lost: another worker holds a later epoch."""
+    """The append belongs to a lease that was lost: the session's lease has a later epoch.
+
+    Fields: `session`; `epoch`, of the lost lease; `found`, the session's present epoch.
+    """
 
     def __init__(self, session: str, epoch: int, found: int) -> None:
         super().__init__(
-            f"session {session!r}: lease epoch {epoch} is over, the session is at epoch {found}: stop, as another "
-            "worker goes on"
+            f"lease epoch {epoch} of session {session!r} is over, the session is at epoch {found}: stop, because "
+            "another worker has taken over"
         )
         self.session, self.epoch, self.found = session, epoch, found
 
 
 class SessionClosed(StreamError):
-    """The session was closed; it takes no further messages."""
+    """The session is closed and accepts no messages until it is reopened.
+
+    Fields: `session`.
+    """
 
     def __init__(self, session: str) -> None:
         super().__init__(f"session {session!r} is closed: reopen it to publish more")
@@ -56,7 +65,10 @@ class SessionClosed(StreamError):
 
 
 class SessionErased(StreamError):
-    """The session was erased; its id is never used again, so that a late writer cannot bring it back."""
+    """The session was erased. Its id cannot be used again, so a late writer cannot recreate it.
+
+    Fields: `session`.
+    """
 
     def __init__(self, session: str) -> None:
         super().__init__(f"session {session!r} was erased: use another session id")
@@ -64,19 +76,22 @@ class SessionErased(StreamError):
 
 
 class SessionExists(StreamError):
-    """A session was to begin as a fork, and there is one of that id already: another fork, or no fork at all.
+    """A fork cannot start, because another session has its id.
 
-    Fields: `session`; `parent`, what it is a fork of, and `at`, the last position it shares; None and 0 if it is none.
+    Fields: `session`; if the existing session is a fork, `parent` and `at`, the last shared position; else None and 0.
     """
 
     def __init__(self, session: str, parent: str | None, at: int) -> None:
-        what = f"as a fork of {parent!r} at position {at}" if parent else "and is no fork"
+        what = f"as a fork of {parent!r} at position {at}" if parent else "and is not a fork"
         super().__init__(f"session {session!r} exists {what}: choose another id")
         self.session, self.parent, self.at = session, parent, at
 
 
 class NoSuchPosition(StreamError):
-    """A session was to be forked at a position that it does not have (yet). Fields: `last`, the last one it has."""
+    """A session cannot be forked at a position that it does not have, or does not have yet.
+
+    Fields: `session`; `position`; `last`, the session's last position.
+    """
 
     def __init__(self, session: str, position: int, last: int) -> None:
         super().__init__(f"session {session!r} has no position {position}: name one from 1 to its last, {last}")
@@ -84,50 +99,56 @@ class NoSuchPosition(StreamError):
 
 
 class OverLimit(StreamError):
-    """A session, or all sessions of a namespace, hold as many bytes as they may.
+    """A publish would exceed the byte limit of the session, or of all sessions of the namespace.
 
-    Fields: `scope`, "session" or "namespace"; `size_bytes`, what is there; `limit_bytes`.
+    Fields: `session`; `scope`, "session" or "namespace"; `size_bytes`, the present size; `limit_bytes`.
     """
 
     def __init__(self, session: str, scope: str, size_bytes: int, limit_bytes: int) -> None:
-        whose = f"session {session!r}" if scope == "session" else "the namespace"
+        holder = "it" if scope == "session" else "the namespace"
         super().__init__(
-            f"publish to session {session!r}: {whose} holds {size_bytes} bytes, its limit is {limit_bytes}: trim or "
-            "erase what is no longer needed, or raise the limit"
+            f"session {session!r} is over its limit, {holder} holds {size_bytes} of {limit_bytes} bytes: trim or erase "
+            "data that is no longer needed, or raise the limit"
         )
         self.session, self.scope, self.size_bytes, self.limit_bytes = session, scope, size_bytes, limit_bytes
 
 
 class PreviewFull(StreamError):
-    """The live deltas of messages that are still open fill all the room they have; the messages will follow whole."""
+    """The live deltas of unfinished messages have reached their byte limit. The complete messages can still follow.
+
+    Fields: `session`; `used_bytes`, the present size; `limit_bytes`.
+    """
 
     def __init__(self, session: str, used_bytes: int, limit_bytes: int) -> None:
         super().__init__(
-            f"session {session!r}: live deltas take {used_bytes} bytes, the limit is {limit_bytes} bytes "
-            "(`LogBounds.live_bytes`): publish the whole messages, which ends them"
+            f"live deltas of session {session!r} have {used_bytes} bytes, the limit is {limit_bytes} bytes "
+            "(`LogBounds.live_bytes`): publish the whole messages, which removes their deltas"
         )
         self.session, self.used_bytes, self.limit_bytes = session, used_bytes, limit_bytes
 
 
 class LogRolledBack(StreamError):
-    """The log has lost what was already acknowledged or read: it came back from an older copy and may have grown.
+    """The log lost entries that were already acknowledged or read. It was restored from an older copy.
 
-    Fields: `seen`, the position it was seen at; `found`, up to where it surely still is what was seen. Read again from
-    there, or publish again what was lost: the next publish goes in.
+    New entries may have been appended since. Read again from `found`, or publish the lost messages again; the next
+    publish is accepted.
+
+    Fields: `session`; `seen`, the position that was acknowledged or read; `found`, the position up to which the log
+    certainly is unchanged.
     """
 
     def __init__(self, session: str, seen: int, found: int) -> None:
         super().__init__(
-            f"session {session!r} was seen at position {seen} and lost its end, it is the same up to {found}: read "
-            "again from there, or publish again what was lost"
+            f"session {session!r} was seen at position {seen} and lost its end, it is unchanged up to {found}: read "
+            "again from there, or publish the lost messages again"
         )
         self.session, self.seen, self.found = session, seen, found
 
 
 class GroupInUse(StreamError):
-    """A consumer group was not removed: some of its consumers are alive. Stop them, or remove it by force.
+    """A consumer group was not removed, because it has live consumers. Stop them, or remove the group by force.
 
-    Fields: `consumers`, their names.
+    Fields: `group`; `consumers`, the names of the live consumers.
     """
 
     def __init__(self, group: str, consumers: tuple[str, ...]) -> None:
@@ -139,63 +160,77 @@ class GroupInUse(StreamError):
 
 
 class CursorTrimmed(StreamError):
-    """The entries after this cursor were trimmed; reading would skip them unseen."""
+    """Entries after the cursor were trimmed, so the reader would miss them.
+
+    Fields: `session`; `cursor`, as text; `first_kept`, the first position that can be read.
+    """
 
     def __init__(self, session: str, cursor: str, first_kept: int) -> None:
         super().__init__(
-            f"session {session!r}: entries after {cursor} were trimmed, first kept: {first_kept}: begin there, or open "
-            "the bus with the archive that has them"
+            f"entries of session {session!r} after {cursor} were trimmed, the first kept is {first_kept}: begin there, "
+            "or open the bus with the archive that has them"
         )
         self.session, self.cursor, self.first_kept = session, cursor, first_kept
 
 
 class ParentErased(CursorTrimmed):
-    """What a fork shares cannot be read any more: the session that held it, `parent`, was erased by force."""
+    """Entries that a fork shares cannot be read, because the session that held them was erased by force.
+
+    Fields: those of `CursorTrimmed`; `parent`, the erased session.
+    """
 
     def __init__(self, session: str, cursor: str, first_kept: int, parent: str) -> None:
         super().__init__(session, cursor, first_kept)
-        self.args = (f"session {session!r} shares entries with {parent!r}, which was erased; first left: {first_kept}",)
+        self.args = (
+            f"session {session!r} shares entries with {parent!r}, which was erased: begin at {first_kept}, the first "
+            "entry that is left",
+        )
         self.parent = parent
 
 
 _RELEASES = {"p": "projections remove SESSION NAME@VERSION", "g": "groups remove GROUP", "f": "erase FORK"}
-"""what ends a holder of entries, by the letter before its name"""
+"""the command that removes a holder of entries, by the letter before the holder's name"""
 
 
 class TrimRefused(StreamError):
-    """Somebody still needs what was to be trimmed away; nothing was.
+    """A trim was refused, because readers, projections, forks or consumer groups still need the entries.
 
-    Fields: `before`, the first position that was to be kept; `holders`, each with the position it is done with:
-    `r:<reader>`, `p:<projection>@<version>`, `f:<session>` of a fork, `g:<group>` of workers. Trim up to the lowest of
-    them, drop a checkpoint that nobody moves any more, or pass them by force.
+    Trim up to the lowest position of the holders, remove a checkpoint that is no longer used, or trim by force.
+
+    Fields: `session`; `before`, the first position that the trim would have kept; `holders`, each holder with the last
+    position that it no longer needs: `r:<reader>`, `p:<projection>@<version>`, `f:<session>` for a fork, `g:<group>`
+    for a consumer group.
     """
 
     def __init__(self, session: str, before: int, holders: Mapping[str, int]) -> None:
-        who = ", ".join(f"{name} at {position}" for name, position in sorted(holders.items()))
+        needed_by = ", ".join(f"{name} at {position}" for name, position in sorted(holders.items()))
         kinds = {name.partition(":")[0] for name in holders}
-        ways = " or ".join(f"`lanebus {_RELEASES[kind]}`" for kind in sorted(kinds & _RELEASES.keys()))
+        commands = " or ".join(f"`lanebus {_RELEASES[kind]}`" for kind in sorted(kinds & _RELEASES.keys()))
         super().__init__(
-            f"session {session!r}: what is before position {before} is still needed by {who}: trim less, "
-            f"{f'end that by {ways}, ' if ways else ''}or trim by force"
+            f"entries of session {session!r} before position {before} are still needed by {needed_by}: trim less, "
+            f"{f'release them with {commands}, ' if commands else ''}or trim by force"
         )
         self.session, self.before, self.holders = session, before, holders
 
 
 class EraseRefused(StreamError):
-    """Forks of a session share its entries, so it was not erased. Fields: `forks`, their ids."""
+    """A session was not erased, because forks share its entries.
+
+    Fields: `session`; `forks`, the ids of the forks.
+    """
 
     def __init__(self, session: str, forks: tuple[str, ...]) -> None:
         super().__init__(
-            f"session {session!r}: its entries are shared by its forks {', '.join(sorted(forks))}: erase these first, "
+            f"session {session!r} shares its entries with the forks {', '.join(sorted(forks))}: erase these first, "
             "or erase it by force"
         )
         self.session, self.forks = session, forks
 
 
 class ArchiveDamaged(StreamError):
-    """A segment of a session's archive is not there, or is not what it was when it was written.
+    """A segment of a session's archive is missing, or its content has changed. No entry of it was read.
 
-    Fields: `segment`, its name in the archive, `<first>-<last>-<sha256>`; `reason`. Nothing of it was read.
+    Fields: `session`; `segment`, its name in the archive, `<first>-<last>-<sha256>`; `reason`.
     """
 
     def __init__(self, session: str, segment: str, reason: str) -> None:

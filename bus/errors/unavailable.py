@@ -1,4 +1,4 @@
-"""Errors of the world: the server cannot be reached or cannot answer. Trying again may help."""
+"""Errors of the server or the network. A retry may succeed."""
 
 from pathlib import Path
 
@@ -17,53 +17,58 @@ __all__ = (
 
 
 class Unavailable(BusError):
-    """The server could not be reached or could not answer. Trying again later may help."""
+    """The server cannot be reached or cannot answer. A later retry may succeed."""
 
 
 class AnswerLost(Unavailable):
-    """The connection ended before the answer had come whole: the server ended, or closed the connection because the
-    answer outgrew its `client-output-buffer-limit`. Whether the command was carried out is not known.
+    """The connection ended before the complete answer arrived. It is unknown whether the command was executed.
+
+    The server ended, or it closed the connection because the answer exceeded its `client-output-buffer-limit`.
     """
 
 
 class OutcomeUnknown(Unavailable):
-    """A publish was sent and no answer came before its deadline: it may or may not be in the log.
+    """A publish was sent and not answered before its deadline. It may or may not be in the log.
 
-    Publishing with the same `key` again is safe: if the first one landed, nothing is added.
+    It is safe to publish again with the same `key`: nothing is added if the first publish was appended.
+
+    Fields: `session`; `seconds`, the time that was waited.
     """
 
     def __init__(self, session: str, seconds: float) -> None:
         super().__init__(
-            f"publish to session {session!r}: no answer within {seconds:g} s, the outcome is unknown: publish again "
-            "with the same key"
+            f"the outcome of a publish to session {session!r} is unknown, no answer came within {seconds:g} s: publish "
+            "again with the same key"
         )
         self.session, self.seconds = session, seconds
 
 
 class Refused(Unavailable):
-    """The server answered with an error and did nothing. `code` is the error's first word, such as OOM or NOSCRIPT.
+    """The server answered with an error and did not execute the command.
 
-    The rest of its text is left out, as it may quote what was being written.
+    The error's text is left out, because it may quote the data of the command.
+
+    Fields: `code`, the first word of the error, such as OOM or NOSCRIPT.
     """
 
     def __init__(self, code: str) -> None:
         remedy = _REMEDIES.get(code)
-        super().__init__(f"the server refused: {code}" + (f", {remedy}" if remedy else ""))
+        super().__init__(f"the server refused the command with {code}" + (f", {remedy}" if remedy else ""))
         self.code = code
 
     @property
     def is_transient(self) -> bool:
-        """The same command may succeed later, without anybody changing it."""
+        """Whether the same command may succeed later."""
         return self.code in _TRANSIENT
 
     @property
     def is_retryable(self) -> bool:
-        """It will be over in seconds: the server starts, gives up its place to another, or has just done so."""
+        """Whether the command is expected to succeed within seconds, because the server starts or a failover runs."""
         return self.code in _PASSING
 
     @property
     def is_misled(self) -> bool:
-        """The command came to a server that is not, or will not be for long, the one that holds what it is about."""
+        """Whether the route was wrong: the server does not have the keys of the command, or is about to lose them."""
         return self.code in _MISLED
 
 
@@ -79,20 +84,22 @@ _TRANSIENT = _PASSING | {"MISCONF", "NOAUTH", "NOREPLICAS", "OOM"}
 
 
 class LoginRefused(Refused):
-    """A server refused the user or password of an open bus, which goes on trying: a password may be rotated in steps.
+    """A server refused the user or password of an open bus.
 
-    To open a bus is refused with a `SetupError` instead.
+    The bus keeps trying, because a password may be rotated in steps. `Bus.open` raises a `SetupError` instead.
+
+    Fields: `code`, see `Refused`.
     """
 
     def __init__(self, code: str = "WRONGPASS", where: str = "the server") -> None:
         super().__init__(code)
-        self.args = (f"{where} refused the user or password ({code}): correct it there, the bus goes on trying",)
+        self.args = (f"{where} refused the user or password ({code}): correct it there, the bus keeps trying",)
 
 
 class Redirected(Refused):
-    """A server of a cluster named another one for this command: for good (code MOVED), or for this once (code ASK).
+    """A server of a cluster redirected the command to another server: permanently (code MOVED) or once (code ASK).
 
-    Fields: `slot`; `host`, "" is the host that was asked; `port`.
+    Fields: `code`; `slot`; `host` and `port` of the other server. `host` is "" for the host that answered.
     """
 
     def __init__(self, code: str, slot: int, host: str, port: int) -> None:
@@ -101,7 +108,10 @@ class Redirected(Refused):
 
 
 class ServerFailed(Unavailable):
-    """The embedded server did not start, or ended by itself."""
+    """The embedded server did not start, or ended unexpectedly.
+
+    Fields: `reason`.
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"embedded server: {reason}")
@@ -109,12 +119,12 @@ class ServerFailed(Unavailable):
 
 
 class ServerInUse(Unavailable):
-    """The embedded server was not stopped: somebody has its data directory open, and would only start it again.
+    """The embedded server was not stopped, because other processes use its data directory and would restart it.
 
-    Fields: `path`, the data directory; `openers`, the process ids that have it open, as far as they are known.
+    Fields: `path`, the data directory; `openers`, the known ids of processes that use it.
     """
 
     def __init__(self, path: Path, openers: tuple[int, ...]) -> None:
-        who = f" by process {', '.join(map(str, openers))}" if openers else ""
-        super().__init__(f"data directory {path} is held open{who}: end what uses it, its server runs until then")
+        by = f" by process {', '.join(map(str, openers))}" if openers else ""
+        super().__init__(f"data directory {path} is held open{by}: end the processes that use it to stop the server")
         self.path, self.openers = path, openers

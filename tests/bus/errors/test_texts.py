@@ -1,4 +1,4 @@
-"""What the errors say: the fault, and what to do about it."""
+"""Each error text names the fault and then its remedy."""
 
 from pathlib import Path
 
@@ -42,12 +42,12 @@ _REMEDIES: list[tuple[BusError, str]] = [
     (NoLanes(), "give at least one"),
     (NoKinds(), "give at least one"),
     (UnknownVersion(3, 2), "install a newer lanebus"),
-    (MessageTooLarge(9, 8), "shorten it"),
+    (MessageTooLarge(9, 8), "shorten it, or move large content to the media store"),
     (KeyTooLong(9, 8), "use its SHA-256"),
     (MediaTooLarge(9, 8), "use smaller ones"),
     (MediaMissing("k"), "another media store"),
     (MediaDamaged("a", "b"), "put them again"),
-    (InvalidMediaKey("x"), "want a SHA-256"),
+    (InvalidMediaKey("x"), "use a SHA-256"),
     (NoMediaStore("k"), "give the one that holds it"),
     (NoArchive("s"), "Bus.open(archive=…)"),
     (Conflict("s", 1, 2), "read on and decide anew"),
@@ -58,7 +58,7 @@ _REMEDIES: list[tuple[BusError, str]] = [
     (NoSuchPosition("s", 9, 3), "name one from 1 to its last, 3"),
     (OverLimit("s", "session", 9, 8), "raise the limit"),
     (PreviewFull("s", 9, 8), "publish the whole messages"),
-    (LogRolledBack("s", 9, 8), "read again from there"),
+    (LogRolledBack("s", 9, 8), "read again from there, or publish the lost messages again"),
     (GroupInUse("g", ("a", "b")), "stop them, or remove the group by force"),
     (CursorTrimmed("s", "1", 3), "begin there"),
     (TrimRefused("s", 9, {"r:a": 3}), "trim less"),
@@ -68,7 +68,7 @@ _REMEDIES: list[tuple[BusError, str]] = [
     (OutcomeUnknown("s", 1.0), "publish again with the same key"),
     (Refused("OOM"), "raise maxmemory"),
     (LoginRefused(), "correct it there"),
-    (ServerInUse(Path("/d"), (7,)), "end what uses it"),
+    (ServerInUse(Path("/d"), (7,)), "end the processes that use it"),
 ]
 
 
