@@ -1,4 +1,4 @@
-"""One blob store, in a directory or in an object store. Its callers make the names, and check them.
+"""Blob stores in a directory or in an object store. Callers choose the names of blobs and validate them.
 
 Start with `blobs.py`, the protocol.
 """

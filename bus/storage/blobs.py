@@ -1,4 +1,4 @@
-"""What a blob store is: bytes by name, written once and never changed."""
+"""The protocol of a blob store: bytes by name, written once and never changed."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,56 +11,64 @@ U = TypeVar("U")
 
 
 class BlobHead(NamedTuple):
-    """What a store knows of a blob without reading it."""
+    """Metadata of a blob."""
 
     size_bytes: int
     content_type: str | None = None
-    """None if the store keeps none"""
+    """None if the store has no content types"""
 
 
 class BlobStore(Protocol):
-    """A place for blobs. Any number of processes may write the same at once; none of them reads half a blob.
+    """A store of blobs. Several processes may write the same blob at once; a reader never gets a partial one.
 
-    A name tells the content, so a blob of the same size is taken for the same bytes. One of another size is damaged,
-    and is replaced.
+    A name identifies the content. So a blob with the same size is assumed to have the same bytes, and a blob with
+    another size is damaged and is replaced.
 
-    Every method raises Unavailable if the store cannot be reached or refuses, and SetupError if it does not let us in
-    or does not exist.
+    Every method raises Unavailable if the store cannot be reached or fails, and SetupError if it denies access or does
+    not exist.
     """
 
     async def put_if_absent(self, name: str, data: bytes, *, content_type: str | None = None) -> None:
-        """Keep these bytes; they are safe when it returns. Cancelling it leaves all of them or none.
+        """Store the bytes, unless the blob exists. They are durable on return. Cancellation leaves all of them or none.
 
         Args:
-            content_type: for a store that hands its blobs to others; None is any bytes.
+            name: the blob's name.
+            data: the bytes.
+            content_type: the media type, if the store keeps one; None means arbitrary bytes.
         """
         ...
 
     async def get(self, name: str, *, limit_bytes: int | None = None) -> bytes | None:
-        """Return the bytes, not verified; None if there are none.
+        """Return the bytes without verifying them; None if there is no such blob.
 
         Raises:
-            MessageTooLarge: there are more than `limit_bytes`; they were not read.
+            MessageTooLarge: the blob has more than `limit_bytes`; it was not read. None means unlimited.
         """
         ...
 
     async def head(self, name: str) -> BlobHead | None:
-        """Return what is known of a blob without reading it; None if there is none."""
+        """Return the metadata of a blob; None if there is no such blob."""
         ...
 
     async def names(self, folder: str) -> list[str]:
-        """Return the names in a folder, in order; none if there is no such folder."""
+        """Return the names in a folder, sorted; an empty list if there is no such folder."""
         ...
 
     async def delete(self, name: str) -> None:
-        """Have no blob under this name."""
+        """Delete a blob, if it exists."""
         ...
 
     async def clear(self, folder: str) -> None:
-        """Have nothing in this folder, whatever its name. Broken off it leaves some."""
+        """Delete all blobs in a folder. Cancellation may leave some."""
         ...
 
 
 def store_at(place: str, in_directory: Callable[[Path], D], at_url: Callable[[str], U]) -> D | U:
-    """Return the store that a command line names: by a URL such as `s3://bucket/prefix`, or by a directory's path."""
+    """Return the store for a command-line argument: a URL such as `s3://bucket/prefix`, or a directory's path.
+
+    Args:
+        place: the URL or path.
+        in_directory: called with the path.
+        at_url: called with the URL.
+    """
     return at_url(place) if "://" in place else in_directory(Path(place))

@@ -1,4 +1,4 @@
-"""Blobs as files below a directory, each written beside its place and moved there whole.
+"""Blobs as files in a directory. Each is written to a temporary file, which is then renamed.
 
 A process that is killed while it writes leaves a file `*.part`, which is never read.
 """
@@ -23,22 +23,26 @@ _PART = ".part"
 
 
 class Folder:
-    """See `BlobStore`. The directory is made if it is missing, for its owner alone; so are the files.
+    """A `BlobStore` in a directory, which is created if it is missing. Only its owner can read the files.
 
-    Work is done by threads; a cancelled call waits for its own to end.
+    Calls run in threads; a cancelled call waits for its thread to end.
     """
 
     def __init__(self, path: Path, what: str) -> None:
-        """`what` it is called in errors, such as "media directory"."""
+        """
+        Args:
+            path: the directory.
+            what: its name in error texts, such as "media directory".
+        """
         self._path, self._what = path, what
 
     async def put_if_absent(self, name: str, data: bytes, *, content_type: str | None = None) -> None:
-        """See `BlobStore`. The bytes are on disk, and so is their name, when it returns."""
+        """See `BlobStore`. The bytes and the file's name are on disk on return."""
         del content_type  # files have none
         try:
             await self._run(lambda: self._write(self._path / name, data))
         except FileNotFoundError:
-            raise Unavailable(f"{self._what} {self._path}: somebody removed a folder of it") from None
+            raise Unavailable(f"{self._what} {self._path}: another program removed one of its folders") from None
 
     async def get(self, name: str, *, limit_bytes: int | None = None) -> bytes | None:
         """See `BlobStore`."""
@@ -55,7 +59,7 @@ class Folder:
             return None
 
     async def names(self, folder: str) -> list[str]:
-        """See `BlobStore`. Folders inside of this one are not listed."""
+        """See `BlobStore`. Subfolders are not listed."""
         try:
             found = await self._run(
                 lambda: [entry.name for entry in os.scandir(self._path / folder) if entry.is_file()]
@@ -65,12 +69,12 @@ class Folder:
         return sorted(str(PurePosixPath(folder, name)) for name in found if not name.endswith(_PART))
 
     async def delete(self, name: str) -> None:
-        """See `BlobStore`. The file is gone also after a crash."""
+        """See `BlobStore`. The deletion survives a crash."""
         with suppress(FileNotFoundError):
             await self._run(lambda: _delete(self._path / name))
 
     async def clear(self, folder: str) -> None:
-        """See `BlobStore`. Files that a killed process left half written go too."""
+        """See `BlobStore`. Partial files of killed processes are deleted too."""
         with suppress(FileNotFoundError):
             await self._run(lambda: _clear(self._path / folder))
 
@@ -78,8 +82,8 @@ class Folder:
         inner = place.relative_to(self._path).parents  # the innermost first, the directory itself last
         folders = [self._path / folder for folder in inner]
         if not (place.is_file() and place.stat().st_size == len(data)):
-            _move_in(place, data, folders)
-        # Also where it was there: who put it there may have been killed before the name was on disk.
+            _write_and_rename(place, data, folders)
+        # Also if the file existed: its writer may have been killed before the name was on disk.
         for folder in folders:
             _sync(folder)
 
@@ -92,7 +96,7 @@ class Folder:
             raise Unavailable(f"{self._what} {self._path}: {error.strerror or type(error).__name__}") from None
 
 
-def _move_in(place: Path, data: bytes, folders: Sequence[Path]) -> None:
+def _write_and_rename(place: Path, data: bytes, folders: Sequence[Path]) -> None:
     for folder in reversed(folders):
         folder.mkdir(mode=0o700, exist_ok=True, parents=folder is folders[-1])
     part = place.with_name(f"{place.name[:100]}.{token_hex(8)}{_PART}")
@@ -101,7 +105,7 @@ def _move_in(place: Path, data: bytes, folders: Sequence[Path]) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        part.replace(place)  # whoever else wrote it meanwhile wrote the same
+        part.replace(place)  # a concurrent writer has written the same bytes
     except BaseException:
         with suppress(OSError):
             part.unlink()
@@ -128,7 +132,7 @@ def _clear(folder: Path) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Have a folder's entries on disk. Windows has no such thing, and needs none."""
+    """Flush a folder's entries to disk. Windows has no such call and does not need it."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)

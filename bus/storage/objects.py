@@ -1,6 +1,6 @@
-"""Blobs in an object store, S3, Google's or Azure's, by the package obstore: the extra `s3`.
+"""Blobs in an object store: S3, Google Cloud Storage or Azure. Needs the package obstore, in the extra `s3`.
 
-Errors are ours and carry none of the package's text, which quotes addresses.
+Errors of obstore are replaced by our own without their text, because it contains addresses.
 """
 
 from __future__ import annotations
@@ -23,13 +23,17 @@ __all__ = ("Objects", "object_store_at")
 
 
 def object_store_at(url: str, what: str) -> ObjectStore:
-    """A store by URL: `s3://bucket/prefix`, `gs://…`, `az://…`, `memory:///`. Nothing connects yet.
+    """Return the store at a URL: `s3://bucket/prefix`, `gs://…`, `az://…` or `memory:///`. It does not connect yet.
 
-    Credentials, region and endpoint come from the environment, such as AWS_REGION.
+    Credentials, region and endpoint come from environment variables such as AWS_REGION.
+
+    Args:
+        url: the address.
+        what: the store's name in error texts, such as "media store".
 
     Raises:
-        MissingExtra: the package is not installed.
-        SetupError: the URL is none that it knows.
+        MissingExtra: obstore is not installed.
+        SetupError: obstore does not support the URL.
     """
     try:
         from obstore.exceptions import BaseError  # noqa: PLC0415  # an extra
@@ -39,18 +43,22 @@ def object_store_at(url: str, what: str) -> ObjectStore:
     try:
         return from_url(url)
     except (BaseError, ValueError):
-        raise SetupError(f"{what}: not a URL that it knows; want one such as s3://bucket/prefix") from None
+        raise SetupError(f"{what}: not a supported URL; give one such as s3://bucket/prefix") from None
 
 
 class Objects:
-    """See `BlobStore`. A blob's name is its path below the store's own prefix."""
+    """A `BlobStore` in an object store. A blob's name is its path below the store's prefix."""
 
     def __init__(self, store: ObjectStore, what: str) -> None:
-        """Takes a store of the package `obstore`, and `what` it is called in errors, such as "media store"."""
+        """
+        Args:
+            store: a store of the package obstore.
+            what: its name in error texts, such as "media store".
+        """
         self._store, self._what = store, what
 
     async def put_if_absent(self, name: str, data: bytes, *, content_type: str | None = None) -> None:
-        """See `BlobStore`. The bytes are sent in one piece, which a server takes whole or not at all."""
+        """See `BlobStore`. The bytes are sent in one request, which a server executes completely or not at all."""
         head = await self.head(name)
         if head is None:
             await self._put(name, data, content_type, "create")
@@ -82,12 +90,12 @@ class Objects:
         return BlobHead(answer.meta["size"], answer.attributes.get("Content-Type"))
 
     async def names(self, folder: str) -> list[str]:
-        """See `BlobStore`. Folders inside of this one are listed too."""
+        """See `BlobStore`. Subfolders are listed too."""
         import obstore  # noqa: PLC0415
 
         try:
             with self._translated():
-                # Its stub has a shape more, of a package that is not installed.
+                # The stub mentions a type of a package that is not installed.
                 pages = obstore.list(self._store, folder, chunk_size=1000)  # pyright: ignore[reportUnknownMemberType]
                 return sorted([meta["path"] async for page in pages for meta in page])
         except FileNotFoundError:
@@ -106,7 +114,10 @@ class Objects:
             await self.delete(name)
 
     async def sign(self, name: str, duration: timedelta) -> str | None:
-        """Return a URL under which anybody may read for so long; None if this store has no such URLs."""
+        """Return a signed URL with which any client can read the blob for `duration`.
+
+        None if the store has no signed URLs.
+        """
         import obstore  # noqa: PLC0415
         from obstore.store import AzureStore, GCSStore, S3Store  # noqa: PLC0415
 
@@ -122,8 +133,8 @@ class Objects:
         from obstore.exceptions import AlreadyExistsError, NotSupportedError  # noqa: PLC0415
         from obstore.store import LocalStore  # noqa: PLC0415
 
-        is_local = isinstance(self._store, LocalStore)  # files have no attributes, and it refuses them
-        # An attachment: a browser that follows a signed URL saves it, and shows nothing that a stranger wrote for it.
+        is_local = isinstance(self._store, LocalStore)  # files have no attributes, so obstore would refuse them
+        # As an attachment: a browser that opens a signed URL saves foreign content instead of showing it.
         attributes: Attributes | None = (
             None if is_local else {"Content-Type": content_type or _OCTETS, "Content-Disposition": "attachment"}
         )
@@ -134,14 +145,14 @@ class Objects:
                         self._store, name, data, attributes=attributes, mode=mode, use_multipart=False
                     )
                 except (NotSupportedError, NotImplementedError):
-                    # A server without conditional writes. Whoever else writes here writes the same.
+                    # The server has no conditional writes. A concurrent writer writes the same bytes.
                     await obstore.put_async(self._store, name, data, attributes=attributes, use_multipart=False)
         except FileNotFoundError:
             raise SetupError(f"{self._what}: the bucket does not exist") from None
 
     @contextmanager
     def _translated(self) -> Generator[None, None, None]:
-        """Errors of the package as ours; FileNotFoundError stays as it is."""
+        """Replace errors of obstore by our own; FileNotFoundError passes through."""
         from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError  # noqa: PLC0415
 
         try:
