@@ -1,4 +1,4 @@
-"""Gaps in a session's positions: an entry was deleted by another client. Pure."""
+"""Find gaps in a session's positions, which mean that another client deleted an entry. Pure."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ __all__ = ("Gap", "find_gap", "has_all")
 
 
 class Gap(NamedTuple):
-    """Where positions do not follow each other: an entry between them was deleted by somebody else."""
+    """A gap in the positions: another client deleted the entries in it."""
 
     until: int
-    """how many envelopes stand before it"""
+    """number of envelopes before the gap"""
     after: int
-    """the last position before it"""
+    """the last position before the gap"""
     first_kept: int
+    """the first position after the gap"""
 
 
 def find_gap(envelopes: Sequence[Envelope], after: int) -> Gap | None:
-    """Return the first hole in envelopes of both lanes behind position `after`, or None.
+    """Return the first gap after position `after` in the envelopes of both lanes, or None.
 
-    An id such as 5-1 is of another client. It comes behind 5-0 and does not replace it.
+    An id such as 5-1 was written by another client. It sorts after 5-0 and does not replace it.
     """
     position = after
     for index, envelope in enumerate(envelopes):
@@ -41,7 +42,7 @@ def find_gap(envelopes: Sequence[Envelope], after: int) -> Gap | None:
 
 
 def has_all(pages: Iterable[Sequence[Entry]], after: int, bound: int) -> bool:
-    """Whether pages of both lanes, which end at `bound`, lack no position behind `after`.
+    """Return whether pages of both lanes contain every position after `after` and up to `bound`, where they end.
 
     Only ids that end in -0 count. Another client may have written 4-5, which does not replace a deleted 4-0.
     """

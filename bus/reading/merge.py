@@ -1,4 +1,4 @@
-"""Pages of several lanes as one list of envelopes. Pure."""
+"""Merge pages of several lanes into one list of envelopes. Pure."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 __all__ = ("cut", "merge")
 
 _PLACE = itemgetter(Envelope._fields.index("position"), Envelope._fields.index("delta"))
-"""Of an envelope. What a foreign client wrote as 7-5 comes behind 7-0, which may stand in the other lane."""
+"""The sort key of envelopes. An id such as 7-5 of another client sorts after 7-0, which may be in the other lane."""
 
 
 def cut(pages: Iterable[Sequence[Entry]], bound: int) -> list[Sequence[Entry]]:
-    """Return the pages without what stands behind a position."""
+    """Return the pages without the entries after position `bound`."""
     return [_cut(page, bound) for page in pages]
 
 

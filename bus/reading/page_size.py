@@ -1,4 +1,4 @@
-"""How many entries fit into one reply of the server."""
+"""Choose how many entries to request in one reply."""
 
 from __future__ import annotations
 
@@ -7,36 +7,41 @@ from lanebus.bus.wire.codec import MESSAGE_LIMIT_BYTES
 __all__ = ("Pager",)
 
 GROWTH = 4
-"""Times as many entries as the page before, at most: sizes may change in the middle of a session."""
+"""The largest growth from one page to the next, as a factor: entries may become larger within a session."""
 
 
 LARGE_SHARE = 16
-"""Of a session that is larger than the budget, a page is about this part of it: more in memory is no faster."""
+"""For a session larger than the budget, a page is about the budget divided by this: larger pages are not faster."""
 
 
 class Pager:
     """Choose how many entries of each stream to ask for, so that a reply stays below the server's output limit.
 
-    A server closes the connection of a client whose replies outgrow `client-output-buffer-limit`, and would do so again
-    for the same question. The first page assumes that each entry is as large as a message may be; later ones go by what
-    has come. After a lost answer the budget is halved, down to one entry of one stream.
+    A server closes the connection of a client whose replies exceed `client-output-buffer-limit`, and would do so again
+    for the same request. The first page assumes that each entry has the largest allowed size; later pages use the sizes
+    so far. After a lost answer the budget is halved, down to one entry of one stream.
     """
 
     def __init__(self, budget_bytes: int, most: int, streams: int = 1) -> None:
-        """Take the bytes that a reply should have at most, and the most entries of each stream in it."""
+        """
+        Args:
+            budget_bytes: the largest reply, in bytes of JSON.
+            most: the most entries of each stream in a reply.
+            streams: number of streams that one request reads.
+        """
         self._budget, self._most, self._streams = budget_bytes, most, max(streams, 1)
         self.is_apart = False
-        """ask for each stream by itself"""
+        """True: request each stream separately"""
         self.count = min(most, self._safe)
-        """entries of each stream to ask for next"""
+        """entries of each stream to request next"""
 
     def took(self, entries: int, size_bytes: int, held_bytes: int | None = None) -> None:
-        """Choose the next count after a page.
+        """Choose the next count from the sizes in a page.
 
         Args:
-            entries: how many came, of all streams.
-            size_bytes: of their messages' JSON.
-            held_bytes: of all messages that there are, if that is known.
+            entries: number of entries in the page, over all streams.
+            size_bytes: total JSON of these entries.
+            held_bytes: total JSON of the session, if known.
         """
         if held_bytes is not None and held_bytes <= self._budget:
             self.count = self._most
@@ -45,7 +50,7 @@ class Pager:
             self.count = min(self._most, max(self._safe, min(fitting, self.count * GROWTH)))
 
     def shrink(self) -> bool:
-        """Ask for less, as the answer was lost and may have been too large; False if one entry is all that is asked."""
+        """Reduce the next count after a lost answer, which may have been too large. False if it cannot be reduced."""
         if self.count > 1:
             self._budget = max(self._budget // 2, 1)
             self.count = min(self.count // 2, self._safe)

@@ -1,4 +1,4 @@
-"""Pages of the streams as the server has them: of a session's lanes together with its head, or of any one stream."""
+"""Read pages of raw entries: of a session's lanes together with its head, or of a single stream."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ("LanePages", "fetch_page", "first_page", "stream_pages", "whole", "with_rest")
 
 SMALL_BYTES = 16_384
-"""No server closes a connection over so small a reply: it is sent from a buffer that the limit does not count."""
+"""A reply of this size never ends the connection: the server sends it from a buffer that its limit does not count."""
 
 _FIRST_SIZE = Script("first_size")
 
@@ -35,21 +35,21 @@ class LanePages:
 
     head: SessionHead
     pages: list[list[Entry]]
-    """one a lane"""
+    """one page for each lane"""
     count: int
-    """entries that were asked for of each lane: a page of so many may not be the last"""
+    """number of entries that were requested of each lane; more may follow a page with this many"""
 
     def complete(self, until: int) -> int:
-        """Return the position up to which the pages hold all there is, `until` at most.
+        """Return the position up to which the pages are complete, at most `until`.
 
-        A foreign client may have written below a position, such as 7-5 behind 7-0. So a full page is not known to hold
-        all of its last position, unless that is its only one, whose rest `fetch_page` reads.
+        Another client may have written ids below a position, such as 7-5 after 7-0. So a full page may lack ids of its
+        last position, except if that is its only position: `fetch_page` reads the rest of it.
         """
         return min([until, *(whole(page) for page in self.pages if len(page) >= self.count)])
 
 
 def whole(page: Sequence[Entry]) -> int:
-    """Return the position up to which a full page, as `with_rest` returns it, holds all of its lane."""
+    """Return the position up to which a full page is complete. The page is a result of `with_rest`."""
     first, last = position_of(page[0]), position_of(page[-1])
     return last if first == last else last - 1
 
@@ -64,17 +64,22 @@ async def fetch_page(
     pager: Pager,
     first: FirstPage | None = None,
 ) -> LanePages:
-    """Read the head, then some entries of each lane above `after` and up to `until`, oldest first.
+    """Read the head and a page of each lane, oldest entries first.
 
-    The head is read first: whatever it counts is in the lanes by the time they are read. It is read again last, to see
-    what was trimmed or erased in between.
+    The head is read before the lanes, so they contain every entry that it counts. It is read again after them, to
+    detect a trim or erasure in between.
 
     Args:
-        pager: how many to ask for. It is given the sizes that came, and shrinks if an answer is lost.
-        first: this page, if it was asked for already; for a pager that has not been used.
+        log: the log to read.
+        session: the session to read.
+        lanes: the lanes to read.
+        after: read entries after this position.
+        until: read entries up to this position; None reads to the end.
+        pager: chooses the number of entries. It learns the sizes of the entries, and shrinks after a lost answer.
+        first: the replies of this page, if it was requested before; only for an unused pager.
 
     Raises:
-        ReplyTooLarge: one entry is larger than what the server sends in a reply.
+        ReplyTooLarge: an entry is larger than the largest reply of the server.
         Refused, Unavailable: the server cannot answer.
     """
     replies = [] if first is None else first.take(after)
@@ -107,7 +112,7 @@ async def fetch_page(
 
 
 def first_page(log: Log, session: str, lanes: Sequence[Lane], after: int) -> FirstPage:
-    """Return the commands that read the first page of a session's lanes above `after`; the caller sends them."""
+    """Return the commands for the first page of a session's lanes after position `after`. The caller sends them."""
     pager = Pager(log.bounds.page_bytes, log.bounds.page_entries, len(lanes))
     return FirstPage(session, after, _page_commands(log, session, lanes, after, until=None, count=pager.count))
 
@@ -115,7 +120,7 @@ def first_page(log: Log, session: str, lanes: Sequence[Lane], after: int) -> Fir
 def _page_commands(
     log: Log, session: str, lanes: Sequence[Lane], after: int, *, until: int | None, count: int
 ) -> list[Sequence[Argument]]:
-    end = "+" if until is None else str(until)  # with what others wrote below that position; feeds go on behind it
+    end = "+" if until is None else str(until)  # includes ids such as 7-5 of other clients below the position
     head = head_command(log.keys, session)
     return [
         head,
@@ -125,18 +130,19 @@ def _page_commands(
 
 
 async def with_rest(log: Log, session: str, lane: Lane, page: list[Entry], count: int) -> list[Entry]:
-    """Add to a full page that holds a single position what a foreign client wrote below that, as far as a reply
-    can hold it.
+    """Complete a full page that contains a single position with the other ids of that position.
+
+    These ids were written by another client. As many are added as fit into one reply.
 
     Raises:
         Refused, Unavailable: the server cannot answer.
     """
     if len(page) < count or position_of(page[0]) != (only := position_of(page[-1])):
         return page
-    behind, most = f"({page[-1][0].decode()}", log.bounds.page_entries
+    start, most = f"({page[-1][0].decode()}", log.bounds.page_entries
     while most:
         try:
-            rest = await log.pool.call("XRANGE", log.keys.lane(session, lane), behind, only, "COUNT", most)
+            rest = await log.pool.call("XRANGE", log.keys.lane(session, lane), start, only, "COUNT", most)
         except AnswerLost:
             most //= 2
         else:
@@ -145,10 +151,10 @@ async def with_rest(log: Log, session: str, lane: Lane, page: list[Entry], count
 
 
 async def _too_large(log: Log, session: str, lanes: Sequence[Lane], after: int, lost: AnswerLost) -> BusError:
-    """Return why one entry behind a position cannot be read: `ReplyTooLarge` if it is large, else the lost answer.
+    """Return the error for the first entry after a position: `ReplyTooLarge` if it is large, else the lost answer.
 
     Raises:
-        Unavailable: the server cannot be reached now, so the entry is not the reason.
+        Unavailable: the server cannot be reached, so the entry's size is not the cause.
     """
     for lane in lanes:
         found = await log.run(_FIRST_SIZE, (log.keys.lane(session, lane),), (after,))
@@ -162,6 +168,12 @@ async def _too_large(log: Log, session: str, lanes: Sequence[Lane], after: int, 
 
 async def stream_pages(log: Log, key: str, first: str = "-", last: str = "+") -> AsyncGenerator[list[Entry], None]:
     """Read the entries of one stream, in pages that fit into a reply.
+
+    Args:
+        log: the log to read.
+        key: the stream.
+        first: the first id to read, in the form of XRANGE.
+        last: the last id to read, in the form of XRANGE.
 
     Raises:
         Refused, Unavailable: the server cannot answer.
@@ -184,5 +196,5 @@ async def stream_pages(log: Log, key: str, first: str = "-", last: str = "+") ->
 
 
 def size_of(entry: Entry) -> int:
-    """Return the bytes of an entry's message."""
+    """Return the size of an entry's message, in bytes."""
     return len(entry[1][-1]) if entry[1] else 0

@@ -1,4 +1,4 @@
-"""A session's log as pages of envelopes: forks, the archive and both lanes as one, up to the first gap."""
+"""Read a session's log as pages of envelopes, including a fork's shared entries and the archive."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -27,11 +27,11 @@ __all__ = ("Page", "read_pages")
 
 
 class Page(NamedTuple):
-    """What a reader wanted of a stretch of the log."""
+    """The selected envelopes of a range of the log."""
 
     envelopes: list[Envelope]
     cursor: Cursor
-    """the end of the stretch, whatever was wanted of it"""
+    """the end of the range, which may be after the last selected envelope"""
 
 
 async def read_pages(
@@ -45,22 +45,27 @@ async def read_pages(
     part: Part | None = None,
     first: FirstPage | None = None,
 ) -> AsyncGenerator[Page, None]:
-    """What stands after a cursor and up to `until`, page by page in position order; None is up to the present end.
+    """Read a session page by page, in position order.
 
-    The next page is asked for before this one is decoded, so the server works meanwhile.
+    The next page is requested before the current one is decoded, so that the server works in the meantime.
 
     Args:
-        past: where to look for what was trimmed away, also while this reads.
-        part: read in the name of a fork that shares these entries.
-        first: the first page, if it was asked for already.
+        log: the log to read.
+        session: the session that holds the entries.
+        selection: the lanes and kinds to return.
+        after: read entries after this cursor.
+        until: read entries up to this position; None reads up to the present end.
+        past: the archive for entries that were trimmed, even during the read; None means no archive.
+        part: the part of a fork that these entries are; None reads the session for itself.
+        first: the first page, if it was requested before.
 
     Raises:
-        CursorTrimmed: what comes next after the cursor was trimmed away, or what would prove the cursor.
-        ReplyTooLarge: one entry is larger than what the server sends in a reply.
-        ArchiveDamaged: it was, and `past` has not kept it whole.
-        LogRolledBack: the log has lost what the cursor's reader saw, or a fork's parent has lost what they shared.
+        CursorTrimmed: the next entries were trimmed, or the entry that would prove the cursor.
+        ReplyTooLarge: an entry is larger than the largest reply of the server.
+        ArchiveDamaged: the next entries were trimmed, and their segment in `past` is damaged.
+        LogRolledBack: the log lost entries before the cursor, or a fork's parent lost shared entries.
         ParentErased: a fork's parent was erased.
-        SessionErased: there is nothing to read any more.
+        SessionErased: the session was erased.
         Unavailable: the server cannot be reached.
     """
     position, lanes = after.position, selection.in_order
@@ -84,7 +89,7 @@ async def read_pages(
             reach = position if part is None else part.end
             if (found := await common_position(log, head, proof, past)) < reach:
                 raise LogRolledBack(name, reach, found)
-            # This head lists its own newest incarnation, and so, as good as always, does the next one that is read.
+            # The head lists its newest incarnation, so the next head almost always proves this cursor without a read.
             proof = head.cursor
             if position < shared:
                 shared = shared if until is None else min(until, shared)
@@ -93,7 +98,7 @@ async def read_pages(
                         yield page
                 position = shared
                 continue
-            # What is above the head was not there when the head was read: another lane's page may lack what is before.
+            # Entries after the head's position were appended later, so another lane's page may lack earlier ones.
             until = head.position if until is None else min(until, head.position)
             if is_gone and past is not None:
                 edge = min(until, head.trimmed)
@@ -105,11 +110,11 @@ async def read_pages(
             bound = fetched.complete(until)
             if bound < until:
                 ahead = asyncio.create_task(fetch_page(log, session, lanes, bound, until, pager=pager))
-                await asyncio.sleep(0)  # so that it is sent before the decoding begins
-            envelopes, hole = _selected(name, selection, pages, position, bound)
-            if hole is not None:
-                yield Page(envelopes, Cursor(hole.after, 0, envelopes[-1].incarnation if envelopes else ""))
-                raise CursorTrimmed(name, str(Cursor(hole.after)), hole.first_kept)
+                await asyncio.sleep(0)  # lets the task send its request before the decoding starts
+            envelopes, gap = _select(name, selection, pages, position, bound)
+            if gap is not None:
+                yield Page(envelopes, Cursor(gap.after, 0, envelopes[-1].incarnation if envelopes else ""))
+                raise CursorTrimmed(name, str(Cursor(gap.after)), gap.first_kept)
             position = bound
             yield Page(envelopes, await cursor_at(log, head, bound, pages, past))
     finally:
@@ -120,7 +125,7 @@ async def read_pages(
 async def _shared_pages(
     log: Log, head: SessionHead, selection: Selection, after: int, until: int, *, past: ArchiveReader | None
 ) -> AsyncGenerator[Page, None]:
-    """What a fork shares with those it comes from, from whoever holds it."""
+    """Read the entries that a fork shares with its ancestors, from the sessions that hold them."""
     for part in await lineage(log, head, after, until):
         shared = read_pages(log, part.holder, selection, Cursor(after), part.end, past=past, part=part)
         async with aclosing(shared) as pages:
@@ -132,7 +137,16 @@ async def _shared_pages(
 async def _past_pages(
     past: ArchiveReader, head: SessionHead, name: str, selection: Selection, *, after: int, until: int
 ) -> AsyncGenerator[Page, None]:
-    """What was trimmed away of a session, in whosever name it is read."""
+    """Read a session's trimmed entries from the archive.
+
+    Args:
+        past: the archive.
+        head: of the session that held the entries.
+        name: the session that is being read; a fork may read its ancestor's entries.
+        selection: the lanes and kinds to return.
+        after: read entries after this position.
+        until: read entries up to this position.
+    """
     async with aclosing(past.pages(head, selection.in_order, after, until)) as pages:
         try:
             async for page in pages:
@@ -143,33 +157,33 @@ async def _past_pages(
 
 
 async def _end(task: asyncio.Task[object]) -> None:
-    """Stop what was asked for ahead and is not wanted any more, whatever it came to."""
+    """Cancel a request that is no longer needed, and ignore its outcome."""
     task.cancel()
     with anyio.CancelScope(shield=True):
         await asyncio.wait({task})
     if not task.cancelled():
-        task.exception()  # looked at, so that nobody is told of it
+        task.exception()  # marks the exception as retrieved, so that asyncio does not log it
 
 
-def _selected(
+def _select(
     session: str, selection: Selection, pages: Sequence[Sequence[Entry]], after: int, bound: int
 ) -> tuple[list[Envelope], Gap | None]:
-    """What is wanted of the pages, up to the first hole, and that."""
+    """Return the selected envelopes up to the first gap, and the gap. Gaps can be found only if both lanes are read."""
     lanes = selection.in_order
-    can_tell = len(lanes) == len(Lane)
+    has_both = len(lanes) == len(Lane)
     if selection.names is None:
         envelopes = merge(session, zip(lanes, pages, strict=True), bound)
-        hole = find_gap(envelopes, after) if can_tell else None
-        return (envelopes[: hole.until], hole) if hole else (envelopes, None)
-    pages, hole = cut(pages, bound), None
-    if can_tell and not has_all(pages, after, bound):
+        gap = find_gap(envelopes, after) if has_both else None
+        return (envelopes[: gap.until], gap) if gap else (envelopes, None)
+    pages, gap = cut(pages, bound), None
+    if has_both and not has_all(pages, after, bound):
         envelopes = merge(session, zip(lanes, pages, strict=True), bound)
-        hole = find_gap(envelopes, after)
-        envelopes = envelopes[: hole.until] if hole else envelopes
+        gap = find_gap(envelopes, after)
+        envelopes = envelopes[: gap.until] if gap else envelopes
     else:
         kept = [
             (lane, [entry for entry in page if selection.may_take(lane, entry)])
             for lane, page in zip(lanes, pages, strict=True)
         ]
         envelopes = merge(session, kept, bound)
-    return [envelope for envelope in envelopes if selection.takes(envelope)], hole
+    return [envelope for envelope in envelopes if selection.takes(envelope)], gap
