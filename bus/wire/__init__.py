@@ -1,5 +1,5 @@
-"""What is stored, byte by byte: names of keys, the fields of an entry, cursors, and what a reader selects.
+"""The stored form: key names, the fields of an entry, cursors, and the selection of a reader.
 
-`keys.py` is the map of all keys, `codec.py` turns an envelope into the fields of an entry and back, `upcasters.py`
-lifts entries of older versions.
+`keys.py` is the map of all keys. `codec.py` converts messages to the fields of an entry and back. `upcasters.py`
+converts entries of older versions.
 """

@@ -1,9 +1,12 @@
-"""Envelope ⇄ the fields of a stream entry.
+"""Convert messages to JSON, and stream entries to envelopes.
 
-An entry has two fields, always in this order, so that the server stores their names once a block: `h` the header, which
-is version, milliseconds by the server's clock, producer, the token of its incarnation and a checksum (checksum.py) with
-a space between; `m` the message's JSON. A live delta has no checksum, and no token if it was shown before the first
-entry. The scripts write them; this module reads them, and lifts an older version to the present one (upcasters.py).
+An entry has two fields, always in this order, so that the server stores their names once per block:
+
+- `h`, the header: version, milliseconds by the server's clock, producer, token of the incarnation and checksum
+  (checksum.py), separated by spaces. A live delta has no checksum, and no token before the session's first entry.
+- `m`, the message's JSON.
+
+The scripts write entries. This module reads them, and converts older versions to the present one (upcasters.py).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -47,18 +50,19 @@ __all__ = (
 )
 
 MESSAGE_LIMIT_BYTES = 1_048_576
-"""The most JSON one message may have; media of 50,000 bytes and more belongs into the media store."""
+"""The largest JSON of a message. Media of 50,000 bytes or more belong in the media store."""
 
 VERSION = 1
-"""Of the form that messages are written in; it goes up together with a step in upcasters.py."""
+"""The version of the stored form. Raise it together with a new step in upcasters.py."""
 
 require_steps(VERSION)
 
 _READ = {Lane.LLM: read_llm, Lane.EXTENSION: read_extension}
 
-# A lone surrogate in a key is written as this, where one in a text is refused: it would be read as another key.
+# Pydantic writes a lone surrogate in a key as this character, which would be read as another key. It refuses a lone
+# surrogate in other text.
 _REPLACED = "\ufffd".encode()
-_LEAD = _REPLACED[:1]  # looked for first: one byte is found twenty times as fast as three
+_LEAD = _REPLACED[:1]  # searched first: one byte is found twenty times as fast as three
 _NESTING: frozenset[type] = frozenset((dict, list))
 
 _FREE_IN_ALL = ("metadata",)
@@ -73,18 +77,18 @@ _FREE: Mapping[type, tuple[str, ...]] = {
     UnknownBlock: ("raw",),
     ErrorBlock: ("data",),
 }
-"""Fields that hold any JSON, of each type of message and block that has such."""
+"""Fields with free JSON, for each type of message and block that has such fields."""
 
 Entry = tuple[bytes, Sequence[bytes]]
-"""A stream entry as the server sends it: its id, then names and values in turn."""
+"""A stream entry as the server sends it: the id, then a list of alternating names and values."""
 
 
 def encode(message: Publishable | Delta) -> bytes:
-    """The message's JSON in UTF-8, as it goes into field `m`.
+    """Return a message's JSON in UTF-8, for field `m`.
 
     Raises:
-        DecodeError: free JSON in it, such as a tool's arguments or metadata, is nested deeper than its readers follow,
-            a number has more digits than they read, or a text in it is none: it holds a lone surrogate.
+        DecodeError: free JSON, such as a tool's arguments or metadata, is nested too deep or has a number with too many
+            digits, or a text contains a lone surrogate.
     """
     try:
         if _is_usual(message):
@@ -93,7 +97,7 @@ def encode(message: Publishable | Delta) -> bytes:
             for path, free, level in _free(message):
                 _require_depth_at(level, free, path)
             data = message.to_json_bytes()
-    except PydanticSerializationError:  # without its text, which quotes the message
+    except PydanticSerializationError:  # its text is left out, because it quotes the message
         _require_free_json(message)
         raise DecodeError("", "a text holds a lone surrogate, or it is nested too deep") from None
     if _is_suspect(data):
@@ -103,11 +107,11 @@ def encode(message: Publishable | Delta) -> bytes:
 
 
 def _is_usual(message: Publishable | Delta) -> bool:
-    """Whether the message is of the LLM lane, its free JSON far from the limit of depth, and no argument of it null.
+    """Return whether the message is of the LLM lane, with free JSON far below the depth limit and no null arguments.
 
-    It is asked of every publish, so it is quick before it is short: to tell the path of each takes four times as long.
+    Hot path, called for every publish: tracking the paths of values here would take four times as long.
     """
-    if type(message) not in _SAID:  # not isinstance(), which goes through Python for such a class
+    if type(message) not in _SAID:  # not isinstance(), which pydantic implements in Python
         return False
     said = cast("LlmMessage", message)
     if said.metadata is not None and not _is_near(said.metadata):
@@ -133,7 +137,7 @@ def _is_usual(message: Publishable | Delta) -> bool:
 
 
 def _is_near(value: JsonValue, room: int = 16) -> bool:
-    """Whether the value is nested no deeper than about `room`."""
+    """Return whether the value is nested at most about `room` levels deep."""
     if type(value) is dict:
         items: Iterable[JsonValue] = value.values()
     elif type(value) is list:
@@ -146,10 +150,10 @@ def _is_near(value: JsonValue, room: int = 16) -> bool:
 
 
 def _is_suspect(data: bytes) -> bool:
-    """Whether a look at the message itself is needed, which is hardly ever."""
+    """Return whether the JSON needs a full check, because of replaced characters or a long run of digits. Rarely so."""
     if _LEAD in data and _REPLACED in data:
         return True
-    # So long a run of digits stands at one place of this step at least, and reaches far enough to one of its sides.
+    # A run longer than the limit covers one of these offsets, with at least 16 digits on one side of it.
     for at in range(DIGITS_LIMIT - 1, len(data), DIGITS_LIMIT):
         if data[at : at + 1].isdigit() and (data[at - 16 : at].isdigit() or data[at : at + 16].isdigit()):
             return True
@@ -165,8 +169,8 @@ def _require_free_json(message: Publishable | Delta) -> None:
 
 
 def _free(message: Publishable | Delta) -> Iterator[tuple[str, JsonValue, int]]:
-    """Free JSON in a message: where it stands, what it is, and how many objects and lists are around it."""
-    # By type, as pydantic's isinstance() takes longer than all of this: it goes through Python for another class.
+    """Yield each free JSON value in a message: its path, the value, and the number of enclosing objects and lists."""
+    # By type: isinstance(), which pydantic implements in Python, takes longer than the rest of this function.
     kind = type(message)
     if kind is Delta:
         return
@@ -201,12 +205,12 @@ def _require_depth_at(level: int, value: JsonValue, path: str) -> None:
 
 
 def decode(session: str, lane: Lane, entry: Entry) -> Envelope:
-    """Return the envelope of a lane's entry. An entry that cannot be read holds a `DecodeFailure` with its error:
+    """Return the envelope of a lane's entry. For an unreadable entry, its message is a `DecodeFailure` with the error:
 
-    - `ForgedEntry`: the entry is not one that the bus writes, or its message does not belong into this lane;
-    - `EntryDamaged`: the entry is not what was written, its checksum says;
-    - `UnknownVersion`: a newer package wrote it;
-    - `DecodeError`, `UnknownKind`: its message has no shape we know.
+    - `ForgedEntry`: the bus did not write the entry, or its message belongs in the other lane;
+    - `EntryDamaged`: the checksum does not match;
+    - `UnknownVersion`: a newer version of lanebus wrote the entry;
+    - `DecodeError`, `UnknownKind`: the message has an unknown form.
     """
     entry_id, fields = entry
     try:
@@ -220,7 +224,7 @@ def decode(session: str, lane: Lane, entry: Entry) -> Envelope:
                 crc32(body, seeds[lane]) != int(checksum) and version <= VERSION
             ):  # a newer form may have another checksum
                 return _unreadable(session, lane, entry, EntryDamaged(session, lane, place))
-            if version == VERSION:  # as good as always
+            if version == VERSION:  # almost always
                 return Envelope(session, place, lane, _READ[lane](body), time, producer, 0, token)
             if 0 < version < VERSION:
                 message = _READ[lane](lift(version, VERSION, lane, body))
@@ -231,7 +235,7 @@ def decode(session: str, lane: Lane, entry: Entry) -> Envelope:
 
 
 def is_whole(lane: Lane, entry: Entry) -> bool:
-    """Whether an entry is one that the bus writes, and what was written, without a look at its message."""
+    """Return whether the bus wrote the entry and its checksum matches, without decoding its message."""
     try:
         _, header, name, body = entry[1]
         rest, _, checksum = header.rpartition(b" ")
@@ -243,7 +247,7 @@ def is_whole(lane: Lane, entry: Entry) -> bool:
 
 
 def decode_delta(session: str, entry: Entry) -> Envelope:
-    """The envelope of an entry of the live stream; `delta` is the part of its id after the hyphen."""
+    """Return the envelope of an entry of the live stream. Its `delta` is the part of the id after the hyphen."""
     entry_id, fields = entry
     try:
         _, header, _, body = fields
@@ -257,12 +261,12 @@ def decode_delta(session: str, entry: Entry) -> Envelope:
     return _unreadable(session, Lane.LLM, entry, None)
 
 
-@lru_cache(maxsize=64)  # entries that went in together have the same one
+@lru_cache(maxsize=64)  # entries of one publish have the same header
 def _entry_header(header: bytes) -> tuple[int, float, str, str, Mapping[Lane, int]]:
-    """Return version, seconds, producer, token and what the checksum goes on from, in each lane.
+    """Return version, seconds, producer, token, and for each lane the CRC with which the checksum starts.
 
     Args:
-        header: all of it but the checksum.
+        header: the header without the checksum.
 
     Raises:
         ValueError: the bus did not write it.
@@ -292,12 +296,12 @@ def _delta_header(header: bytes) -> tuple[int, float, str, str]:
 
 
 def token_of(entry: Entry) -> str:
-    """Return the token of the incarnation that wrote an entry; "" if its header names none."""
+    """Return the token of the incarnation that wrote an entry; "" if its header has none."""
     return token_in(entry[1][1]) if len(entry[1]) > 1 else ""
 
 
 def token_in(header: bytes) -> str:
-    """Return the token of an incarnation in an entry's header; "" if it names none."""
+    """Return the token of the incarnation in an entry's header; "" if there is none."""
     words = header.split(b" ")
     return words[3].decode(errors="replace") if len(words) == 5 else ""
 
@@ -321,5 +325,5 @@ def _unreadable(session: str, lane: Lane, entry: Entry, cause: Exception | None)
 
 
 def position_of(entry: Entry) -> int:
-    """The position in an entry's id."""
+    """Return the position in an entry's id."""
     return int(entry[0].partition(b"-")[0])

@@ -1,4 +1,4 @@
-"""A message in its place: which session, where in it, when and by whom."""
+"""Envelopes and cursors: a message with its session, position, time and producer, and the place of a reader."""
 
 import re
 from typing import NamedTuple, Self
@@ -14,22 +14,23 @@ _CURSOR = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18})(?:\.([A-Za-z0-9_-]{1,32}))
 
 
 class Cursor(NamedTuple):
-    """Where a reader is: it has seen everything up to and with this place. Cursors compare as numbers, never as text.
+    """The place of a reader, which has seen everything up to and including it.
 
-    As text it is a stream id, and behind a dot the incarnation if it names one: `<position>-<delta>.<incarnation>`.
+    Compare cursors as numbers, never as text. The text form is a stream id, followed by a dot and the incarnation if
+    there is one: `<position>-<delta>.<incarnation>`.
     """
 
     position: int
-    """of the last entry seen; 0 is before the first"""
+    """position of the last entry that was seen; 0 is before the first entry"""
     delta: int = 0
-    """of the last live delta seen below that position; 0 is before the first"""
+    """number of the last live delta that was seen below that position; 0 is before the first"""
     incarnation: str = ""
-    """of the log that was read there: see `SessionHead`. A log that lost its end and grew again is told by it; "" is
-    a place that was never read, and is believed"""
+    """incarnation of the log that was read, see `SessionHead`. It detects a log that lost its end and grew again. ""
+    is a place that was not read from the log; it is not checked"""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The cursor that `str()` wrote; a bare position is one too.
+        """Read a cursor from the text that `str()` returns, or from a plain position.
 
         Raises:
             InvalidCursor: the text is neither.
@@ -48,40 +49,44 @@ class Cursor(NamedTuple):
         return f"{self.position}-{self.delta}"
 
     def is_after(self, other: "Cursor") -> bool:
-        """Whether this place is behind the other one; two incarnations of a log have the same places."""
+        """Return whether this place is after the other one. Incarnations are not compared."""
         return self[:2] > other[:2]
 
 
 START = Cursor(0)
-"""Before the first entry: reading after it gives everything."""
+"""The cursor before the first entry: reading after it returns everything."""
 
 
 class DecodeFailure(NamedTuple):
-    """What stands in a message's place when its entry cannot be believed or read: shown, never skipped in silence."""
+    """Takes the place of a message whose entry cannot be trusted or read. Readers receive it instead of a gap."""
 
     error: MessageError
     raw: bytes
-    """the entry's body as it is, or b"" where it has none"""
+    """the entry's body, unchanged; b"" if it has none"""
 
 
 class Envelope(NamedTuple):
-    """What was said, and where. A live delta stands below the newest position and has a `delta` of 1 or more, but for a
-    snapshot, which is told again at the place where its follower joins."""
+    """A message with its session, position, time and producer.
+
+    A live delta has the newest position and a `delta` of 1 or more. A snapshot is an exception: it has the cursor at
+    which its follower joins.
+    """
 
     session: str
     position: int
-    """its place in the session, over both lanes, from 1 without gaps"""
+    """position in the session, over both lanes; counts from 1 without gaps"""
     lane: Lane
     message: Publishable | Delta | DecodeFailure
     time: float
-    """seconds UTC by the server's clock"""
+    """time of the append, seconds UTC by the server's clock"""
     producer: str
-    """who appended it"""
+    """name of the process that appended the message"""
     delta: int = 0
+    """0 for an entry; number of a live delta below the position"""
     incarnation: str = ""
-    """of the log it was read from: see `Cursor`"""
+    """incarnation of the log that was read, see `Cursor`"""
 
     @property
     def cursor(self) -> Cursor:
-        """The cursor of a reader that has seen this and nothing after it."""
+        """The cursor of a reader that has seen this envelope and nothing after it."""
         return Cursor(self.position, self.delta, self.incarnation)

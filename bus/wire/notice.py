@@ -1,4 +1,4 @@
-"""What a follower is told between the envelopes: where it stands, and whether more can come."""
+"""Notices that a follower receives between envelopes: its progress, and the state of the session."""
 
 from typing import Literal, NamedTuple
 
@@ -7,19 +7,19 @@ from lanebus.bus.wire.envelope import Cursor
 __all__ = ("CLOSED", "REOPENED", "Notice", "NoticeKind")
 
 CLOSED, REOPENED = "session.closed", "session.reopened"
-"""The kinds of the notes that closing and reopening leave in the extension lane."""
+"""The kinds of the extension messages that closing and reopening a session append."""
 
 NoticeKind = Literal["caughtUp", "fellBehind", "scanned", "closed", "reopened"]
 
 
 class Notice(NamedTuple):
-    """One word to a follower, who may stop there: following again after `cursor` repeats nothing and loses nothing.
+    """A notice to a follower. To follow again after `cursor` repeats nothing and loses nothing.
 
-    caughtUp     all that was there when following began, or when it fell behind, has been handed over
-    fellBehind   its buffer was full; what comes next is read from the log again, so nothing is lost
-    scanned      nothing of what stands up to the cursor and was not handed over is wanted
-    closed       the session is closed, and has been handed over up to its end
-    reopened     it takes messages again
+    caughtUp     the follower has received all entries that existed when it started, or when it fell behind
+    fellBehind   the follower's buffer was full; the next entries are read from the log again, so nothing is lost
+    scanned      no further entry up to the cursor matches the follower's selection
+    closed       the session is closed, and the follower has received all its entries
+    reopened     the session accepts messages again
     """
 
     kind: NoticeKind

@@ -1,4 +1,4 @@
-"""What a publish gave: a receipt, or the reason why not."""
+"""The outcome of a publish: a receipt, or the error that refused it."""
 
 from typing import NamedTuple
 
@@ -9,27 +9,27 @@ __all__ = ("REFUSALS", "Outcome", "Receipt")
 
 
 class Receipt(NamedTuple):
-    """The places of the messages of one publish."""
+    """The positions of the messages of one publish."""
 
     positions: tuple[int, ...]
-    """one a message, in their order"""
+    """one for each message, in order"""
     is_duplicate: bool = False
-    """nothing was added: the same key was published before, and these are the positions it got then"""
+    """True: nothing was added, because the key was published before; `positions` are those of the first publish"""
     incarnation: str = ""
-    """of the log they were appended to: see `Cursor`"""
+    """incarnation of the log that the messages were appended to, see `Cursor`"""
 
     @property
     def position(self) -> int:
-        """Of the last message."""
+        """The position of the last message."""
         return self.positions[-1]
 
     @property
     def cursor(self) -> Cursor:
-        """Of a reader that has seen these messages and all before them."""
+        """The cursor of a reader that has seen these messages and all earlier ones."""
         return Cursor(self.position, 0, self.incarnation)
 
 
 REFUSALS = (Conflict, Fenced, SessionClosed, SessionErased, OverLimit, MessageTooLarge, LogRolledBack)
 
 Outcome = Receipt | Conflict | Fenced | SessionClosed | SessionErased | OverLimit | MessageTooLarge | LogRolledBack
-"""All that the log can answer to a publish, as data: appended or a duplicate, or refused and nothing was added."""
+"""Every answer of the log to a publish, as a value: a receipt, or the error if it was refused and nothing was added."""

@@ -1,4 +1,4 @@
-"""What a reader wants of a session: which lanes, and of them which kinds of messages."""
+"""The selection of a reader: lanes, and kinds of messages in them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ("Selection", "kind_of")
 
-# How the bus begins the JSON of a message. Where it begins otherwise, its kind is known only once it is decoded.
+# The beginning of a message's JSON as the bus writes it. For another beginning, the kind is known only after decoding.
 _KIND = {
     Lane.LLM: re.compile(rb'\{"role":"(?:context","kind":"(\w+)|(system|developer|user|assistant|toolResult))"'),
     Lane.EXTENSION: re.compile(rb'\{"role":"extension","kind":"([ !#-\[\]-~]*)"'),
@@ -32,24 +32,28 @@ _KIND = {
 
 
 class Selection(NamedTuple):
-    """Lanes and kinds. An entry that nobody can read, or that was forged, is of every kind: it is never hidden."""
+    """The lanes and kinds to read. An unreadable or forged entry matches every kind, so it is never hidden."""
 
     lanes: frozenset[Lane]
     names: frozenset[str] | None = None
-    """kinds as they are; None is every kind"""
+    """exact kinds to select; None selects every kind"""
     prefixes: tuple[str, ...] = ()
-    """what wanted kinds begin with"""
+    """prefixes of kinds to select"""
     whole: frozenset[Lane] = frozenset()
-    """lanes of which every kind is wanted, whatever the names say"""
+    """lanes in which every kind is selected, regardless of `names` and `prefixes`"""
 
     @classmethod
     def of(cls, lanes: Collection[Lane], kinds: Collection[str] | Mapping[Lane, Collection[str]] | None = None) -> Self:
-        """Of kinds as a caller writes them: exact, or `agent.*` for all that begin so; None is every kind. Where they
-        are given for lanes, of each other lane every kind is wanted.
+        """Return the selection for a caller's arguments.
+
+        Args:
+            lanes: the lanes to read.
+            kinds: exact kinds, or prefixes such as `agent.*`; None selects every kind. A mapping gives kinds for some
+                lanes; in the other lanes every kind is selected.
 
         Raises:
-            NoLanes: there are no lanes.
-            NoKinds: there are no kinds, in any of the lanes.
+            NoLanes: `lanes` is empty.
+            NoKinds: `kinds` is empty, or selects nothing in any of the lanes.
         """
         if not lanes:
             raise NoLanes
@@ -58,11 +62,11 @@ class Selection(NamedTuple):
         if isinstance(kinds, Mapping):
             by_lane = cast("Mapping[Lane, Collection[str]]", kinds)
             whole = frozenset(lanes) - by_lane.keys()
-            if whole and not any(by_lane.values()):  # nothing of the lanes that kinds are given for
+            if whole and not any(by_lane.values()):  # nothing in the lanes of the mapping
                 return cls(frozenset(lanes), frozenset(), (), whole)
             named = cls.of(lanes, [kind for each in by_lane.values() for kind in each])
             return named._replace(whole=whole)
-        if isinstance(kinds, str):  # one kind, and not each of its letters
+        if isinstance(kinds, str):  # a single kind, not a collection of letters
             kinds = (kinds,)
         if not kinds:
             raise NoKinds
@@ -71,7 +75,7 @@ class Selection(NamedTuple):
 
     @classmethod
     def union(cls, selections: Iterable[Selection]) -> Self:
-        """What any of them wants, and perhaps more."""
+        """Return a selection that includes all of these, and possibly more."""
         lanes, names, prefixes, whole, has_all = set[Lane](), set[str](), set[str](), set[Lane](), False
         for each in selections:
             lanes |= each.lanes
@@ -85,11 +89,11 @@ class Selection(NamedTuple):
 
     @property
     def in_order(self) -> tuple[Lane, ...]:
-        """Its lanes, always in the same order."""
+        """The lanes, always in the same order."""
         return tuple(lane for lane in Lane if lane in self.lanes)
 
     def takes(self, envelope: Envelope) -> bool:
-        """Whether an envelope of a lane is wanted."""
+        """Return whether an envelope is selected."""
         if envelope.lane not in self.lanes:
             return False
         if self.names is None or envelope.lane in self.whole:
@@ -103,25 +107,25 @@ class Selection(NamedTuple):
         return kind is None or self.takes_kind(kind)
 
     def takes_kind(self, kind: str) -> bool:
-        """Whether messages of this kind are wanted."""
+        """Return whether messages of this kind are selected."""
         return self.names is None or kind in self.names or kind.startswith(self.prefixes)
 
     def may_take(self, lane: Lane, entry: Entry) -> bool:
-        """Whether an entry may be wanted, told from its first bytes: `takes` has the last word once it is decoded.
+        """Return whether an entry may be selected, judging by its first bytes. `takes` decides once it is decoded.
 
-        A tenth of the work of decoding a short message, and as much for a long one.
+        This takes a tenth of the time of decoding a short message, and no longer for a long one.
         """
         if lane in self.whole:
             return True
         kind = _kind_in(lane, entry[1][-1])
         if kind is None or self.takes_kind(kind):
             return True
-        # It is passed over only if it is an entry as the bus wrote it, as others are shown for what they are.
+        # Only an intact entry of the bus may be skipped. Forged and damaged entries are shown.
         return not is_whole(lane, entry)
 
 
 def kind_of(message: Publishable | Delta) -> str:
-    """The one word for what a message is: an extension's or a context entry's kind, else the role of who speaks."""
+    """Return the kind of an extension message or context entry; for other messages, the role."""
     if isinstance(message, ExtensionMessage | ContextEntry):
         return cast("ExtensionMessage | AnyContextEntry", message).kind
     return cast("Message | Delta", message).role

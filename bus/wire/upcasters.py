@@ -1,8 +1,8 @@
-"""Old entries are lifted to the present form as they are read, one version a step. What stands in a log never changes.
+"""Convert old entries to the present form as they are read, one version at a time. Stored entries never change.
 
-An entry's header says which version of the form its message has. To change the form so that an old message would not
-be read any more, or would say something else: let `VERSION` in codec.py go up by one, add the step from the old one
-here, and a golden log of the new one under tests/golden.
+An entry's header has the version of its form. To change the form so that old messages could not be read, or would have
+another meaning: raise `VERSION` in codec.py by one, add the step from the old version here, and add a golden log of the
+new version under tests/golden.
 """
 
 import json
@@ -17,20 +17,20 @@ from lanebus.bus.messages.lanes import Lane
 __all__ = ("UPCASTERS", "MessageJson", "Upcaster", "lift", "require_steps")
 
 MessageJson = dict[str, JsonValue]
-"""A message as it stands in the log, before it is read as one."""
+"""A message as parsed JSON, before validation."""
 
 Upcaster = Callable[[Lane | None, MessageJson], MessageJson]
-"""Lifts a message by one version; may change what it is given. The lane is None for a live delta."""
+"""Convert a message to the next version; may modify its argument. The lane is None for a live delta."""
 
 UPCASTERS: dict[int, Upcaster] = {}
 """version -> the step from it to the next"""
 
 
 def require_steps(newest: int, steps: Mapping[int, Upcaster] = UPCASTERS) -> None:
-    """Look whether every older version can be lifted to the newest; asked at import.
+    """Check that every older version has a step to the next one. Called at import.
 
     Raises:
-        MissingUpcaster: one cannot.
+        MissingUpcaster: a step is missing.
     """
     for version in range(1, newest):
         if version not in steps:
@@ -38,20 +38,26 @@ def require_steps(newest: int, steps: Mapping[int, Upcaster] = UPCASTERS) -> Non
 
 
 def lift(version: int, newest: int, lane: Lane | None, body: bytes) -> bytes:
-    """A message's JSON in the newest form.
+    """Return a message's JSON in the newest form.
+
+    Args:
+        version: the version of `body`.
+        newest: the version to return.
+        lane: the message's lane; None for a live delta.
+        body: the stored JSON.
 
     Raises:
-        DecodeError: it is no JSON object, or a step failed on it.
+        DecodeError: `body` is not a JSON object, or a step failed.
     """
     value = parse_json(body)
     for step in range(version, newest):
         if not isinstance(value, dict):
-            raise DecodeError("", f"no object in version {step}")
+            raise DecodeError("", f"not an object in version {step}")
         try:
             value = UPCASTERS[step](lane, value)
-        except Exception as error:  # whatever a step raises, its entry alone cannot be read
-            raise DecodeError("", f"not lifted from version {step}: {type(error).__name__}") from error
+        except Exception as error:  # any fault of a step makes only this entry unreadable
+            raise DecodeError("", f"cannot convert from version {step}: {type(error).__name__}") from error
     try:
         return json.dumps(value, ensure_ascii=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise DecodeError("", f"not lifted from version {version}: {type(error).__name__}") from error
+        raise DecodeError("", f"cannot convert from version {version}: {type(error).__name__}") from error
