@@ -1,5 +1,6 @@
-"""The log of a session on the server: its head, its scripts, and what must stay true of it.
+"""The log of a session on the server: its head, its leases, and the scripts that change it.
 
-`log.py` sends commands and scripts, which are atomic; `scripts/` holds them, each with the map of its keys. `head.py`
-is what is known of a session without reading it, `incarnations.py` whether it is still the log that a reader saw.
+`log.py` sends commands and scripts. `scripts/` contains the scripts, which are atomic; each starts with the map of its
+keys. `head.py` has the facts about a session that need no read of its entries. `incarnations.py` checks whether a log
+is still the one that a reader saw.
 """

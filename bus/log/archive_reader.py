@@ -1,4 +1,4 @@
-"""Where entries are read from that were trimmed away."""
+"""The protocol for reading trimmed entries from an archive."""
 
 from __future__ import annotations
 
@@ -19,22 +19,28 @@ class ArchivePage(NamedTuple):
     """Entries of several lanes up to a position."""
 
     end: Cursor
-    """of the last entry of the stretch, whatever its lane"""
+    """cursor of the last entry of the page's range, in any lane"""
     entries: Sequence[tuple[Lane, Sequence[Entry]]]
 
 
 class ArchiveReader(Protocol):
-    """Where entries are that were trimmed away."""
+    """Reads entries that were trimmed from the log."""
 
     def pages(
         self, head: SessionHead, lanes: Sequence[Lane], after: int, until: int
     ) -> AsyncGenerator[ArchivePage, None]:
-        """The entries of some lanes above `after` and up to `until`, in order and without a hole over both lanes.
+        """Read the archived entries of some lanes, in order and without a gap over both lanes.
+
+        Args:
+            head: the session's head.
+            lanes: the lanes to return.
+            after: read entries after this position.
+            until: read entries up to this position.
 
         Raises:
-            CursorTrimmed: what comes next is not there either. What comes before it was given.
-            ArchiveDamaged: it is there, and is not what it was.
-            LogRolledBack: what is there is of another log than this head.
-            Unavailable, SetupError: the place cannot be reached.
+            CursorTrimmed: the next entry is not in the archive. All earlier ones were returned.
+            ArchiveDamaged: the segment with the next entry has changed.
+            LogRolledBack: the archive belongs to another incarnation of the log than this head.
+            Unavailable, SetupError: the archive cannot be reached.
         """
         ...

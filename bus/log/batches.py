@@ -1,4 +1,4 @@
-"""Long lists in parts."""
+"""Split a long sequence into batches."""
 
 from __future__ import annotations
 

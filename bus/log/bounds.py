@@ -1,4 +1,4 @@
-"""The bounds of a log: what one reply holds, and what a session keeps beside its entries."""
+"""The bounds of a log: sizes of replies, and of the data that a session keeps besides its entries."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ __all__ = ("LogBounds",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogBounds:
-    """What one reply may hold, and what a session keeps beside its entries."""
+    """Bounds of replies, and of the data that a session keeps besides its entries."""
 
     page_bytes: int = 32 * 1_048_576
-    """The most JSON that a reply should hold; half of the server's `client-output-buffer-limit` or less. Where sizes
-    are not known, fewer entries are asked for, so that it holds even if each is as large as a message may be."""
+    """Largest JSON of a reply, in bytes; at most half of the server's `client-output-buffer-limit`. While sizes are
+    unknown, readers request so few entries that the bound holds even if each has the largest allowed size."""
     page_entries: int = 500
-    """The most entries of one stream in a reply."""
+    """Most entries of one stream in a reply."""
     heads: int = 500
-    """The most heads in a reply, so that none of them holds up the others for long."""
+    """Most heads in a reply. A larger number would delay other commands."""
     buckets: int = 8
-    """Buckets whose sessions are listed in one round trip."""
+    """Number of buckets to list sessions of in one round trip."""
     incarnations: int = 8
-    """The newest incarnations that a head lists. Cursors of older ones are proven by a look at their entry."""
+    """Most incarnations that a head lists, the newest ones. A cursor of an older one is checked against its entry."""
     producers: int = 1_000
-    """Processes whose last appends to a session its head keeps, to tell a repeat from a new one. Where more have
-    published to it, those that did so longest ago begin anew with their next; see bus/publishing/outboxes.py."""
+    """Most producers whose last appends a head keeps, to detect repeats. If more publish to a session, the head drops
+    those that published longest ago, and they start a new term with their next append; see
+    bus/publishing/outboxes.py."""
     live_bytes: int = 8 * 1_048_576
-    """The most live deltas a session keeps, as JSON. A message of the greatest size that is spoken in many small
-    pieces, 1 MiB in 12,000 of them, needs half of it."""
+    """Most bytes of live deltas that a session keeps, as JSON. A message of 1 MiB in 12,000 small pieces needs half of
+    it."""
     live_seconds: float = 3_600.0
-    """How long live deltas are kept after the last one: as long as a message whose worker died waits
-    for a new worker."""
+    """How long live deltas are kept after the latest one, in seconds. This is how long the preview of a dead worker can
+    wait for a new worker."""
     live_step: int = 500
-    """Live deltas that one command takes out, so that none holds the server for long."""
+    """Most live deltas that one command deletes, so that it does not block the server for long."""
     trim_entries: int = 1_000
+    """Most positions that one step of a trim removes, so that it does not block the server for long."""
     trim_bytes: int = 8 * 1_048_576
-    """Positions that one step of a trim takes at most, and about how much JSON, so that none holds the server for
-    long."""
+    """About the most JSON that one step of a trim removes, in bytes."""
     trim_chunk: int = 25
-    """Positions of which a step of a trim has the entries in the server's memory: each may have a megabyte in each
-    lane."""
+    """Most positions whose entries a step of a trim loads at once: each may have a megabyte in each lane."""
     quarantine_attempts: int = 3
-    """How often a step of a trim tries again after what others wrote was set aside."""
+    """Most retries of a step of a trim after entries of other clients were quarantined."""
     forget_page: int = 1_000
-    """Entries of a bucket's stream that one step looks through for those of a session that is erased."""
+    """Most entries of a bucket's stream that one step of an erasure searches for those of the session."""
     size_seconds: float = 1.0
-    """How old the count of what all sessions hold may be, where that has a limit."""
+    """Largest age of the total size of all sessions, if that has a limit, in seconds."""
     live_index: int = 1_000
-    """How many pointers the index of live deltas keeps at least."""
+    """Fewest pointers that the index of live deltas keeps."""

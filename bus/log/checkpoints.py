@@ -1,10 +1,10 @@
-"""Checkpoints: where readers and projections of a session are. A trim keeps what comes after them.
+"""Checkpoints: the progress of a session's readers and projections. A trim keeps all entries after them.
 
-| field | whose | value |
+| field | holder | value |
 |---|---|---|
-| r:<name> | a reader that asked to be waited for | its cursor |
-| p:<name>@<version> | a stored projection | the position it was folded up to |
-| f:<session> | a fork that shares the entries | the position it needs nothing up to |
+| r:<name> | a reader with a checkpoint | its cursor |
+| p:<name>@<version> | a stored projection | the last position that it includes |
+| f:<session> | a fork that shares entries | the last position that it does not need |
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 class Checkpoint(NamedTuple):
-    """A projection's state, and the place it was folded up to."""
+    """A projection's state, and the cursor of the last entry that it includes."""
 
     state: bytes
     cursor: Cursor
 
     @property
     def position(self) -> int:
-        """Up to which it was folded."""
+        """The position of the last entry that the state includes."""
         return self.cursor.position
 
 
 def check_name(name: str) -> str:
-    """The name of a reader or a projection, if it is one.
+    """Return the name of a reader or projection if it is valid.
 
     Raises:
         InvalidName: it does not match `[A-Za-z0-9_.-]{1,64}`.
@@ -80,7 +80,7 @@ async def save_checkpoint(
             try:
                 if await common_position(log, head, stored, past) == stored.position:
                     return False
-            except CursorTrimmed:  # nobody can tell any more whether it is in the log, so the new one counts
+            except CursorTrimmed:  # the stored cursor can no longer be checked against the log, so the new one counts
                 pass
         answer = cast("bytes", await log.run(_CHECKPOINT, names, (field, value or b"", str(cursor)))).decode()
         if answer == "erased":
@@ -142,5 +142,5 @@ async def drop_projection(log: Log, session: str, name: str, version: int) -> bo
 def _cursor(value: bytes) -> Cursor:
     try:
         return Cursor.parse(value.decode(errors="replace"))
-    except InvalidCursor:  # somebody else wrote it; a trim takes it for the beginning too
+    except InvalidCursor:  # another client wrote it; trim.lua reads it as position 0, too
         return START

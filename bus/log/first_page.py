@@ -1,4 +1,4 @@
-"""The first page of a reading that another command asks for."""
+"""The first page of a read that is requested together with another command."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ __all__ = ("FirstPage",)
 
 
 class FirstPage:
-    """The first page of a reading, asked for with another command, in one write and behind it: whatever that did, the
-    page has seen."""
+    """The first page of a read, requested in one write with another command and executed after it.
+
+    So the page includes the effect of that command.
+    """
 
     def __init__(self, session: str, after: int, commands: Sequence[Sequence[Argument]]) -> None:
         self.session, self.after, self.commands = session, after, commands
         self.replies: list[Reply | Refused] = []
-        """empty until they are there, and where the server refused one of the commands"""
+        """empty until the answer arrives, and if the server refused one of the commands"""
 
     def take(self, after: int) -> list[Reply | Refused]:
-        """Return the replies, once; empty if there are none, or if they do not begin behind that position."""
+        """Return the replies and forget them. Return an empty list if the page starts after another position."""
         replies, self.replies = self.replies, []
         return replies if after == self.after else []

@@ -1,7 +1,6 @@
-"""Forks: sessions that share the beginning of another one without a copy of it.
+"""Forks: sessions that share the first entries of another session without copying them.
 
-A fork's head names its parent and the cursor of the last entry they share. The fork's own entries go on behind it in
-streams of its own.
+A fork's head has its parent and the cursor of the last shared entry. The fork's own entries follow in its own streams.
 """
 
 from __future__ import annotations
@@ -24,35 +23,40 @@ _PIN, _FORK = Script("pin"), Script("fork")
 
 
 class _Shared(NamedTuple):
-    """What a fork shares with its parent, as the parent stood when it promised to keep it."""
+    """The entries that a fork shares with its parent, at the time when the parent was pinned."""
 
     cursor: Cursor
-    """of the last entry"""
+    """cursor of the last shared entry"""
     incarnations: tuple[Incarnation, ...]
+    """the listed incarnations that wrote shared entries"""
     trimmed: int
-    """the highest position of it that cannot be read any more; 0 if all can"""
+    """the highest shared position that cannot be read; 0 if all can be read"""
 
     def ending_with(self, token: str) -> _Shared:
-        """Return the same, once it is known which incarnation wrote the last entry; "" if nobody knows."""
+        """Return a copy with the incarnation that wrote the last shared entry; "" if it is unknown."""
         listed = (Incarnation(token, start_of(token)),) if token else ()
         return self._replace(cursor=self.cursor._replace(incarnation=token), incarnations=listed)
 
 
 async def begin_fork(log: Log, parent: str, child: str, at: int | None, past: ArchiveReader | None = None) -> None:
-    """Make `child` a fork of `parent` at a position; None is its last one. Asked again, the same fork changes nothing.
+    """Start a session as a fork of another one. A repeat with the same arguments changes nothing.
 
-    The two may be on different servers of a cluster. So the parent first promises to keep what they share, then the
-    child begins. In between it may be cancelled: what is left is the promise, and the next try finds it.
+    Parent and child may be on different servers of a cluster. So the shared entries are first pinned at the parent, and
+    then the child is created. Cancellation in between leaves the pin; a retry reuses it.
 
     Args:
-        past: where to look for the entry to fork at, if the parent was trimmed beyond it.
+        log: the log of both sessions.
+        parent: the session to fork.
+        child: the id of the fork.
+        at: the last position to share; None shares all entries.
+        past: the archive, which has the entry at `at` if the parent was trimmed beyond it.
 
     Raises:
-        SessionExists: there is such a session, and it is not this fork.
-        SessionErased: the parent was erased, or there was a session of the child's id that was.
-        NoSuchPosition: the parent does not reach so far.
-        CursorTrimmed: the parent has nothing up to there any more.
-        Unavailable: the server cannot be reached; the fork may be there.
+        SessionExists: a session with the child's id exists and is not this fork.
+        SessionErased: the parent was erased, or an earlier session with the child's id was.
+        NoSuchPosition: the parent does not have the position.
+        CursorTrimmed: the entries up to the position were trimmed.
+        Unavailable: the server cannot be reached; the fork may have been created.
     """
     shared = await _pin(log, parent, child, at)
     try:
@@ -62,7 +66,7 @@ async def begin_fork(log: Log, parent: str, child: str, at: int | None, past: Ar
             shared = shared.ending_with(token or "")
         await _begin(log, parent, child, shared)
     except SessionExists as taken:
-        if taken.parent != parent:  # else the promise is that fork's, at another position
+        if taken.parent != parent:  # otherwise the pin belongs to the existing fork, at another position
             await unpin(log, parent, child)
         raise
     except SessionErased:
@@ -71,10 +75,10 @@ async def begin_fork(log: Log, parent: str, child: str, at: int | None, past: Ar
 
 
 async def _pin(log: Log, parent: str, child: str, at: int | None) -> _Shared:
-    """Have a session keep what a fork at a position shares with it. None is its last position.
+    """Pin the entries that a fork shares, so that no trim removes them. None shares all entries.
 
     Raises:
-        NoSuchPosition, CursorTrimmed, SessionErased: it cannot; nothing was noted.
+        NoSuchPosition, CursorTrimmed, SessionErased: the entries cannot be shared; nothing was pinned.
     """
     names = (log.keys.head(parent), log.keys.checkpoints(parent))
     reply = await log.run(_PIN, names, (f"f:{child}", "" if at is None else at))
@@ -91,15 +95,15 @@ async def _pin(log: Log, parent: str, child: str, at: int | None) -> _Shared:
 
 
 async def unpin(log: Log, parent: str, child: str) -> None:
-    """Release what a session keeps for a fork."""
+    """Remove the pin of a fork from its parent."""
     await log.call("HDEL", log.keys.checkpoints(parent), f"f:{child}")
 
 
 async def _begin(log: Log, parent: str, child: str, shared: _Shared) -> None:
-    """Begin a session as a fork of another one that keeps what they share.
+    """Create the child. The shared entries must be pinned already.
 
     Raises:
-        SessionExists, SessionErased: the id is taken; nothing was written.
+        SessionExists, SessionErased: the id is in use or was erased; nothing was written.
     """
     keys, cursor = log.keys, shared.cursor
     names = (keys.head(child), keys.checkpoints(child), keys.sessions(keys.bucket(child)))

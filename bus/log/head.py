@@ -1,4 +1,4 @@
-"""A session's head: what is known of it without reading it, and whether it is still the log somebody saw."""
+"""A session's head: the facts about a session that need no read of its entries, and checks of cursors against it."""
 
 from __future__ import annotations
 
@@ -28,87 +28,91 @@ __all__ = (
 
 
 class Incarnation(NamedTuple):
-    """A stretch of a log that one server process wrote. A log that lost its end goes on with another one."""
+    """The part of a log that one server process wrote. After a restart or failover, a new incarnation begins.
+
+    A cursor of an incarnation that the log lost is detected by its token.
+    """
 
     token: str
-    """`<start>_<random>`; it stands in the header of each of its entries"""
+    """`<start>_<random>`; in the header of each entry of this incarnation"""
     start: int
-    """the position it began behind"""
+    """the position before its first entry"""
 
 
 def start_of(token: str) -> int:
-    """Return the position that an incarnation began behind; -1 if this is no token."""
+    """Return the position before an incarnation's first entry; -1 if the text is not a token."""
     start, is_token, _ = token.partition("_")
     return int(start) if is_token and start.isdigit() else -1
 
 
 class Origin(NamedTuple):
-    """Where a fork comes from."""
+    """The origin of a fork."""
 
     session: str
-    """its parent"""
+    """the parent"""
     cursor: Cursor
-    """of the last entry that they share; its incarnation tells whether the parent still has what was forked"""
+    """cursor of the last shared entry; its incarnation shows whether the parent still has the shared entries"""
 
     @property
     def position(self) -> int:
-        """Of the last entry that they share; 0 if they share none."""
+        """The position of the last shared entry; 0 if none is shared."""
         return self.cursor.position
 
 
 class SessionHead(NamedTuple):
-    """What the log knows of a session without reading it."""
+    """The state of a session, without its entries."""
 
     session: str
     position: int
-    """of the last entry; 0 if there is none"""
+    """position of the last entry; 0 if there is none"""
     created: float
     """seconds UTC by the server's clock; 0.0 if the session is empty"""
     updated: float
-    """seconds UTC of the last append; 0.0 if the session is empty"""
+    """time of the last append, seconds UTC by the server's clock; 0.0 if the session is empty"""
     size_bytes: int
-    """of all messages' JSON"""
+    """size of all messages, as JSON"""
     epoch: int
-    """of the lease last taken"""
+    """epoch of the latest lease; 0 if there was none"""
     trimmed: int
-    """the highest position that was trimmed away; 0 if none was"""
+    """the highest trimmed position; 0 if none was trimmed"""
     is_closed: bool
     is_erased: bool = False
     incarnations: tuple[Incarnation, ...] = ()
-    """the newest ones, the last one last"""
+    """the newest incarnations, in order"""
     origin: Origin | None = None
-    """None: it is no fork"""
+    """the origin of a fork; None if the session is not a fork"""
     archived: int = 0
-    """up to which position the archive has it; 0 if it has nothing"""
+    """the last archived position; 0 if none is archived"""
     trimmed_llm: int = 0
+    """the highest position that was trimmed from the LLM lane"""
     trimmed_extension: int = 0
-    """the highest position that was trimmed away from this lane alone"""
+    """the highest position that was trimmed from the extension lane"""
     trimmed_by: str = ""
-    """which incarnation wrote the entry at `trimmed`; "" if that is not known"""
+    """token of the incarnation that wrote the entry at `trimmed`; "" if it is unknown"""
     live_id: str = ""
-    """the highest id that any live delta had; "" if there was none"""
+    """the highest id of any live delta so far; "" if there was none"""
 
     @property
     def own_start(self) -> Cursor:
-        """Of a reader that has seen what a fork shares with its parent, and none of its own entries."""
+        """The cursor after the entries that a fork shares with its parent, and before its own entries."""
         return START if self.origin is None else self.origin.cursor
 
     @property
     def glance(self) -> bytes:
-        """What scripts/glance.lua gives as long as nothing is appended, lost or erased."""
+        """The answer of scripts/glance.lua while the session is unchanged."""
         state = "closed" if self.is_closed else "erased" if self.is_erased else ""
         token = self.incarnations[-1].token if self.incarnations else ""
         return f"{self.position} {token} {state}".encode()
 
     @property
     def first_kept(self) -> int:
-        """The first position that was not trimmed away, whether it is there already or not."""
+        """The first position that was not trimmed. It may not exist yet."""
         return self.trimmed + 1
 
     def lacks(self, lanes: Collection[Lane], after: int) -> bool:
-        """Whether something of these lanes behind a position was trimmed away."""
+        """Return whether any entry of these lanes after a position was trimmed."""
         if after >= self.trimmed:
-            return False  # as good as always
+            return False  # almost always
         if len(lanes) == len(Lane):
             return True
         gone = {Lane.LLM: self.trimmed_llm, Lane.EXTENSION: self.trimmed_extension}
@@ -116,18 +120,18 @@ class SessionHead(NamedTuple):
 
     @property
     def cursor(self) -> Cursor:
-        """Of a reader that has seen all there is."""
+        """The cursor of a reader that has seen all entries."""
         return self.cursor_at(self.position)
 
     def cursor_at(self, position: int) -> Cursor:
-        """Return the cursor of a reader that has seen all up to a position.
+        """Return the cursor of a reader that has seen all entries up to a position.
 
-        It names no incarnation if the head does not know which one wrote that entry; such a cursor is believed.
+        Its incarnation is "" if the head does not know it; such a cursor is not checked.
         """
         return Cursor(position, 0, self.incarnation_of(position) or "")
 
     def incarnation_of(self, position: int) -> str | None:
-        """Return which incarnation wrote the entry at a position: "" before the first, None if the head cannot tell."""
+        """Return the incarnation that wrote the entry at a position: "" for position 0, None if the head lacks it."""
         if position <= 0:
             return ""
         for token, start in reversed(self.incarnations):
@@ -138,10 +142,10 @@ class SessionHead(NamedTuple):
         return self.trimmed_by or None if position == self.trimmed else None
 
     def common_position(self, cursor: Cursor) -> int | None:
-        """Return up to which position this is surely the log that the cursor's reader saw.
+        """Return the last position up to which this certainly is the log that the cursor's reader saw.
 
-        It is the cursor's own position, unless the log lost its end. None if the head cannot tell, as it lists the
-        newest incarnations only: ask `common_position` in incarnations.py.
+        It is the cursor's own position, unless the log lost its end. None if the head cannot decide, because it lists
+        only the newest incarnations: then call `common_position` of incarnations.py.
         """
         position = min(cursor.position, self.position)
         if not cursor.incarnation or not position:
@@ -152,14 +156,14 @@ class SessionHead(NamedTuple):
                 return min(position, end)
             end = start
         if self.incarnations and end <= 0:
-            return 0  # the head lists all, and not this one
+            return 0  # the head lists all incarnations, and the cursor's is not among them
         if position <= end and self.incarnation_of(position) == cursor.incarnation:
             return position
         return None
 
 
 def head_command(keys: Keys, session: str) -> tuple[Argument, ...]:
-    """The command that reads a session's head."""
+    """Return the command that reads a session's head."""
     return ("HMGET", keys.head(session), *_HEAD)
 
 
@@ -170,7 +174,7 @@ _HEAD = (
 
 
 def read_head(session: str, reply: Reply | Refused) -> SessionHead:
-    """The head from the answer to `head_command`."""
+    """Return the head from the reply to `head_command`. Raises the error of a refused command."""
     *numbers, state, incarnations, parent, fork, llm, extension, by, live = cast("list[bytes | None]", answered(reply))
     position, created, updated, size_bytes, epoch, trimmed, archived = (int(number or 0) for number in numbers)
     return SessionHead(
@@ -194,10 +198,10 @@ def read_head(session: str, reply: Reply | Refused) -> SessionHead:
 
 
 def read_incarnations(text: bytes | None) -> tuple[Incarnation, ...]:
-    """All that a head lists, the newest last."""
+    """Return the incarnations that a head lists, the newest last."""
     return _incarnations(text) if text else ()
 
 
-@lru_cache(maxsize=1024)  # a followed session's head is read again and again
+@lru_cache(maxsize=1024)  # the head of a followed session is read repeatedly
 def _incarnations(text: bytes) -> tuple[Incarnation, ...]:
     return tuple(Incarnation(token, start_of(token)) for token in text.decode().split(" "))

@@ -1,8 +1,9 @@
-"""Whether a log is still the one that a reader saw.
+"""Check whether a log is still the one that a reader saw.
 
-Each entry names the incarnation that wrote it, so a cursor is honest if the entry at its position carries the cursor's
-token. A head lists the newest incarnations, which proves most cursors without a look at any entry. The positions that
-one incarnation wrote follow each other, and its token names where they begin: where it ended is found by bisection.
+Each entry has the token of the incarnation that wrote it. So a cursor is valid if the entry at its position has the
+cursor's token. A head lists the newest incarnations, which is enough for most cursors.
+
+The positions of an incarnation are contiguous, and its token contains its start. So its end is found by bisection.
 """
 
 from __future__ import annotations
@@ -27,23 +28,26 @@ __all__ = ("common_position", "cursor_at", "require_same_log")
 
 
 async def common_position(log: Log, head: SessionHead, cursor: Cursor, past: ArchiveReader | None = None) -> int:
-    """Return up to which position the log is surely the one that the cursor's reader saw.
+    """Return the last position up to which the log certainly is the one that the cursor's reader saw.
 
     Args:
-        past: where to look for an entry that was trimmed away.
+        log: the log to read.
+        head: the session's head.
+        cursor: the reader's cursor.
+        past: the archive, for trimmed entries; None means no archive.
 
     Returns:
-        The cursor's own position, unless the log lost its end. 0 if nothing of the cursor's incarnation is in the log.
+        The cursor's own position, unless the log lost its end. 0 if the log has no entry of the cursor's incarnation.
 
     Raises:
-        CursorTrimmed: the entry that would prove it is in neither the log nor the archive.
+        CursorTrimmed: neither log nor archive has the entry that is needed to decide.
         Unavailable: the server or the archive cannot be reached.
     """
     found = head.common_position(cursor)
     if found is not None:
         return found
     token, start = cursor.incarnation, start_of(cursor.incarnation)
-    # What is above was written by incarnations that the head lists, and the cursor's is none of them.
+    # Later positions were written by the listed incarnations, and the cursor's is not among them.
     listed = head.incarnations[0].start if head.incarnations else head.position
     high = min(cursor.position, head.position, listed)
     if not 0 <= start < high:
@@ -68,10 +72,10 @@ async def common_position(log: Log, head: SessionHead, cursor: Cursor, past: Arc
 
 
 async def require_same_log(log: Log, head: SessionHead, cursor: Cursor, past: ArchiveReader | None = None) -> None:
-    """Look whether the log holds what the cursor's reader has seen.
+    """Check that the log still has the entries that the cursor's reader saw.
 
     Raises:
-        LogRolledBack: it does not.
+        LogRolledBack: the log lost some of them.
         CursorTrimmed, Unavailable: as for `common_position`.
     """
     if (found := await common_position(log, head, cursor, past)) < cursor.position:
@@ -81,11 +85,14 @@ async def require_same_log(log: Log, head: SessionHead, cursor: Cursor, past: Ar
 async def cursor_at(
     log: Log, head: SessionHead, position: int, pages: Iterable[Sequence[Entry]], past: ArchiveReader | None = None
 ) -> Cursor:
-    """Return the cursor of a reader that has seen all up to a position.
+    """Return the cursor of a reader that has seen all entries up to a position.
 
     Args:
-        head: read before or with the pages.
-        pages: entries that were read, in order; the one at the position may be among them.
+        log: the log to read.
+        head: the session's head, read before or with the pages.
+        position: the reader's position.
+        pages: entries that were already read, in order; they may include the one at the position.
+        past: the archive, for trimmed entries; None means no archive.
     """
     token = head.incarnation_of(position)
     if token is None:
@@ -95,6 +102,6 @@ async def cursor_at(
                     if place == position:
                         token = token_of(entry)
                     break
-    if token is None:  # it is in a lane that was not read
+    if token is None:  # the entry is in a lane that was not read
         token = await written_by(log, head, position, past)
     return Cursor(position, 0, token or "")

@@ -1,4 +1,4 @@
-"""Leases: who may run a session's loop. One round trip takes, renews or gives back many."""
+"""Leases: the right of one worker to run a session's loop. One round trip renews or releases many."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LEASE = Script("lease", shares=("wake", "take"))
 
 
 class Lease(NamedTuple):
-    """The right to run a session's loop. A later epoch ends it, whatever the clock says."""
+    """The right to run a session's loop. A lease with a later epoch ends it, regardless of the clock."""
 
     session: str
     owner: str
@@ -28,18 +28,18 @@ class Lease(NamedTuple):
 
 
 class LeaseAnswer(NamedTuple):
-    """What trying to take a lease gave."""
+    """The outcome of an attempt to take a lease."""
 
     lease: Lease | None
-    """None: it was not taken"""
+    """None if the lease was not taken"""
     held_seconds: float = 0.0
-    """another owner has it for so long, if it does not renew it; its release wakes the workers"""
+    """remaining seconds of another owner's lease; its release wakes the workers"""
     rests_seconds: float = 0.0
-    """the session is to be left alone for so long"""
+    """seconds until the session's next attempt is due"""
 
 
 class Leases:
-    """The leases of the sessions of a bus. Every step may run twice."""
+    """Takes, renews and releases leases. Every operation may run twice, so a lost answer is retried."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -47,22 +47,25 @@ class Leases:
     async def take(
         self, session: str, owner: str, seconds: float, *, also_resting: bool = True, page: FirstPage | None = None
     ) -> LeaseAnswer:
-        """Take a lease, if no other owner has it or its time is over.
+        """Take a lease, unless another owner has it and it has not expired.
 
         Args:
-            also_resting: also where the session was released to rest, and its rest is not over.
-            page: of the session, read in the same step and behind it: who gets the lease has also read what is there.
+            session: the session to run.
+            owner: the name of the worker.
+            seconds: how long the lease lasts without a renewal.
+            also_resting: take the lease even if the session rests until its next attempt.
+            page: a page of the session to read in the same round trip, after the lease was taken; None reads nothing.
 
         Raises:
-            SessionErased: there is nothing to work on.
-            Unavailable: the server cannot be reached.
+            SessionErased: the session was erased.
+            Unavailable: the server cannot be reached; the lease may have been taken.
         """
         names, words = self._call("take", [Lease(session, owner, 0)], seconds, flag=also_resting)
         epoch, left = cast("Sequence[int]", await run_script(self._log, _LEASE, names, words, page))
         return _taking(session, owner, epoch, left)
 
     async def renew(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
-        """Hold leases for longer; gives those that are lost.
+        """Renew leases for `seconds` from now. Return those that are lost.
 
         Raises:
             Unavailable: the server cannot be reached.
@@ -71,22 +74,22 @@ class Leases:
         return [lease for lease, (epoch, _) in zip(leases, answers, strict=True) if epoch <= 0]
 
     async def release(self, leases: Sequence[Lease], *, wake: bool = False, rest: float = 0.0) -> None:
-        """Give leases back; those that are lost already are left as they are. Where somebody else has asked for one
-        meanwhile, the workers are woken.
+        """Release leases. Lost ones are ignored. If another worker has asked for a lease, the workers are woken.
 
         Args:
-            wake: wake the workers in any case, as there is more to do.
-            rest: seconds that workers should leave the session alone, unless they have a reason.
+            leases: the leases to release.
+            wake: wake the workers in any case, because there is more work.
+            rest: seconds until the session's next attempt; 0.0 means that it is due now.
 
         Raises:
-            Unavailable: the server cannot be reached; their time runs out.
+            Unavailable: the server cannot be reached; the leases then expire.
         """
         await self._run("release", leases, rest, flag=wake)
 
     async def _run(
         self, step: str, leases: Sequence[Lease], seconds: float, *, flag: bool = False
     ) -> list[tuple[int, int]]:
-        """The answers, in the order of the leases."""
+        """Run a step for all leases, and return the answers in the order of the leases."""
         shares = defaultdict[tuple[int, str], list[int]](list)
         for at, lease in enumerate(leases):
             shares[self._log.keys.bucket(lease.session), lease.owner].append(at)
@@ -102,7 +105,7 @@ class Leases:
     def _call(
         self, step: str, leases: Sequence[Lease], seconds: float, *, flag: bool
     ) -> tuple[Sequence[str], Sequence[Argument]]:
-        """The keys and arguments for leases of one owner and one bucket."""
+        """Return the keys and arguments of lease.lua for leases of one owner and one bucket."""
         keys = self._log.keys
         names = (*keys.work(keys.bucket(leases[0].session)), *(keys.head(lease.session) for lease in leases))
         pairs = [word for lease in leases for word in (lease.session, lease.epoch)]

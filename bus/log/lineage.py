@@ -1,6 +1,6 @@
-"""The lineage of a fork: which session holds which part of what the fork reads.
+"""The lineage of a fork: which sessions hold the entries that the fork shares.
 
-A fork's head names its parent and the cursor of the last entry they share. The parent may be a fork as well.
+A fork's head has its parent and the cursor of the last shared entry. The parent may be a fork as well.
 """
 
 from __future__ import annotations
@@ -25,36 +25,38 @@ _WRITTEN_BY = Script("written_by")
 
 
 class Part(NamedTuple):
-    """A stretch of what a fork shares, and the session in whose streams it stands."""
+    """A range of a fork's shared entries that one session holds."""
 
     head: SessionHead
-    """of the fork, in whose name it is read"""
+    """head of the fork that is read"""
     holder: str
+    """the session that holds the entries in its streams"""
     end: int
-    """the last position that is wanted of it"""
+    """the last position to read"""
     last: int
-    """its last position; what is behind it stands elsewhere"""
+    """the last position of this range; later entries are in another session"""
     proof: Cursor
-    """that the holder must still hold up to `end`: of the last entry that was shared"""
+    """cursor of the last shared entry, which the holder must still have up to `end`"""
 
     def require(self, holder: SessionHead, after: int) -> None:
-        """Look whether the session still holds what was forked.
+        """Check that the holder was not erased.
 
         Args:
-            after: the last position that the reader has.
+            holder: the present head of the holder.
+            after: the last position that the reader has, for the error.
 
         Raises:
-            ParentErased: it was erased.
+            ParentErased: the holder was erased.
         """
         if holder.is_erased:
             raise ParentErased(self.head.session, str(Cursor(after)), self.last + 1, self.holder)
 
 
 async def lineage(log: Log, head: SessionHead, after: int, until: int) -> list[Part]:
-    """Where the entries of a fork behind `after` and up to `until` stand that are not its own, the first ones first.
+    """Return the parts that hold a fork's shared entries after `after` and up to `until`, in order of position.
 
     Raises:
-        ParentErased: one of those that hold them was erased.
+        ParentErased: a session that holds some of them was erased.
         Unavailable: the server cannot be reached.
     """
     parts: list[Part] = []
@@ -71,10 +73,13 @@ async def lineage(log: Log, head: SessionHead, after: int, until: int) -> list[P
 
 
 async def written_by(log: Log, head: SessionHead, position: int, past: ArchiveReader | None = None) -> str | None:
-    """Return which incarnation wrote the entry at a position; None if the entry is nowhere any more.
+    """Return the incarnation that wrote the entry at a position; None if the entry no longer exists.
 
     Args:
-        past: where to look for an entry that was trimmed away.
+        log: the log to read.
+        head: the session's head.
+        position: the entry's position.
+        past: the archive, for trimmed entries; None means no archive.
 
     Raises:
         Unavailable: the server or the archive cannot be reached.
@@ -101,7 +106,7 @@ async def written_by(log: Log, head: SessionHead, position: int, past: ArchiveRe
 
 
 async def _written_here(log: Log, session: str, position: int) -> str | None:
-    """Return which incarnation wrote the entry at a position of the session's own streams; None if it is in neither."""
+    """Return the incarnation that wrote an entry of the session's own streams; None if neither has the position."""
     names = [log.keys.lane(session, lane) for lane in Lane]
     header = cast("bytes | None", await log.run(_WRITTEN_BY, names, (position,)))
     return None if header is None else token_in(header)

@@ -1,6 +1,6 @@
-"""The log of a namespace: how its commands and scripts are sent, and the steps that read heads and sessions.
+"""The log of a namespace: send commands and scripts, and read heads and the list of sessions.
 
-Every other step is a function that takes the log, in the module of its noun.
+Other operations are functions with the log as their argument, each in the module of its noun.
 """
 
 from __future__ import annotations
@@ -29,41 +29,41 @@ _GLANCE, _QUARANTINE = Script("glance"), Script("quarantine")
 
 
 class Log:
-    """Sends commands and scripts that may run twice, over a pool of links."""
+    """Sends commands and scripts over a pool of connections. Each must be safe to run twice."""
 
     def __init__(self, pool: Pool, keys: Keys, bounds: LogBounds | None = None, work: WorkBounds | None = None) -> None:
         self.pool, self._keys = pool, keys
         self.bounds, self.work = bounds or LogBounds(), work or WorkBounds()
-        """of the parts that use this log: of pages and heads, and of work"""
+        """the bounds of pages and heads, and those of work"""
 
     @property
     def keys(self) -> Keys:
-        """The names of its keys."""
+        """The key names of the namespace."""
         return self._keys
 
     async def call(self, *command: Argument) -> Reply:
-        """One command that may run twice. Raises Refused, Unavailable."""
+        """Run a command that is safe to run twice. Raises Refused, Unavailable."""
         return await self.pool.call(*command)
 
     async def call_many(self, commands: Sequence[Sequence[Argument]]) -> list[Reply | Refused]:
-        """Several commands in one round trip, as `call`; a refusal stands in the place of its answer."""
+        """Run several commands in one round trip, as `call`. A refused command returns its error as its reply."""
         return await self.pool.call_many(commands)
 
     async def call_each(self, *command: Argument) -> list[Reply]:
-        """One command that names no key, on every server; it may run twice. Raises Refused, Unavailable."""
+        """Run a command without keys on every server. It must be safe to run twice. Raises Refused, Unavailable."""
         return await self.pool.call_each(*command)
 
     async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
-        """One script that may run twice. Raises Refused, Unavailable."""
+        """Run a script that is safe to run twice. Raises Refused, Unavailable."""
         return await run_script(self.pool, script, keys, arguments)
 
     async def head(self, session: str) -> SessionHead:
-        """The session's head; of an empty session all zeros."""
+        """Return a session's head. For a session without entries, its numbers are 0."""
         (head,) = await self.heads((session,))
         return head
 
     async def heads(self, sessions: Sequence[str]) -> list[SessionHead]:
-        """The heads of several sessions, a bounded number in a round trip."""
+        """Return the heads of several sessions, in order, with a bounded number in each round trip."""
         heads: list[SessionHead] = []
         for some in batched(sessions, self.bounds.heads):
             replies = await self.pool.call_many([head_command(self._keys, session) for session in some])
@@ -71,7 +71,7 @@ class Log:
         return heads
 
     async def glances(self, sessions: Sequence[str]) -> dict[str, bytes]:
-        """Where sessions stand, as `SessionHead.glance`; much cheaper than their heads."""
+        """Return the `SessionHead.glance` of each session. This is much cheaper than to read their heads."""
         found: dict[str, bytes] = {}
         by_bucket: defaultdict[int, list[str]] = defaultdict(list)
         for session in sessions:
@@ -83,7 +83,7 @@ class Log:
         return found
 
     async def sessions(self) -> list[str]:
-        """Every session that was ever published to, in no order."""
+        """Return every session that was ever published to and not erased, in no particular order."""
         names: dict[str, None] = {}
         for buckets in batched(range(self._keys.buckets), self.bounds.buckets):
             places = dict.fromkeys(buckets, b"0")
@@ -101,12 +101,12 @@ class Log:
         return list(names)
 
     async def size_bytes(self) -> int:
-        """The JSON of all sessions' messages."""
+        """Return the size of all messages of all sessions, as JSON."""
         commands = [("HGET", self._keys.sessions(bucket), ALL_BYTES) for bucket in range(self._keys.buckets)]
         return sum(int(size or 0) for size in cast("list[bytes | None]", await call_all(self.pool, commands)))
 
     async def quarantine(self, session: str, lane: Lane) -> list[str]:
-        """Move what the bus did not write from a lane's end to the stream of forged entries; gives their ids."""
+        """Move entries that the bus did not write from a lane's end to quarantine. Return their ids, 1,000 at most."""
         names = (
             self._keys.head(session),
             self._keys.lane(session, lane),
@@ -118,5 +118,5 @@ class Log:
         ]
 
     async def unblock(self, client_id: int, session: str) -> None:
-        """Let the blocked read of another link, to this session's server, come back with nothing."""
+        """End a blocked read of another connection to the session's server. It returns no entries."""
         await self.pool.call("CLIENT", "UNBLOCK", client_id, at=self._keys.head(session))

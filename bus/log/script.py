@@ -1,6 +1,6 @@
-"""Lua scripts, and the one way to run them.
+"""Lua scripts, and how to run them.
 
-A script is sent by its digest. A server that does not know it, or has forgotten it, is sent its text.
+A script is called by its digest. If the server does not know the digest, the text is sent.
 """
 
 from __future__ import annotations
@@ -24,78 +24,86 @@ __all__ = ("Script", "run_script", "run_scripts", "send_scripts")
 
 
 class Script:
-    """A Lua script of this package: its text and the digest the server knows it by."""
+    """A Lua script of this package: its text, and its digest."""
 
     def __init__(self, name: str, *, shares: Sequence[str] = ()) -> None:
-        """`shares`: the texts that stand before its own, which other scripts have too."""
+        """
+        Args:
+            name: the file in `scripts/`, without its extension.
+            shares: names of shared files, whose texts precede the script's own.
+        """
         self._names = (*shares, name)
 
-    @cached_property  # read when it is first needed: importing the bus does not wait for the files
+    @cached_property  # read on first use, so that importing the bus does not wait for the files
     def text(self) -> str:
-        """In Lua."""
+        """The Lua source, including shared texts."""
         folder = files("lanebus.bus.log").joinpath("scripts")
         *shared, own = (folder.joinpath(f"{name}.lua").read_text(encoding="utf-8") for name in self._names)
-        flags, mark, rest = own.partition("\n") if own.startswith("#!") else ("", "", own)  # have to be the first line
-        return "".join((flags, mark, *shared, rest))
+        flags, newline, rest = own.partition("\n") if own.startswith("#!") else ("", "", own)  # must be the first line
+        return "".join((flags, newline, *shared, rest))
 
     @cached_property
     def digest(self) -> str:
-        """What the server knows it by."""
+        """The SHA-1 by which the server identifies the script."""
         return sha1(self.text.encode(), usedforsecurity=False).hexdigest()
 
     def command(self, keys: Sequence[str], arguments: Iterable[Argument]) -> tuple[Argument, ...]:
-        """The command that runs it, all keys declared."""
+        """Return the command that runs the script. `keys` are all keys that it uses."""
         return ("EVALSHA", self.digest, len(keys), *keys, *arguments)
 
 
 async def run_script(
-    link: Calling, script: Script, keys: Sequence[str], arguments: Sequence[Argument], page: FirstPage | None = None
+    server: Calling, script: Script, keys: Sequence[str], arguments: Sequence[Argument], page: FirstPage | None = None
 ) -> Reply:
-    """Run a script that may run twice. Arguments and errors are those of `run_scripts`."""
-    (reply,) = await run_scripts(link, script, ((keys, arguments),), page)
+    """Run a script that is safe to run twice. Arguments and errors are those of `run_scripts`."""
+    (reply,) = await run_scripts(server, script, ((keys, arguments),), page)
     return reply
 
 
 async def run_scripts(
-    link: Calling,
+    server: Calling,
     script: Script,
     calls: Sequence[tuple[Sequence[str], Sequence[Argument]]],
     page: FirstPage | None = None,
 ) -> list[Reply]:
-    """Run a script several times in one round trip, each time with other keys and arguments. It may run twice.
+    """Run a script several times in one round trip. It must be safe to run twice.
 
     Args:
-        page: read behind the scripts, in the same round trip.
+        server: a connection or pool.
+        script: the script to run.
+        calls: keys and arguments of each run.
+        page: a page to read in the same round trip, after the scripts; None reads nothing.
 
     Raises:
-        Refused, Unavailable: as for `Connection.call`; some of them may have been carried out.
+        Refused, Unavailable: as for `Connection.call`. Some of the runs may have been executed.
     """
     commands = [(script, script.command(keys, arguments)) for keys, arguments in calls]
-    return [answered(reply) for reply in await send_scripts(link, commands, page)]
+    return [answered(reply) for reply in await send_scripts(server, commands, page)]
 
 
 async def send_scripts(
-    link: Calling, commands: Sequence[tuple[Script, Sequence[Argument]]], page: FirstPage | None = None
+    server: Calling, commands: Sequence[tuple[Script, Sequence[Argument]]], page: FirstPage | None = None
 ) -> list[Reply | Refused]:
-    """Send scripts in one round trip, and in a second one the text of those that the server does not know.
+    """Send scripts in one round trip. Texts that the server does not know are sent in a second one.
 
     Args:
+        server: a connection or pool.
         commands: each script with its command.
-        page: read behind the scripts, in the same round trip. It stays empty if a script needed the second one.
+        page: a page to read in the same round trip, after the scripts. It stays empty if a second one was needed.
 
     Returns:
-        The replies, in the order of the commands.
+        The replies, in the order of the commands. A refused command has its error as its reply.
 
     Raises:
         Unavailable: as for `Connection.call_many`.
     """
     sent = [command for _, command in commands]
-    answers = await link.call_many(sent if page is None else [*sent, *page.commands])
+    answers = await server.call_many(sent if page is None else [*sent, *page.commands])
     replies, others = answers[: len(sent)], answers[len(sent) :]
     unknown = [at for at, reply in enumerate(replies) if isinstance(reply, Refused) and reply.code == "NOSCRIPT"]
     if unknown:
         texts = [("EVAL", commands[at][0].text, *sent[at][2:]) for at in unknown]
-        for at, reply in zip(unknown, await link.call_many(texts), strict=True):
+        for at, reply in zip(unknown, await server.call_many(texts), strict=True):
             replies[at] = reply
     elif page is not None and not any(isinstance(reply, Refused) for reply in others):
         page.replies = others

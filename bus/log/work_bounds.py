@@ -1,4 +1,4 @@
-"""The bounds of work: how long its streams are, how often it is looked for, how much is kept of what failed."""
+"""The bounds of work: lengths of its streams, periods of its sweeps, and sizes of dead letters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 __all__ = ("WorkBounds",)
 
 _EXACT = 100
-"""Below this a stream is trimmed exactly; approximately is cheaper, and keeps up to a hundred entries more."""
+"""Streams shorter than this are trimmed exactly. Approximate trimming is cheaper and keeps up to 100 more entries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,63 +15,63 @@ class WorkBounds:
     """Bounds and periods of consumer groups, of wake-ups and of change notices. Times are in seconds."""
 
     wake_ups: int = 1_000
-    """entries of a bucket's stream of wake-ups; what was trimmed away is found by a sweep"""
+    """most entries of a bucket's stream of wake-ups; a sweep finds the work of trimmed ones"""
     notices: int = 10_000
-    """entries of a bucket's stream of change notices; a follower that missed one compares its cursor now and then"""
+    """most entries of a bucket's stream of change notices; a follower that missed one finds the change when it next
+    compares its cursor with the head"""
     sweep: float = 5.0
-    """between two sweeps over all buckets, of a consumer and of those who wait for a word at work; a consumer's shorter
-    heartbeat makes its own shorter"""
+    """period of sweeps over all buckets, by a consumer and by the reader for workers that wait for a wake-up; a
+    consumer with a shorter heartbeat sweeps more often"""
     block: float = 5.0
-    """most time that one read waits for a wake-up; a shorter `sweep` makes it shorter"""
+    """longest blocking read for wake-ups; a shorter `sweep` shortens it"""
     silence: float = 3.0
-    """how much longer than it should wait such a read may take before its connection counts as dead"""
+    """how much longer than its block time a read may take before its connection is considered dead"""
     read: int = 100
-    """wake-ups of one stream in one read of a consumer; a wake-up only says where to look, so none is missed"""
+    """most wake-ups of one stream in one read of a consumer; later ones stay in the stream for the next read"""
     heard: int = 1_000
-    """wake-ups of one stream in one read for those who wait for a word at work; a full read counts as one that missed
-    some"""
+    """most wake-ups of one stream in one read for workers that wait for a wake-up; a full read may have missed some"""
     heard_pause: float = 0.008
-    """Between two such reads that found something. A word is so much late at most, and a busy stream costs a worker a
-    hundred reads a second and not a thousand"""
+    """pause between two such reads that found wake-ups. It delays a wake-up by at most this time, and limits a worker
+    with a busy stream to about a hundred reads per second instead of a thousand"""
     linger: float = 5.0
-    """how long wake-ups are read on after the last one who waited for a word left"""
+    """how long to keep reading wake-ups after the last waiting worker has left"""
     look: float = 0.5
-    """how often a consumer that waits looks up, at least"""
+    """longest single wait of a consumer for wake-ups"""
     look_bucket: float = 1.0
-    """the same on a cluster, where each bucket is waited for by itself"""
+    """the same on a cluster, where each bucket has its own read"""
     shortest: float = 0.01
-    """the shortest wait of a consumer, and its first pause where the server is lost; that doubles"""
+    """shortest wait of a consumer, and its first backoff when the server is lost; the backoff doubles"""
     longest_pause: float = 0.5
-    """between two tries to reach a lost server, at most"""
+    """longest backoff between two attempts to reach a lost server"""
     together: float = 0.02
-    """buckets whose sweep is due so soon are swept together"""
+    """buckets with sweeps due within this time are swept together"""
     named: int = 100
-    """sessions of a bucket that are remembered from wake-ups: the leases of those are taken as they are fetched"""
+    """most sessions of a bucket to remember from wake-ups; a fetch also takes their leases"""
     dead_letters: int = 250
-    """dead letters that are kept in a bucket, the newest"""
+    """most dead letters of a bucket, the newest ones"""
     redrive_page: int = 500
-    """dead letters that are sent on their way in one step"""
+    """most dead letters to redrive in one step"""
     error_length: int = 500
-    """characters that are kept of why work was put off"""
+    """most characters to keep of the reason for a retry"""
     reason_length: int = 2_000
-    """characters that are kept of why work was set aside"""
+    """most characters to keep of the reason for a dead letter"""
     raw_bytes: int = 16_384
-    """bytes that a dead letter keeps of what was at fault"""
+    """most bytes of the faulty entry to keep in a dead letter"""
     forget: float = 86_400.0
-    """after which a silent consumer is no longer listed"""
+    """a consumer that was silent for this long is no longer listed"""
     away: float = 7 * 86_400.0
-    """without a sign of life of any consumer after which a group is reported as away"""
+    """a group is reported as away if all its consumers were silent for this long"""
     named_works: int = 50
-    """works in hand of a bucket that a group's status names"""
+    """most assigned works of a bucket that a group's status names"""
     lag_counted: int = 2_000
-    """works of a bucket that a group's status counts as not given"""
+    """most unassigned works of a bucket that a group's status counts"""
 
     @property
     def wake_up_trim(self) -> tuple[str, int]:
-        """How the stream of wake-ups is trimmed, as XADD takes it."""
+        """The MAXLEN arguments of XADD for the stream of wake-ups."""
         return ("=" if self.wake_ups < _EXACT else "~"), self.wake_ups
 
     @property
     def notice_trim(self) -> tuple[str, int]:
-        """How the stream of change notices is trimmed."""
+        """The MAXLEN arguments of XADD for the stream of change notices."""
         return ("=" if self.notices < _EXACT else "~"), self.notices
