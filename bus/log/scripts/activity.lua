@@ -1,10 +1,10 @@
--- What was published to a bucket's sessions since a look at its index. It changes nothing.
+-- Return the publishes to a bucket's sessions since an earlier read of its index. Read-only.
 --
 -- KEYS  1 index stream
--- ARGV  1 id of the last pointer seen, or "" at the first look · 2 the most pointers to give
+-- ARGV  1 id of the last pointer that was read, or "" for the first read · 2 most pointers to return
 --
--- Gives { milliseconds of the clock, pointers ever added, id of the last one, session, position, session, position, … },
--- the pointers with the oldest first; none at the first look.
+-- Returns { milliseconds of the clock, number of pointers ever added, id of the last one, session, position, session,
+-- position, … }, the oldest pointers first. The first read returns no pointers.
 
 local clock = redis.call('TIME')
 local now = string.format('%d', clock[1] * 1000 + math.floor(clock[2] / 1000))

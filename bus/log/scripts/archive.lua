@@ -1,20 +1,19 @@
--- Move a session's archive on by one segment, if it still ends where that segment goes on.
+-- Append a segment to the chain of a session's archive, if the chain still ends where the segment continues.
 --
--- KEYS  1 head hash · 2 archived segments, a sorted set: name -> the position it ends at · 3 LLM stream · 4 extension
---       stream
--- ARGV  1 the chain's end that the segment follows, "" for none · 2 the new end, "<number> <name>"
---       3 incarnation that wrote the position it ends at · then for each segment: the position it ends at · its name
+-- KEYS  1 head hash · 2 sorted set of archived segments: name -> last position · 3 LLM stream · 4 extension stream
+-- ARGV  1 present end of the chain, "" for none · 2 new end, "<number> <name>"
+--       3 incarnation of the segment's last entry · then for each segment: its last position · its name
 --
--- Where 1 and 2 are the same nothing moves: names that were lost are noted again.
+-- If 1 and 2 are equal, the chain stays the same and lost names are added again.
 --
--- Gives "moved", also to a repeat; "behind" if somebody else has moved it on with another segment meanwhile, or what the
--- segment holds was trimmed meanwhile; "lost" if the log is not any more what the segment holds; "erased" if the session
--- was. With the last three nothing was written.
+-- Returns "moved", also for a repeat. With the other answers nothing was written: "behind" if another archiver has
+-- appended another segment, or if the segment's entries were trimmed; "lost" if the log no longer has the segment's
+-- entries; "erased" if the session was erased.
 
 local head = redis.call('HMGET', KEYS[1], 'archive', 'position', 'state')
 if head[3] == 'erased' then return 'erased' end
 local tip = head[1] or ''
--- A repeat, also where others have gone on since; or another archiver has written the very same segment.
+-- A repeat, even if the chain has grown since; or another archiver has written the same segment.
 if tip ~= ARGV[1] then return redis.call('ZSCORE', KEYS[2], ARGV[#ARGV]) and 'moved' or 'behind' end
 
 local last = ARGV[#ARGV - 1]

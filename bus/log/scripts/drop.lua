@@ -1,8 +1,8 @@
--- Remove a stored projection together with its checkpoint.
+-- Delete a stored projection and its checkpoint.
 --
 -- KEYS  1 projection hash · 2 checkpoints hash
--- ARGV  1 its name among the checkpoints
+-- ARGV  1 the projection's field in the checkpoints
 --
--- Gives how many of both there were.
+-- Returns how many of the two existed.
 
 return redis.call('UNLINK', KEYS[1]) + redis.call('HDEL', KEYS[2], ARGV[1])

@@ -1,9 +1,9 @@
--- The size of the first entry of a stream behind a position, without the entry itself.
+-- Return the size of a stream's first entry after a position, without the entry itself. Read-only.
 --
 -- KEYS  1 stream
 -- ARGV  1 position
 --
--- Gives the entry's position and the bytes of its values; nothing if there is none.
+-- Returns { the entry's position, bytes of its names and values }; an empty list if there is no such entry.
 
 local entry = redis.call('XRANGE', KEYS[1], (tonumber(ARGV[1]) + 1) .. '-0', '+', 'COUNT', 1)[1]
 if not entry then return {} end

@@ -1,10 +1,9 @@
--- Take what names a session out of streams that many sessions share: the index, wake-ups, dead letters, or what was set
--- aside.
+-- Delete the entries that name a session from shared streams: the index, wake-ups, dead letters or the quarantine.
 --
 -- KEYS  streams
--- ARGV  1 session id · 2 how many entries of each to look at · then for each stream the first and the last id to look at
+-- ARGV  1 session id · 2 most entries to check in each stream · then for each stream the first and the last id to check
 --
--- Gives for each stream where the next step begins, or "" at its end.
+-- Returns for each stream the first id of the next step, or "" at its end.
 
 local most, places = tonumber(ARGV[2]), {}
 for at, stream in ipairs(KEYS) do

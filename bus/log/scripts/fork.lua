@@ -1,19 +1,19 @@
--- Begin a session as a fork of another one, which may be on another server and was told before (pin.lua).
+-- Create a session as a fork. Its parent may be on another server, and was pinned before (pin.lua).
 --
 -- KEYS  1 head hash · 2 checkpoints hash · 3 sessions hash
--- ARGV  1 session id · 2 parent's id · 3 cursor of the last entry that is shared · 4 its position · 5 incarnations of
---       what is shared, or "" · 6 the highest position of it that cannot be read
+-- ARGV  1 session id · 2 parent's id · 3 cursor of the last shared entry · 4 its position · 5 incarnations of the shared
+--       entries, or "" · 6 highest shared position that cannot be read, or 0
 --
--- Gives "forked", also on a repeat; or, where nothing was written, "erased", or "exists" with the parent that the
--- session has and the cursor it begins at, if it is a fork.
+-- Returns "forked", also for a repeat. Otherwise nothing was written: "erased", or { "exists", the session's parent, the
+-- cursor of its last shared entry }, both "" if it is not a fork.
 --
--- It gets no `run`, so its first append begins an incarnation of its own: a cursor of what the parent says after the
--- fork is not taken for one of the fork.
+-- The head gets no `run`, so the first append begins a new incarnation. A cursor of a later entry of the parent is thus
+-- never mistaken for one of the fork.
 
 local head = redis.call('HMGET', KEYS[1], 'state', 'position', 'parent', 'fork')
 if head[1] == 'erased' then return 'erased' end
 if head[3] == ARGV[2] and head[4] == ARGV[3] then return 'forked' end
--- One that has only promised its beginning to forks of its own exists too: it might become the fork of its fork.
+-- A session without entries that is pinned by forks of its own exists too: it could become the fork of its own fork.
 if head[3] or tonumber(head[2] or 0) > 0 or redis.call('HLEN', KEYS[2]) > 0 then
   return { 'exists', head[3] or '', head[4] or '' }
 end

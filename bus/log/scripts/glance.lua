@@ -1,8 +1,8 @@
--- Where many sessions of a bucket stand, in as few bytes as can be: for readers that want to know which have changed.
+-- Return the progress of many sessions of a bucket in few bytes, for readers that look for changes. Read-only.
 --
 -- KEYS  head hashes
 --
--- Gives for each "<position> <incarnation> <state>"; "?" where the key is not a hash.
+-- Returns for each "<position> <incarnation> <state>"; "?" if the key is not a hash.
 
 local answers = {}
 for i, key in ipairs(KEYS) do

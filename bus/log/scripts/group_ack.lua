@@ -1,13 +1,13 @@
--- Done with work: nothing is left to do in these sessions, as far as the consumer has read them.
+-- Acknowledge work: nothing is left to do in these sessions, up to the positions that the consumer has read.
 --
--- KEYS  1 to 6 see scripts/work.lua · then the head hash of each session
--- ARGV  1 to 4 see there · then for each
---       session · order number that it was given for · position up to which the consumer has looked
+-- KEYS  1 to 6 see work.lua · then the head hash of each session
+-- ARGV  1 to 4 see work.lua · then for each
+--       session · order number of the assigned work · position up to which the consumer has read
 --
--- Gives how many were this consumer's. What another one has by now is left to it.
+-- Returns how many were assigned to this consumer. Work that another consumer has by now is left unchanged.
 
 local count = 0
-for i = 7, #KEYS do call('HGET', KEYS[i], 'state') end -- ends it here, before its first write, where one is no hash
+for i = 7, #KEYS do call('HGET', KEYS[i], 'state') end -- ends the script before its first write if one is not a hash
 for i = 5, #ARGV, 3 do
   local work = read(ARGV[i])
   if work and work.holder == consumer then

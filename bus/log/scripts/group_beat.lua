@@ -1,15 +1,15 @@
--- A consumer's sign of life, and those of all others.
+-- Record a consumer's heartbeat, and return those of all consumers.
 --
 -- KEYS  1 consumers hash
--- ARGV  1 consumer · 2 heartbeat in milliseconds · 3 sessions it has in hand · 4 milliseconds after which a silent one is
---       forgotten · 5 "1" if it leaves
+-- ARGV  1 consumer · 2 period of its heartbeat, milliseconds · 3 number of sessions assigned to it · 4 milliseconds of
+--       silence after which a consumer is deleted · 5 "1" if the consumer leaves
 --
--- Gives for each consumer its name and its field, "<count of its signs> <milliseconds of the last> <heartbeat> <sessions>".
--- Whether another one is alive is told by the count alone, by who sees it change: no clock of a server is believed. The
--- field ":seen" has the milliseconds of the last sign of all.
+-- Returns for each consumer its name and its field: "<number of heartbeats> <milliseconds of the last one> <period>
+-- <sessions>". A consumer is alive if its number of heartbeats changes: the server's clock is not trusted for this. The
+-- field ":seen" has the milliseconds of the last heartbeat of any consumer.
 --
--- The sign is written when a quarter of the heartbeat has passed on the server's clock, or it went back, or the sessions
--- changed and a second has passed: a server that writes its file at each command has little to do for who only waits.
+-- To save writes, a heartbeat is written only if a quarter of the period has passed, or if the sessions changed and a
+-- second has passed, or if the server's clock was set back.
 
 local call, match = redis.call, string.match
 local consumer, heartbeat, day = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[4])
@@ -26,14 +26,14 @@ if since < 0 or since >= heartbeat / 4 - 5 or sessions ~= ARGV[3] and since > 10
   local field = text(tonumber(count or 0) + 1) .. ' ' .. text(now) .. ' ' .. text(heartbeat) .. ' ' .. ARGV[3]
   call('HSET', KEYS[1], consumer, field, ':seen', text(now))
 end
-local all, told = call('HGETALL', KEYS[1]), {}
+local all, answer = call('HGETALL', KEYS[1]), {}
 for i = 1, #all, 2 do
   local when = tonumber(match(all[i + 1], '^%d+ (%d+)'))
   if when and now - when > day then
     call('HDEL', KEYS[1], all[i])
   elseif when then
-    told[#told + 1] = all[i]
-    told[#told + 1] = all[i + 1]
+    answer[#answer + 1] = all[i]
+    answer[#answer + 1] = all[i + 1]
   end
 end
-return told
+return answer

@@ -1,17 +1,18 @@
--- Set work aside as a dead letter, with the reason: nobody gets it again, unless it is sent on its way again.
+-- Make work a dead letter, with the reason. No consumer gets the work again unless the letter is redriven.
 --
--- KEYS  1 to 6 see scripts/work.lua · 7 head hash · 8 dead letters stream
--- ARGV  1 to 4 see there · 5 session · 6 order number that it was given for · 7 position up to which the consumer has looked
---       8 attempts · 9 reason · 10 bytes · 11 how many bytes there were · 12 the most letters to keep
+-- KEYS  1 to 6 see work.lua · 7 head hash · 8 dead letters stream
+-- ARGV  1 to 4 see work.lua · 5 session · 6 order number of the assigned work · 7 position up to which the consumer has
+--       read · 8 attempts · 9 reason · 10 first bytes of the faulty entry · 11 its full size · 12 most letters to keep
 --
--- Gives the id of the letter; "" if the work is not this consumer's any more, so that a repeat adds nothing, or the session
--- was erased, of which nothing is kept. Letters that made room are counted in the groups hash.
+-- Returns the id of the letter. It is "" if the work is no longer assigned to this consumer, so a repeat adds nothing, or
+-- if the session was erased. The groups hash counts the letters that were deleted to make room.
 --
--- A letter: s session, z position, n attempts, r reason, t milliseconds, w consumer, l bytes there were, b bytes.
+-- Fields of a letter: s session, z position, n attempts, r reason, t milliseconds, w consumer, l size of the faulty entry,
+-- b its first bytes.
 
 local session = ARGV[5]
 local work = read(session)
-call('HGET', KEYS[7], 'state') -- this and the next end it here where a key is not of its type
+call('HGET', KEYS[7], 'state') -- this and the next two lines end the script here if a key has a wrong type
 call('XLEN', KEYS[8])
 call('ZCARD', KEYS[6])
 if not work or work.holder ~= consumer then return '' end

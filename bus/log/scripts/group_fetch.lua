@@ -1,16 +1,22 @@
--- Give open work of a bucket to a consumer, or count what there is.
+-- Assign work of a bucket to a consumer, or only count it.
 --
--- KEYS  1 to 6 see scripts/work.lua · then the head hash of each session that a wake-up named
--- ARGV  1 to 4 see there · 5 the most to give; 0 only counts · 6 "own": only what is with this consumer and not in hand;
---       "sweep": also tell who has work; else "" · 7 "now": where the group is new, it begins behind what there is · 8 how
---       many names follow · consumers whose work is given to others · then an owner of leases, or "" · milliseconds of a lease
---       · how many sessions wake-ups named · those sessions · then the sessions that the consumer has in hand
+-- KEYS  1 to 6 see work.lua · then the head hash of each session that a wake-up named
+-- ARGV  1 to 4 see work.lua · 5 most works to assign; 0 only counts
+--       6 "own": only work that is assigned to this consumer and that it does not process; "sweep": also return the
+--         consumers with work; else ""
+--       7 "now": a new group starts after all present work; else it starts with it
+--       8 number of dead consumers · their names; their work is assigned to this consumer
+--       then the owner of leases to take, or "" · duration of a lease, milliseconds
+--       then the number of sessions that wake-ups named · these sessions
+--       then the sessions that the consumer processes
 --
--- Gives { how much there is that was not given, milliseconds until more is due or -1, with "sweep" the consumers that have
--- work, in one text, this one only if it has some that is not in hand; then a list for each that was given: session,
--- position, order, attempt, error, "r" if it was due again, epoch }.
--- The lease of a session that a wake-up named is taken with it, if it is free: the epoch is 0 where it was not.
--- In this order: left by the dead, due, new. Only what gives something writes, and what makes a group or moves its mark.
+-- Returns { number of works left, milliseconds until the next work is due or -1, with "sweep" the names of consumers with
+-- work, separated by spaces; then for each assigned work { session, position, order number, attempt, error, "r" for a
+-- retry, epoch } }. This consumer is among the names only if it has work that it does not process.
+--
+-- If a wake-up named the session and its lease is free, the lease is taken in the same step. Otherwise the epoch is 0.
+-- Work is assigned in this order: work of dead consumers, due retries, new work. The script writes only if it assigns
+-- work, creates the group, or moves its mark.
 
 local PAGE = 500
 local most, mode, dead_count = tonumber(ARGV[5]), ARGV[6], tonumber(ARGV[8])
@@ -24,14 +30,14 @@ for i = place + 3 + named, #ARGV do in_hand[ARGV[i]] = true end
 local at, began = match(call('HGET', KEYS[4], group) or '', '^(%d+) (%d+)$')
 local last = tonumber(call('HGET', KEYS[2], ':last') or 0)
 local first_mark = tonumber(at)
-if not at or first_mark > last then -- a group that is new, or whose bucket has lost its order of work
+if not at or first_mark > last then -- the group is new, or the bucket has lost its order numbers
   first_mark = not at and ARGV[7] == 'now' and last or 0
   began = text_of(first_mark)
   call('HSET', KEYS[4], group, began .. ' ' .. began)
 end
 local here = first_mark
 
--- The clock went back since work was put off: what is due goes back with it.
+-- If the clock was set back since a retry was scheduled, move all due times back by as much.
 if call('EXISTS', KEYS[6]) == 1 then
   local noted = tonumber(call('HGET', KEYS[4], group .. ':clock') or 0)
   if noted > now then
@@ -107,7 +113,7 @@ if mode ~= 'own' then
       elseif not work or work.holder == '' then
         if work and work.flags == 'd' then work = nil end
         give(session, work, false)
-      end -- else: whoever has it sees what is new, or it waits once that is done
+      end -- else a consumer has the session; it reads the new entries, or the session waits again once it is done
       here, seen = score, seen + 1
     end
     if #page == 0 then break end

@@ -1,9 +1,9 @@
--- A consumer leaves a bucket: what it has is due at once for the others, and does not count as tried by it.
+-- Release all work of a consumer that leaves. The work is due at once, and the attempt does not count.
 --
--- KEYS  see scripts/work.lua
--- ARGV  see there
+-- KEYS  see work.lua
+-- ARGV  see work.lua
 --
--- Gives how much it had.
+-- Returns the number of released works.
 
 local count = 0
 call('XLEN', KEYS[3])

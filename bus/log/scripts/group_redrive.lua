@@ -1,12 +1,12 @@
--- Send dead letters on their way again: their work is due at once, as if it had never been tried.
+-- Redrive dead letters: their work is due at once, with no attempts counted.
 --
--- KEYS  1 to 6 see scripts/work.lua · 7 dead letters stream · then for each letter the head hash of its session
--- ARGV  1 to 4 see there, nobody is the consumer · 5 how many bytes of its reason to keep · then for each letter
---       its id · its session
+-- KEYS  1 to 6 see work.lua · 7 dead letters stream · then for each letter the head hash of its session
+-- ARGV  1 to 4 see work.lua; the consumer is "" · 5 bytes to keep of the reason · then for each letter its id · its
+--       session
 --
--- Gives how many were. A letter that is gone, also by an earlier run of this, is left out, and so is one whose session was
--- erased: that one is removed. Letters of one session become one work. The session's log is not touched, and no cursor is
--- moved; what the letter asks for is held from a trim again.
+-- Returns the number of redriven letters. A letter that no longer exists is skipped, so a repeat changes nothing. A
+-- letter of an erased session is deleted and not counted. Several letters of a session become one work. The session's
+-- log and cursors do not change, but no trim removes the letter's entries until the work is done.
 
 local count = 0
 call('ZCARD', KEYS[6])

@@ -1,12 +1,14 @@
--- Put work off: it is given to any consumer of the group when it is due.
+-- Nack work with a delay. Any consumer of the group gets it when it is due.
 --
--- KEYS  see scripts/work.lua
--- ARGV  1 to 4 see there · then for each
---       session · attempts so far · milliseconds until it is due · what went wrong
+-- KEYS  see work.lua
+-- ARGV  1 to 4 see work.lua · then for each
+--       session · attempts so far · milliseconds until it is due · reason
 --
--- Gives how many were put off. Only what is this consumer's is touched, so a repeat after a lost answer changes nothing,
--- and one that was stopped for long takes nothing from those who went on with it. Of an erased session nothing is kept.
--- What was woken again since it was given is due at once: a command to a session that waits is not to wait with it.
+-- Returns the number of nacked works. Only work that is assigned to this consumer changes. So a repeat changes nothing,
+-- and a consumer that was stopped for long does not disturb the one that has taken over. Work of erased sessions is
+-- deleted.
+--
+-- If the session was woken again since the work was assigned, the work is due at once, so that a command is not delayed.
 
 local count, at = 0, mark()
 call('ZCARD', KEYS[6])
@@ -23,7 +25,7 @@ for i = 5, #ARGV, 4 do
       work.flags = 'r'
       if score > work.order and score <= at then delay, work.flags = 0, '' end
       work.holder, work.attempt, work.delay, work.error = '', tonumber(ARGV[i + 1]), delay, ARGV[i + 3]
-      -- First what a server without memory refuses: it then does nothing of this.
+      -- The first write is one that a full server refuses, so that it refuses all of them.
       write(session, work)
       call('ZADD', KEYS[6], text_of(now + delay), session)
       if delay == 0 then hint(session, work.position) end

@@ -1,8 +1,8 @@
--- The consumers of a group, and their last signs of life. It changes nothing.
+-- Return the consumers of a group and their last heartbeats. Read-only.
 --
 -- KEYS  1 consumers hash
 --
--- Gives { milliseconds of the clock, then each field of the hash and its value, see scripts/group_beat.lua }.
+-- Returns { milliseconds of the clock, then each field of the hash and its value, see group_beat.lua }.
 
 local clock = redis.call('TIME')
 return {

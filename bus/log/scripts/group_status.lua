@@ -1,11 +1,11 @@
--- How a group stands with one bucket. It changes nothing.
+-- Return the state of a group's work in a bucket. Read-only.
 --
--- KEYS  1 to 6 see scripts/work.lua · 7 dead letters stream
--- ARGV  1 to 4 see there · 5 the most works that were not given to count · 6 the most works in hand to name
+-- KEYS  1 to 6 see work.lua · 7 dead letters stream
+-- ARGV  1 to 4 see work.lua · 5 most unassigned works to count · 6 most assigned works to name
 --
--- Gives { works that were not given to anybody, 1 if there may be more, how many were put off, when the next of those is
--- due (milliseconds of the clock, 0 if none), dead letters, letters that made room, { consumer, how many it has, … },
--- { consumer, session, … } of works in hand }.
+-- Returns { unassigned works, 1 if there may be more of them, works that wait for a retry, when the first of these is due
+-- (milliseconds of the clock, 0 if there is none), dead letters, dead letters that were deleted to make room, { consumer,
+-- number of its works, … }, { consumer, session, … } of assigned works }.
 
 local PAGE = 500
 local most, named_most = tonumber(ARGV[5]), tonumber(ARGV[6])

@@ -1,16 +1,20 @@
--- Take, renew or give back the leases of sessions of one bucket. An epoch only grows; every append of a worker carries it.
+-- Take, renew or release the leases of sessions of one bucket.
 --
--- KEYS  1 order · 2 woken hash · 3 wake-ups stream · then the head hash of each session
--- ARGV  1 take, renew or release · 2 owner · 3 milliseconds: to hold it (take, renew), or to let the session rest (release)
---       4 "1": take a session that rests, too; release it and wake other workers · 5 how wake-ups are trimmed · 6 to which
---       length · then for each
+-- KEYS  1 order, a sorted set · 2 woken hash · 3 wake-ups stream · then the head hash of each session
+-- ARGV  1 take, renew or release · 2 owner · 3 milliseconds: duration of the lease (take, renew), or time until the
+--       session's next attempt (release) · 4 "1": take a session that rests, too (take), or wake other workers (release)
+--       5 and 6 MAXLEN arguments of wake-ups · then for each
 --       session id · epoch (renew, release)
 --
--- Gives two numbers for each: the epoch held and 0; or 0 and how many milliseconds another owner has it for, or, below zero,
--- it rests for, or 0 where a lease to renew or release is lost; or -1 and 0 where the session was erased.
+-- Returns two numbers for each:
+--   epoch, 0          the owner has the lease
+--   0, milliseconds   another owner has the lease for this time; a negative number is the time that the session rests
+--   0, 0              the lease to renew or release is lost
+--   -1, 0             the session was erased
 --
--- Time only tells when a lease may be taken over; the epoch is what keeps it safe. Whoever finds a session held notes that in
--- the head, and its release then wakes the session's workers: so nobody has to ask again and again.
+-- The clock only decides when a lease may be taken over. The epoch makes leases safe: it only grows, and every append of a
+-- worker is checked against it. An owner that finds a session leased sets `wanted` in the head. The release then wakes the
+-- workers, so that no owner has to poll.
 
 local call = redis.call
 local step, owner, ms, flag = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
@@ -18,7 +22,7 @@ local clock = call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local answers, heads = {}, {}
 local run
--- All reads come first: a key that is not of its type ends it before the first write.
+-- All reads come first: a key of a wrong type ends the script before its first write.
 for i = 4, #KEYS do
   heads[i] = lease_of(KEYS[i])
 end
@@ -42,7 +46,7 @@ for i = 4, #KEYS do
     if step == 'renew' then
       call('HSET', KEYS[i], 'lease_until', string.format('%.0f', now + ms), 'lease_ms', string.format('%.0f', ms))
     else
-      if (head[5] or flag) and head[7] then -- what holds no entry has no work
+      if (head[5] or flag) and head[7] then -- a session without entries has no work
         local woken = string.match(call('HGET', KEYS[2], session) or '', '^%d+')
         wake(KEYS[1], KEYS[2], KEYS[3], run, ARGV[5], ARGV[6], session, woken or head[7], '0')
       end

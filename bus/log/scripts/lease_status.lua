@@ -1,15 +1,15 @@
--- Who has the leases of sessions of one bucket. It changes nothing.
+-- Return the leases of sessions of one bucket. Read-only.
 --
 -- KEYS  the head hash of each session
 --
--- Gives for each { owner, or "", epoch, milliseconds that are left of the lease, position }.
+-- Returns for each { owner or "", epoch, remaining milliseconds, position }.
 
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local answers = {}
 for i = 1, #KEYS do
   local head = redis.pcall('HMGET', KEYS[i], 'owner', 'epoch', 'lease_until', 'position')
-  if head.err then head = {} end -- somebody else's key
+  if head.err then head = {} end -- a key of another program
   local left = string.format('%d', tonumber(head[3] or 0) - now)
   answers[i] = { head[1] or '', head[2] or '0', left, head[4] or '0' }
 end

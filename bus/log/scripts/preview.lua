@@ -1,23 +1,24 @@
 -- Append live deltas below the session's newest position. A repeat adds nothing.
 --
--- KEYS  1 head hash · 2 live stream · 3 the index of live deltas, for those who follow too many sessions to block on
---       the streams of each
+-- KEYS  1 head hash · 2 live stream · 3 index of live deltas, a stream: for followers of too many sessions to block on
+--       each session's own stream
 -- ARGV  1 producer · 2 entry version · 3 number of this call, growing · 4 epoch of the lease, or "" · 5 most bytes in
---       the stream · 6 milliseconds to live · 7 "1" if all it does is to end messages · 8 session id · 9 length of the
---       index · 10 number of this producer's last call here that was answered, or 0 · then one JSON text a delta
+--       the live stream · 6 expiry, milliseconds · 7 "1" if the call only ends messages · 8 session id · 9 length of the
+--       index · 10 number of this producer's last answered call for the session, or 0 · then the JSON of each delta
 --
--- Gives "ok <id of the last delta> <bytes before> <bytes after>", or "fenced <epoch>", "erased", "closed", "full <bytes>",
--- or "lost <position>" where a server that took over has not what the producer showed last: what comes would leave a hole.
+-- Returns "ok <id of the last delta> <bytes before> <bytes after>", or "fenced <epoch>", "erased", "closed", "full
+-- <bytes>", or "lost <position>": the server took over without this producer's last deltas, so the new ones would leave a
+-- gap.
 --
--- Two fields of the head are this script's and trim_live.lua's:
---   live     "<highest id ever> <bytes of what is in the stream>"; it outlives the stream, so no id comes twice; and
---            behind that the replication id it was written under, where it is not the one of the last publish
---   live_by  "<producer> <number>" of the two who spoke last
--- Both are kept below 64 bytes, beyond which a server keeps the whole head in a larger form.
+-- Two fields of the head belong to this script and to trim_live.lua:
+--   live     "<highest id so far> <bytes in the stream>"; it outlives the stream, so that no id is used twice. If the
+--            server's replication id is not the one of the last publish, it follows as a third word
+--   live_by  "<producer> <number>" of the last two producers
+-- Both stay below 64 bytes: with a longer value the server would store the whole head in a larger form.
 
 local call, match = redis.call, string.match
-local AHEAD = 1048576 -- more deltas than ever stand below one position
-local ENTRY_BYTES = 64 -- about what the server needs for an entry besides its JSON
+local AHEAD = 1048576 -- more than the deltas below any position
+local ENTRY_BYTES = 64 -- about the server's memory for an entry besides its JSON
 local producer, number, most = ARGV[1], tonumber(ARGV[3]), tonumber(ARGV[5])
 local head = call('HMGET', KEYS[1], 'position', 'epoch', 'state', 'live', 'live_by', 'run', 'incarnation')
 local position, epoch = head[1] or '0', head[2] or '0'
@@ -28,15 +29,15 @@ bytes = tonumber(bytes)
 if head[3] == 'erased' then return 'erased' end
 if ARGV[4] ~= '' and ARGV[4] ~= epoch then return 'fenced ' .. epoch end
 local run = match(call('INFO', 'replication'), 'master_replid:(%x%x%x%x%x%x%x%x%x%x%x%x)') or ''
-local is_another = head[6] and head[6] ~= run -- than the one that the last entry was appended to
+local is_another = head[6] and head[6] ~= run -- the last entry was appended under another replication id
 local others, known = '', is_another and written_under ~= run and 0 or tonumber(ARGV[10])
-for who, spoken in string.gmatch(head[5] or '', '(%S+) (%d+)') do
-  if who ~= producer then
-    if others == '' then others = ' ' .. who .. ' ' .. spoken end
-  elseif number <= tonumber(spoken) then
+for name, last_number in string.gmatch(head[5] or '', '(%S+) (%d+)') do
+  if name ~= producer then
+    if others == '' then others = ' ' .. name .. ' ' .. last_number end
+  elseif number <= tonumber(last_number) then
     return 'ok ' .. last .. ' ' .. bytes .. ' ' .. bytes
   else
-    known = tonumber(spoken)
+    known = tonumber(last_number)
   end
 end
 local after = bytes
@@ -49,11 +50,11 @@ end
 
 local clock = call('TIME')
 local header = ARGV[2] .. ' ' .. clock[1] .. string.format('%03d', math.floor(clock[2] / 1000)) .. ' ' .. producer
-if head[7] and head[7] ~= '' then header = header .. ' ' .. head[7] end -- of the entry that they hang below
--- Numbered here, as the server's own numbers would begin at 0, which is the position itself.
+if head[7] and head[7] ~= '' then header = header .. ' ' .. head[7] end -- the token of the entry at this position
+-- Numbered here, because the server's own numbers would begin at 0, which is the id of the entry itself.
 local at, k = match(last, '^(%d+)%-(%d+)$')
 k = at == position and tonumber(k) or 0
--- A server that took over may not have the last ones, which somebody has seen: those that come now must be behind them.
+-- A server that took over may lack the last deltas that followers have seen. The new ids must be higher than those.
 local tag = ''
 if is_another then
   tag = ' ' .. run

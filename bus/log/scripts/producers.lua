@@ -1,12 +1,13 @@
--- Shared by the scripts that number appends: it stands before their own text.
+-- Shared code of the scripts that number appends; it precedes their own text.
 --
--- A head keeps of a producer, in its field p:<producer>, "<term> <answer>|<answer before it>". Within a term a producer
--- numbers its appends 1, 2, 3 …; its terms only grow. Only so many producers are kept: those that published longest ago
--- are forgotten, and the head's `floor` is the highest term that any of them had. A producer that is not kept begins
--- above the floor, so a late copy of an append is refused, whether its producer is forgotten or has begun a new term.
+-- A head has a field p:<producer> for each producer: "<term> <answer>|<previous answer>". A producer numbers the appends
+-- of a term 1, 2, 3 …, and its terms only grow. The number of these fields, in `producers`, is bounded: those of the
+-- producers that published longest ago are deleted, and `floor` is the highest term of any deleted one. A producer
+-- without a field must use a term above the floor. So a late copy of an append is refused, even if its producer's field
+-- was deleted or has a new term.
 
--- Gives the last answers of a producer's term, or nil where it begins with this append; and, where the term is over,
--- a floor that the next one has to be above.
+-- Return the last answers of a producer's term, or nil if the term begins with this append. If the term is over, also
+-- return a floor: the next term must be above it.
 local function answers_of(kept, floor, term)
   if kept then
     if string.sub(kept, 1, #term + 1) == term .. ' ' then return string.sub(kept, #term + 2) end
@@ -18,7 +19,7 @@ local function answers_of(kept, floor, term)
   return nil
 end
 
--- Counts a producer that is new to a head, and forgets half of them where there are too many.
+-- Count a producer that is new to a head. If there are too many, delete the older half of them.
 local function count_producer(head, field, most)
   if redis.call('HINCRBY', head, 'producers', 1) <= most then return end
   local all, found, floor = redis.call('HGETALL', head), {}, 0

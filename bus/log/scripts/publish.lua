@@ -1,42 +1,43 @@
--- Append the publishes of one producer to sessions. Atomic; a repeat adds nothing.
+-- Append the publishes of one producer to sessions. The append to each session is atomic; a repeat adds nothing.
 --
 -- KEYS  for each session
---       index stream, sessions hash, head hash, caller keys hash, LLM stream, extension stream; and where one of its
---       publishes wakes a worker, order, woken hash, wake-ups stream
--- ARGV  1 producer · 2 entry version · 3 how the index is trimmed · 4 to which length · 5 a token never used before ·
---       6 bytes a session may hold, or "" · 7 bytes more that control may use · 8 how wake-ups are trimmed · 9 to which
---       length · 10 incarnations that a head lists · 11 producers that a head keeps · then for each session
---       session id · term of the producer · number of this append in it · count of publishes, below zero where one of
---         them wakes · then for each publish its plan · then for each message its checksum · its JSON text
---       A plan is the lanes of its messages, "l" or "e" each, with a "w" before them if it wakes a worker, and a "c"
---       before that if it is control; or, with conditions, a JSON object {lanes, key, expected, epoch, state}, where
---       state is what the session becomes with it, "closed" or "open".
+--       index stream, sessions hash, head hash, caller keys hash, LLM stream, extension stream; and if one of its
+--       publishes wakes a worker: order (a sorted set), woken hash, wake-ups stream
+-- ARGV  1 producer · 2 entry version · 3 and 4 MAXLEN arguments of the index · 5 a token never used before ·
+--       6 most bytes of a session, or "" · 7 additional bytes for commands · 8 and 9 MAXLEN arguments of wake-ups ·
+--       10 most incarnations that a head lists · 11 most producers that a head keeps · then for each session
+--       session id · producer's term · number of this append in the term · count of publishes, negative if one of them
+--         wakes a worker · then for each publish its plan · then for each message its checksum · its JSON
+--       A plan has one letter for the lane of each message, "l" or "e". A "w" before them wakes a worker; a "c" before
+--       that marks a command. With conditions, a plan is a JSON object {lanes, key, expected, epoch, state}; state is
+--       the session's new state, "closed" or "open".
 --
--- Gives for each session "<number> <position before> <incarnation> <outcomes>", or "gap <last number> <position>", or
--- "forged <lane> <position>" where somebody else has written into a stream; what comes after that was not looked at;
--- or "refused <code>" where the server would not write, or a key is not of its type; or "stale <floor> <position>" where
--- the producer's term is over, see producers.lua: it was not appended, and goes on in a term above the floor.
--- Outcomes: nothing at all if every publish was appended, else one word for each publish: a appended ·
--- d<first>+<count>+<incarnation> duplicate of an earlier key · c<position> conflict · f<epoch> fenced · x closed
--- · o<bytes> over the limit, with what the session holds · z erased.
+-- Returns one answer for each session:
+--   "<number> <position before> <incarnation> <outcomes>"
+--   "gap <last number> <position>"   earlier appends of the producer are missing: the log lost its end
+--   "forged <lane> <position>"       another client has written into a stream; later sessions were not processed
+--   "refused <code>"                 the server refused a write, or a key has a wrong type
+--   "stale <floor> <position>"       the producer's term is over; it must use a term above the floor (producers.lua)
+-- Outcomes are empty if every publish was appended. Otherwise there is one word for each publish:
+--   a appended · d<first>+<count>+<incarnation> duplicate of an earlier key · c<position> conflict · f<epoch> fenced ·
+--   x closed · o<bytes> over the limit, with the size of the session · z erased
 --
--- The first append after another server process took over begins an incarnation. Its token is "<position it began
--- behind>_<a token never used before>", and stands in the header of each of its entries: a reader whose cursor names a
--- token has read this log if the entry at that position carries it. The head lists the newest ones only, so that most
--- cursors are proven without a look at their entry. The replication id tells server processes apart: it changes with
--- every start, and each time a replica takes over.
+-- The first append after another server process took over begins an incarnation. Its token, "<position before its first
+-- entry>_<token never used before>", is in the header of each of its entries. A cursor is valid if the entry at its
+-- position has its token. The head lists the newest tokens, so that most cursors are checked without reading an entry.
+-- Server processes differ in their replication id: it changes with every start, and when a replica takes over.
 --
--- An append is refused before its first write, or applied whole. The last two answers of a producer are kept, as it may
--- have two appends to a session on their way and lose both answers. Each entry has two fields, as few as can be: what
--- every entry has stands in one of them.
+-- An append is refused before its first write, or applied completely. The last two answers of a producer are kept,
+-- because it may have two appends to a session in flight and lose both answers. To save memory, an entry has only two
+-- fields: the header, and the message.
 
--- Names are local because a look-up of a global one costs as much as the work of a line.
+-- Locals, because a global look-up costs as much as the rest of a line.
 local KEYS, ARGV, type, tonumber = KEYS, ARGV, type, tonumber
 local call, pcall_, concat, byte, sub, match = redis.call, redis.pcall, table.concat, string.byte, string.sub, string.match
 local producer, index_trim, index_length, fresh = ARGV[1], ARGV[3], ARGV[4], ARGV[5]
 local limit, reserve, kept_incarnations, kept_producers = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[10], tonumber(ARGV[11])
 local info = call('INFO', 'replication')
-local _, before_run = string.find(info, 'master_replid:', 1, true) -- plain: a pattern would cost as much as an append
+local _, before_run = string.find(info, 'master_replid:', 1, true) -- plain text: a pattern costs as much as an append
 local run = before_run and sub(info, before_run + 1, before_run + 12) or ''
 local clock = call('TIME')
 local now = clock[1] .. string.format('%03d', math.floor(clock[2] / 1000))
@@ -44,7 +45,7 @@ local entry_header = ARGV[2] .. ' ' .. now .. ' ' .. producer .. ' '
 local field = 'p:' .. producer
 local replies, arg, key = {}, 12, 1
 
--- A repeat first: it was appended, whatever has become of the session since.
+-- The key is checked first: an earlier publish counts as appended, regardless of the session's present state.
 local function judge(plan, state, epoch, position, caller_keys)
   if plan and plan.key then
     local seen = pcall_('HGET', caller_keys, plan.key)
@@ -73,8 +74,8 @@ local function begin_incarnation(head, token)
   call('HSET', head, 'run', run, 'incarnation', token, 'incarnations', all)
 end
 
--- A stream never forgets its highest id, also of an entry deleted again. Where the server does not let it be set back,
--- the next append finds itself in the way of this one, and quarantine.lua mends that.
+-- A stream keeps its highest id even if that entry is deleted. If the server refuses to set the id back, the next append
+-- finds it too high, and quarantine.lua repairs the stream.
 local function take_back(key, in_llm, in_extension, new_keys, first, last)
   for _, stream in pairs({ in_llm and KEYS[key + 4] or nil, in_extension and KEYS[key + 5] or nil }) do
     for position = first, last do call('XDEL', stream, position .. '-0') end
@@ -94,13 +95,13 @@ while arg <= words do
   if may_wake then count = -count end
   arg = arg + 4
   local head = pcall_('HMGET', KEYS[key + 2], 'position', 'bytes', 'state', 'epoch', field, 'run', 'incarnation')
-  -- Numbers are kept as the texts they came as, too: turning one into text costs more than a look-up.
+  -- Numbers are also kept as text: converting one costs more than a look-up.
   local base_text, number_text = head[1] or '0', ARGV[arg - 2]
   local base, bytes_before, state, epoch = tonumber(base_text), tonumber(head[2] or 0), head[3], head[4] or '0'
   local fault, incarnation, bytes = head.err, head[7] or '', bytes_before
   local reply, floor, kept_term, answer, last
   if head[5] then kept_term, answer, last = match(head[5], '^(%d+) ((%d+)[^|]*)') end
-  if kept_term ~= term then -- it begins its term with this, if that is above the floor
+  if kept_term ~= term then -- this append begins the term, if the term is above the floor
     answer, last = nil, 0
     if not fault then
       _, floor = answers_of(head[5], not head[5] and call('HGET', KEYS[key + 2], 'floor'), term)
@@ -186,7 +187,7 @@ while arg <= words do
   end
 
   if not reply and position > base then
-    -- The keys that many sessions share come before the head, as one that is not of its type ends the append.
+    -- Shared keys are written before the head, because one of a wrong type refuses the append.
     local notice = pcall_('XADD', KEYS[key], 'MAXLEN', index_trim, index_length, '*', 's', session, 'z', position_text)
     fault = failed(notice)
       or woken and wake(KEYS[key + 6], KEYS[key + 7], KEYS[key + 8], run, ARGV[8], ARGV[9], session, woken, now)

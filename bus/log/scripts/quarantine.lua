@@ -1,14 +1,15 @@
--- Set aside what somebody else wrote into a lane's stream above the session's position, so that appending goes on.
+-- Quarantine entries that another client wrote into a lane above the session's position, so that appends work again.
 --
--- KEYS  1 head hash · 2 lane's stream · 3 stream of what was set aside · 4 the lane while it is built anew
+-- KEYS  1 head hash · 2 lane's stream · 3 quarantine stream · 4 stream in which the lane is rebuilt
 -- ARGV  1 session id · 2 name of the lane
 --
--- Gives the ids that were set aside, 1,000 at most. What they held stays readable in KEYS[3], as far as it has room.
--- Only the bus moves a session's position, in the same step as its entries, so an entry above it cannot be the bus's
--- own.
+-- Returns the ids of the quarantined entries, 1,000 at most. The quarantine keeps their content until it is full.
 --
--- A stream never forgets its highest id, also where that entry is deleted, and Valkey lets nobody set it back. So the
--- lane is copied without what is forged and renamed: slow for a long one, but who may write here could delete it too.
+-- Only the bus raises a session's position, in the same step as it adds entries. So it did not write an entry above it.
+--
+-- A stream keeps its highest id even if that entry is deleted, and Valkey does not allow setting it back. So the lane is
+-- copied without the foreign entries, and the copy is renamed. This is slow for a long lane, but a client that can write
+-- to the lane could also delete it.
 
 local position = tonumber(redis.call('HGET', KEYS[1], 'position') or 0)
 local lane, kept_key, building = KEYS[2], KEYS[3], KEYS[4]
@@ -20,13 +21,13 @@ for i = 1, #info, 2 do
 end
 if tonumber(string.match(highest, '^%d+')) <= position then return {} end
 
-local PAGE = 25 -- entries that are in the script's memory at a time: each may have a megabyte
+local PAGE = 25 -- entries in the script's memory at a time: each may have a megabyte
 local ids = {}
 local first = (position + 1) .. '-0'
 while #ids < 1000 do
   local page = redis.call('XRANGE', lane, first, '+', 'COUNT', PAGE)
   for _, entry in ipairs(page) do
-    -- A foreign entry may have more fields than one call can take.
+    -- A foreign entry may have more fields than one call accepts.
     local fields = {}
     for f = 1, math.min(#entry[2], 64) do fields[f] = entry[2][f] end
     redis.call('XADD', kept_key, 'MAXLEN', '~', 1000, '*', 's', ARGV[1], 'lane', ARGV[2], 'id', entry[1], unpack(fields))

@@ -1,18 +1,20 @@
 #!lua flags=allow-oom
--- Settle what became of appends whose answers were lost: each got its answer, or its number is taken by nothing, so that
--- a copy that comes late finds it used. Atomic over all of them; a repeat gives the same answers.
+-- Find the outcome of appends with lost answers. The number of an append that did not arrive is marked as used, so that
+-- a late copy of it is refused. Atomic over all appends; a repeat returns the same answers.
 --
 -- KEYS  1 head hash of the session
--- ARGV  1 producer · 2 its term · 3 number of the first append · 4 of the last one · 5 "1" to take the last number
---       whatever was before it, where the log is known to have lost its end; else "" · 6 producers that a head keeps
+-- ARGV  1 producer · 2 its term · 3 number of the first append · 4 number of the last one · 5 "1" to mark the last number
+--       as used even if earlier ones are missing, because the log is known to have lost its end; else ""
+--       6 most producers that a head keeps
 --
--- Gives an answer for each, as publish.lua gave it, or "<number> <position>  n" where it was not appended and will not
--- be; or "gap <last number> <position>" alone, where numbers before the first one are missing: the log lost its end;
--- or "stale <floor> <position>" alone, where the term is over: none of them comes any more, and whether one did is not
--- known, as so many others have published since that this producer was forgotten.
+-- Returns an answer for each append: the one of publish.lua, or "<number> <position>  n" if it was not appended and
+-- cannot be any more. Or a single answer:
+--   "gap <last number> <position>"   numbers before the first one are missing: the log lost its end
+--   "stale <floor> <position>"       the term is over. No append of it can arrive any more, and earlier outcomes are
+--                                    unknown: so many producers have published since that this one was deleted
 --
--- It may run out of memory's bound: a few bytes take the place of a few others, and as long as it is not answered
--- nobody knows what was published. An append must not be, so this is a script of its own.
+-- The flag allow-oom lets it run on a full server: it only replaces a few bytes, and callers wait for the outcome. An
+-- append must not run on a full server, so this is a separate script.
 
 local producer, term, first, last_wanted, is_forced = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5] == '1'
 local field = 'p:' .. producer

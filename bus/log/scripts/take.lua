@@ -1,9 +1,9 @@
--- Shared by the scripts that take leases: it stands before their own text.
+-- Shared code of the scripts that take leases; it precedes their own text.
 --
--- No lease is believed to last longer than it was taken for, nor a rest: where the end lies further ahead, the clock has gone
--- back since, and it ends so long after it is first seen so. lease_ms and rest_ms are these lengths.
+-- No lease and no rest lasts longer than its duration, lease_ms or rest_ms. If its end is further ahead than that, the
+-- clock was set back, and the end is moved to one duration from now.
 
-local function believed(key, field, end_, length, now)
+local function bounded_end(key, field, end_, length, now)
   if end_ - now <= length then return end_ end
   redis.call('HSET', key, field, string.format('%.0f', now + length))
   return now + length
@@ -14,13 +14,13 @@ local function lease_of(head)
     'rest_ms')
 end
 
--- Gives the epoch and 0; or 0 and how many milliseconds another owner has it for or, below zero, it rests for. `lease` is what
--- lease_of gave; a session that rests is only taken with `flag`.
+-- Return the epoch and 0. If the lease was not taken, return 0 and the milliseconds that another owner has it, or, as a
+-- negative number, that the session rests. `lease` is a result of lease_of. A session that rests is taken only with `flag`.
 local function take_lease(head, lease, owner, ms, now, flag)
   local held_by, until_, rests = lease[1] or '', tonumber(lease[3] or 0), tonumber(lease[6] or 0)
-  if rests > now then rests = believed(head, 'rests_until', rests, tonumber(lease[9] or 0), now) end
+  if rests > now then rests = bounded_end(head, 'rests_until', rests, tonumber(lease[9] or 0), now) end
   if held_by ~= '' and held_by ~= owner and until_ > now then
-    until_ = believed(head, 'lease_until', until_, tonumber(lease[8] or 0), now)
+    until_ = bounded_end(head, 'lease_until', until_, tonumber(lease[8] or 0), now)
     if not lease[5] then redis.call('HSET', head, 'wanted', 1) end
     return 0, until_ - now
   elseif rests > now and not flag then
@@ -29,7 +29,7 @@ local function take_lease(head, lease, owner, ms, now, flag)
   local epoch = tonumber(lease[2] or 0) + 1
   local length, end_ = string.format('%.0f', ms), string.format('%.0f', now + ms)
   redis.call('HSET', head, 'owner', owner, 'epoch', epoch, 'lease_until', end_, 'lease_ms', length)
-  -- Whoever has it sees what others came for.
+  -- The new owner reads all new entries, so other workers need not be woken for them.
   if lease[5] or lease[6] then redis.call('HDEL', head, 'wanted', 'rests_until', 'rest_ms') end
   return epoch, 0
 end

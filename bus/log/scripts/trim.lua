@@ -1,21 +1,20 @@
--- Take the oldest entries of a session out of both lanes: one step of a trim, complete in itself.
+-- One step of a trim: remove the oldest entries of a session from both lanes. Each step is complete in itself.
 --
 -- KEYS  1 head hash · 2 LLM stream · 3 extension stream · 4 checkpoints hash · 5 index stream · 6 sessions hash ·
---       7 order · 8 woken hash · 9 groups hash
--- ARGV  1 session id · 2 the first position to keep · 3 "trim", "force" or "look", which changes nothing · 4 position to
---       look from, for "look" · 5 a token of this step, never used before · 6 entry version · 7 a token for an incarnation,
---       never used before · 8 how the index is trimmed · 9 to which length · 10 incarnations that a head lists ·
---       11 most positions and 12 about the most bytes that one step takes · 13 positions that are read at once · 14 what the
---       checksum of the note goes on from · then the names of holders that a note of this trim told of already
+--       7 order, a sorted set · 8 woken hash · 9 groups hash
+-- ARGV  1 session id · 2 first position to keep · 3 "trim", "force", or "look", which changes nothing · 4 first position
+--       for "look" · 5 a token of this step, never used before · 6 entry version · 7 a token for an incarnation, never
+--       used before · 8 and 9 MAXLEN arguments of the index · 10 most incarnations that a head lists · 11 most positions
+--       and 12 about the most bytes that one step removes · 13 positions to read at once · 14 CRC with which the checksum
+--       of the note starts · then the names of holders that an earlier note of this trim named
 --
--- Gives JSON: {outcome "erased" | "forged" | "held" | "done", keep (the first position to keep, not beyond the next one),
--- trimmed (the highest position that is gone), entries, bytes, holders {name: position}}. With "held", and with
--- "forged", where somebody else has written above the session's end, nothing was done. A repeat of the last step, after
--- a lost answer, gives what the first gave.
+-- Returns JSON: {outcome "erased" | "forged" | "held" | "done", keep (first position to keep, at most the next one),
+-- trimmed (highest trimmed position), entries, bytes, holders {name: position}}. With "held" nothing was changed. Nor was
+-- it with "forged": another client has written above the session's position. A repeat of the last step returns the same.
 --
--- Holders are who still needs something below the first position to keep: the checkpoints, unless the archive has it,
--- and "g:<group>" for each consumer group that has not handled work of this session, also where it was put off. By force
--- they are passed, and in the same step a note in the extension lane names them.
+-- Holders still need entries below the first position to keep. They are the checkpoints, unless the archive has the
+-- entries, and "g:<group>" for each consumer group with unfinished work in this session. With "force" the entries are
+-- removed nevertheless, and the same step appends a note with the holders to the extension lane.
 
 local STEP, STEP_BYTES, CHUNK = tonumber(ARGV[11]), tonumber(ARGV[12]), tonumber(ARGV[13])
 local LANES, FIELDS = { 2, 3 }, { [2] = 'trimmed_llm', [3] = 'trimmed_ext' }
@@ -29,7 +28,7 @@ do
   state, archived, last_step = head[4], tonumber(head[5] or 0), head[8]
   lost = { [2] = tonumber(head[6] or now_trimmed), [3] = tonumber(head[7] or now_trimmed) }
   keep = min(keep, position + 1)
-  -- What a fork shares is its parent's: nothing of it goes here, so the head must not say that it went.
+  -- The entries that a fork shares are in its parent: nothing of them is removed, and `trimmed` must not say so.
   if keep - 1 <= tonumber(match(head[9] or '', '^%d+') or 0) then keep = now_trimmed + 1 end
 end
 
@@ -64,15 +63,15 @@ local function named(list)
   return found
 end
 
--- Up to which position a group has handled this session; nil if nothing of it waits for that group. It need not look at
--- what woke no worker since it began.
+-- Return the position up to which a group has handled this session; nil if no work of the session waits for the group. A
+-- group does not need sessions that have not woken a worker since it started.
 local function handled_by(group, place, score, woken)
   if score <= tonumber(match(place, '%d+$') or 0) then return nil end
   local done = tonumber(call('HGET', KEYS[1], 'g:' .. group) or 0)
   if done < woken then return done end
 end
 
--- As zlib has it, see checksum.py. Notes are short and rare.
+-- The CRC-32 of zlib, see checksum.py. It is slow, but notes are short and rare.
 local function crc32(text, from)
   local crc = bit.bnot(from)
   for i = 1, #text do
@@ -108,8 +107,8 @@ end
 if last_step then return answer('done', last_step[1], last_step[2], holders) end
 if is_held and mode == 'trim' then return answer('held', 0, 0, holders) end
 
--- What this step takes: whole positions, a bounded number of entries and of bytes. Where nothing stands, as below a
--- fork's own entries, no step is needed.
+-- Choose the positions of this step: a bounded number of positions and bytes. Ranges without entries, such as below a
+-- fork's own entries, are skipped.
 local from = mode == 'look' and max(tonumber(ARGV[4]), now_trimmed + 1) or now_trimmed + 1
 local oldest = keep
 for _, lane in ipairs(LANES) do
@@ -122,7 +121,7 @@ while at <= last and size < STEP_BYTES do
   local to = min(at + CHUNK - 1, last)
   for _, lane in ipairs(LANES) do
     for _, entry in ipairs(call('XRANGE', KEYS[lane], at .. '-0', to .. '-18446744073709551615')) do
-      if match(entry[1], '-0$') then -- what others put below a position was never counted
+      if match(entry[1], '-0$') then -- other ids are of other clients, and were never counted
         entries = entries + 1
         if entry[2][3] == 'm' then size = size + #entry[2][4] end
         local gone = tonumber(match(entry[1], '^%d+'))
@@ -149,13 +148,13 @@ if must_note and call('EXISTS', KEYS[3]) == 1 then
   local highest = named(call('XINFO', 'STREAM', KEYS[3]))['last-generated-id']
   if is_after(highest, position .. '-0') then return answer('forged') end
 end
-call('HGET', KEYS[6], ':bytes') -- ends the step here, before its first write, where that key is not of its type
+call('HGET', KEYS[6], ':bytes') -- ends the script before its first write if the key has a wrong type
 
 now_trimmed = at - 1
 for _, lane in ipairs(LANES) do call('XTRIM', KEYS[lane], 'MINID', '=', at .. '-0') end
 local left = max(bytes - size, 0)
 local change = left - bytes
--- A cursor that stands just before what is left is proven by the token of the entry that is gone.
+-- The token of the last trimmed entry is kept, to check cursors just before the first kept entry.
 local trimmed_by = last_gone == now_trimmed and match(last_header, '^%S+ %S+ %S+ (%S+) %S+$') or ''
 call('HSET', KEYS[1], 'trimmed', now_trimmed, 'trimmed_by', trimmed_by, FIELDS[2], lost[2], FIELDS[3], lost[3])
 
@@ -164,7 +163,7 @@ if must_note then
   local now = clock[1] .. string.format('%03d', math.floor(clock[2] / 1000))
   local data = cjson.encode({ before = keep, forced = true, passed = untold })
   local note = '{"role":"extension","kind":"session.trimmed","data":' .. data .. '}'
-  -- As in publish.lua: the first append after another server process took over begins an incarnation.
+  -- The same as in publish.lua: the first append after another server process took over begins an incarnation.
   local run = match(call('INFO', 'replication'), 'master_replid:(%x%x%x%x%x%x%x%x%x%x%x%x)') or ''
   local past = call('HMGET', KEYS[1], 'run', 'incarnation', 'incarnations')
   local token = past[2] or ''
@@ -179,7 +178,7 @@ if must_note then
   local header = ARGV[6] .. ' ' .. now .. ' log ' .. token .. ' ' .. crc32(note, tonumber(ARGV[14]))
   call('XADD', KEYS[3], position .. '-0', 'h', header, 'm', note)
   local notice = call('XADD', KEYS[5], 'MAXLEN', ARGV[8], ARGV[9], '*', 's', session, 'z', position .. '')
-  local updated = match(notice, '^%d+') -- behind a clock that was set back; see wake.lua
+  local updated = match(notice, '^%d+') -- ahead of the clock if that was set back; see wake.lua
   if tonumber(updated) <= tonumber(now) + 1000 then updated = now end
   left, change = left + #note, change + #note
   call('HSET', KEYS[1], 'position', position, 'updated', updated)

@@ -1,9 +1,9 @@
--- Take deltas of messages that have ended out of the live stream. Safe to repeat.
+-- Delete the live deltas of messages that have ended. Safe to repeat.
 --
 -- KEYS  1 head hash · 2 live stream
 -- ARGV  ids of deltas
 --
--- Gives how many bytes are left. The head's field `live` is described in preview.lua.
+-- Returns the bytes that are left. preview.lua describes the head's field `live`.
 
 local call = redis.call
 local ENTRY_BYTES = 64

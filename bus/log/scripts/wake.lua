@@ -1,15 +1,15 @@
--- Shared by the scripts that wake workers: it stands before their own text.
+-- Shared code of the scripts that wake workers; it precedes their own text.
 --
--- Gives a session the next order number of its bucket, and a wake-up. The head of bus/wire/keys.py says what the numbers mean.
--- `now` is the time that the head gets as that of its last append, milliseconds; "0" if it gets none.
+-- `wake` gives a session the next order number of its bucket and adds a wake-up. bus/wire/keys.py explains the numbers.
+-- `now` is the time that the head gets for its last append, milliseconds; "0" if the head does not change.
 
 local BLOCK = 4294967296
 
--- Gives the time in a stream's id if it is not the time of the step, nil if it is: where the clock was set back, ids go
--- on as before. An erasure looks there for what names a session. A server reads its clock anew within a script, so a
--- second is no difference; erase.lua looks as much farther.
+-- Return the time in a stream id if it differs from the time of the step, else nil. If the clock was set back, new ids
+-- keep the higher time. An erasure uses the result to find the entries that name a session. The server may read its clock
+-- again within a script, so up to a second counts as equal; erase.lua searches with the same margin.
 local function time_behind(now, id)
-  -- Hot path: nearly each id is of the same second, with as many digits; to compare numbers costs three times as much.
+  -- Hot path: almost every id has the same second and as many digits. Comparing numbers costs three times as much.
   if string.byte(id, #now + 1) == 45 and string.sub(id, 1, #now - 3) == string.sub(now, 1, -4) then return nil end
   local time = string.match(id, '^%d+')
   if time ~= now and tonumber(time) > tonumber(now) + 1000 then return time end

@@ -1,12 +1,16 @@
--- Shared by the scripts of consumer groups: it stands before their own text.
+-- Shared code of the scripts of consumer groups; it precedes their own text.
 --
--- Every one of them has these first
--- KEYS  1 order · 2 woken · 3 wake-ups · 4 groups · 5 open · 6 due
--- ARGV  1 group · 2 consumer · 3 how wake-ups are trimmed · 4 to which length
+-- The first keys and arguments of each of these scripts:
+-- KEYS  1 order, a sorted set · 2 woken hash · 3 wake-ups stream · 4 groups hash · 5 open hash · 6 due, a sorted set
+-- ARGV  1 group · 2 consumer · 3 and 4 MAXLEN arguments of wake-ups
 --
--- Open work is "<consumer> <order> <position> <attempt> <delay> <flags> <error>": the consumer that has it, or nothing;
--- the order number and the position of the wake-up that it was given for; how often it was given; how long it was put
--- off the last time, milliseconds; flags: "r" it was put off, "d" it was done before the mark came by; what went wrong.
+-- A member of the open hash: session -> "<consumer> <order> <position> <attempt> <delay> <flags> <error>"
+--   consumer          the consumer with the work, or nothing
+--   order, position   of the session's wake-up for which the work was assigned
+--   attempt           how often the work was assigned
+--   delay             the last delay of a retry, milliseconds
+--   flags             "r" the work was nacked; "d" it was done before the group's mark reached it
+--   error             the reason of the last nack
 
 local call, match, floor = redis.call, string.match, math.floor
 local group, consumer = ARGV[1], ARGV[2]
@@ -43,8 +47,8 @@ local function hint(session, position)
   call('HSET', KEYS[2], ':hinted', match(id, '^%d+'))
 end
 
--- Nothing is left to do in a session up to the wake-up with that number, nor up to that position, unless the log has lost
--- its end since: then only the number counts, as it is given only once. What came later waits from now on.
+-- Record that nothing is left to do in a session up to an order number and a position. Later wake-ups make the session
+-- wait again. If the log lost its end since, only the order number counts, because positions are used again.
 local function settle(session, head, order, position)
   local score = tonumber(call('ZSCORE', KEYS[1], session) or nil)
   if not score then -- erased
@@ -55,7 +59,7 @@ local function settle(session, head, order, position)
   local woken = tonumber(match(call('HGET', KEYS[2], session) or '', '^%d+')) or 0
   local is_same_log = floor(score / BLOCK) == floor(order / BLOCK)
   local is_done, is_behind = score <= order or is_same_log and woken <= position, score > mark()
-  call('HDEL', KEYS[5], session) -- a server without memory takes this one first, and then the others too
+  call('HDEL', KEYS[5], session) -- a full server accepts this as the first write, and then it accepts the others too
   if is_done and is_behind then
     write(session, { holder = '', order = score, position = woken, attempt = 0, delay = 0, flags = 'd', error = '' })
   elseif not is_done and not is_behind then

@@ -1,9 +1,9 @@
--- The header of the entry at a position, without its message.
+-- Return the header of the entry at a position, without its message. Read-only.
 --
 -- KEYS  1 LLM stream · 2 extension stream
 -- ARGV  1 position
 --
--- Gives the header, which names the incarnation that wrote the entry; nil if the entry is in neither stream.
+-- Returns the header, with the token of the incarnation that wrote the entry; nil if neither stream has the position.
 
 local place = ARGV[1] .. '-0'
 for lane = 1, 2 do
