@@ -7,7 +7,7 @@ from pydantic import Field
 
 from lanebus.bus.messages.content import ThinkingBlock, ToolCallBlock
 from lanebus.bus.messages.llm import Spoken
-from lanebus.bus.messages.overflow import says_overflow
+from lanebus.bus.messages.provider_errors import says_overflow
 from lanebus.bus.messages.usage import Usage
 
 __all__ = ("AssistantMessage", "StopReason")

@@ -5,7 +5,7 @@ from typing import cast
 import pytest
 
 from lanebus.bus.messages.message import AssistantMessage, UserMessage
-from lanebus.bus.messages.overflow import classify_http, says_overflow
+from lanebus.bus.messages.provider_errors import classify_http, says_overflow
 from lanebus.bus.messages.usage import Usage
 from tests.support.vectors.cases import Case, Object, cases
 

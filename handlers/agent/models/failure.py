@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from lanebus.bus.errors import MessageError
 from lanebus.bus.messages.base import Wire
 from lanebus.bus.messages.message import AssistantMessage
-from lanebus.bus.messages.overflow import classify_http, says_overflow
+from lanebus.bus.messages.provider_errors import classify_http, says_overflow
 
 __all__ = ("FAILURE", "ModelFailure", "failure_of", "failure_of_code", "failure_of_error", "with_failure")
 
