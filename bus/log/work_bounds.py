@@ -62,9 +62,9 @@ class WorkBounds:
     away: float = 7 * 86_400.0
     """a group is reported as away if all its consumers were silent for this long"""
     named_works: int = 50
-    """most assigned works of a bucket that a group's status names"""
+    """most sessions of a bucket that a group's status names as assigned to a consumer"""
     lag_counted: int = 2_000
-    """most unassigned works of a bucket that a group's status counts"""
+    """most sessions of a bucket that a group's status counts as waiting for a consumer"""
 
     @property
     def wake_up_trim(self) -> tuple[str, int]:

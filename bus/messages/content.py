@@ -41,6 +41,8 @@ class AnnotationRef(Wire):
 
 
 class TextBlock(Wire):
+    """Text, with optional references to its sources."""
+
     type: Literal["text"] = "text"
     text: str
     annotations: Annotated[tuple[AnnotationRef, ...] | None, Field(strict=False)] = None
@@ -85,6 +87,8 @@ class ImageBlock(Wire):
 
 
 class AudioBlock(Wire):
+    """One audio clip."""
+
     type: Literal["audio"] = "audio"
     media: MediaRef
     transcript: str | None = None
@@ -96,12 +100,16 @@ class AudioBlock(Wire):
 
 
 class VideoBlock(Wire):
+    """One video."""
+
     type: Literal["video"] = "video"
     media: MediaRef
     thumbnail: MediaRef | None = None
 
 
 class DocumentBlock(Wire):
+    """One document, such as a PDF."""
+
     type: Literal["document"] = "document"
     media: MediaRef
     text: str | None = None
@@ -181,6 +189,8 @@ class ToolResultBlock(Wire):
 
 
 class AnnotationBlock(Wire):
+    """Citations of or notes on the message's text."""
+
     type: Literal["annotation"] = "annotation"
     kind: Literal["citation", "note"] = "citation"
     refs: Annotated[tuple[AnnotationRef, ...], Field(strict=False)] = ()
@@ -189,6 +199,8 @@ class AnnotationBlock(Wire):
 
 
 class ErrorBlock(Wire):
+    """An error as part of a message's content."""
+
     type: Literal["error"] = "error"
     message: str
     code: str | None = None

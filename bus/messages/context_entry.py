@@ -97,12 +97,16 @@ class LeafMove(ContextEntry):
 
 
 class ModelChange(ContextEntry):
+    """The user selected another model."""
+
     kind: Literal["modelChange"] = "modelChange"
     provider: str
     model: str
 
 
 class ThinkingLevelChange(ContextEntry):
+    """The user selected another level of thinking."""
+
     kind: Literal["thinkingLevelChange"] = "thinkingLevelChange"
     level: str
 

@@ -25,6 +25,8 @@ __all__ = (
 
 
 class SystemMessage(Spoken):
+    """Instructions for the model."""
+
     role: Literal["system"] = "system"
 
 
@@ -35,6 +37,8 @@ class DeveloperMessage(Spoken):
 
 
 class UserMessage(Spoken):
+    """A message of the user."""
+
     role: Literal["user"] = "user"
 
     @classmethod

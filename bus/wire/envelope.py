@@ -25,8 +25,8 @@ class Cursor(NamedTuple):
     delta: int = 0
     """number of the last live delta that was seen below that position; 0 is before the first"""
     incarnation: str = ""
-    """incarnation of the log that was read, see `SessionHead`. It detects a log that lost its end and grew again. ""
-    is a place that was not read from the log; it is not checked"""
+    """incarnation of the log that was read, see `SessionHead`. It detects a log that lost its end and grew again. A
+    cursor with "" was not read from the log and is not checked"""
 
     @classmethod
     def parse(cls, text: str) -> Self:

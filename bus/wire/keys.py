@@ -167,9 +167,11 @@ class Keys:
         return f"{self._session(session)}:live"
 
     def head(self, session: str) -> str:
+        """Return the hash with a session's head."""
         return f"{self._session(session)}:head"
 
     def projection(self, session: str, name: str, version: int) -> str:
+        """Return the hash of a stored projection."""
         return f"{self._session(session)}:p:{name}@{version}"
 
     def checkpoints(self, session: str) -> str:
@@ -189,15 +191,19 @@ class Keys:
         return f"{self.namespace}:media:{sha256}"
 
     def index(self, bucket: int) -> str:
+        """Return the stream of change notices."""
         return f"{self.namespace}:{{{bucket}}}:index"
 
     def live_index(self, bucket: int) -> str:
+        """Return the stream with the index of live deltas."""
         return f"{self.namespace}:{{{bucket}}}:live"
 
     def sessions(self, bucket: int) -> str:
+        """Return the hash of a bucket's sessions."""
         return f"{self.namespace}:{{{bucket}}}:sessions"
 
     def forged(self, bucket: int) -> str:
+        """Return the quarantine stream."""
         return f"{self.namespace}:{{{bucket}}}:forged"
 
     def order(self, bucket: int) -> str:

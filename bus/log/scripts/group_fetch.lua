@@ -1,7 +1,7 @@
 -- Assign work of a bucket to a consumer, or only count it.
 --
 -- KEYS  1 to 6 see work.lua · then the head hash of each session that a wake-up named
--- ARGV  1 to 4 see work.lua · 5 most works to assign; 0 only counts
+-- ARGV  1 to 4 see work.lua · 5 most sessions to assign; 0 only counts
 --       6 "own": only work that is assigned to this consumer and that it does not process; "sweep": also return the
 --         consumers with work; else ""
 --       7 "now": a new group starts after all present work; else it starts with it
@@ -10,8 +10,8 @@
 --       then the number of sessions that wake-ups named · these sessions
 --       then the sessions that the consumer processes
 --
--- Returns { number of works left, milliseconds until the next work is due or -1, with "sweep" the names of consumers with
--- work, separated by spaces; then for each assigned work { session, position, order number, attempt, error, "r" for a
+-- Returns { number of sessions left, milliseconds until the next one is due or -1, with "sweep" the names of consumers with
+-- work, separated by spaces; then for each assigned session { session, position, order number, attempt, error, "r" for a
 -- retry, epoch } }. This consumer is among the names only if it has work that it does not process.
 --
 -- If a wake-up named the session and its lease is free, the lease is taken in the same step. Otherwise the epoch is 0.

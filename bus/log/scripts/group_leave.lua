@@ -3,7 +3,7 @@
 -- KEYS  see work.lua
 -- ARGV  see work.lua
 --
--- Returns the number of released works.
+-- Returns the number of released sessions.
 
 local count = 0
 call('XLEN', KEYS[3])

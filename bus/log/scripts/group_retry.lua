@@ -4,7 +4,7 @@
 -- ARGV  1 to 4 see work.lua · then for each
 --       session · attempts so far · milliseconds until it is due · reason
 --
--- Returns the number of nacked works. Only work that is assigned to this consumer changes. So a repeat changes nothing,
+-- Returns the number of nacked sessions. Only work that is assigned to this consumer changes. So a repeat changes nothing,
 -- and a consumer that was stopped for long does not disturb the one that has taken over. Work of erased sessions is
 -- deleted.
 --

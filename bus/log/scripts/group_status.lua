@@ -1,11 +1,11 @@
 -- Return the state of a group's work in a bucket. Read-only.
 --
 -- KEYS  1 to 6 see work.lua · 7 dead letters stream
--- ARGV  1 to 4 see work.lua · 5 most unassigned works to count · 6 most assigned works to name
+-- ARGV  1 to 4 see work.lua · 5 most sessions without a consumer to count · 6 most assigned sessions to name
 --
--- Returns { unassigned works, 1 if there may be more of them, works that wait for a retry, when the first of these is due
--- (milliseconds of the clock, 0 if there is none), dead letters, dead letters that were deleted to make room, { consumer,
--- number of its works, … }, { consumer, session, … } of assigned works }.
+-- Returns { sessions that wait for a consumer, 1 if there may be more of them, sessions that wait for a retry, when the
+-- first of these is due (milliseconds of the clock, 0 if there is none), dead letters, dead letters that were deleted to
+-- make room, { consumer, number of its sessions, … }, { consumer, session, … } }.
 
 local PAGE = 500
 local most, named_most = tonumber(ARGV[5]), tonumber(ARGV[6])

@@ -13,6 +13,8 @@ __all__ = ("CompactionEnded", "CompactionFailed", "CompactionStarted", "PruneApp
 
 
 class CompactionStarted(AgentEvent):
+    """A model call for a summary of the context is about to start."""
+
     KIND = "agent.compaction.started"
     loop_id: str
     estimated_tokens: int
@@ -20,6 +22,8 @@ class CompactionStarted(AgentEvent):
 
 
 class CompactionEnded(AgentEvent):
+    """The context was compacted."""
+
     KIND = "agent.compaction.ended"
     loop_id: str
     messages_before: int
@@ -45,6 +49,8 @@ class CompactionFailed(AgentEvent):
 
 
 class PruneApplied(AgentEvent):
+    """Messages were left out of the context."""
+
     KIND = "agent.prune.applied"
     loop_id: str
     tokens_removed: int
@@ -57,6 +63,8 @@ class PruneApplied(AgentEvent):
 
 
 class RevertApplied(AgentEvent):
+    """The agent tried to go back to an earlier entry; `applied` is the outcome."""
+
     KIND = "agent.revert.applied"
     loop_id: str
     category: RevertCategory

@@ -38,17 +38,23 @@ class AgentEnded(AgentEvent):
 
 
 class InputRejected(AgentEvent):
+    """A guard rejected the loop's input."""
+
     KIND = "agent.input.rejected"
     loop_id: str
     reason: str
 
 
 class ParallelLoopsStarted(AgentEvent):
+    """Several loops started on the same input, to select one of them."""
+
     KIND = "agent.parallel.started"
     loop_ids: Annotated[tuple[str, ...], Field(strict=False)]
 
 
 class ParallelLoopsEnded(AgentEvent):
+    """One of several parallel loops was selected."""
+
     KIND = "agent.parallel.ended"
     selected_loop_id: str
     selected_config_index: int

@@ -41,6 +41,8 @@ class ToolUpdated(AgentEvent):
 
 
 class ToolEnded(AgentEvent):
+    """A tool call ended, with a result or an error."""
+
     KIND = "agent.tool.ended"
     turn_id: TurnId
     tool_call_id: str

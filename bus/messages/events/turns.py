@@ -23,6 +23,8 @@ __all__ = (
 
 
 class TurnStarted(AgentEvent):
+    """A turn started: one model call with its tools."""
+
     KIND = "agent.turn.started"
     turn_id: TurnId
     trigger: Literal["user", "subAgent", "continuation", "branch"] = "user"
@@ -33,6 +35,8 @@ class TurnStarted(AgentEvent):
 
 
 class TurnEnded(AgentEvent):
+    """A turn ended; `usage` is that of its model call."""
+
     KIND = "agent.turn.ended"
     turn_id: TurnId
     stop_reason: StopReason
@@ -96,6 +100,8 @@ class MessageStarted(AgentEvent):
 
 
 class MessageEnded(AgentEvent):
+    """The model's answer ended and is in the log, even if it failed or was aborted."""
+
     KIND = "agent.message.ended"
     turn_id: TurnId
     message_id: str | None = None
