@@ -7,14 +7,11 @@ A command contains no text for a model. The text of a user is in the LLM lane, a
 """
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal, Self
+from typing import Literal
 
-from pydantic import JsonValue, ValidationError
-
-from lanebus.bus.errors import DecodeError, UnknownKind
-from lanebus.bus.messages.base import Wire
+from lanebus.bus.errors import UnknownKind
 from lanebus.bus.messages.context_entry import Position
-from lanebus.bus.messages.extension import CONTROL, ExtensionMessage
+from lanebus.bus.messages.extension import CONTROL, ExtensionData, ExtensionMessage
 from lanebus.bus.messages.turn import TurnId
 
 __all__ = (
@@ -32,30 +29,11 @@ __all__ = (
 )
 
 
-class Control(Wire):
+class Control(ExtensionData):
     """The base class of all commands. `KIND` is the kind of the extension message."""
-
-    KIND: ClassVar[str]
 
     by: str | None = None
     """the person or program that sent the command; for readers of the log"""
-
-    def as_extension(self) -> ExtensionMessage:
-        """Return the extension message to publish for this command."""
-        return ExtensionMessage(kind=self.KIND, data=self.model_dump(mode="json", by_alias=True, exclude_none=True))
-
-    @classmethod
-    def read(cls, data: JsonValue) -> Self:
-        """Read the command from an extension message's `data`.
-
-        Raises:
-            DecodeError: the data does not fit this command.
-        """
-        try:
-            return cls.model_validate(data, strict=False)
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-            raise DecodeError(".".join(("data", *map(str, first["loc"]))), first["msg"]) from None
 
 
 class Abort(Control):

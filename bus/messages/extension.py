@@ -2,12 +2,13 @@
 
 from typing import ClassVar, Literal, Self
 
-from pydantic import JsonValue, SerializerFunctionWrapHandler, model_serializer
+from pydantic import JsonValue, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
+from lanebus.bus.errors import DecodeError
 from lanebus.bus.messages.base import Wire
 from lanebus.bus.messages.lanes import Lane
 
-__all__ = ("CONTROL", "ExtensionMessage")
+__all__ = ("CONTROL", "ExtensionData", "ExtensionMessage")
 
 
 CONTROL = "control."
@@ -62,3 +63,27 @@ class ExtensionMessage(Wire):
         if self.data is None and isinstance(plain, dict):
             plain["data"] = None
         return plain
+
+
+class ExtensionData(Wire):
+    """The typed data of an extension message: the base class of commands and agent events."""
+
+    KIND: ClassVar[str]
+    """the kind of the extension message"""
+
+    def as_extension(self) -> ExtensionMessage:
+        """Return the extension message to publish."""
+        return ExtensionMessage(kind=self.KIND, data=self.model_dump(mode="json", by_alias=True, exclude_none=True))
+
+    @classmethod
+    def read(cls, data: JsonValue) -> Self:
+        """Read a value from an extension message's `data`.
+
+        Raises:
+            DecodeError: the data does not fit this class; the error names the path.
+        """
+        try:
+            return cls.model_validate(data, strict=False)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            raise DecodeError(".".join(("data", *map(str, first["loc"]))), first["msg"]) from None
