@@ -62,7 +62,7 @@ class Leases:
         """
         names, words = self._call("take", [Lease(session, owner, 0)], seconds, flag=also_resting)
         epoch, left = cast("Sequence[int]", await run_script(self._log, _LEASE, names, words, page))
-        return _taking(session, owner, epoch, left)
+        return _lease_answer(session, owner, epoch, left)
 
     async def renew(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
         """Renew leases for `seconds` from now. Return those that are lost.
@@ -113,7 +113,7 @@ class Leases:
         return names, (step, leases[0].owner, int(seconds * 1000), "1" if flag else "", *trim, *pairs)
 
 
-def _taking(session: str, owner: str, epoch: int, left: int) -> LeaseAnswer:
+def _lease_answer(session: str, owner: str, epoch: int, left: int) -> LeaseAnswer:
     if epoch < 0:
         raise SessionErased(session)
     if epoch:

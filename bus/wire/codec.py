@@ -66,12 +66,12 @@ _LEAD = _REPLACED[:1]  # searched first: one byte is found twenty times as fast 
 _NESTING: frozenset[type] = frozenset((dict, list))
 
 _FREE_IN_ALL = ("metadata",)
-_IN_MESSAGES = (*_FREE_IN_ALL, "raw", "provenance_hint")
-_SAID = frozenset((SystemMessage, DeveloperMessage, UserMessage, AssistantMessage, ToolResultMessage))
-_FREE: Mapping[type, tuple[str, ...]] = {
+_FREE_IN_MESSAGES = (*_FREE_IN_ALL, "raw", "provenance_hint")
+_LLM_MESSAGES = frozenset((SystemMessage, DeveloperMessage, UserMessage, AssistantMessage, ToolResultMessage))
+_FREE_FIELDS: Mapping[type, tuple[str, ...]] = {
     ExtensionMessage: ("data",),
-    **dict.fromkeys((SystemMessage, DeveloperMessage, UserMessage, AssistantMessage), _IN_MESSAGES),
-    ToolResultMessage: (*_IN_MESSAGES, "structured"),
+    **dict.fromkeys((SystemMessage, DeveloperMessage, UserMessage, AssistantMessage), _FREE_IN_MESSAGES),
+    ToolResultMessage: (*_FREE_IN_MESSAGES, "structured"),
     ToolCallBlock: ("arguments", "metadata"),
     ToolResultBlock: ("structured", "metadata"),
     UnknownBlock: ("raw",),
@@ -91,10 +91,10 @@ def encode(message: Publishable | Delta) -> bytes:
             digits, or a text contains a lone surrogate.
     """
     try:
-        if _is_usual(message):
+        if _is_simple(message):
             data = message.__pydantic_serializer__.to_json(message, by_alias=True, exclude_none=True)
         else:
-            for path, free, level in _free(message):
+            for path, free, level in _free_json(message):
                 _require_depth_at(level, free, path)
             data = message.to_json_bytes()
     except PydanticSerializationError:  # its text is left out, because it quotes the message
@@ -106,37 +106,37 @@ def encode(message: Publishable | Delta) -> bytes:
     return data
 
 
-def _is_usual(message: Publishable | Delta) -> bool:
+def _is_simple(message: Publishable | Delta) -> bool:
     """Return whether the message is of the LLM lane, with free JSON far below the depth limit and no null arguments.
 
     Hot path, called for every publish: tracking the paths of values here would take four times as long.
     """
-    if type(message) not in _SAID:  # not isinstance(), which pydantic implements in Python
+    if type(message) not in _LLM_MESSAGES:  # not isinstance(), which pydantic implements in Python
         return False
-    said = cast("LlmMessage", message)
-    if said.metadata is not None and not _is_near(said.metadata):
+    llm_message = cast("LlmMessage", message)
+    if llm_message.metadata is not None and not _is_shallow(llm_message.metadata):
         return False
-    if said.raw is not None or said.provenance_hint is not None:
+    if llm_message.raw is not None or llm_message.provenance_hint is not None:
         return False
-    if type(said) is AssistantMessage:
-        if said.usage is not None and said.usage.raw is not None:
+    if type(llm_message) is AssistantMessage:
+        if llm_message.usage is not None and llm_message.usage.raw is not None:
             return False
-    elif type(said) is ToolResultMessage and said.structured is not None:
+    elif type(llm_message) is ToolResultMessage and llm_message.structured is not None:
         return False
-    for block in said.content:
+    for block in llm_message.content:
         if type(block) is ToolCallBlock:
             if (
                 block.arguments is None
-                or not _is_near(block.arguments)
-                or (block.metadata is not None and not _is_near(block.metadata))
+                or not _is_shallow(block.arguments)
+                or (block.metadata is not None and not _is_shallow(block.metadata))
             ):
                 return False
-        elif type(block) in _FREE:
+        elif type(block) in _FREE_FIELDS:
             return False
     return True
 
 
-def _is_near(value: JsonValue, room: int = 16) -> bool:
+def _is_shallow(value: JsonValue, room: int = 16) -> bool:
     """Return whether the value is nested at most about `room` levels deep."""
     if type(value) is dict:
         items: Iterable[JsonValue] = value.values()
@@ -146,7 +146,7 @@ def _is_near(value: JsonValue, room: int = 16) -> bool:
         return True
     if _NESTING.isdisjoint(map(type, items)):
         return True
-    return room > 0 and all(_is_near(item, room - 1) for item in items if type(item) in _NESTING)
+    return room > 0 and all(_is_shallow(item, room - 1) for item in items if type(item) in _NESTING)
 
 
 def _is_suspect(data: bytes) -> bool:
@@ -161,36 +161,36 @@ def _is_suspect(data: bytes) -> bool:
 
 
 def _require_free_json(message: Publishable | Delta) -> None:
-    for path, free, _ in _free(message):
+    for path, free, _ in _free_json(message):
         try:
             require_json(free)
         except DecodeError as error:
             raise DecodeError(".".join(filter(None, (path, error.path))), error.reason) from None
 
 
-def _free(message: Publishable | Delta) -> Iterator[tuple[str, JsonValue, int]]:
+def _free_json(message: Publishable | Delta) -> Iterator[tuple[str, JsonValue, int]]:
     """Yield each free JSON value in a message: its path, the value, and the number of enclosing objects and lists."""
     # By type: isinstance(), which pydantic implements in Python, takes longer than the rest of this function.
     kind = type(message)
     if kind is Delta:
         return
-    for name in _FREE.get(kind, _FREE_IN_ALL):
+    for name in _FREE_FIELDS.get(kind, _FREE_IN_ALL):
         if (value := getattr(message, name)) is not None:
             yield name, value, 1
     if isinstance(message, LlmMessage):
         if type(message) is AssistantMessage and message.usage is not None and message.usage.raw is not None:
             yield "usage.raw", message.usage.raw, 2
-        yield from _free_in(message.content, "content", 2)
+        yield from _free_json_in(message.content, "content", 2)
 
 
-def _free_in(blocks: Iterable[Block], path: str, level: int) -> Iterator[tuple[str, JsonValue, int]]:
+def _free_json_in(blocks: Iterable[Block], path: str, level: int) -> Iterator[tuple[str, JsonValue, int]]:
     for index, block in enumerate(blocks):
-        for name in _FREE.get(type(block), ()):
+        for name in _FREE_FIELDS.get(type(block), ()):
             if (value := getattr(block, name)) is not None:
                 yield f"{path}.{index}.{name}", value, level + 1
         if type(block) is ToolResultBlock:
             yield f"{path}.{index}.content", [], level + 1
-            yield from _free_in(block.content, f"{path}.{index}.content", level + 2)
+            yield from _free_json_in(block.content, f"{path}.{index}.content", level + 2)
 
 
 def _require_depth_at(level: int, value: JsonValue, path: str) -> None:
