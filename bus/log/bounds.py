@@ -45,6 +45,6 @@ class LogBounds:
     forget_page: int = 1_000
     """Most entries of a bucket's stream that one step of an erasure searches for those of the session."""
     size_seconds: float = 1.0
-    """Largest age of the total size of all sessions, if that has a limit, in seconds."""
+    """How old the total size of all sessions may be when it is compared with its limit, in seconds."""
     live_index: int = 1_000
     """Fewest pointers that the index of live deltas keeps."""

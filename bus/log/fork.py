@@ -23,7 +23,7 @@ _PIN, _FORK = Script("pin"), Script("fork")
 
 
 class _Shared(NamedTuple):
-    """The entries that a fork shares with its parent, at the time when the parent was pinned."""
+    """The entries that a fork shares with its parent, as found when they were pinned."""
 
     cursor: Cursor
     """cursor of the last shared entry"""
