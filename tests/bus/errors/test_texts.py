@@ -73,6 +73,6 @@ _REMEDIES: list[tuple[BusError, str]] = [
 
 
 @pytest.mark.parametrize(("error", "remedy"), _REMEDIES, ids=lambda each: type(each).__name__)
-def test_an_error_says_what_to_do_in_at_most_two_short_sentences(error: BusError, remedy: str) -> None:
+def test_an_error_text_is_short_and_contains_the_remedy(error: BusError, remedy: str) -> None:
     assert remedy in str(error)
     assert len(str(error)) < 200

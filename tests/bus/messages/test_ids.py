@@ -1,4 +1,4 @@
-"""Ids: of the kind that was asked for, and never made twice."""
+"""Ids: of the requested kind, and unique."""
 
 import time
 import uuid
@@ -39,7 +39,7 @@ def test_a_default_of_the_kind_is_the_id(kind: IdKind, default: Id, wanted: Id) 
 @pytest.mark.parametrize(
     ("kind", "default"), [("string", 7), ("string", ""), ("int", "7"), ("int", True), ("int", 0), ("bigint", True)]
 )
-def test_a_default_of_another_kind_or_without_a_word_is_replaced(kind: IdKind, default: Id) -> None:
+def test_a_default_of_another_kind_or_an_empty_one_is_replaced(kind: IdKind, default: Id) -> None:
     first, second = generate_id(default, kind=kind), generate_id(default, kind=kind)
     assert first != default
     assert first != second
@@ -50,17 +50,17 @@ def test_numbers_stay_below_the_limit_of_their_kind(kind: IdKind, limit: int) ->
     assert all(0 <= int(generate_id(kind=kind)) < limit for _ in range(100))
 
 
-def test_a_large_number_is_text_as_javascript_could_not_read_it() -> None:
+def test_a_bigint_id_is_text_because_javascript_could_not_read_the_number() -> None:
     assert isinstance(generate_id(kind="bigint"), str)
 
 
 @pytest.mark.parametrize("override", ["theirs", 5, lambda: "theirs", lambda: 5])
-def test_an_override_wins_whatever_its_kind(override: Id) -> None:
+def test_an_override_takes_precedence_regardless_of_its_kind(override: Id) -> None:
     assert generate_id("mine", override=override) in {"theirs", 5}
 
 
 @pytest.mark.parametrize("override", ["", default_id])
-def test_an_empty_override_asks_for_the_usual_id(override: Id) -> None:
+def test_an_empty_override_selects_the_default_id(override: Id) -> None:
     assert generate_id("mine", override=override) == "mine"
 
 
@@ -68,19 +68,19 @@ async def _later() -> Id:
     return "awaited"
 
 
-async def test_an_override_may_have_to_be_waited_for() -> None:
+async def test_generate_id_async_accepts_an_asynchronous_override() -> None:
     assert await generate_id_async("mine", override=_later) == "awaited"
     assert await generate_id_async("mine", override=_later()) == "awaited"
     assert await generate_id_async("mine", override="theirs") == "theirs"
     assert await generate_id_async("mine") == "mine"
 
 
-def test_who_cannot_wait_is_told_so() -> None:
+def test_generate_id_refuses_an_asynchronous_override() -> None:
     with pytest.raises(InvalidContent, match="generate_id_async"):
         generate_id(override=_later)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
-def test_each_generator_keeps_its_shape() -> None:
+def test_each_generator_returns_ids_of_its_form() -> None:
     assert uuid.UUID(uuid_id()).version == 4
     assert len(uuid_id()) == 36
     assert len(hex_id()) == 32

@@ -1,4 +1,4 @@
-"""Media are made of what a program has, and nothing of them is a place on this machine."""
+"""Media from bytes, base64, URLs and images, but never from a local path."""
 
 import io
 
@@ -41,7 +41,7 @@ def test_the_first_bytes_show_the_type(head: bytes, mime_type: str | None) -> No
     assert sniff(head) == mime_type
 
 
-def test_media_of_no_bytes_are_refused() -> None:
+def test_empty_media_are_refused() -> None:
     with pytest.raises(DecodeError, match="no bytes"):
         MediaRef.from_bytes(b"")
     with pytest.raises(DecodeError):
@@ -61,11 +61,11 @@ def test_a_pillow_image_is_encoded_in_its_own_format(format_: str, mime_type: st
     assert (again.format, again.size) == (format_, (3, 2))
 
 
-def test_a_drawn_pillow_image_is_encoded_as_png() -> None:
+def test_a_pillow_image_without_a_format_is_encoded_as_png() -> None:
     assert MediaRef.of(Image.new("RGBA", (1, 1))).mime_type == "image/png"
 
 
-def test_base64_counts_as_bytes_where_they_show_a_type() -> None:
+def test_base64_is_decoded_if_its_bytes_show_a_type() -> None:
     assert MediaRef.of("iVBORw0KGgo=") == MediaRef.from_bytes(b"\x89PNG\r\n\x1a\n")
     (_, block) = UserMessage.with_audio("listen", ["T2dnUwAC"]).content
     assert isinstance(block, AudioBlock)
@@ -75,14 +75,14 @@ def test_base64_counts_as_bytes_where_they_show_a_type() -> None:
 @pytest.mark.parametrize(
     "text", ["/etc/passwd", "/etc/pas", "abcd", "", "~/a.png", "a.png", "file:/a.png", "javascript:alert(1)", "ünï"]
 )
-def test_a_path_is_never_taken_for_media(text: str) -> None:
+def test_a_path_is_never_read_as_media(text: str) -> None:
     with pytest.raises(ValidationError):
         MediaRef.of(text)
     with pytest.raises(ValidationError):
         UserMessage.with_audio("listen", [text])
 
 
-def test_results_of_a_batch_are_messages_that_share_its_id() -> None:
+def test_messages_of_a_batch_of_results_share_its_id() -> None:
     blocks = [ToolResultBlock(tool_call_id=call, content=(TextBlock(text=call),), terminate=True) for call in "ab"]
     messages = ToolResultMessage.from_results(blocks)
     assert [message.as_block() for message in messages] == blocks
@@ -92,7 +92,7 @@ def test_results_of_a_batch_are_messages_that_share_its_id() -> None:
     assert {message.batch_id for message in ToolResultMessage.from_results(blocks, batch_id="b")} == {"b"}
 
 
-def test_a_result_may_answer_a_call_known_by_its_id_alone() -> None:
+def test_a_result_can_be_made_from_the_id_of_its_call() -> None:
     message = ToolResultMessage.of("c", "72F", is_error=True)
     assert (message.tool_call_id, message.tool_name, message.text_content(), message.is_error) == (
         "c",

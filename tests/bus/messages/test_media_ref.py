@@ -1,4 +1,4 @@
-"""A reference to media: what it may say, and the one way from a path to bytes."""
+"""References to media: their validation, and reading a file into one."""
 
 import base64
 import json
@@ -22,7 +22,7 @@ PNG = b"\x89PNG\r\n\x1a\n1234"
 # --- from a file --------------------------------------------------------------------------------------------------
 
 
-def test_a_file_becomes_inline_media_of_the_type_its_bytes_show(tmp_path: Path) -> None:
+def test_a_file_becomes_inline_media_with_the_type_of_its_bytes(tmp_path: Path) -> None:
     path = tmp_path / "cat.txt"
     path.write_bytes(PNG)
     media = MediaRef.from_file(path, mime_type="text/plain")
@@ -41,9 +41,7 @@ def test_a_file_becomes_inline_media_of_the_type_its_bytes_show(tmp_path: Path) 
         (b"BMW sold more cars than in the year before", None),
     ],
 )
-def test_first_bytes_show_a_type_where_they_are_more_than_a_text_might_begin_with(
-    data: bytes, found: str | None
-) -> None:
+def test_first_bytes_show_a_type_only_if_no_text_could_begin_with_them(data: bytes, found: str | None) -> None:
     assert sniff(data) == found
 
 
@@ -57,14 +55,14 @@ def test_first_bytes_show_a_type_where_they_are_more_than_a_text_might_begin_wit
         ("cat", "application/x-own", "application/x-own"),
     ],
 )
-def test_where_bytes_show_nothing_a_claim_counts_or_the_name_of_a_text(
+def test_a_type_comes_from_the_claim_or_the_file_name_if_the_bytes_show_none(
     tmp_path: Path, name: str, claimed: str | None, found: str
 ) -> None:
     (tmp_path / name).write_text("words")
     assert MediaRef.from_file(tmp_path / name, mime_type=claimed).mime_type == found
 
 
-def test_a_claim_that_the_bytes_cannot_fit_is_refused(tmp_path: Path) -> None:
+def test_a_claimed_type_that_the_bytes_do_not_match_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cat.png").write_text("<svg onload=alert(1)>")
     with pytest.raises(MediaRefused) as caught:
         MediaRef.from_file(tmp_path / "cat.png", mime_type="image/png")
@@ -85,20 +83,20 @@ def test_a_file_over_the_limit_is_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such files")
-def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
+def test_a_path_to_something_else_than_a_regular_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
         with pytest.raises((MediaRefused, IsADirectoryError)):
             MediaRef.from_file(path)
 
 
-def test_an_empty_file_is_no_media(tmp_path: Path) -> None:
+def test_an_empty_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     with pytest.raises(MediaRefused):
         MediaRef.from_file(tmp_path / "empty")
 
 
-def test_no_link_and_no_dots_lead_out_of_the_folder_that_is_allowed(tmp_path: Path) -> None:
+def test_links_and_dots_do_not_lead_out_of_the_allowed_folder(tmp_path: Path) -> None:
     allowed = tmp_path / "allowed"
     allowed.mkdir()
     (tmp_path / "secret").write_text("secret")
@@ -110,14 +108,14 @@ def test_no_link_and_no_dots_lead_out_of_the_folder_that_is_allowed(tmp_path: Pa
     assert MediaRef.from_file(allowed / "own", within=allowed).decoded() == b"own"
 
 
-async def test_a_file_is_read_off_the_event_loop_too(tmp_path: Path) -> None:
+async def test_media_from_file_reads_in_a_thread(tmp_path: Path) -> None:
     (tmp_path / "cat.png").write_bytes(PNG)
     assert await media_from_file(tmp_path / "cat.png") == MediaRef.from_file(tmp_path / "cat.png")
     with pytest.raises(FileNotFoundError):
         await media_from_file(tmp_path / "dog.png")
 
 
-# --- what is refused ----------------------------------------------------------------------------------------------
+# --- refused references -------------------------------------------------------------------------------------------
 
 LOCAL = [
     *("/etc/passwd", "./a.png", "../a.png", "~/a.png", "~root/a.png", "a.png", "C:\\a.png", "C:/a.png", "\\\\host\\a"),
@@ -137,7 +135,7 @@ LOCAL = [
 
 
 @pytest.mark.parametrize("url", LOCAL)
-def test_no_path_and_no_trick_is_a_url(url: str) -> None:
+def test_paths_and_malformed_urls_are_refused(url: str) -> None:
     with pytest.raises(ValidationError):
         MediaRef(kind="url", url=url)
     block = {"type": "image", "media": {"kind": "url", "url": url}}
@@ -147,7 +145,7 @@ def test_no_path_and_no_trick_is_a_url(url: str) -> None:
 
 
 @given(st.text())
-def test_whatever_passes_for_a_url_names_a_host_of_a_known_scheme(text: str) -> None:
+def test_every_accepted_url_has_a_host_and_an_allowed_scheme(text: str) -> None:
     try:
         media = MediaRef(kind="url", url=text)
     except ValidationError:
@@ -165,7 +163,7 @@ def test_whatever_passes_for_a_url_names_a_host_of_a_known_scheme(text: str) -> 
         "agentflow://media/ab12",
     ],
 )
-def test_a_url_with_a_host_is_kept_as_it_is(url: str) -> None:
+def test_a_url_with_a_host_is_kept_unchanged(url: str) -> None:
     assert MediaRef.from_url(url).url == url
 
 
@@ -173,7 +171,7 @@ def test_a_url_with_a_host_is_kept_as_it_is(url: str) -> None:
     "data",
     ["@@", "QUJ", "QUJD\n", "file:/etc/passwd", "file:///etc/passwd", "/etc/passwd", "QUJD=", "QUJDQ===", "====", "é"],
 )
-def test_broken_base64_is_refused_with_its_place(data: str) -> None:
+def test_invalid_base64_is_refused_with_its_path(data: str) -> None:
     message = {"role": "user", "content": [{"type": "image", "media": {"kind": "data", "data": data}}]}
     with pytest.raises(DecodeError) as caught:
         read_message(json.dumps(message))
@@ -181,14 +179,14 @@ def test_broken_base64_is_refused_with_its_place(data: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["url", "file_id", "data", "sha256"])
-def test_a_reference_needs_the_field_of_its_kind(kind: str) -> None:
+def test_a_reference_without_the_field_of_its_kind_is_refused(kind: str) -> None:
     with pytest.raises(DecodeError) as caught:
         read_message(json.dumps({"role": "user", "content": [{"type": "audio", "media": {"kind": kind}}]}))
     assert caught.value.path.startswith("content.0.media")
     assert repr(kind) in caught.value.reason
 
 
-def test_media_of_no_bytes_are_refused() -> None:
+def test_empty_media_are_refused() -> None:
     with pytest.raises(DecodeError) as caught:
         MediaRef.from_bytes(b"")
     assert caught.value.path == "data"
@@ -199,7 +197,7 @@ def test_the_decoded_size_is_known_without_decoding(data: bytes) -> None:
     assert MediaRef.from_bytes(data).inline_size_bytes == len(data)
 
 
-def test_an_address_is_where_a_store_has_it() -> None:
+def test_an_address_is_a_digest_or_an_agentflow_url() -> None:
     assert MediaRef(kind="sha256", sha256="0" * 64).address == "0" * 64
     assert MediaRef(kind="url", url="agentflow://media/ab").address == "agentflow://media/ab"
     assert MediaRef(kind="url", url="https://host/a", sha256="0" * 64).address is None

@@ -1,4 +1,4 @@
-"""Names, sizes and first bytes of what comes from outside."""
+"""Checks of names, sizes and first bytes of foreign media."""
 
 import pytest
 from hypothesis import given
@@ -16,7 +16,7 @@ from lanebus.bus.messages.media_checks import (
 
 
 @given(st.text())
-def test_a_sanitized_name_is_one_file_s_wherever_it_is_put(name: str) -> None:
+def test_a_sanitized_name_is_a_plain_file_name_in_any_folder(name: str) -> None:
     safe = sanitize_filename(name)
     assert safe
     assert len(safe.encode()) <= NAME_LIMIT_BYTES
@@ -39,7 +39,7 @@ def test_a_sanitized_name_is_one_file_s_wherever_it_is_put(name: str) -> None:
         ("\ud800", "unnamed"),
     ],
 )
-def test_a_name_keeps_what_is_harmless_of_it(name: str, safe: str) -> None:
+def test_sanitizing_keeps_the_harmless_part_of_a_name(name: str, safe: str) -> None:
     assert sanitize_filename(name) == safe
 
 
@@ -61,18 +61,18 @@ def test_a_name_keeps_what_is_harmless_of_it(name: str, safe: str) -> None:
         (b"", "text/plain", False),
     ],
 )
-def test_first_bytes_fit_what_is_claimed_or_do_not(data: bytes, mime_type: str, *, fits: bool) -> None:
+def test_first_bytes_are_compared_with_the_claimed_type(data: bytes, mime_type: str, *, fits: bool) -> None:
     assert is_what_it_claims(data, mime_type) is fits
 
 
-def test_a_limit_may_be_reached_and_not_passed() -> None:
+def test_a_size_may_equal_the_limit_but_not_exceed_it() -> None:
     require_size(10, limit_bytes=10)
     with pytest.raises(MediaTooLarge) as caught:
         require_size(11, limit_bytes=10)
     assert (caught.value.size_bytes, caught.value.limit_bytes) == (11, 10)
 
 
-def test_a_type_has_an_extension_and_only_text_is_told_by_one() -> None:
+def test_every_type_has_an_extension_but_only_text_types_are_found_by_one() -> None:
     assert extension_of("image/PNG; q=1") == ".png"
     assert extension_of("application/x-of-nobody") == ".bin"
     assert text_type_of("table.CSV") == "text/csv"

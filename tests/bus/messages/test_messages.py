@@ -1,4 +1,4 @@
-"""Messages: what is said comes back the same, and what is none is refused with its reason."""
+"""Messages survive a round trip through JSON, and invalid ones are refused with a reason."""
 
 import json
 from collections.abc import Callable
@@ -66,7 +66,7 @@ words = st.text(max_size=12)
 
 
 def made(cls: type[T], **fields: st.SearchStrategy[object]) -> st.SearchStrategy[T]:
-    """Values of a class by their Python names; `st.builds` would ask for the names in JSON too."""
+    """Build values of a class by their Python names; `st.builds` would require the JSON names, too."""
     return st.fixed_dictionaries(fields).map(lambda found: cls(**found))
 
 
@@ -153,7 +153,7 @@ messages: st.SearchStrategy[Publishable] = st.one_of(
 
 @examples(400)
 @given(messages)
-def test_every_message_comes_back_as_it_was(message: Publishable) -> None:
+def test_every_message_survives_a_round_trip(message: Publishable) -> None:
     text = encode(message)
     assert type(message) in CLASSES
     assert read_message(text) == message
@@ -169,12 +169,12 @@ def test_the_native_json_is_exact(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", EXAMPLES)
-def test_the_keys_stand_in_the_order_a_person_reads_them(text: str) -> None:
+def test_the_json_keys_are_in_reading_order(text: str) -> None:
     assert read_message(text).to_json() == text
 
 
 @pytest.mark.parametrize("arguments", [None, {}, [], "", 0, False])
-def test_arguments_come_back_as_they_were_null_too(arguments: JsonValue) -> None:
+def test_arguments_survive_a_round_trip_even_if_they_are_null(arguments: JsonValue) -> None:
     message = AssistantMessage.of(ToolCallBlock(id="c", name="n", arguments=arguments))
     (call,) = json.loads(encode(message))["content"]
     assert call["arguments"] == arguments
@@ -182,7 +182,7 @@ def test_arguments_come_back_as_they_were_null_too(arguments: JsonValue) -> None
 
 
 @pytest.mark.parametrize("text", ["\x00", "\x1b[31m", "\u2028\u2029", "🦀" * 9, "\ufeff", '"\\', "a\r\nb"])
-def test_any_text_comes_back_as_it_was(text: str) -> None:
+def test_any_text_survives_a_round_trip(text: str) -> None:
     for message in (UserMessage.text(text), ExtensionMessage.of("k", {text: text})):
         assert read_message(encode(message)) == message
 
@@ -224,7 +224,7 @@ def test_any_text_comes_back_as_it_was(text: str) -> None:
         ('{"role":"user","timestamp":"now"}', DecodeError, "timestamp"),
     ],
 )
-def test_what_is_no_message_is_refused_with_its_place(text: str, error: type[Exception], path: str | None) -> None:
+def test_an_invalid_message_is_refused_with_its_path(text: str, error: type[Exception], path: str | None) -> None:
     with pytest.raises(error) as caught:
         read_message(text)
     if isinstance(caught.value, DecodeError) and path is not None:
@@ -235,7 +235,7 @@ def test_what_is_no_message_is_refused_with_its_place(text: str, error: type[Exc
     "url",
     ["file:/etc/passwd", "FILE:///etc/passwd", "javascript:alert(1)", "/etc/passwd", "../x", "", "C:\\x", "//host/x"],
 )
-def test_no_reference_names_a_place_of_this_machine(url: str) -> None:
+def test_a_reference_to_a_local_place_is_refused(url: str) -> None:
     text = json.dumps({"role": "user", "content": [{"type": "image", "media": {"kind": "url", "url": url}}]})
     with pytest.raises(DecodeError):
         read_message(text)
@@ -294,7 +294,7 @@ def test_no_reference_names_a_place_of_this_machine(url: str) -> None:
         ('{"role":"user","content":[{"type":"tool_result","call_id":"c","output":{"b":1},"structured":[1]}]}', None),
     ],
 )
-def test_every_spelling_reads_as_ours(theirs: str, ours: str | None) -> None:
+def test_every_spelling_of_the_seeds_is_read(theirs: str, ours: str | None) -> None:
     if ours is None:
         with pytest.raises(DecodeError):
             read_message(theirs)
@@ -302,7 +302,7 @@ def test_every_spelling_reads_as_ours(theirs: str, ours: str | None) -> None:
         assert read_message(theirs) == read_message(ours)
 
 
-def test_an_unknown_block_is_kept_whole() -> None:
+def test_an_unknown_block_is_kept_unchanged() -> None:
     raw: dict[str, JsonValue] = {"type": "hologram", "x": [1, None, {"y": 2.5}]}
     message = read_message(json.dumps({"role": "user", "content": [raw]}))
     assert isinstance(message, UserMessage)
@@ -310,21 +310,21 @@ def test_an_unknown_block_is_kept_whole() -> None:
     assert read_message(encode(message)) == message
 
 
-def test_a_malformed_turn_id_is_none_and_its_loss_is_kept() -> None:
+def test_a_malformed_turn_id_moves_to_the_metadata() -> None:
     message = read_message('{"role":"user","turnId":{"loopId":7,"turnIndex":-1}}')
     assert isinstance(message, UserMessage)
     assert message.turn_id is None
     assert message.metadata == {"invalidTurnId": {"loopId": 7, "turnIndex": -1}}
 
 
-def test_a_malformed_turn_id_takes_nobody_else_s_place() -> None:
+def test_a_malformed_turn_id_is_refused_if_the_metadata_has_one_already() -> None:
     with pytest.raises(DecodeError) as refused:
         read_message('{"role":"user","turnId":7,"metadata":{"invalidTurnId":"mine"}}')
     assert refused.value.path == "turnId"
 
 
 @pytest.mark.parametrize("read", [read_message, read_llm])
-def test_a_turn_id_may_be_spelled_as_it_is_in_python(read: Callable[[str], Publishable]) -> None:
+def test_a_turn_id_may_have_python_spelling(read: Callable[[str], Publishable]) -> None:
     message = read('{"role":"user","turnId":{"loop_id":"s.main.1","turn_index":0}}')
     assert isinstance(message, UserMessage)
     assert message.turn_id == TurnId(loop_id="s.main.1", turn_index=0)
@@ -336,7 +336,7 @@ def test_numbers_beyond_64_bits_are_exact() -> None:
 
 
 @given(st.recursive(st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=10))
-def test_no_json_ends_its_reader_by_another_error(value: object) -> None:
+def test_any_json_is_read_or_refused_with_a_bus_error(value: object) -> None:
     for body in (value, {"role": "user", "content": value}, {"role": "assistant", "usage": value, "content": [value]}):
         try:
             message = read_message(json.dumps(body))
@@ -345,20 +345,20 @@ def test_no_json_ends_its_reader_by_another_error(value: object) -> None:
         assert read_message(encode(message)) == message
 
 
-def test_a_message_is_frozen_and_stamped_by_copy() -> None:
+def test_a_message_is_frozen_and_gets_a_turn_id_by_copy() -> None:
     message, turn = UserMessage.text("x"), TurnId(loop_id="s.main.1", turn_index=0)
     stamped = message.with_turn_id(turn)
     assert (message.turn_id, stamped.turn_id, stamped.with_turn_id(None)) == (None, turn, message)
     assert message.as_llm() is message
     told = ExtensionMessage.of("k")
     assert told.with_turn_id(turn) is told
-    as_llm: Callable[[], object] = told.as_llm  # a checker refuses the call's None
+    as_llm: Callable[[], object] = told.as_llm  # a type checker refuses the None
     assert as_llm() is None
     with pytest.raises(ValidationError):
-        message.content = ()  # pyright: ignore[reportAttributeAccessIssue]  # what is refused
+        message.content = ()  # pyright: ignore[reportAttributeAccessIssue]  # must be refused
 
 
-def test_no_class_leads_from_one_lane_to_the_other() -> None:
+def test_no_reader_accepts_a_message_of_the_other_lane() -> None:
     assert not issubclass(ExtensionMessage, LlmMessage)
     with pytest.raises(UnknownRole):
         read_llm(encode(ExtensionMessage.of("k", {"role": "user"})))
@@ -366,7 +366,7 @@ def test_no_class_leads_from_one_lane_to_the_other() -> None:
         read_extension(encode(UserMessage.text("x")))
 
 
-def test_usage_is_combined_priced_and_rated_by_the_formulas_of_seed_001() -> None:
+def test_usage_follows_the_formulas_of_seed_001() -> None:
     usage = Usage(input=1_000, output=500, reasoning=100, cache_read=3_000, cache_write=0, total_tokens=4_500)
     rates = Rates(input=Decimal(3), output=Decimal(15), cache_read=Decimal("0.3"), cache_write=Decimal("3.75"))
     cost = usage.cost_at(rates, source="mine")
@@ -395,7 +395,7 @@ def events() -> list[type[AgentEvent]]:
 
 @pytest.mark.filterwarnings("ignore:Ignoring unsupported:hypothesis.errors.HypothesisWarning")
 @pytest.mark.parametrize("cls", events())
-def test_every_event_comes_back_as_it_was_and_keeps_no_word_of_the_other_lane(cls: type[AgentEvent]) -> None:
+def test_every_event_survives_a_round_trip_without_llm_content(cls: type[AgentEvent]) -> None:
     @examples(20)
     @given(st.builds(cls, **EVENT_FIELDS.get(cls.KIND, {})))
     def check(event: AgentEvent) -> None:
@@ -407,7 +407,7 @@ def test_every_event_comes_back_as_it_was_and_keeps_no_word_of_the_other_lane(cl
     assert not {"content", "message_text", "arguments"} & set(cls.model_fields)
 
 
-def test_events_that_are_none_are_told() -> None:
+def test_an_invalid_event_is_refused_with_a_typed_error() -> None:
     assert parse_event(ExtensionMessage.of("notification")) is None
     with pytest.raises(UnknownKind):
         parse_event(ExtensionMessage.of("agent.other"))
@@ -415,7 +415,7 @@ def test_events_that_are_none_are_told() -> None:
         parse_event(ExtensionMessage.of(TurnEnded.KIND, {"turnId": 1}))
 
 
-def test_a_delta_is_no_message() -> None:
+def test_a_delta_is_not_read_as_a_message() -> None:
     delta = Delta(kind="text", message_id="m", delta="x", turn_id=TurnId(loop_id="s.main.1", turn_index=0))
     assert read_delta(encode(delta)) == delta
     with pytest.raises(UnknownRole):
@@ -424,7 +424,7 @@ def test_a_delta_is_no_message() -> None:
         read_delta(encode(UserMessage.text("x")))
 
 
-def test_signatures_of_the_thinking_behind_text_and_calls_are_read_in_pi_s_words_too() -> None:
+def test_signatures_of_text_and_calls_are_read_in_the_spelling_of_pi_too() -> None:
     text: dict[str, JsonValue] = {"type": "text", "text": "a", "textSignature": "c2ln"}
     call: dict[str, JsonValue] = {"type": "toolCall", "id": "t", "name": "f", "thoughtSignature": "c2ln"}
     message = read_message(json.dumps({"role": "assistant", "content": [text, call]}))
@@ -436,8 +436,8 @@ def test_signatures_of_the_thinking_behind_text_and_calls_are_read_in_pi_s_words
         read_message(json.dumps({"role": "assistant", "content": [{**call, "signature": "eA=="}]}))
 
 
-def test_every_block_keeps_its_type_when_its_names_are_made_ours() -> None:
-    """A block that the table of names lacks would be read as unknown."""
+def test_every_block_keeps_its_type_when_its_keys_are_renamed() -> None:
+    """A block that is missing in the table of names would be read as unknown."""
     union = get_args(get_args(Block)[0])
     types = {get_args(block.model_fields["type"].annotation)[0] for block in union}
     assert len(types) > 10

@@ -1,4 +1,4 @@
-"""Any message at all goes into the log and comes back as it was."""
+"""Every message survives a round trip through the codec."""
 
 from hypothesis import given
 
@@ -14,7 +14,7 @@ __all__ = ()
 
 @examples(300)
 @given(messages)
-def test_any_message_comes_back_as_it_was(message: Publishable) -> None:
+def test_any_message_survives_a_round_trip(message: Publishable) -> None:
     text = encode(message)
     read = read_extension if isinstance(message, ExtensionMessage) else read_llm
     assert read(text) == read_message(text) == message

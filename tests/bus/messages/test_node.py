@@ -1,4 +1,4 @@
-"""Nodes of an author's tree, and the turn that a loop's id tells of."""
+"""Nodes of an author's tree, and the parts of a loop's id."""
 
 import pytest
 
@@ -16,7 +16,7 @@ __all__ = ()
     [("n7", 7), ("7", 7), ("n0", 0), (f"n{2**64 - 1}", 2**64 - 1), (f"n{2**64}", None)]
     + [(text, None) for text in ("", "n", "nn7", "n-7", "n7 ", "n７", "N7", "7n", "n" + "9" * 5_000)],
 )
-def test_a_node_is_read_as_it_is_shown(text: str, node: int | None) -> None:
+def test_a_node_id_is_read_with_and_without_its_prefix(text: str, node: int | None) -> None:
     assert parse_node_id(text) == node
     assert node is None or parse_node_id(node_text(node)) == node
 
@@ -35,6 +35,6 @@ def test_a_message_keeps_its_node_and_its_tags() -> None:
     ("loop", "session", "config"),
     [("s.main.1", "s", "main"), ("s.a.b.2", "s", "a.b"), ("s.1", "s", None), ("s", "s", None), ("", "", None)],
 )
-def test_a_loop_s_id_tells_its_session_and_its_configuration(loop: str, session: str, config: str | None) -> None:
+def test_a_loop_id_contains_its_session_and_configuration(loop: str, session: str, config: str | None) -> None:
     turn = TurnId(loop_id=loop, turn_index=0)
     assert (turn.session, turn.config_segment) == (session, config)

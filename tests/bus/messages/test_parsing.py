@@ -1,4 +1,4 @@
-"""JSON from outside: every fault is named with the path to it."""
+"""JSON from outside: every fault is reported with its path."""
 
 import pytest
 from pydantic import JsonValue
@@ -24,25 +24,25 @@ def nested(depth: int) -> JsonValue:
         ('{"a":[1,2,{"b":Infinity}]}', "a.2.b"),
         ('{"a":-1e400}', "a"),
         ("NaN", ""),
-        ('[{"a":1,"a":2}', "a"),  # it breaks off, so the place is not known: the key is
+        ('[{"a":1,"a":2}', "a"),  # the text ends early, so only the key is known and not the path
         ('["\\ud800"]', "0"),
         ('{"a":{"b\\udfff":1}}', "a"),
     ],
 )
-def test_a_fault_is_named_with_its_path(text: str, path: str) -> None:
+def test_a_fault_is_reported_with_its_path(text: str, path: str) -> None:
     with pytest.raises(DecodeError) as caught:
         parse_json(text)
     assert caught.value.path == path
 
 
-def test_equal_keys_in_different_objects_are_no_fault() -> None:
+def test_equal_keys_in_different_objects_are_accepted() -> None:
     assert parse_json('[{"a":1},{"a":{"a":1}}]') == [{"a": 1}, {"a": {"a": 1}}]
 
 
 @pytest.mark.parametrize(
     ("value", "path"), [({"a": nested(200)}, "a"), ([float("nan")], "0"), ({"a": ["\ud800"]}, "a.0")]
 )
-def test_what_was_parsed_elsewhere_is_looked_at_too(value: JsonValue, path: str) -> None:
+def test_require_json_checks_a_value_from_another_parser(value: JsonValue, path: str) -> None:
     require_json({"a": nested(DEPTH_LIMIT - 2)})
     with pytest.raises(DecodeError) as caught:
         require_json(value)

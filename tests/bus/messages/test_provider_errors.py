@@ -1,4 +1,4 @@
-"""Texts that say that a request was too long, as we have met them."""
+"""Error texts of providers that report a too long request, as observed."""
 
 import time
 
@@ -32,27 +32,27 @@ _OTHERWISE = [
 
 
 @pytest.mark.parametrize("text", _TOO_LONG)
-def test_a_text_of_a_too_long_request_is_known(text: str) -> None:
+def test_the_error_text_of_a_too_long_request_is_recognized(text: str) -> None:
     assert says_overflow(text)
     assert AssistantMessage(stop_reason="error", error_message=text).is_context_overflow()
 
 
 @pytest.mark.parametrize("text", _OTHERWISE)
-def test_another_error_is_none(text: str) -> None:
+def test_other_error_texts_are_not_an_overflow(text: str) -> None:
     assert not says_overflow(text)
 
 
-def test_a_known_text_counts_only_where_the_answer_failed() -> None:
+def test_an_overflow_text_counts_only_in_a_failed_answer() -> None:
     assert not AssistantMessage(stop_reason="aborted", error_message=_TOO_LONG[0]).is_context_overflow()
 
 
-def test_the_exact_mode_takes_ambiguous_phrases_and_rate_limits_as_seed_001_does() -> None:
+def test_the_exact_mode_accepts_ambiguous_phrases_and_rate_limits_as_seed_001_does() -> None:
     for text in _OTHERWISE[1:5]:
         assert says_overflow(text, exact_001=True)
         assert AssistantMessage(stop_reason="error", error_message=text).is_context_overflow(exact_001=True)
 
 
-def test_an_answer_to_more_than_the_window_holds_is_a_silent_overflow() -> None:
+def test_an_answer_with_more_input_than_the_window_is_a_silent_overflow() -> None:
     answer = AssistantMessage(usage=Usage(input=60, cache_read=50))
     assert answer.is_context_overflow(window=109)
     assert not answer.is_context_overflow(window=110)
@@ -71,17 +71,19 @@ def test_an_answer_to_more_than_the_window_holds_is_a_silent_overflow() -> None:
         (400, "no such model", "api"),
     ],
 )
-def test_the_status_is_asked_before_the_text(status: int, body: str, fault: str) -> None:
+def test_the_status_takes_precedence_over_the_text(status: int, body: str, fault: str) -> None:
     assert classify_http(status, body) == fault
 
 
-def test_the_words_that_tell_of_an_overflow_stand_in_one_line_and_in_order() -> None:
+def test_the_two_phrases_of_an_overflow_must_be_in_one_line_and_in_order() -> None:
     assert says_overflow("Input token count (5) EXCEEDS THE MAXIMUM of 4")
     assert not says_overflow("input token count is 3\nit exceeds the maximum")
     assert not says_overflow("exceeds the maximum input token count")
 
 
-def test_a_long_error_that_repeats_itself_takes_no_time() -> None:
+def test_a_long_repetitive_error_text_is_classified_quickly() -> None:
     begin = time.process_time()
     assert not says_overflow("input token count " * 20_000)
-    assert time.process_time() - begin < 10  # 2 ms here; as one pattern it is 15 s, and 2 minutes on a slow machine
+    assert (
+        time.process_time() - begin < 10
+    )  # takes 2 ms; a regular expression takes 15 s, and 2 minutes on a slow machine

@@ -1,4 +1,4 @@
-"""Texts of messages: of what was said, of results, and without what was thought aloud."""
+"""The text of messages and tool results, and its separation from reasoning."""
 
 import time
 
@@ -19,7 +19,7 @@ def said(*content: Block) -> UserMessage:
     return UserMessage(content=content)
 
 
-def test_the_text_with_results_holds_texts_and_results_in_order() -> None:
+def test_the_text_with_results_contains_texts_and_results_in_order() -> None:
     result = ToolResultBlock(tool_call_id="c", content=(TextBlock(text="[r"), IMAGE, TextBlock(text="]")))
     message = said(TextBlock(text="a"), IMAGE, result, ThinkingBlock(text="no"), TextBlock(text="b"))
     assert message.text_with_results() == "a[r]b"
@@ -30,12 +30,12 @@ def test_the_text_with_results_holds_texts_and_results_in_order() -> None:
     ("structured", "text"),
     [({"value": 42}, '{"value": 42}'), ([1], "[1]"), (0, "0"), (False, "false"), ("", '""'), (None, "")],
 )
-def test_a_result_that_is_json_alone_is_text_as_json(structured: JsonValue, text: str) -> None:
+def test_a_result_without_text_is_given_as_json(structured: JsonValue, text: str) -> None:
     assert said(ToolResultBlock(tool_call_id="c", structured=structured)).text_with_results() == text
     assert ToolResultMessage(tool_call_id="c", structured=structured).text_with_results() == text
 
 
-def test_a_result_that_says_its_json_in_words_is_those_words() -> None:
+def test_the_text_of_a_result_takes_precedence_over_its_json() -> None:
     message = ToolResultMessage(tool_call_id="c", structured={"a": 1}, content=(TextBlock(text="one"),))
     assert message.text_with_results() == "one"
 
@@ -53,13 +53,13 @@ def test_a_result_that_says_its_json_in_words_is_those_words() -> None:
         ("<think>a</thinking>", "<think>a</thinking>", None),
     ],
 )
-def test_what_was_thought_aloud_is_taken_out_of_the_text(text: str, rest: str, reasoning: str | None) -> None:
+def test_reasoning_between_tags_is_separated_from_the_text(text: str, rest: str, reasoning: str | None) -> None:
     assert split_reasoning(text) == (rest, reasoning)
 
 
-def test_many_open_tags_take_no_time() -> None:
+def test_many_open_tags_are_read_quickly() -> None:
     text = "<think>" * 50_000 + "why</think>what"
     begin = time.process_time()
     assert split_reasoning("<think>" * 50_000) == ("<think>" * 50_000, None)
     assert split_reasoning(text).text == "what"
-    assert time.process_time() - begin < 10  # 0.1 s here; where each tag looks for its end it is a minute
+    assert time.process_time() - begin < 10  # takes 0.1 s; a search for the end of each tag takes a minute

@@ -1,4 +1,4 @@
-"""Usage as it is written and summed up."""
+"""The JSON of usage, and its sums."""
 
 import pytest
 
@@ -12,17 +12,17 @@ class _Holder(Frozen):
     usage: Usage
 
 
-def test_what_was_reported_has_no_mark_in_its_json() -> None:
+def test_reported_usage_has_no_estimate_mark_in_its_json() -> None:
     assert "estimated" not in Usage(input=1).to_json()
     assert Usage.model_validate_json(b'{"estimated":false}') == Usage()
 
 
-def test_an_estimate_is_marked_and_read_again() -> None:
+def test_an_estimate_keeps_its_mark_in_json() -> None:
     usage = Usage(input=1, estimated=True)
     assert '"estimated":true' in usage.to_json()
     assert _Holder.model_validate_json(_Holder(usage=usage).to_json_bytes()).usage == usage
 
 
 @pytest.mark.parametrize(("one", "other", "both"), [(None, None, None), (True, None, True), (None, True, True)])
-def test_a_sum_with_an_estimate_in_it_is_one(one: bool | None, other: bool | None, both: bool | None) -> None:
+def test_a_sum_with_an_estimate_is_an_estimate(one: bool | None, other: bool | None, both: bool | None) -> None:
     assert Usage(estimated=one).combine(Usage(estimated=other)).estimated is both

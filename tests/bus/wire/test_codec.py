@@ -1,4 +1,4 @@
-"""Entries as envelopes, also those that nobody of ours wrote."""
+"""Decoding entries to envelopes, including foreign and damaged entries."""
 
 import pytest
 from hypothesis import given
@@ -34,12 +34,12 @@ def entry(*fields: bytes, name: bytes = b"7-0") -> tuple[bytes, list[bytes]]:
 
 
 def fitting(body: bytes, lane: Lane = Lane.LLM) -> bytes:
-    """The header of entry 7, with the checksum that fits."""
+    """The header of entry 7, with its correct checksum."""
     head = header(lane, body, milliseconds=1_700_000_000_123, producer="somebody", token="3_token")
     return head.encode()
 
 
-def test_an_entry_is_its_envelope() -> None:
+def test_an_entry_is_decoded_to_its_envelope() -> None:
     message = UserMessage.text("hi ✓")
     body = encode(message)
     found = decode("s", Lane.LLM, entry(b"h", fitting(body), b"m", body))
@@ -48,7 +48,7 @@ def test_an_entry_is_its_envelope() -> None:
 
 
 @pytest.mark.parametrize("at", range(len(USER)))
-def test_an_entry_with_another_byte_is_damaged_and_says_where(at: int) -> None:
+def test_an_entry_with_a_changed_byte_is_damaged_and_names_its_position(at: int) -> None:
     body = USER[:at] + bytes([USER[at] ^ 1]) + USER[at + 1 :]
     for header_of, lane in ((fitting(USER), Lane.LLM), (fitting(USER, Lane.EXTENSION), Lane.EXTENSION)):
         found = decode("s", lane, entry(b"h", header_of, b"m", body))
@@ -105,7 +105,7 @@ def test_an_entry_of_another_lane_or_producer_is_damaged() -> None:
         ),
     ],
 )
-def test_what_cannot_be_read_says_why_and_keeps_its_bytes(
+def test_an_unreadable_entry_has_a_typed_error_and_keeps_its_bytes(
     lane: Lane, fields: tuple[bytes, ...], error: type[MessageError]
 ) -> None:
     found = decode("s", lane, entry(*fields))
@@ -121,7 +121,7 @@ def test_an_entry_between_two_positions_is_forged() -> None:
     assert isinstance(found.message.error, ForgedEntry)
 
 
-def test_a_delta_stands_below_its_position() -> None:
+def test_a_delta_has_its_position_and_number() -> None:
     delta = Delta(kind="text", message_id="m", delta="x")
     found = decode_delta("s", entry(b"h", HEADER, b"m", encode(delta), name=b"7-3"))
     assert (found.message, found.position, found.delta) == (delta, 7, 3)
@@ -130,7 +130,7 @@ def test_a_delta_stands_below_its_position() -> None:
 
 
 @given(st.sampled_from(Lane), st.lists(st.binary(max_size=40), max_size=6), st.binary(max_size=60))
-def test_no_entry_ends_its_reader(lane: Lane, fields: list[bytes], body: bytes) -> None:
+def test_any_entry_is_decoded_without_an_exception(lane: Lane, fields: list[bytes], body: bytes) -> None:
     for entry_fields in (fields, [b"h", HEADER, b"m", body], [b"h", body, b"m", USER]):
         found = decode("s", lane, (b"7-0", entry_fields))
         assert found.position == 7
@@ -146,18 +146,18 @@ def nested(depth: int) -> ExtensionMessage:
 
 
 @pytest.mark.parametrize("depth", [0, 1, 62, 63])
-def test_what_is_nested_is_read_as_it_was_written(depth: int) -> None:
+def test_nested_json_survives_a_round_trip(depth: int) -> None:
     assert read_extension(encode(nested(depth))) == nested(depth)
 
 
 @pytest.mark.parametrize("depth", [64, 200, 250])
-def test_what_is_nested_too_deep_to_be_read_is_not_written(depth: int) -> None:
+def test_json_nested_too_deep_to_be_read_is_not_written(depth: int) -> None:
     with pytest.raises(DecodeError, match="nested"):
         encode(nested(depth))
 
 
 def free(depth: int) -> list[tuple[LlmMessage, str]]:
-    """Messages with JSON of that depth in each place that may hold any."""
+    """Return messages with JSON of the given depth, one for each field with free JSON, and the field's path."""
     deep = nested(depth).data
     call = ToolCallBlock(id="c", name="n", arguments=deep)
     inner = ToolResultBlock(tool_call_id="c", content=(UnknownBlock(raw={"type": "x", "a": deep}),))
@@ -175,14 +175,14 @@ def free(depth: int) -> list[tuple[LlmMessage, str]]:
 
 
 @pytest.mark.parametrize("place", range(9))
-def test_json_nested_too_deep_is_not_written_wherever_it_stands(place: int) -> None:
+def test_json_nested_too_deep_is_refused_in_every_field(place: int) -> None:
     with pytest.raises(DecodeError, match="nested") as caught:
         encode(free(70)[place][0])
     assert caught.value.path == free(70)[place][1]
 
 
 @given(st.integers(40, 80), st.integers(0, 8))
-def test_what_is_written_can_be_read_everywhere(depth: int, place: int) -> None:
+def test_all_json_that_is_written_can_be_read_in_every_field(depth: int, place: int) -> None:
     message, _ = free(depth)[place]
     try:
         text = encode(message)
@@ -193,7 +193,7 @@ def test_what_is_written_can_be_read_everywhere(depth: int, place: int) -> None:
         assert read_message(text) == read_llm(text) == message
 
 
-def test_results_inside_each_other_are_no_deeper_than_that_either() -> None:
+def test_nested_tool_results_have_the_same_depth_limit() -> None:
     block = ToolResultBlock(tool_call_id="c")
     for _ in range(40):
         block = ToolResultBlock(tool_call_id="c", content=(block,))
@@ -213,7 +213,7 @@ def test_results_inside_each_other_are_no_deeper_than_that_either() -> None:
         (AssistantMessage(usage=Usage(input=10**4300)), ""),
     ],
 )
-def test_what_no_reader_would_read_as_it_is_is_not_written(message: Publishable, path: str) -> None:
+def test_a_message_that_would_be_read_differently_is_not_written(message: Publishable, path: str) -> None:
     with pytest.raises(DecodeError) as caught:
         encode(message)
     assert caught.value.path == path
@@ -228,10 +228,10 @@ def test_what_no_reader_would_read_as_it_is_is_not_written(message: Publishable,
         UserMessage(metadata={"a": 10**4300 - 1}),
     ],
 )
-def test_what_only_looks_like_that_is_written(message: Publishable) -> None:
+def test_a_message_that_only_looks_suspect_is_written(message: Publishable) -> None:
     assert read_message(encode(message)) == message
 
 
-def test_brackets_in_a_text_are_no_nesting() -> None:
+def test_brackets_in_a_text_do_not_count_as_nesting() -> None:
     message = UserMessage.text("[" * 5_000 + "]}" * 5_000)
     assert read_llm(encode(message)) == message

@@ -1,4 +1,4 @@
-"""Cursors."""
+"""The text form and the order of cursors."""
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,7 @@ numbers = st.integers(0, 10**18 - 1)
 
 
 @given(numbers, numbers)
-def test_a_cursor_is_read_as_it_was_written(position: int, delta: int) -> None:
+def test_a_cursor_survives_a_round_trip(position: int, delta: int) -> None:
     assert Cursor.parse(str(Cursor(position, delta))) == Cursor(position, delta)
     assert Cursor.parse(str(position)) == Cursor(position)
 
@@ -23,7 +23,7 @@ def test_cursors_compare_as_numbers() -> None:
 @pytest.mark.parametrize(
     "text", ["", "-", "1-", "-1", "1-2-3", "+1", " 1", "1\n", "a", "1.0", "٣", "1" * 19, "1-" + "1" * 19]
 )
-def test_a_text_that_is_no_cursor_is_refused(text: str) -> None:
+def test_a_text_that_is_not_a_cursor_is_refused(text: str) -> None:
     with pytest.raises(InvalidCursor) as caught:
         Cursor.parse(text)
     assert caught.value.text == text

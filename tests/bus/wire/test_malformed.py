@@ -1,4 +1,4 @@
-"""Forty things that are no message: each is refused with a typed error that names the place."""
+"""Forty malformed messages: each is refused with a typed error that names the path of the fault."""
 
 import json
 
@@ -25,7 +25,7 @@ def media(kind: str, **fields: JsonValue) -> str:
 
 
 MALFORMED: tuple[tuple[str, str], ...] = (
-    # other types than ours
+    # wrong types
     (user("text"), "content.0"),
     (user({"type": "text", "text": 7}), "content.0.text"),
     (user({"type": "text", "text": None}), "content.0.text"),
@@ -60,11 +60,11 @@ MALFORMED: tuple[tuple[str, str], ...] = (
     ('{"role":"extension","data":1}', "kind"),
     ('{"role":7}', "role"),
     ("{}", "role"),
-    # two spellings that disagree
+    # two spellings of one key with different values
     ('{"role":"user","content":[],"contents":["x"]}', "contents"),
     (user({"type": "toolCall", "id": "c", "name": "n", "args": {}, "arguments": {"a": 1}}), "content.0.arguments"),
     (user({"type": "image", "data": "QQ==", "mimeType": "a/b", "media_type": "c/d"}), "content.0.media_type"),
-    # what parsers disagree about
+    # JSON that parsers read differently
     ('{"role":"user","content":[],"content":[]}', "content"),
     ('{"role":"user","content":[{"type":"text","text":"a","text":"b"}]}', "content.0.text"),
     ('{"role":"user","metadata":{"a":[1,{"b":NaN}]}}', "metadata.a.1.b"),
@@ -74,7 +74,7 @@ MALFORMED: tuple[tuple[str, str], ...] = (
     (f'{{"role":"extension","kind":"k","data":{DEEP}}}', "data"),
     (f'{{"role":"user","metadata":{{"a":{DEEP}}}}}', "metadata"),
     (f'{{"role":"user","timestamp":{HUGE}}}', ""),
-    # media that is none, or that names a place of this machine
+    # invalid media, and references to local places
     (user({"type": "image", "data": "not base64", "mimeType": "image/png"}), "content.0.media.data"),
     (user({"type": "image", "data": "QQ", "mimeType": "image/png"}), "content.0.media.data"),
     (media("data"), "content.0.media"),
@@ -90,19 +90,19 @@ MALFORMED: tuple[tuple[str, str], ...] = (
 
 
 @pytest.mark.parametrize(("text", "path"), MALFORMED)
-def test_what_is_no_message_is_refused_with_the_path_to_its_fault(text: str, path: str) -> None:
+def test_a_malformed_message_is_refused_with_the_path_of_its_fault(text: str, path: str) -> None:
     with pytest.raises(DecodeError) as caught:
         read_message(text)
     assert caught.value.path == path
 
 
 @pytest.mark.parametrize("role", ["robot", "function", "", "User", "delta"])
-def test_a_role_that_no_lane_knows_is_refused(role: str) -> None:
+def test_an_unknown_role_is_refused(role: str) -> None:
     with pytest.raises(UnknownRole):
         read_message(json.dumps({"role": role, "content": []}))
 
 
 @pytest.mark.parametrize("data", [b"\xff", b'{"role":"user', b"\xef\xbb\xbf{}", "", "nul", "'x'", '{"role":"user"}}'])
-def test_what_is_no_json_is_refused(data: bytes | str) -> None:
+def test_data_that_is_not_json_is_refused(data: bytes | str) -> None:
     with pytest.raises(MessageError):
         read_message(data)

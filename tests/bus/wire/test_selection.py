@@ -1,4 +1,4 @@
-"""What is passed over before it is decoded is just what would not be taken afterwards."""
+"""An entry may be skipped before decoding only if it would not be selected afterwards."""
 
 import json
 
@@ -35,7 +35,7 @@ def lane_of(message: Publishable) -> Lane:
 
 
 @pytest.mark.parametrize(("message", "kind"), MESSAGES)
-def test_a_message_has_one_word_for_what_it_is(message: Publishable, kind: str) -> None:
+def test_every_message_has_a_kind(message: Publishable, kind: str) -> None:
     assert kind_of(message) == kind
     body = encode(message)
     entry = entry_of(body, header(lane_of(message), body).encode())
@@ -45,11 +45,11 @@ def test_a_message_has_one_word_for_what_it_is(message: Publishable, kind: str) 
         assert selection.may_take(lane_of(message), entry) is is_wanted
 
 
-def test_a_single_text_is_one_kind() -> None:
+def test_a_single_text_selects_one_kind() -> None:
     assert Selection.of(ALL_LANES, "user") == Selection.of(ALL_LANES, ["user"])
 
 
-def test_the_union_takes_what_any_takes() -> None:
+def test_the_union_selects_everything_that_one_of_them_selects() -> None:
     some, more = Selection.of({Lane.LLM}, ["user"]), Selection.of({Lane.EXTENSION}, ["agent.*"])
     both = Selection.union([some, more])
     assert both == Selection.of(ALL_LANES, ["agent.*", "user"])
@@ -60,7 +60,7 @@ KINDS = st.sampled_from(["agent.ended", "agent.", "a", "", 'q"uote', "back\\slas
 
 
 @given(KINDS, st.lists(KINDS | st.sampled_from(["agent.*", "*", "us*"]), min_size=1, max_size=3))
-def test_a_kind_of_an_extension_is_told_from_its_first_bytes_or_not_at_all(kind: str, kinds: list[str]) -> None:
+def test_the_kind_of_an_extension_is_found_in_its_first_bytes_if_it_is_plain(kind: str, kinds: list[str]) -> None:
     entry = entry_of(encode(ExtensionMessage.of(kind, {"x": 1})))
     selection = Selection.of(ALL_LANES, kinds)
     wanted = selection.takes(decode("s", Lane.EXTENSION, entry))
@@ -88,7 +88,7 @@ HEADERS = st.sampled_from([HEADER, b"2 1795221259795 abc", b"1 x abc", b"1 1", b
 
 
 @given(BODIES, HEADERS, st.sampled_from([b"5-0", b"5-7"]), st.sampled_from(Lane), st.sampled_from(["user", "a", "no"]))
-def test_what_cannot_be_read_is_never_passed_over_before_it_would_be_afterwards(
+def test_no_entry_is_skipped_before_decoding_that_would_be_selected_afterwards(
     body: bytes, header: bytes, entry_id: bytes, lane: Lane, kind: str
 ) -> None:
     entry = entry_of(body, header, entry_id)
@@ -96,7 +96,7 @@ def test_what_cannot_be_read_is_never_passed_over_before_it_would_be_afterwards(
     assert selection.takes(decode("s", lane, entry)) <= selection.may_take(lane, entry)
 
 
-def test_kinds_of_one_lane_leave_the_other_whole() -> None:
+def test_kinds_for_one_lane_select_every_kind_of_the_other() -> None:
     selection = Selection.of(frozenset(Lane), {Lane.EXTENSION: {"control.*"}})
     assert selection.whole == {Lane.LLM}
     assert selection.may_take(Lane.LLM, (b"1-0", [b"h", b"1 1 p", b"m", b'{"role":"user","content":[]}']))

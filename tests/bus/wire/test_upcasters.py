@@ -1,4 +1,4 @@
-"""Entries of older versions are lifted as they are read; those of newer ones are told, and nothing else stops."""
+"""Entries of older versions are converted as they are read. Newer ones are reported, and the others still read."""
 
 from contextlib import aclosing
 from importlib.util import module_from_spec, spec_from_file_location
@@ -27,7 +27,7 @@ __all__ = ()
 
 KEYS = Keys()
 
-# Golden entries of planted versions: 1 had a bare text, 2 had it in "said", 3 is today's form.
+# Entries of invented versions: 1 has a plain text, 2 has it in "said", 3 is the present form.
 FIRST = b'{"role":"user","text":"hi"}'
 SECOND = b'{"role":"user","said":["hi","there"]}'
 FIRST_NOTE = b'{"role":"extension","name":"told","data":"x"}'
@@ -56,7 +56,7 @@ def from_second(lane: Lane | None, message: MessageJson) -> MessageJson:
 
 @pytest.fixture
 def third(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package whose present form is version 3."""
+    """Raise the present version to 3, with steps from 1 and 2."""
     monkeypatch.setitem(UPCASTERS, 1, from_first)
     monkeypatch.setitem(UPCASTERS, 2, from_second)
     monkeypatch.setattr("lanebus.bus.wire.codec.VERSION", 3)
@@ -79,7 +79,7 @@ def fault(envelope: Envelope) -> Exception:
 
 
 @pytest.mark.usefixtures("third")
-def test_an_old_entry_is_lifted_step_by_step() -> None:
+def test_an_old_entry_is_converted_step_by_step() -> None:
     assert one(FIRST, 1).message == spoken("hi")
     assert one(FIRST, 1) == Envelope("s", 7, Lane.LLM, spoken("hi"), 1_700_000_000.123, "old", 0, "0_i")
     assert one(SECOND, 2).message == spoken("hi", "there")
@@ -88,7 +88,7 @@ def test_an_old_entry_is_lifted_step_by_step() -> None:
 
 
 @pytest.mark.usefixtures("third")
-def test_a_live_delta_is_lifted_too() -> None:
+def test_an_old_live_delta_is_converted_too() -> None:
     def piece(version: bytes) -> Envelope:
         return decode_delta("s", (b"7-3", [b"h", version + b" 1 old", b"m", FIRST_PIECE]))
 
@@ -100,7 +100,7 @@ def test_a_live_delta_is_lifted_too() -> None:
 
 @pytest.mark.usefixtures("third")
 @pytest.mark.parametrize("body", [b"", b"[]", b"1", b"\xff", b'{"role":"user","text":'])
-def test_an_old_entry_that_was_never_right_cannot_be_read_either(body: bytes) -> None:
+def test_a_malformed_old_entry_is_unreadable(body: bytes) -> None:
     found = one(body, 1)
     assert isinstance(found.message, DecodeFailure)
     assert isinstance(found.message.error, DecodeError)
@@ -108,7 +108,7 @@ def test_an_old_entry_that_was_never_right_cannot_be_read_either(body: bytes) ->
 
 
 @pytest.mark.usefixtures("third")
-def test_lifting_leads_from_no_lane_to_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_cannot_move_a_message_to_the_other_lane(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(UPCASTERS, 2, lambda _, message: {"role": "user", "content": [], **message})
     assert isinstance(one(FIRST_NOTE, 1).message, DecodeFailure)
     assert isinstance(one(FIRST, 1, Lane.EXTENSION).message, DecodeFailure)
@@ -116,7 +116,7 @@ def test_lifting_leads_from_no_lane_to_the_other(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.usefixtures("third")
 @pytest.mark.parametrize("error", [KeyError("x"), ValueError("x"), RecursionError(), DecodeError("a", "b")])
-def test_a_step_that_fails_makes_its_entry_unreadable(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+def test_a_failing_step_makes_only_its_entry_unreadable(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def fails(_: Lane | None, message: MessageJson) -> MessageJson:
         if "text" in message:
             raise error
@@ -130,7 +130,7 @@ def test_a_step_that_fails_makes_its_entry_unreadable(monkeypatch: pytest.Monkey
     assert one(SECOND, 2).message == spoken("hi", "there")
 
 
-def test_a_missing_step_is_found_as_the_package_is_imported(tmp_path: Path) -> None:
+def test_a_missing_step_is_detected_at_import(tmp_path: Path) -> None:
     require_steps(3, {1: from_first, 2: from_second})
     with pytest.raises(MissingUpcaster) as caught:
         require_steps(4, {1: from_first, 3: from_second})
@@ -146,7 +146,7 @@ def test_a_missing_step_is_found_as_the_package_is_imported(tmp_path: Path) -> N
 
 
 async def put(server: RealServer, session: str, *entries: tuple[Lane, int, bytes]) -> None:
-    """A log as packages of these versions have written it."""
+    """Write a log as older or newer versions of lanebus would have."""
     with server.talk() as say:
         for position, (lane, version, body) in enumerate(entries, 1):
             head = header(lane, body, version=version, milliseconds=1, producer="old")
@@ -155,7 +155,7 @@ async def put(server: RealServer, session: str, *entries: tuple[Lane, int, bytes
 
 
 @pytest.mark.usefixtures("third")
-async def test_a_log_of_three_versions_is_read_followed_folded_and_gone_on_with(shared_valkey: RealServer) -> None:
+async def test_a_log_with_three_versions_can_be_read_folded_and_appended_to(shared_valkey: RealServer) -> None:
     await put(shared_valkey, "s", (Lane.LLM, 1, FIRST), (Lane.EXTENSION, 1, FIRST_NOTE), (Lane.LLM, 2, SECOND))
     async with shared_valkey.bus() as bus:
         session = bus.session("s")
@@ -170,7 +170,7 @@ async def test_a_log_of_three_versions_is_read_followed_folded_and_gone_on_with(
         assert "'h', '3 " in str(shared_valkey.do("XRANGE", KEYS.lane("s", Lane.LLM), "4-0", "4-0"))
 
 
-async def test_an_entry_of_a_newer_version_is_told_and_everything_else_goes_on(server: RealServer) -> None:
+async def test_an_entry_of_a_newer_version_is_reported_and_the_others_are_read(server: RealServer) -> None:
     body = encode(said("a"))
     await put(server, "s", (Lane.LLM, 1, body), (Lane.LLM, 2, b'{"new":1}'), (Lane.EXTENSION, 9, b"{}"))
     async with server.bus() as bus:
@@ -186,7 +186,7 @@ async def test_an_entry_of_a_newer_version_is_told_and_everything_else_goes_on(s
         assert (line.llm, line.extension) == (3, 1)
 
 
-async def test_a_follower_is_told_of_a_newer_version_and_goes_on(server: RealServer) -> None:
+async def test_a_follower_receives_a_newer_version_as_unknown_and_continues(server: RealServer) -> None:
     seen: list[str] = []
     async with server.bus() as bus, anyio.create_task_group() as tasks:
         session = bus.session("s")
