@@ -105,10 +105,9 @@ class OverLimit(StreamError):
     """
 
     def __init__(self, session: str, scope: str, size_bytes: int, limit_bytes: int) -> None:
-        holder = "it" if scope == "session" else "the namespace"
         super().__init__(
-            f"session {session!r} is over its limit, {holder} holds {size_bytes} of {limit_bytes} bytes: trim or erase "
-            "data that is no longer needed, or raise the limit"
+            f"publish to session {session!r} would exceed the limit of {limit_bytes} bytes, the {scope} holds "
+            f"{size_bytes}: trim or erase data that is no longer needed, or raise the limit"
         )
         self.session, self.scope, self.size_bytes, self.limit_bytes = session, scope, size_bytes, limit_bytes
 
@@ -128,7 +127,7 @@ class PreviewFull(StreamError):
 
 
 class LogRolledBack(StreamError):
-    """The log lost entries that were already acknowledged or read. It was restored from an older copy.
+    """The log lost entries that were already acknowledged or read: a restart or failover brought back an older copy.
 
     New entries may have been appended since. Read again from `found`, or publish the lost messages again; the next
     publish is accepted.
