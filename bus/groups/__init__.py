@@ -1,5 +1,5 @@
-"""Consumer groups: shared work, given to one worker at a time.
+"""Consumer groups share the sessions that have work; each session goes to one worker at a time.
 
-A session has work if its newest entry that wakes a worker comes after the position that the group has handled. That is
-stored, so lost wake-ups and dead workers lose no work. Start with `consumer.py`; `status.py` is for people who watch.
+A session has work if its newest waking entry comes after the position that the group has handled. Both positions are
+stored, so lost wake-ups and dead workers lose no work. Start with `consumer.py`; `status.py` is for monitoring.
 """

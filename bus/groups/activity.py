@@ -1,4 +1,4 @@
-"""What is published on all of a bus, as its indexes tell: how much, and in which sessions. For monitoring."""
+"""Publishes on the whole bus, read from its indexes: how many, and to which sessions. For monitoring."""
 
 from __future__ import annotations
 
@@ -20,50 +20,51 @@ __all__ = ("Activity", "ActivityBounds", "Span", "read_activity")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivityBounds:
-    """The bounds of one look."""
+    """Bounds of one `Bus.activity` call."""
 
     pointers: int = 100
-    """of each bucket that one look takes; what is beyond is counted and not named"""
+    """publishes of each bucket whose session is named; those beyond are only counted"""
 
 
 _ACTIVITY = Script("activity")
 
 
 class Span(NamedTuple):
-    """Where a session was published to since the look before."""
+    """The publishes to one session since the previous reading."""
 
     first: int
-    """the last position of the first publish"""
+    """last position of the first publish"""
     last: int
-    """the last position of all"""
+    """last position of the last publish"""
     publishes: int
+    """number of publishes"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """One look; `read_activity` takes it to tell what came since."""
+    """One reading of a bus's activity. Pass it to the next `Bus.activity` to get what came since."""
 
     time: float
-    """seconds UTC, by the server's clock"""
+    """seconds since 1970 UTC, by the server's clock"""
     published: int
-    """publishes there ever were on this server. Those of one process to one session that waited at the same time are
-    one; so is a wake-up without a message"""
+    """all publishes so far. Publishes of one process to one session that were batched together count once; a wake-up
+    without a message counts once too"""
     named: int
-    """publishes since the look before that `sessions` tells of; 0 at the first look"""
+    """publishes since the previous reading that `sessions` covers; 0 in the first reading"""
     sessions: Mapping[str, Span]
-    """that were published to since the look before; not all where there was much"""
+    """sessions published to since the previous reading; incomplete beyond `ActivityBounds.pointers`"""
     ends: tuple[str, ...]
-    """for the next look"""
+    """where the next reading of each bucket begins"""
 
 
 async def read_activity(pool: Pool, keys: Keys, since: Activity | None, bounds: ActivityBounds) -> Activity:
-    """Look, in one round trip.
+    """Read the activity of all buckets in one round trip.
 
     Args:
-        since: the look before; None names nobody.
+        since: the previous reading; None names no sessions.
 
     Raises:
-        Unavailable: the server cannot be reached.
+        Unavailable: the server did not answer.
     """
     ends = since.ends if since is not None else ("",) * keys.buckets
     calls: list[tuple[Sequence[str], Sequence[Argument]]] = [
@@ -91,7 +92,7 @@ def _note(sessions: dict[str, Span], session: str, text: str) -> None:
         check_session_id(session)
         position = int(text)
     except (InvalidSessionId, ValueError):
-        return  # somebody else's pointer
+        return  # a foreign client wrote this pointer
     before = sessions.get(session, Span(position, position, 0))
     sessions[session] = Span(before.first, max(before.last, position), before.publishes + 1)
 

@@ -1,8 +1,7 @@
-"""What a consumer group has to do in some buckets, as far as one consumer knows.
+"""Count the work that waits in some buckets, and claim as much of it as the consumer has room for.
 
-Wake-ups tell of it at once, and a sweep finds what they did not: what was woken before anybody listened, what is due
-again, what the silent left, what a lost answer gave. First it is counted, so that no more is taken than there is room
-for.
+Wake-ups announce new work. A sweep finds the rest: sessions woken before this consumer listened, delayed work that is
+due, works of silent consumers, and works whose delivery was lost with an answer.
 """
 
 from __future__ import annotations
@@ -24,122 +23,124 @@ __all__ = ("Backlog",)
 
 
 class Backlog:
-    """Work of some buckets that waits for somebody with room."""
+    """The known number of works that wait in some buckets, and the times of the next sweeps."""
 
     def __init__(
-        self, log: GroupLog, hand: InFlight, liveness: Liveness, buckets: Iterable[int], *, sweep_seconds: float
+        self, log: GroupLog, in_flight: InFlight, liveness: Liveness, buckets: Iterable[int], *, sweep_seconds: float
     ) -> None:
-        self._log, self._hand, self._liveness, self._every = log, hand, liveness, sweep_seconds
-        self._left: dict[int, int] = {}
-        self._look_at = dict.fromkeys(buckets, -inf)
+        self._log, self._in_flight, self._liveness, self._sweep_seconds = log, in_flight, liveness, sweep_seconds
+        self._available: dict[int, int] = {}
+        self._sweep_at = dict.fromkeys(buckets, -inf)
         self._holders: dict[int, tuple[str, ...]] = {}
         self._named: dict[int, dict[str, None]] = {}
-        self._lost, self._found = 1, 0
-        """how often this consumer may have been given what it does not know of; up to which time that was looked for"""
-        self._begin_at = -inf
+        self._losses, self._recovered = 1, 0
+        """how many answers with works may have been lost, and for how many of them the works were fetched again; the
+        start counts as one, as an earlier process may have left works under this name"""
+        self._recover_at = -inf
 
     def __bool__(self) -> bool:
-        return bool(self._left)
+        return bool(self._available)
 
     @property
-    def is_behind(self) -> bool:
-        """There may be work that this consumer's name had before it began, or whose answer was lost."""
-        return self._found < self._lost
+    def is_recovering(self) -> bool:
+        """The server may have assigned works to this consumer's name that this process does not know of."""
+        return self._recovered < self._losses
 
     @property
-    def next_look(self) -> float:
-        """When a bucket is swept again."""
-        return min(self._look_at.values())
+    def next_sweep(self) -> float:
+        """Time of the next sweep, on the event loop's clock."""
+        return min(self._sweep_at.values())
 
     @property
     def is_due(self) -> bool:
-        """It is time to sweep."""
-        return anyio.current_time() >= self.next_look
+        """A bucket has to be swept now."""
+        return anyio.current_time() >= self.next_sweep
 
     def note(self, bucket: int, session: str) -> None:
-        """A wake-up came."""
-        self._left[bucket] = self._left.get(bucket, 0) + 1
+        """Count a wake-up and remember its session."""
+        self._available[bucket] = self._available.get(bucket, 0) + 1
         named = self._named.setdefault(bucket, {})
         if len(named) < self._log.bounds.named:
             named[session] = None
 
-    def look_by(self, moment: float, buckets: Collection[int] | None = None) -> None:
-        """Sweep some buckets, or all, at that moment, if not before."""
-        for bucket, at in self._look_at.items():
+    def sweep_by(self, moment: float, buckets: Collection[int] | None = None) -> None:
+        """Sweep some buckets, or all (None), at that time or earlier."""
+        for bucket, at in self._sweep_at.items():
             if moment < at and (buckets is None or bucket in buckets):
-                self._look_at[bucket] = moment
+                self._sweep_at[bucket] = moment
 
-    def begin_again(self) -> None:
-        """Look for this consumer's own work again: an answer with some was lost. A fetch under way may miss it."""
-        self._lost += 1
-        self._left.clear()
-        self.look_by(-inf)
+    def recover(self) -> None:
+        """Fetch this consumer's own works again, as an answer may have been lost. A fetch under way does not count."""
+        self._losses += 1
+        self._available.clear()
+        self.sweep_by(-inf)
 
-    async def sweep(self, link: Calling) -> None:
-        """Count what there is in the buckets whose time has come. Raises Unavailable."""
+    async def sweep(self, connection: Calling) -> None:
+        """Count the works of the buckets that are due for a sweep. Raises Unavailable."""
         now = anyio.current_time()
-        if now < self.next_look:
+        if now < self.next_sweep:
             return
-        due = [bucket for bucket, at in self._look_at.items() if at <= now + self._log.bounds.together]
-        # Before the answer: who puts work off meanwhile may set an earlier time, or lose an answer.
-        lost, is_behind = self._lost, self.is_behind
-        self._look_at.update(dict.fromkeys(due, now + self._every))
+        due = [bucket for bucket, at in self._sweep_at.items() if at <= now + self._log.bounds.together]
+        # Set before the answer comes: meanwhile `nack` may ask for an earlier sweep, or lose an answer.
+        losses, is_recovering = self._losses, self.is_recovering
+        self._sweep_at.update(dict.fromkeys(due, now + self._sweep_seconds))
         silent = sorted(self._liveness.silent(now))
-        looked = await self._log.fetch(
-            link,
+        swept = await self._log.fetch(
+            connection,
             dict.fromkeys(due, 0),
-            self._in_hand(due),
-            mode="own" if is_behind else "sweep",
+            self._held(due),
+            mode="own" if is_recovering else "sweep",
             silent=dict.fromkeys(due, silent),
             named={},
         )
-        for bucket, each in looked.items():
-            self._holders[bucket] = each.holders
-            self._liveness.note_holders(each.holders, now)
-            self._left.pop(bucket, None)
-            self._note_rest(bucket, each, now)
-        self._end_own(lost)
-        if not is_behind and now >= self._begin_at and any(each.is_more_ours for each in looked.values()):
-            self._begin_at = now + self._every  # once in that time, as there may be some that cannot be had
-            self.begin_again()
+        for bucket, fetched in swept.items():
+            self._holders[bucket] = fetched.holders
+            self._liveness.note_holders(fetched.holders, now)
+            self._available.pop(bucket, None)
+            self._note_remaining(bucket, fetched, now)
+        self._end_recovery(losses)
+        if not is_recovering and now >= self._recover_at and any(fetched.has_unheld for fetched in swept.values()):
+            # Once a period: a work that can never be fetched would repeat this forever.
+            self._recover_at = now + self._sweep_seconds
+            self.recover()
 
-    async def claim(self, link: Calling, most: int) -> list[Work]:
-        """Fetch some of what was counted, `most` at most. Raises Unavailable."""
-        asked: dict[int, int] = {}
-        for bucket, count in self._left.items():
+    async def claim(self, connection: Calling, most: int) -> list[Work]:
+        """Fetch up to `most` of the counted works. Raises Unavailable."""
+        limits: dict[int, int] = {}
+        for bucket, count in self._available.items():
             if most <= 0:
                 break
-            asked[bucket] = min(count, most)
-            most -= asked[bucket]
-        if not asked:
+            limits[bucket] = min(count, most)
+            most -= limits[bucket]
+        if not limits:
             return []
         now = anyio.current_time()
         silent = self._liveness.silent(now)
-        of_each = {bucket: sorted(silent & {*self._holders.get(bucket, ())}) for bucket in asked}
-        lost = self._lost
-        mode: Mode = "own" if self.is_behind else ""
-        in_hand = self._in_hand(asked) if mode else {}
-        named = {bucket: tuple(self._named.pop(bucket, ()))[:count] for bucket, count in asked.items()}
-        fetched = await self._log.fetch(link, asked, in_hand, mode=mode, silent=of_each, named=named)
+        silent_holders = {bucket: sorted(silent & {*self._holders.get(bucket, ())}) for bucket in limits}
+        losses = self._losses
+        mode: Mode = "own" if self.is_recovering else ""
+        held = self._held(limits) if mode else {}
+        named = {bucket: tuple(self._named.pop(bucket, ()))[:count] for bucket, count in limits.items()}
+        replies = await self._log.fetch(connection, limits, held, mode=mode, silent=silent_holders, named=named)
         works: list[Work] = []
-        for bucket, each in fetched.items():
-            works += each.works
-            self._left.pop(bucket, None)  # at the end of the line, if there is more
-            self._note_rest(bucket, each, now)
-        self._end_own(lost)
-        return self._hand.add(works)
+        for bucket, fetched in replies.items():
+            works += fetched.works
+            self._available.pop(bucket, None)  # re-inserted last if it has more, so that buckets take turns
+            self._note_remaining(bucket, fetched, now)
+        self._end_recovery(losses)
+        return self._in_flight.add(works)
 
-    def _note_rest(self, bucket: int, each: Fetched, now: float) -> None:
-        if each.left:
-            self._left[bucket] = each.left
-        if each.due:  # what is due now was counted
-            self.look_by(now + each.due, (bucket,))
+    def _note_remaining(self, bucket: int, fetched: Fetched, now: float) -> None:
+        if fetched.remaining:
+            self._available[bucket] = fetched.remaining
+        if fetched.due:  # 0: it is due now, and was counted
+            self.sweep_by(now + fetched.due, (bucket,))
 
-    def _end_own(self, lost: int) -> None:
-        """All was looked for that was lost by then, if there is no more of it."""
-        if self._found < lost and not self._left:
-            self._found = lost
-            self.look_by(-inf)
+    def _end_recovery(self, losses: int) -> None:
+        """End the recovery of the first `losses` losses, if no counted work is left."""
+        if self._recovered < losses and not self._available:
+            self._recovered = losses
+            self.sweep_by(-inf)
 
-    def _in_hand(self, buckets: Iterable[int]) -> dict[int, tuple[str, ...]]:
-        return {bucket: self._hand.sessions(bucket) for bucket in buckets}
+    def _held(self, buckets: Iterable[int]) -> dict[int, tuple[str, ...]]:
+        return {bucket: self._in_flight.sessions(bucket) for bucket in buckets}

@@ -1,4 +1,4 @@
-"""Several readers as one, as a cluster needs: each bucket is read by itself, and a lost one holds up no other."""
+"""Poll the buckets of a cluster at the same time, so that an unreachable server does not hold up the others."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ __all__ = ("BucketPollers",)
 
 
 class BucketPollers:
-    """One task a reader. They listen at all times, and take something only while somebody has room for it."""
+    """One task for each reader. It always waits for wake-ups; it fetches while `take` waits and has room left."""
 
     def __init__(self, readers: Sequence[GroupReader], bounds: WorkBounds) -> None:
         self._bounds = bounds
-        self._behind = set(readers)
+        self._recovering = set(readers)
         self._room = self._in_flight = 0
         self._is_taking = False
-        self._has_room, self._all_caught_up, self._has_found = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._has_room, self._all_recovered, self._has_found = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._found: list[Work] = []
         self._failure: Exception | None = None
-        # Not a task group: it could not be open between two calls of who takes.
+        # Not a task group: the tasks outlive each call of `take`.
         self._tasks = [asyncio.create_task(self._run(reader)) for reader in readers]
 
     async def take(self, most: int, seconds: float) -> list[Work]:
-        """What was found, once there is some or so long; raises what a reader ended with.
+        """Wait until readers have fetched works, at most `seconds`, and return at most `most` of them.
 
-        What a reader still asks for when this ends is within `most`, and comes first in the next call.
+        A fetch that is still under way afterwards counts against `most`; the next call returns its works first. Raises
+        the error that ended a reader, if one did.
         """
         self._is_taking = True
         self._set_room(most - len(self._found) - self._in_flight)
@@ -54,7 +55,7 @@ class BucketPollers:
         return found
 
     async def close(self) -> None:
-        """End all of them."""
+        """End all tasks and close their readers."""
         with anyio.CancelScope(shield=True):
             for task in self._tasks:
                 task.cancel()
@@ -72,29 +73,31 @@ class BucketPollers:
         try:
             while True:
                 try:
-                    await self._pump(reader)
+                    await self._poll(reader)
                     backoff.reset()
                 except Unavailable:
-                    self._caught_up(reader)  # the others need not wait for it
+                    self._set_recovered(reader)  # the other buckets do not wait for an unreachable one
                     await reader.close()
                     await backoff.wait()
-        except Exception as error:  # noqa: BLE001  # raised again by `take`, as nobody waits for this task
+        except Exception as error:  # noqa: BLE001  # `take` raises it again, as no caller awaits this task
             self._failure = error
             self._has_found.set()
         finally:
             await reader.close()
 
-    async def _pump(self, reader: GroupReader) -> None:
+    async def _poll(self, reader: GroupReader) -> None:
         await reader.sweep()
-        if not reader.left.is_behind:  # what was pending with us comes before what is new, of all buckets
-            self._caught_up(reader)
-            await self._all_caught_up.wait()
-            await reader.wait_for_wake_up(min(self._bounds.look_bucket, reader.left.next_look - anyio.current_time()))
-        if not reader.has_some:
+        if not reader.backlog.is_recovering:  # own unfinished works of all buckets come before new ones of any
+            self._set_recovered(reader)
+            await self._all_recovered.wait()
+            await reader.wait_for_wake_up(
+                min(self._bounds.look_bucket, reader.backlog.next_sweep - anyio.current_time())
+            )
+        if not reader.has_work:
             return
-        while self._room < 1:  # others were woken too, and may have been first
+        while self._room < 1:  # the other readers share the room and may have used it
             await self._has_room.wait()
-        most = max(self._room // 4, 1)  # some is left for the others
+        most = max(self._room // 4, 1)  # leaves room for the other readers
         self._in_flight += most
         self._set_room(self._room - most)
         found: list[Work] = []
@@ -108,7 +111,7 @@ class BucketPollers:
             self._found += found
             self._has_found.set()
 
-    def _caught_up(self, reader: GroupReader) -> None:
-        self._behind.discard(reader)
-        if not self._behind:
-            self._all_caught_up.set()
+    def _set_recovered(self, reader: GroupReader) -> None:
+        self._recovering.discard(reader)
+        if not self._recovering:
+            self._all_recovered.set()

@@ -1,4 +1,4 @@
-"""One consumer's reading of the wake-ups that are on one server, and its fetching, on a link of its own."""
+"""Read the wake-ups of some buckets on one server, and fetch their works, on a connection of its own."""
 
 from __future__ import annotations
 
@@ -21,65 +21,69 @@ __all__ = ("GroupReader",)
 
 
 class GroupReader:
-    """Gives a consumer's own unfinished work first, then what the silent left, what is due and what is new."""
+    """Fetches a consumer's own unfinished works first, then those of silent consumers, due ones and new ones."""
 
-    def __init__(self, route: Route, keys: Keys, left: Backlog, buckets: Sequence[int], bounds: WorkBounds) -> None:
-        """`left`: of these buckets."""
-        self.left, self._bounds = left, bounds
+    def __init__(self, route: Route, keys: Keys, backlog: Backlog, buckets: Sequence[int], bounds: WorkBounds) -> None:
+        """
+        Args:
+            route: to the server that holds the buckets.
+            backlog: counts the works of the same buckets.
+        """
+        self.backlog, self._bounds = backlog, bounds
         self._buckets = {keys.wake_ups(bucket): bucket for bucket in buckets}
         self._reader = StreamReader(route, self._buckets, silence=bounds.silence)
 
     @property
-    def has_some(self) -> bool:
-        """There is, or may be, something to fetch."""
-        return bool(self.left)
+    def has_work(self) -> bool:
+        """There may be something to fetch."""
+        return bool(self.backlog)
 
     async def sweep(self) -> None:
-        """Look for what no wake-up told of, if it is time to. Raises Unavailable."""
-        link = await self._connected()
-        if self.left.is_due or not self._reader.positions:
-            # Where a stream ends is asked before: what comes from then on wakes us. A stream that was deleted, or
-            # lost its end, may get no ids as high as before for long, so this is asked each time.
+        """Find works that no wake-up announced, if a sweep is due. Raises Unavailable."""
+        connection = await self._connected()
+        if self.backlog.is_due or not self._reader.positions:
+            # Read the end of each stream before the sweep, so that later wake-ups are not missed. Read it each time: a
+            # stream that was deleted or lost its end may get no id above the known position for a long time.
             await self._reader.enter()
-            await self.left.sweep(link)
+            await self.backlog.sweep(connection)
 
     async def fetch(self, most: int) -> list[Work]:
-        """What there is, `most` at most; empty if there is nothing. Raises Unavailable."""
+        """Return up to `most` works without waiting for more. Raises Unavailable."""
         await self.sweep()
         found: list[Work] = []
-        while self.left and not found:
-            was_behind = self.left.is_behind
-            found = await self.left.claim(await self._connected(), most)
-            if was_behind and not self.left.is_behind:
+        while self.backlog and not found:
+            was_recovering = self.backlog.is_recovering
+            found = await self.backlog.claim(await self._connected(), most)
+            if was_recovering and not self.backlog.is_recovering:
                 await self.sweep()
         return found
 
     async def wait_for_wake_up(self, seconds: float) -> None:
-        """Wait until a wake-up comes, or so long, and take nothing. Raises Unavailable."""
-        if self.has_some:
+        """Wait for a wake-up, at most `seconds`, without fetching. Raises Unavailable."""
+        if self.has_work:
             return
         await self._connected()
         if not self._reader.positions:
-            return  # a sweep is to come first
+            return  # unknown positions: sweep first
         for stream, entries in await self._reader.read(self._bounds.read, seconds):
             for _, fields in entries:  # as scripts/wake.lua writes them: s, session, z, position, n, order
                 if len(fields) > 1 and (session := _session(fields[1])) is not None:
-                    self.left.note(self._buckets[stream], session)
+                    self.backlog.note(self._buckets[stream], session)
 
     async def close(self) -> None:
-        """Close the link; what was fetched and is not done with stays with the consumer."""
+        """Close the connection. Works that are not finished stay assigned to the consumer."""
         await self._reader.close()
 
     async def _connected(self) -> Connection:
         is_new = not self._reader.is_connected
-        link = await self._reader.connected()
+        connection = await self._reader.connected()
         if is_new:
-            self.left.begin_again()
-        return link
+            self.backlog.recover()
+        return connection
 
 
 def _session(name: bytes) -> str | None:
     try:
         return check_session_id(name.decode())
     except (UnicodeDecodeError, InvalidSessionId):
-        return None  # somebody else's
+        return None  # a foreign client wrote it

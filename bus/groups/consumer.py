@@ -1,13 +1,13 @@
-"""Consumer groups: which session has work, given to one worker at a time.
+"""Fetch sessions that have work, finish them, or give them back.
 
-That a session has work follows from what is stored: it was woken behind the place up to which the group is done with
-it. Wake-ups only say so at once. Whoever is given a session looks into its log for what there is to do; a look too
-many costs a little and does nothing else. Consumer groups are for workers, never for UIs.
+A session has work if its newest waking entry comes after the position that the group has handled. Wake-ups only
+shorten the wait. The worker reads the session's log to see what to do; finding nothing to do is harmless. Consumer
+groups are for workers; a UI follows sessions instead.
 
     async with bus.consumer("agents", "worker-1", heartbeat=15) as consumer:
-        works = await consumer.fetch(free)      no more than the worker has room for
-        await consumer.heartbeat()              now and then
-        await consumer.ack(*works)              done
+        works = await consumer.fetch(free)      at most as many as the worker has room for
+        await consumer.heartbeat()              every third of `heartbeat`
+        await consumer.ack(*works)              finished
 """
 
 from __future__ import annotations
@@ -36,11 +36,14 @@ __all__ = ("Consumer", "Start", "Work")
 
 
 class Consumer:
-    """One worker's place in a group. First its own unfinished work, then what others left, what is due and what is new.
+    """One worker in a consumer group. `Bus.consumer` makes one.
 
-    `fetch` is for one task at a time, all else for any. A session that is given is this consumer's until it is
-    acknowledged, put off or set aside, or until this consumer was silent for a heartbeat: then others are given it.
-    What wakes it meanwhile is given once that is over, unless the acknowledgement says that it was seen.
+    `fetch` delivers this consumer's own unfinished work first, then the work of silent consumers, delayed work that is
+    due, and new work. Only one task at a time may call `fetch`; any task may call the other methods.
+
+    A fetched session belongs to this consumer until `ack`, `nack` or `dead_letter`, or until this consumer has sent no
+    heartbeat for `heartbeat` seconds; then others claim it. Entries that wake the session meanwhile are delivered
+    afterwards, unless `ack` reports them as seen.
     """
 
     def __init__(
@@ -69,8 +72,8 @@ class Consumer:
             owner=owner,
             first_page=first_page,
         )
-        self._hand = InFlight()
-        self._fetcher = Fetcher(topology, keys, self._log, self._hand, name=name, heartbeat=heartbeat)
+        self._in_flight = InFlight()
+        self._fetcher = Fetcher(topology, keys, self._log, self._in_flight, name=name, heartbeat=heartbeat)
 
     async def __aenter__(self) -> Self:
         return self
@@ -81,17 +84,18 @@ class Consumer:
         await self.close()
 
     async def fetch(self, free: int) -> list[Work]:
-        """What there is to do, as soon as there is some; a lost server is waited for.
+        """Wait until sessions have work, and fetch them. Keep trying while the server is unreachable.
 
-        Nothing is fetched ahead: this consumer never has more than `fetch` gave. Cancelled, it may leave it some,
-        which the next call begins with.
+        Nothing is fetched ahead, so this consumer never has more than `fetch` returned. If cancelled, the consumer may
+        keep works that the server has already assigned; the next call returns them first.
 
         Args:
-            free: the most to give; 1 or more.
+            free: most works to return; 1 or more.
 
         Returns:
-            1 to `free` works, each of another session. A session that is in hand is only given again once the server
-            is done with its earlier work: another one had it meanwhile, or the call that lets go of it is about to end.
+            1 to `free` works, each of another session. A session that this consumer still has is returned again only
+            after the server ended its earlier work: another consumer claimed it, or a call that finishes it is about
+            to return.
 
         Raises:
             SetupError: `free` is less than 1.
@@ -99,58 +103,63 @@ class Consumer:
         """
         if free < 1:
             raise SetupError(f"fetch: free is {free}, want 1 or more")
-        while not (works := await self._fetcher.turn(free)):
+        while not (works := await self._fetcher.poll(free)):
             pass
         return works
 
     async def ack(self, *works: Work, seen: Mapping[str, int] | None = None) -> None:
-        """Done with them: nobody gets these sessions again until they are woken anew.
+        """Finish works. Their sessions are delivered again only when a new entry wakes them.
 
         Args:
-            seen: the positions up to which sessions were looked at, if that is further than `Work.position`. What
-                woke a session behind that is given at once, to any consumer.
+            works: works from `fetch`. Those that another consumer has claimed are left to it.
+            seen: by session, the last position read, if it is above `Work.position`. A waking entry after it makes the
+                session available at once, to any consumer.
 
         Raises:
-            Unavailable: the server cannot be reached; they may come again.
+            Unavailable: the server did not answer; the works may be delivered again.
         """
         if works:
-            with self._letting_go(works):
+            with self._releasing(works):
                 await self._log.ack(works, seen or {})
 
     async def heartbeat(self, *works: Work) -> list[Work]:
-        """Still at work: nobody takes over what this consumer has for another heartbeat. A third of one is a good time
-        between two calls; while `fetch` waits, it does the same.
+        """Report that this consumer is alive, and check which works it still has.
+
+        For another `heartbeat` seconds no other consumer claims its works. Call it every third of that; `fetch` sends
+        heartbeats too while it waits.
 
         Args:
-            works: to ask about; none is all that was given and not done with.
+            works: works to check. None given checks all that were fetched and not finished.
 
         Returns:
-            Those that are no longer this consumer's: it was silent for too long, and another one has them now.
+            Works that this consumer has lost: it was silent for too long, and another consumer claimed them.
 
         Raises:
-            Unavailable: the server cannot be reached.
+            Unavailable: the server did not answer.
         """
-        asked = works or tuple(self._hand.works())
-        lost = await self._log.lost(asked) if asked else []
-        self._hand.drop(lost)
+        checked = works or tuple(self._in_flight.works())
+        lost = await self._log.lost(checked) if checked else []
+        self._in_flight.drop(lost)
         await self._fetcher.beat()
         return lost
 
     async def nack(
         self, *works: Work, delay: float | None = None, error: str = "", attempts: int | None = None
     ) -> None:
-        """Give works back. A session that is woken earlier is delivered at once. Works of others are left alone.
+        """Give works back to the group. A session that is woken before the delay is over is delivered at once.
 
         Args:
-            delay: seconds after which a consumer of the group gets them. None delivers them at once, as if they had not
-                been fetched: they do not count as tried, and keep their error.
-            error: what went wrong, for `Work.error` of the next attempt; its beginning is kept. Only with a delay.
-            attempts: how often they were tried. None is `Work.attempt`. Only with a delay.
+            works: works from `fetch`. Those that another consumer has claimed are left to it.
+            delay: seconds until a consumer of the group gets them. None delivers them at once, as if they had not been
+                fetched: the attempt does not count, and `Work.error` stays as it was.
+            error: what went wrong; `Work.error` of the next delivery, cut to `WorkBounds.error_length` characters.
+                Used only with a delay.
+            attempts: how often they were tried; None means `Work.attempt`. Used only with a delay.
 
         Raises:
-            SetupError: `delay` is not a number of seconds.
-            Unavailable: the server cannot be reached. They are delivered again after a heartbeat of silence, or when a
-                consumer with this name comes back.
+            SetupError: `delay` is negative or not finite.
+            Unavailable: the server did not answer. They are delivered again after `heartbeat` seconds of silence, or
+                when a consumer with this name starts again.
         """
         if delay is None:
             for work in works:
@@ -163,55 +172,61 @@ class Consumer:
     async def _retry(self, works: Sequence[Work], delay: float, error: str, attempts: int | None) -> None:
         tried = [(work, work.attempt if attempts is None else attempts) for work in works]
         if tried:
-            with self._letting_go(works):
+            with self._releasing(works):
                 await self._log.put_off(tried, delay, error)
-        self._fetcher.look_by(anyio.current_time() + delay, {work.bucket for work in works})
+        self._fetcher.sweep_by(anyio.current_time() + delay, {work.bucket for work in works})
 
     async def dead_letter(
         self, work: Work, *, reason: str, attempts: int | None = None, raw: bytes = b"", seen: int = 0
     ) -> str:
-        """Make a dead letter of a work: nobody is given it again, unless somebody sends it on its way again.
+        """Turn a work into a dead letter. It is not delivered again unless it is redriven.
 
         Args:
-            reason: why, for people; its beginning is kept.
-            attempts: how often it was tried; None is `Work.attempt`.
-            raw: what was at fault, such as an entry; its beginning is kept.
-            seen: the position up to which the session was looked at, if that is further than `Work.position`.
+            work: a work from `fetch`.
+            reason: why, for people; cut to `WorkBounds.reason_length` characters.
+            attempts: how often it was tried; None means `Work.attempt`.
+            raw: the data at fault, such as an entry; cut to `WorkBounds.raw_bytes` bytes.
+            seen: the last position read in the session, if it is above `Work.position`.
 
         Returns:
-            The letter's id for `Bus.dead_letters`; "" if the work is no longer this consumer's, or its session was
-            erased.
+            The id of the letter for `Bus.dead_letters`; "" if another consumer has the work, or its session was erased.
 
         Raises:
             Unavailable: as for `nack`.
         """
-        with self._letting_go((work,)):
+        with self._releasing((work,)):
             return await self._log.dead_letter(work, reason, work.attempt if attempts is None else attempts, raw, seen)
 
     async def deregister(self) -> int:
-        """Hand back all that this consumer's name has, and forget the name; gives how much it was.
+        """Close this consumer, give back all works of its name, and forget the name.
 
-        For who ends for good: who comes back by the same name may leave it, and begins with its own.
+        Call it when the name will not be used again. A worker that restarts under the same name only needs `close`: it
+        then continues its own work.
+
+        Returns:
+            How many works were given back.
 
         Raises:
-            Unavailable: the server cannot be reached; its work comes to others after a heartbeat.
+            Unavailable: the server did not answer; others claim the works after `heartbeat` seconds.
         """
         await self.close()
-        self._hand.drop(self._hand.works())
+        self._in_flight.drop(self._in_flight.works())
         return await self._log.deregister()
 
     async def close(self) -> None:
-        """Close its links. What was given and not done with stays with this consumer."""
+        """Close the connections. Works that are not finished stay assigned to this consumer's name."""
         await self._fetcher.close()
 
     @contextmanager
-    def _letting_go(self, works: Sequence[Work]) -> Generator[None, None, None]:
-        """Works are in hand until the block ends, or a look at what this consumer has would give them again; then not,
-        however it ends: whoever does not know whether it is done is given it again."""
+    def _releasing(self, works: Sequence[Work]) -> Generator[None, None, None]:
+        """Hold works until the block ends, so that a concurrent sweep does not fetch them again.
+
+        If the block raises, the outcome is unknown: the next fetch asks the server which works this consumer has.
+        """
         try:
             yield
         except BaseException:
-            self._fetcher.begin_again()
+            self._fetcher.recover()
             raise
         finally:
-            self._hand.drop(works)
+            self._in_flight.drop(works)

@@ -1,4 +1,4 @@
-"""Dead letters: work that a group has set aside, to look at and to send on its way again."""
+"""Dead letters: works that a group gave up on. They can be read and redriven."""
 
 from __future__ import annotations
 
@@ -29,51 +29,63 @@ _ID = re.compile(r"([0-9]{1,5}):([0-9]{1,18}-[0-9]{1,18})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetter:
-    """Work that was set aside, and why."""
+    """A work that `Consumer.dead_letter` set aside, and the reason."""
 
     id: str
+    """`<bucket>:<id of its entry>`"""
     session: str
     position: int
-    """up to which there was something to do"""
+    """position up to which the session had work"""
     reason: str
+    """why it was set aside, for people"""
     attempts: int
+    """how often it was tried"""
     time: float
-    """seconds UTC, by the server's clock"""
+    """when it was set aside: seconds since 1970 UTC, by the server's clock"""
     worker: str
-    """the consumer that set it aside"""
+    """name of the consumer that set it aside"""
     raw: bytes
-    """what was at fault, or its beginning"""
+    """the data at fault, cut to `WorkBounds.raw_bytes`"""
     size_bytes: int
-    """of all that was at fault"""
+    """size of the data at fault before it was cut"""
 
 
 class DeadLetters:
-    """The dead letters of one group. They hold up no trim: what they ask for may be gone from the log by now. Once
-    sent on their way again, it is held."""
+    """The dead letters of one group. `Bus.dead_letters` makes one.
+
+    A dead letter does not hold up a trim, so its entries may be gone from the log. A redriven work holds it up again.
+    """
 
     def __init__(self, log: Log, group: str) -> None:
         self.group = group
         self._log, self._keys = log, log.keys
 
     async def count(self, session: str | None = None) -> int:
-        """How many there are, of one session or of all. Raises Unavailable."""
+        """Return the number of letters, of one session or of all (None). Raises Unavailable."""
         if session is None:
             commands = [("XLEN", self._keys.dead(bucket, self.group)) for bucket in range(self._keys.buckets)]
             return sum(cast("list[int]", await call_all(self._log, commands)))
         return len([letter async for letter in self.read(session)])
 
     async def dropped(self) -> int:
-        """How many are gone because there were too many in their bucket. Raises Unavailable."""
+        """Return how many letters were dropped because their bucket was full (`WorkBounds.dead_letters`).
+
+        Raises:
+            Unavailable: the server did not answer.
+        """
         buckets = range(self._keys.buckets)
         commands = [("HGET", self._keys.groups(bucket), f"{self.group}:dropped") for bucket in buckets]
         return sum(int(count or 0) for count in cast("list[bytes | None]", await call_all(self._log, commands)))
 
     async def read(self, session: str | None = None) -> AsyncGenerator[DeadLetter, None]:
-        """All letters, or those of one session; bucket by bucket, in each the oldest first.
+        """Yield letters bucket by bucket, the oldest of each bucket first.
+
+        Args:
+            session: the session whose letters to yield; None means all.
 
         Raises:
-            InvalidSessionId: the session's id is none.
-            Unavailable: the server cannot be reached.
+            InvalidSessionId: `session` does not match `[A-Za-z0-9_-]{1,64}`.
+            Unavailable: the server did not answer.
         """
         buckets = range(self._keys.buckets) if session is None else (self._keys.bucket(check_session_id(session)),)
         for bucket in buckets:
@@ -85,11 +97,11 @@ class DeadLetters:
                             yield letter
 
     async def get(self, letter_id: str) -> DeadLetter | None:
-        """One letter; None if there is none of that id (any more).
+        """Return one letter; None if no letter has this id.
 
         Raises:
-            InvalidLetterId: it is no id.
-            Unavailable: the server cannot be reached.
+            InvalidLetterId: `letter_id` is not the id of a letter.
+            Unavailable: the server did not answer.
         """
         bucket, entry_id = self._place(letter_id)
         reply = await self._log.call("XRANGE", self._keys.dead(bucket, self.group), entry_id, entry_id)
@@ -97,16 +109,20 @@ class DeadLetters:
         return self._read(bucket, found[0]) if found else None
 
     async def redrive(self, letters: Iterable[DeadLetter]) -> int:
-        """Send letters on their way again: their work is given to a consumer of the group soon, as if never tried, and
-        they are removed. Those of one session become one work. Nothing is added to a log, and no cursor is moved.
-        Doing it twice does it once.
+        """Remove letters and deliver their works again, as if they had never been tried.
+
+        Letters of one session become one work. Nothing is added to a log, and no cursor moves. Repeating the call is
+        harmless.
+
+        Args:
+            letters: letters read from this group.
 
         Returns:
-            How many were; one that is gone already is left out, and so is one whose session was erased.
+            How many were redriven, without those that were gone already and those whose session was erased.
 
         Raises:
-            InvalidLetterId: one was not read here; nothing was sent.
-            Unavailable: the server cannot be reached; some of them may be on their way.
+            InvalidLetterId: a letter does not belong to this bus; nothing was redriven.
+            Unavailable: the server did not answer; some letters may have been redriven.
         """
         shares: dict[int, list[DeadLetter]] = defaultdict(list)
         for letter in letters:
@@ -121,7 +137,7 @@ class DeadLetters:
         return count
 
     async def redrive_all(self, session: str | None = None) -> int:
-        """The same for all letters that there are now, or those of one session."""
+        """Redrive the letters of one session, or all (None). Returns and raises as `read` and `redrive` do."""
         count, page = 0, list[DeadLetter]()
         async with aclosing(self.read(session)) as letters:
             async for letter in letters:
@@ -155,7 +171,7 @@ class DeadLetters:
 
 
 def _letter(bucket: int, entry: Entry) -> DeadLetter | None:
-    """The letter of an entry; None if the bus did not write it. Pure."""
+    """Return the letter in an entry; None if a foreign client wrote the entry. Pure."""
     fields = entry[1]
     values = dict(zip(fields[::2], fields[1::2], strict=False))
     try:

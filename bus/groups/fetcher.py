@@ -1,4 +1,4 @@
-"""How a consumer comes by its work: its readers, its signs of life, and who fell silent."""
+"""Fetch works for a consumer: run its readers, send its heartbeats, and find silent consumers."""
 
 from __future__ import annotations
 
@@ -25,28 +25,34 @@ __all__ = ("Fetcher",)
 
 
 class Fetcher:
-    """One reader where one server holds all, one for each bucket of a cluster. Opened when it is first needed."""
+    """Fetches through one reader on a single server, and through one for each bucket on a cluster.
+
+    The readers are made by the first fetch.
+    """
 
     def __init__(
-        self, topology: Topology, keys: Keys, log: GroupLog, hand: InFlight, *, name: str, heartbeat: float
+        self, topology: Topology, keys: Keys, log: GroupLog, in_flight: InFlight, *, name: str, heartbeat: float
     ) -> None:
-        self._topology, self._keys, self._log, self._hand = topology, keys, log, hand
+        self._topology, self._keys, self._log, self._in_flight = topology, keys, log, in_flight
         self._bounds = log.bounds
         self._liveness = Liveness(name, heartbeat)
         self._quarter = heartbeat / 4
         self._sweep_seconds = min(log.bounds.sweep, heartbeat)
         self._readers: list[GroupReader] = []
-        self._pumps: BucketPollers | None = None
+        self._pollers: BucketPollers | None = None
         self._beat_at = 0.0
         self._silent = frozenset[str]()
-        self._was_away = False
+        self._was_unreachable = False
         self._backoff = Backoff(self._bounds.shortest, self._bounds.longest_pause)
 
-    async def turn(self, free: int) -> list[Work]:
-        """What there is, or what comes within a short while; `free` at most."""
+    async def poll(self, free: int) -> list[Work]:
+        """Return up to `free` works: those that wait, or those that come within a short while.
+
+        Returns nothing, after a pause, if the server did not answer.
+        """
         self._open()
         try:
-            found = await self._turn(free)
+            found = await self._poll(free)
         except Unavailable:
             for reader in self._readers:
                 await reader.close()
@@ -56,66 +62,65 @@ class Fetcher:
         return found
 
     async def beat(self) -> None:
-        """Give a sign of life, if it is time to; sweep if another consumer has fallen silent.
+        """Send a heartbeat if it is due; schedule a sweep if another consumer has fallen silent.
 
         Raises:
-            Unavailable: the server cannot be reached.
+            Unavailable: the server did not answer.
         """
         now = anyio.current_time()
         if now < self._beat_at:
             return
-        self._beat_at = now + max(
-            self._quarter, self._bounds.shortest
-        )  # before the answer, for who else beats meanwhile
+        # Set before the answer comes, so that a concurrent call does not send another one.
+        self._beat_at = now + max(self._quarter, self._bounds.shortest)
         try:
-            signs = await self._log.beat(len(self._hand))
+            heartbeats = await self._log.beat(len(self._in_flight))
         except BaseException:
-            self._beat_at, self._was_away = now, True
+            self._beat_at, self._was_unreachable = now, True
             raise
         now = anyio.current_time()
-        self._liveness.note(signs, now)
-        if self._was_away:
-            self._liveness.begin_again(now)
-            self._was_away = False
+        self._liveness.note(heartbeats, now)
+        if self._was_unreachable:
+            self._liveness.restart(now)
+            self._was_unreachable = False
         silent = self._liveness.silent(now)
         if silent - self._silent:
-            self.look_by(now)
+            self.sweep_by(now)
         self._silent = silent
         if (nearest := self._liveness.next_silence(now)) is not None:
             self._beat_at = min(self._beat_at, now + max(nearest + self._bounds.shortest, self._bounds.shortest))
 
-    def look_by(self, moment: float, buckets: Collection[int] | None = None) -> None:
-        """Sweep at that moment, some buckets or all."""
+    def sweep_by(self, moment: float, buckets: Collection[int] | None = None) -> None:
+        """Sweep some buckets, or all (None), at that time or earlier."""
         for reader in self._readers:
-            reader.left.look_by(moment, buckets)
+            reader.backlog.sweep_by(moment, buckets)
 
-    def begin_again(self) -> None:
-        """Look for what this consumer has and does not know of."""
+    def recover(self) -> None:
+        """Fetch the works again that the server has assigned to this consumer and that it does not hold."""
         for reader in self._readers:
-            reader.left.begin_again()
+            reader.backlog.recover()
 
     async def close(self) -> None:
-        """Close all links."""
-        if self._pumps is not None:
-            await self._pumps.close()
+        """Close all connections."""
+        if self._pollers is not None:
+            await self._pollers.close()
         for reader in self._readers:
             await reader.close()
-        self._pumps, self._readers = None, []
+        self._pollers, self._readers = None, []
 
-    async def _turn(self, free: int) -> list[Work]:
+    async def _poll(self, free: int) -> list[Work]:
         try:
             await self.beat()
         except Unavailable:
-            if self._pumps is None:
+            if self._pollers is None:
                 raise
         seconds = min(self._beat_at - anyio.current_time(), self._bounds.look)
-        if self._pumps is not None:
-            return await self._pumps.take(free, max(seconds, self._bounds.shortest))
+        if self._pollers is not None:
+            return await self._pollers.take(free, max(seconds, self._bounds.shortest))
         (reader,) = self._readers
         found = await reader.fetch(free)
         if found:
             return found
-        await reader.wait_for_wake_up(min(seconds, reader.left.next_look - anyio.current_time()))
+        await reader.wait_for_wake_up(min(seconds, reader.backlog.next_sweep - anyio.current_time()))
         return await reader.fetch(free)
 
     def _open(self) -> None:
@@ -126,9 +131,9 @@ class Fetcher:
             self._readers = [self._reader(buckets)]
         else:
             self._readers = [self._reader((bucket,)) for bucket in buckets]
-            self._pumps = BucketPollers(self._readers, self._bounds)
+            self._pollers = BucketPollers(self._readers, self._bounds)
 
     def _reader(self, buckets: Sequence[int]) -> GroupReader:
         route = self._topology.route(self._keys.wake_ups(buckets[0]))
-        left = Backlog(self._log, self._hand, self._liveness, buckets, sweep_seconds=self._sweep_seconds)
-        return GroupReader(route, self._keys, left, buckets, self._bounds)
+        backlog = Backlog(self._log, self._in_flight, self._liveness, buckets, sweep_seconds=self._sweep_seconds)
+        return GroupReader(route, self._keys, backlog, buckets, self._bounds)

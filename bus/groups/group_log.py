@@ -1,6 +1,6 @@
-"""The steps of consumer groups, one function each. All of them may run twice.
+"""The script calls of a consumer group, one method each. Each call may be repeated after a lost answer.
 
-Milliseconds stop here.
+The scripts take milliseconds; the methods take seconds.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 import anyio
 
 from lanebus.bus.errors import InvalidSessionId
-from lanebus.bus.groups.liveness import Sign
+from lanebus.bus.groups.liveness import LastHeartbeat
 from lanebus.bus.groups.work import Work, by_bucket
 from lanebus.bus.log.lease import Lease
 from lanebus.bus.log.script import Script, run_script, run_scripts
@@ -29,35 +29,40 @@ if TYPE_CHECKING:
 __all__ = ("Fetched", "GroupLog", "Mode", "Start")
 
 Mode = Literal["", "own", "sweep"]
-"""What a fetch looks at: all; only what is with this consumer and not in hand; all, and who has work."""
+"""What a fetch covers.
+
+- "": the works of silent consumers, due work and new work
+- "own": only works that the server has assigned to this consumer and that it does not hold
+- "sweep": as "", and also return which consumers have work
+"""
 
 Start = Literal["beginning", "now"]
-"""Where a group begins that is new: with all sessions that ever woke a worker, or behind them."""
+"""Where a new group begins: with every session that ever woke a worker, or after them."""
 
 _FETCH, _ACK = Script("group_fetch", shares=("work", "take")), Script("group_ack", shares=("work",))
 _RETRY, _DEAD = Script("group_retry", shares=("work",)), Script("group_dead", shares=("work",))
 _LEAVE, _BEAT = Script("group_leave", shares=("work",)), Script("group_beat")
 
 
-_Given = tuple[bytes, bytes, bytes, int, bytes, bytes, int]
+_Row = tuple[bytes, bytes, bytes, int, bytes, bytes, int]
 
 
 class Fetched(NamedTuple):
-    """What a fetch from a bucket gave."""
+    """The result of a fetch from one bucket."""
 
     works: list[Work]
-    left: int
-    """how much there is, or may be, beside that"""
+    remaining: int
+    """upper bound of the works that wait beside these"""
     due: float | None
-    """seconds until open work is due that nobody has; None if there is none"""
+    """seconds until the next delayed work is due; None if there is none"""
     holders: tuple[str, ...]
-    """consumers that have work, where that was asked for"""
-    is_more_ours: bool = False
-    """a sweep: this consumer has work that is not in hand"""
+    """consumers that have work; only in a sweep, or if `silent` names some"""
+    has_unheld: bool = False
+    """the server has assigned works to this consumer that it does not hold; only in a sweep"""
 
 
 class GroupLog:
-    """The steps of one consumer of a group."""
+    """The script calls of one consumer in a group."""
 
     def __init__(
         self,
@@ -74,9 +79,9 @@ class GroupLog:
     ) -> None:
         """
         Args:
-            heartbeat: seconds after which a silent consumer's work is given to others.
-            owner: of the leases that are taken with work, for a heartbeat; "" takes none.
-            first_page: of a session, to be read with its lease; None reads none.
+            heartbeat: seconds without a heartbeat after which others claim this consumer's works.
+            owner: owner of the leases acquired with works, for `heartbeat` seconds; "" acquires none.
+            first_page: returns the first page to read together with a session's lease; None reads none.
         """
         self._pool, self._keys, self._group, self._name = pool, keys, group, name
         self._start, self._owner, self.bounds = start, owner, bounds
@@ -85,53 +90,56 @@ class GroupLog:
 
     async def fetch(
         self,
-        link: Calling,
-        asked: Mapping[int, int],
-        in_hand: Mapping[int, Sequence[str]],
+        connection: Calling,
+        limits: Mapping[int, int],
+        held: Mapping[int, Sequence[str]],
         *,
         mode: Mode = "",
         silent: Mapping[int, Sequence[str]],
         named: Mapping[int, Sequence[str]],
     ) -> dict[int, Fetched]:
-        """Fetch work from buckets. A group that is not there is made.
+        """Fetch works from buckets. The first fetch creates the group.
 
         Args:
-            asked: how much to give of each bucket; 0 only counts.
-            in_hand: the sessions of each bucket that this consumer has in hand, for the modes "own" and "sweep".
-            silent: of each bucket, the consumers whose work is given to others.
-            named: of each bucket, the sessions that wake-ups named: their leases are taken with them. Of a single one
-                the first page is read too: of several, what they are worked on with is read at the same time anyway.
+            connection: where to send the calls.
+            limits: most works to fetch from each bucket; 0 only counts them.
+            held: the sessions of each bucket that this consumer holds, for the modes "own" and "sweep".
+            mode: what the fetch covers.
+            silent: by bucket, the consumers whose works may be claimed.
+            named: by bucket, the sessions that wake-ups named. Their leases are acquired with their works. The first
+                page is read too if it is one session only: several read theirs at the same time, which costs no more.
         """
         calls: list[tuple[Sequence[str], Sequence[Argument]]] = []
         start = "now" if self._start == "now" else ""
-        for bucket, most in asked.items():
+        for bucket, most in limits.items():
             sessions = named.get(bucket, ()) if self._owner else ()
             heads = (self._keys.head(session) for session in sessions)
             words: Sequence[Argument] = (most, mode, start, len(silent[bucket]), *silent[bucket])
             leases: Sequence[Argument] = (self._owner, self._heartbeat_ms, len(sessions), *sessions)
             names = (*self._names(bucket), *heads)
-            calls.append((names, (*self._who(), *words, *leases, *in_hand.get(bucket, ()))))
+            calls.append((names, (*self._identity(), *words, *leases, *held.get(bucket, ()))))
         page, now = self._page(named), anyio.current_time()
-        replies = await run_scripts(link, _FETCH, calls, page)
-        return {bucket: self._fetched(bucket, reply, page, now) for bucket, reply in zip(asked, replies, strict=True)}
+        replies = await run_scripts(connection, _FETCH, calls, page)
+        return {bucket: self._fetched(bucket, reply, page, now) for bucket, reply in zip(limits, replies, strict=True)}
 
     async def ack(self, works: Sequence[Work], seen: Mapping[str, int]) -> None:
-        """Done with them.
+        """Finish works.
 
         Args:
-            seen: up to which position sessions were looked at; of others, up to that of the work.
+            works: the works.
+            seen: by session, the last position read; missing means `Work.position`.
         """
         calls: list[tuple[Sequence[str], Sequence[Argument]]] = []
         for bucket, share in by_bucket(works):
             words: list[Argument] = []
             for work in share:
                 words += (work.session, work.order, max(seen.get(work.session, 0), work.position))
-            calls.append((self._with_heads(bucket, share), (*self._who(), *words)))
+            calls.append((self._with_heads(bucket, share), (*self._identity(), *words)))
         if calls:
             await run_scripts(self._pool, _ACK, calls)
 
     async def lost(self, works: Sequence[Work]) -> list[Work]:
-        """Those that are no longer this consumer's. It changes nothing."""
+        """Return the works that this consumer has lost. Changes nothing."""
         shares = by_bucket(works)
         commands = [
             ("HMGET", self._keys.open(bucket, self._group), *(work.session for work in share))
@@ -144,7 +152,7 @@ class GroupLog:
         return lost
 
     async def put_off(self, tried: Sequence[tuple[Work, int]], delay: float, error: str) -> None:
-        """Give works again after `delay` seconds, each with how often it was tried."""
+        """Delay works by `delay` seconds. `tried` pairs each with the number of its attempts."""
         text, ms = _short(error, self.bounds.error_length), max(int(delay * 1000), 0)
         attempts = dict(tried)
         calls: list[tuple[Sequence[str], Sequence[Argument]]] = []
@@ -152,39 +160,39 @@ class GroupLog:
             words: list[Argument] = []
             for work in share:
                 words += (work.session, max(attempts[work], 0), ms, text)
-            calls.append((self._names(bucket), (*self._who(), *words)))
+            calls.append((self._names(bucket), (*self._identity(), *words)))
         await run_scripts(self._pool, _RETRY, calls)
 
     async def dead_letter(self, work: Work, reason: str, attempts: int, raw: bytes, seen: int) -> str:
-        """Make a dead letter of it; gives its id, or "" if the work is not this consumer's any more."""
+        """Turn a work into a dead letter. Return its id, or "" if this consumer has lost the work."""
         bounds, bucket = self.bounds, work.bucket
         names = (*self._with_heads(bucket, (work,)), self._keys.dead(bucket, self._group))
         arguments = (
-            *self._who(),
+            *self._identity(),
             *(work.session, work.order, max(seen, work.position), max(attempts, 0)),
             *(_short(reason, bounds.reason_length), raw[: bounds.raw_bytes], len(raw), bounds.dead_letters),
         )
         return cast("bytes", await run_script(self._pool, _DEAD, names, arguments)).decode()
 
     async def deregister(self) -> int:
-        """Hand back all that this consumer has, and forget its name; gives how much it was."""
-        calls = [(self._names(bucket), self._who()) for bucket in range(self._keys.buckets)]
+        """Give back all works of this consumer and forget its name. Return how many works it had."""
+        calls = [(self._names(bucket), self._identity()) for bucket in range(self._keys.buckets)]
         count = sum(cast("list[int]", await run_scripts(self._pool, _LEAVE, calls)))
         await self._beat(0, is_leaving=True)
         return count
 
-    async def beat(self, sessions: int) -> dict[str, Sign]:
-        """A sign of life; gives the newest of each consumer.
+    async def beat(self, sessions: int) -> dict[str, LastHeartbeat]:
+        """Send a heartbeat, and return the newest heartbeat of each consumer.
 
         Args:
-            sessions: how many this consumer has in hand.
+            sessions: how many sessions this consumer holds.
         """
         words = await self._beat(sessions, is_leaving=False)
-        signs: dict[str, Sign] = {}
+        heartbeats: dict[str, LastHeartbeat] = {}
         for name, field in zip(words[::2], words[1::2], strict=True):
             count, _, heartbeat, _ = (int(word) for word in field.split(b" "))
-            signs[name.decode(errors="replace")] = Sign(count, heartbeat / 1000)
-        return signs
+            heartbeats[name.decode(errors="replace")] = LastHeartbeat(count, heartbeat / 1000)
+        return heartbeats
 
     async def _beat(self, sessions: int, *, is_leaving: bool) -> list[bytes]:
         forget = int(self.bounds.forget * 1000)
@@ -197,20 +205,22 @@ class GroupLog:
             return None
         return next(self._first_page(session) for sessions in named.values() for session in sessions)
 
-    def _fetched(self, bucket: int, reply: Reply, page: FirstPage | None, asked: float) -> Fetched:
-        left, due, holders = cast("tuple[int, int, bytes]", tuple(cast("list[Reply]", reply)[:3]))
+    def _fetched(self, bucket: int, reply: Reply, page: FirstPage | None, sent_at: float) -> Fetched:
+        remaining, due, holders = cast("tuple[int, int, bytes]", tuple(cast("list[Reply]", reply)[:3]))
         works: list[Work] = []
-        given = cast("list[_Given]", cast("list[Reply]", reply)[3:])
-        for session, position, order, attempt, error, flags, epoch in given:
+        rows = cast("list[_Row]", cast("list[Reply]", reply)[3:])
+        for session, position, order, attempt, error, flags, epoch in rows:
             try:
                 name = check_session_id(session.decode())
             except (UnicodeDecodeError, InvalidSessionId):
-                continue  # somebody else's
+                continue  # a foreign client wrote it
             text, lease = error.decode(errors="replace"), Lease(name, self._owner, epoch) if epoch else None
             own = page if lease and page and page.session == name else None
-            works.append(Work(name, int(position), bucket, int(order), attempt, text, b"r" in flags, lease, own, asked))
+            works.append(
+                Work(name, int(position), bucket, int(order), attempt, text, b"r" in flags, lease, own, sent_at)
+            )
         names = tuple(holders.decode(errors="replace").split())
-        return Fetched(works, left, None if due < 0 else due / 1000, names, self._name in names)
+        return Fetched(works, remaining, None if due < 0 else due / 1000, names, self._name in names)
 
     def _names(self, bucket: int) -> tuple[str, ...]:
         return self._keys.group_work(bucket, self._group)
@@ -218,10 +228,10 @@ class GroupLog:
     def _with_heads(self, bucket: int, works: Sequence[Work]) -> tuple[str, ...]:
         return (*self._names(bucket), *(self._keys.head(work.session) for work in works))
 
-    def _who(self) -> tuple[Argument, ...]:
+    def _identity(self) -> tuple[Argument, ...]:
         return (self._group, self._name, *self.bounds.wake_up_trim)
 
 
 def _short(text: str, length: int) -> str:
-    """Its beginning, as any server and any terminal can take it."""
+    """Return the first `length` characters, with unpaired surrogates replaced so that they can be encoded."""
     return text[:length].encode(errors="replace").decode()

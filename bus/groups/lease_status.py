@@ -1,4 +1,4 @@
-"""Who has the lease of a session, and for how long. For who looks on; a lease is proven by its epoch alone."""
+"""The owner of a session's lease and the time left, for monitoring. Only the epoch proves a lease."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ _LEASE_STATUS = Script("lease_status")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseStatus:
-    """How the lease of one session stands."""
+    """State of the lease of one session. `Bus.lease_status` reads it."""
 
     session: str
     owner: str | None
-    """who took it last; None where it was given back, or never taken"""
+    """worker that acquired it last; None if it was released or never acquired"""
     epoch: int
-    """of the lease last taken"""
+    """epoch of the lease acquired last; 0 if there was none"""
     seconds_left: float | None
-    """by the server's clock; 0 or less where it ran out, None where nobody has it"""
+    """seconds until it expires, by the server's clock; 0 or less if it has expired, None if it has no owner"""
     position: int
-    """of the session's last entry"""
+    """position of the session's last entry"""
 
 
 async def read_leases(pool: Pool, keys: Keys, sessions: Iterable[str]) -> list[LeaseStatus]:
-    """The leases of sessions, in one round trip, in any order.
+    """Read the leases of sessions in one round trip. The order of the result may differ from that of `sessions`.
 
     Raises:
-        Unavailable: the server cannot be reached.
+        Unavailable: the server did not answer.
     """
     shares: dict[int, list[str]] = defaultdict(list)
     for session in sessions:

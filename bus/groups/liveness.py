@@ -1,8 +1,8 @@
-"""Which consumers of a group are alive. No clock of a server is believed: one is alive while its count of signs
-changes.
+"""Find the consumers of a group that have fallen silent, without trusting the server's clock.
 
-Whoever looks on notes each count with a clock of its own that never goes back. A consumer is silent once its count has
-stood still for a heartbeat of its own, seen from here. Pure: times are passed in, in seconds.
+Each heartbeat of a consumer raises a count. The observer notes when it saw the count change, on its own monotonic
+clock. A consumer is silent once its count has not changed for its heartbeat period. Pure: times are passed in, in
+seconds.
 """
 
 from __future__ import annotations
@@ -13,69 +13,76 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ("Liveness", "Sign")
+__all__ = ("LastHeartbeat", "Liveness")
 
 
 @dataclass(frozen=True, slots=True)
-class Sign:
-    """The newest sign of life of a consumer."""
+class LastHeartbeat:
+    """The newest heartbeat of a consumer."""
 
     count: int
-    heartbeat: float
-    """seconds without another one after which it counts as silent"""
+    """how many heartbeats the consumer has sent"""
+    seconds: float
+    """seconds without another heartbeat after which it counts as silent"""
 
 
 @dataclass(slots=True)
-class _Seen:
-    sign: Sign
+class _Observed:
+    heartbeat: LastHeartbeat
     since: float
 
 
 class Liveness:
-    """What one consumer knows of the others."""
+    """What one consumer has observed of the others."""
 
     def __init__(self, own: str, heartbeat: float) -> None:
-        """`heartbeat` is for those that have work and never gave a sign."""
-        self._own, self._unknown = own, Sign(-1, heartbeat)
-        self._seen: dict[str, _Seen] = {}
-        self._holders: dict[str, _Seen] = {}
+        """
+        Args:
+            own: name of this consumer; it never counts as silent.
+            heartbeat: seconds after which a consumer that has work and never sent a heartbeat counts as silent.
+        """
+        self._own, self._unknown = own, LastHeartbeat(-1, heartbeat)
+        self._observed: dict[str, _Observed] = {}
+        self._holders: dict[str, _Observed] = {}
 
-    def note(self, signs: Mapping[str, Sign], now: float) -> None:
-        """Note the signs of all consumers of the group."""
-        seen: dict[str, _Seen] = {}
-        for name, sign in signs.items():
-            before = self._seen.get(name)
-            seen[name] = before if before is not None and before.sign == sign else _Seen(sign, now)
-        self._seen = seen
+    def note(self, heartbeats: Mapping[str, LastHeartbeat], now: float) -> None:
+        """Note the newest heartbeats of all consumers of the group."""
+        observed: dict[str, _Observed] = {}
+        for name, heartbeat in heartbeats.items():
+            previous = self._observed.get(name)
+            if previous is None or previous.heartbeat != heartbeat:
+                previous = _Observed(heartbeat, now)
+            observed[name] = previous
+        self._observed = observed
 
     def note_holders(self, names: Iterable[str], now: float) -> None:
-        """Note who has work, of those that may give no sign. Whoever is not named again for long is forgotten."""
+        """Note consumers that have work; those that never sent a heartbeat are observed from now on."""
         for name in names:
-            if name not in self._seen:
-                self._holders.setdefault(name, _Seen(self._unknown, now))
+            if name not in self._observed:
+                self._holders.setdefault(name, _Observed(self._unknown, now))
 
-    def begin_again(self, now: float) -> None:
-        """The server was away, and nobody could give a sign: everyone has a whole heartbeat from now on."""
-        for seen in (*self._seen.values(), *self._holders.values()):
-            seen.since = now
+    def restart(self, now: float) -> None:
+        """Restart all periods: the server was unreachable, so no consumer could send a heartbeat."""
+        for observed in (*self._observed.values(), *self._holders.values()):
+            observed.since = now
 
     def silent(self, now: float) -> frozenset[str]:
-        """Those whose work is to be given to others."""
-        for name in self._holders.keys() & self._seen.keys():
+        """Return the consumers whose works may be claimed."""
+        for name in self._holders.keys() & self._observed.keys():
             del self._holders[name]
         return frozenset(
             name
-            for known in (self._seen, self._holders)
-            for name, seen in known.items()
-            if name != self._own and now - seen.since >= seen.sign.heartbeat
+            for known in (self._observed, self._holders)
+            for name, observed in known.items()
+            if name != self._own and now - observed.since >= observed.heartbeat.seconds
         )
 
     def next_silence(self, now: float) -> float | None:
-        """Seconds until another one would count as silent; None if there is no other."""
+        """Return the seconds until the next consumer would count as silent; None if there is none."""
         left = (
-            seen.since + seen.sign.heartbeat - now
-            for known in (self._seen, self._holders)
-            for name, seen in known.items()
+            observed.since + observed.heartbeat.seconds - now
+            for known in (self._observed, self._holders)
+            for name, observed in known.items()
             if name != self._own
         )
         return min((seconds for seconds in left if seconds > 0), default=None)

@@ -1,4 +1,4 @@
-"""When something that failed is tried again, and when it is given up. Pure: time and chance are the caller's."""
+"""Decide whether and when to retry after a failure. Pure: the caller passes in the random number."""
 
 from __future__ import annotations
 
@@ -12,26 +12,29 @@ from lanebus.bus.errors import BusError, Closed, MessageError, SetupError, Strea
 __all__ = ("GiveUp", "Jitter", "Retry", "RetryPolicy")
 
 Jitter = Literal["full", "equal", "none"]
-"""how much of a delay is left to chance: all of it, its second half, nothing"""
+"""how much of a delay is random: all of it, half of it, or nothing"""
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Try again after so many seconds."""
+    """Decision to try again after `delay` seconds."""
 
     delay: float
 
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Do not try again: `reason` is why."""
+    """Decision not to try again, and why."""
 
     reason: Literal["attempts", "error"]
-    """as often as may be was tried already; or this error does not pass by itself"""
+    """"attempts": no attempt is left; "error": the policy does not retry this error"""
 
 
 def passes_by_itself(error: Exception) -> bool:
-    """Whether trying again may help: with any error but those by which the bus says that it does not."""
+    """Return whether a retry may help.
+
+    It does not after `MessageError`, `SetupError`, `StreamError` and `Closed`; it may after any other error.
+    """
     if isinstance(error, BusError):
         return not isinstance(error, (MessageError, SetupError, StreamError, Closed))
     return True
@@ -39,27 +42,32 @@ def passes_by_itself(error: Exception) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """How often something is tried, with which pauses, after which errors.
+    """How often to try, how long to pause, and after which errors.
 
-    The pause after attempt n is `base` × `factor`ⁿ⁻¹ seconds, `longest` at most, then left to chance as `jitter` says:
-    workers that failed together do not come again together.
+    The pause after attempt n is `base` × `factor`ⁿ⁻¹ seconds, at most `longest`, then randomised by `jitter`, so that
+    workers that failed together do not retry together.
+
+    Raises:
+        SetupError: `attempts` or `factor` is below 1, or a number of seconds is negative or not finite.
     """
 
     attempts: int = 5
-    """the most there are, the first one counted"""
+    """most attempts, the first one included"""
     base: float = 1.0
-    """seconds"""
+    """seconds to pause after the first attempt, before jitter"""
     factor: float = 2.0
+    """how much longer each pause is than the previous one"""
     longest: float = 300.0
-    """seconds"""
+    """longest pause, in seconds"""
     jitter: Jitter = "full"
+    """share of each pause that is random: "full" all of it, "equal" its second half, "none" nothing"""
     retried: tuple[type[Exception], ...] | None = None
-    """only after errors of these types, and of those below them; None is any"""
+    """error types to retry, subclasses included; None means any"""
     is_retried: Callable[[Exception], bool] = passes_by_itself
-    """and only where this says so"""
+    """called with the error; False means no retry, whatever `retried` says"""
 
     def __post_init__(self) -> None:
-        """Raises SetupError: a number cannot be meant."""
+        """Check the numbers. Raises SetupError, as the class says."""
         if self.attempts < 1:
             raise SetupError(f"retry policy: attempts is {self.attempts}, want 1 or more")
         for name, value, least in (("base", self.base, 0), ("factor", self.factor, 1), ("longest", self.longest, 0)):
@@ -67,11 +75,11 @@ class RetryPolicy:
                 raise SetupError(f"retry policy: {name} is {value}, want {least} or more")
 
     def delay(self, attempt: int, chance: float) -> float:
-        """Seconds to wait after an attempt.
+        """Return the seconds to pause after an attempt.
 
         Args:
-            attempt: from 1.
-            chance: from 0 up to 1, as `random.random()` gives it.
+            attempt: number of the attempt that failed, from 1.
+            chance: a random number from 0 up to 1, such as `random.random()`.
         """
         try:
             whole = min(self.base * self.factor ** max(attempt - 1, 0), self.longest)
@@ -86,12 +94,13 @@ class RetryPolicy:
                 return whole
 
     def decide(self, error: Exception, attempt: int, chance: float = 1.0, *, least: float = 0.0) -> Retry | GiveUp:
-        """What to do after an attempt failed.
+        """Return what to do after an attempt failed.
 
         Args:
-            attempt: which it was, from 1.
-            chance: see `delay`.
-            least: seconds to wait at least, as a provider may have asked for; that may be more than `longest`.
+            error: what the attempt raised.
+            attempt: number of the attempt, from 1.
+            chance: a random number from 0 up to 1; the default 1.0 makes the pause as long as possible.
+            least: seconds to pause at least, for example a provider's `retry-after`. It may exceed `longest`.
         """
         is_wanted = self.retried is None or isinstance(error, self.retried)
         if not is_wanted or not self.is_retried(error):

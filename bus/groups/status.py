@@ -1,4 +1,4 @@
-"""How consumer groups stand: who works, on what, and what waits. For who looks on; nobody needs it to work."""
+"""State of consumer groups, for monitoring: consumers, their sessions, and waiting work."""
 
 from __future__ import annotations
 
@@ -29,67 +29,67 @@ _SEEN_FIELD = ":seen"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerStatus:
-    """One consumer of a group."""
+    """State of one consumer in a group."""
 
     name: str
     seen: float | None
-    """seconds since its last sign of life, by the server's clock; it is written each quarter of a heartbeat. None where
-    it never gave one, or has not for a day"""
+    """seconds since its last heartbeat, by the server's clock; None if there was none for `WorkBounds.forget` seconds.
+    A consumer sends one every quarter of `heartbeat`"""
     heartbeat: float
-    """seconds without a sign of life after which its work is given to others; 0 where it never gave one"""
+    """seconds without a heartbeat after which others claim its work; 0 if it never sent one"""
     is_alive: bool
-    """as far as that clock tells: whether its work is given to others is decided by those who see it give no sign"""
+    """whether `seen` is below `heartbeat`. The other consumers claim its work by their own clocks, not by this"""
     held: int
-    """sessions it has in hand, by its own last word"""
+    """sessions that it reported to hold in its last heartbeat"""
     pending: int
-    """sessions that were given to it and are not done with"""
+    """sessions delivered to it and not finished"""
     sessions: tuple[str, ...]
-    """of its works, sorted; not all where there are many"""
+    """sessions pending with it, sorted; at most `WorkBounds.named_works` of each bucket"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupStatus:
-    """One group, over all buckets."""
+    """State of one group over all buckets. `Bus.group_status` reads it."""
 
     name: str
     consumers: tuple[ConsumerStatus, ...]
     """sorted by name"""
     lag: int
-    """sessions that wait to be given to somebody"""
+    """sessions that wait for a consumer"""
     is_lag_more: bool
-    """there are more, which were not counted"""
+    """the lag is higher: counting stopped at `WorkBounds.lag_counted` in a bucket"""
     pending: int
-    """sessions that were given and are not done with"""
+    """sessions delivered to a consumer and not finished"""
     retries: int
-    """sessions that were put off and wait"""
+    """sessions that `nack` delayed and that wait"""
     next_retry: float | None
-    """seconds until the next of them is due, by the server's clock; 0 or less if it is. None where none waits"""
+    """seconds until the first of them is due, by the server's clock; 0 or less if it is due. None if there is none"""
     dead: int
-    """dead letters"""
+    """number of dead letters"""
     dropped: int
-    """dead letters that are gone because there were too many"""
+    """dead letters dropped because a bucket was full"""
     seen: float | None = None
-    """seconds since the last sign of life of any consumer, by the server's clock; None where none ever gave one"""
+    """seconds since the last heartbeat of any consumer, by the server's clock; None if there never was one"""
     is_away: bool = False
-    """nobody has worked in it for a week, and it still keeps what its open work needs: `Bus.remove_group` ends that"""
+    """no consumer was seen for `WorkBounds.away` seconds. Its open work still holds up trims: see `Bus.remove_group`"""
 
 
 class _Bucket(NamedTuple):
     waiting: int
     is_more: int
-    put_off: int
+    delayed: int
     due: int
     dead: int
     dropped: int
     pending: list[bytes]
-    in_hand: list[bytes]
+    held_sessions: list[bytes]
 
 
 async def read_group(pool: Calling, keys: Keys, group: str, bounds: WorkBounds) -> GroupStatus:
-    """How a group stands; of one that does not exist all zeros.
+    """Read the state of a group. A group that does not exist has only zeros.
 
     Raises:
-        Unavailable: the server cannot be reached.
+        Unavailable: the server did not answer.
     """
     words = (group, "", *bounds.wake_up_trim, bounds.lag_counted, bounds.named_works)
     calls: list[tuple[tuple[str, ...], tuple[Argument, ...]]] = [
@@ -98,10 +98,10 @@ async def read_group(pool: Calling, keys: Keys, group: str, bounds: WorkBounds) 
     replies = await run_scripts(pool, _STATUS, calls)
     seen = await run_script(pool, _SEEN, (keys.consumers(group),), ())
     buckets = [_Bucket(*cast("tuple[int, int, int, int, int, int, list[bytes], list[bytes]]", r)) for r in replies]
-    time, *signs = cast("list[bytes]", seen)
-    now, told = int(time), dict(_pairs(signs))
-    newest = told.pop(_SEEN_FIELD, None)
-    consumers = _consumers(buckets, told, now)
+    time, *fields = cast("list[bytes]", seen)
+    now, heartbeats = int(time), dict(_pairs(fields))
+    newest = heartbeats.pop(_SEEN_FIELD, None)
+    consumers = _consumers(buckets, heartbeats, now)
     due = min((bucket.due for bucket in buckets if bucket.due), default=None)
     since = None if newest is None else max(now - int(newest), 0) / 1000
     return GroupStatus(
@@ -110,7 +110,7 @@ async def read_group(pool: Calling, keys: Keys, group: str, bounds: WorkBounds) 
         lag=sum(bucket.waiting for bucket in buckets),
         is_lag_more=any(bucket.is_more for bucket in buckets),
         pending=sum(each.pending for each in consumers),
-        retries=sum(bucket.put_off for bucket in buckets),
+        retries=sum(bucket.delayed for bucket in buckets),
         next_retry=None if due is None else (due - now) / 1000,
         dead=sum(bucket.dead for bucket in buckets),
         dropped=sum(bucket.dropped for bucket in buckets),
@@ -128,7 +128,7 @@ async def remove_group(log: Log, group: str, *, force: bool) -> bool:
         raise GroupInUse(group, alive)
     was_there = False
     for buckets in batched(range(keys.buckets), log.bounds.buckets):
-        # First its place: from then on it holds nothing.
+        # Delete its position first: without one the group holds up no trim.
         places = [("HDEL", keys.groups(each), group, f"{group}:dropped", f"{group}:clock") for each in buckets]
         works = [("UNLINK", keys.open(each, group), keys.due(each, group), keys.dead(each, group)) for each in buckets]
         was_there = any(await call_all(log, [*places, *works])) or was_there
@@ -139,22 +139,24 @@ async def remove_group(log: Log, group: str, *, force: bool) -> bool:
     return bool(await log.call("UNLINK", keys.consumers(group))) or was_there
 
 
-def _consumers(buckets: Iterable[_Bucket], told: Mapping[str, str], now: int) -> tuple[ConsumerStatus, ...]:
+def _consumers(buckets: Iterable[_Bucket], heartbeats: Mapping[str, str], now: int) -> tuple[ConsumerStatus, ...]:
     pending: Counter[str] = Counter()
     sessions: dict[str, set[str]] = defaultdict(set)
     for bucket in buckets:
         for name, count in _pairs(bucket.pending):
             pending[name] += int(count)
-        for name, session in _pairs(bucket.in_hand):
+        for name, session in _pairs(bucket.held_sessions):
             sessions[name].add(session)
-    return tuple(_consumer(name, pending, sessions, told, now) for name in sorted({*pending, *told, *sessions}))
+    return tuple(
+        _consumer(name, pending, sessions, heartbeats, now) for name in sorted({*pending, *heartbeats, *sessions})
+    )
 
 
 def _consumer(
-    name: str, pending: Mapping[str, int], sessions: Mapping[str, set[str]], told: Mapping[str, str], now: int
+    name: str, pending: Mapping[str, int], sessions: Mapping[str, set[str]], heartbeats: Mapping[str, str], now: int
 ) -> ConsumerStatus:
-    sign = told.get(name)
-    _, seen, heartbeat, held = (int(word) for word in sign.split(" ")) if sign else (0, None, 0, 0)
+    heartbeat_text = heartbeats.get(name)
+    _, seen, heartbeat, held = (int(word) for word in heartbeat_text.split(" ")) if heartbeat_text else (0, None, 0, 0)
     since = None if seen is None else max(now - seen, 0)
     return ConsumerStatus(
         name=name,

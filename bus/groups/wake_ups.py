@@ -1,7 +1,7 @@
-"""Wake-ups, told at once to those who are at work in a session: one reader for all sessions of a shard.
+"""Wake waiting tasks when their session gets a wake-up. One reader serves all sessions of a shard.
 
-Whoever waits for a word while it works listens to the stream of wake-ups itself. As one may be lost, where the sessions
-were woken last is looked at now and then. Nothing is read while nobody waits.
+A worker that waits for a message during its work must not wait for the consumer's next fetch. As wake-ups may be lost,
+the stored position of the last one is also read from time to time. Nothing is read while no task waits.
 """
 
 from __future__ import annotations
@@ -31,55 +31,59 @@ __all__ = ("WakeUps", "Watch")
 
 
 class Watch:
-    """One session, watched by one who waits."""
+    """One task's watch on the wake-ups of one session."""
 
     def __init__(self) -> None:
-        self._rung = asyncio.Event()
+        self._event = asyncio.Event()
         self._position = 0
         self._is_closed = False
 
     def wake(self, position: int | None) -> None:
-        """A wake-up came for a position; None: one may have been missed."""
+        """Note a wake-up for a position; None means that wake-ups may have been missed."""
         self._position = sys.maxsize if position is None else max(self._position, position)
-        self._rung.set()
+        self._event.set()
 
     async def wait(self, after: int) -> None:
-        """Wait for a wake-up after a position.
+        """Wait for a wake-up after a position. Spurious wake-ups are possible.
 
         Raises:
             Closed: the bus was closed.
         """
         while self._position <= after and not self._is_closed:
-            self._rung.clear()
-            await self._rung.wait()
+            self._event.clear()
+            await self._event.wait()
         if self._is_closed:
             raise Closed("bus")
 
     def forget(self) -> None:
-        """Forget the wake-ups until now."""
+        """Forget the wake-ups so far."""
         self._position = 0
 
     def close(self) -> None:
-        """There is nothing to wait for any more."""
+        """Make `wait` raise `Closed`."""
         self._is_closed = True
-        self._rung.set()
+        self._event.set()
 
 
 class WakeUps:
-    """Listens to the wake-ups of one shard. `run` must be running while anybody waits."""
+    """Reads the wake-ups of one shard for its watches. A watch needs a running `run`."""
 
     def __init__(self, route: Route, keys: Keys, buckets: Sequence[int], bounds: WorkBounds) -> None:
         self._reader = StreamReader(route, map(keys.wake_ups, buckets), silence=bounds.silence)
         self._keys, self._bounds = keys, bounds
-        self._look_at = 0.0
+        self._sweep_at = 0.0
         self._watches: dict[str, list[Watch]] = defaultdict(list)
         self._wanted, self._listening = asyncio.Event(), asyncio.Event()
-        self._left_at = 0.0
+        self._last_watch_at = 0.0
         self._is_closed = False
 
     @contextmanager
     def watch(self, session: str) -> Generator[Watch, None, None]:
-        """Watch a session for the length of the block; from when `entered` has returned, nothing is missed."""
+        """Watch a session for the length of the block. No wake-up is missed once `entered` has returned.
+
+        Raises:
+            Closed: the bus was closed.
+        """
         if self._is_closed:
             raise Closed("bus")
         watch, watches = Watch(), self._watches[session]
@@ -91,10 +95,10 @@ class WakeUps:
             watches.remove(watch)
             if not watches:
                 self._watches.pop(session, None)
-            self._left_at = anyio.current_time()
+            self._last_watch_at = anyio.current_time()
 
     async def entered(self) -> None:
-        """Wait until wake-ups are listened to.
+        """Wait until wake-ups are being read.
 
         Raises:
             Closed: the bus was closed.
@@ -104,7 +108,7 @@ class WakeUps:
             raise Closed("bus")
 
     async def run(self) -> None:
-        """Listen while anybody waits, for as long as the bus is open; a lost server is waited for."""
+        """Read wake-ups while there are watches, until cancelled. Reconnect with backoff."""
         backoff = Backoff(self._bounds.shortest, self._bounds.longest_pause)
         try:
             while True:
@@ -125,37 +129,39 @@ class WakeUps:
                 watch.close()
 
     async def _listen(self) -> None:
-        """Wake the watches of the sessions that wake-ups name, until none is left for a while. Raises Unavailable."""
+        """Wake watches until there has been none for `WorkBounds.linger` seconds. Raises Unavailable."""
         reader, bounds = self._reader, self._bounds
-        link = await reader.connected()
+        connection = await reader.connected()
         await reader.enter()
-        self._miss()  # who waited while there was no link may have missed some
+        self._wake_all()  # without a connection wake-ups may have been missed
         self._listening.set()
-        while self._watches or anyio.current_time() - self._left_at < bounds.linger:
-            await self._sweep(link)
+        while self._watches or anyio.current_time() - self._last_watch_at < bounds.linger:
+            await self._sweep(connection)
             pages = await reader.read(bounds.heard, min(bounds.block, bounds.sweep))
             for _, page in pages:
-                self._hear(page)
-                if not page or len(page) == bounds.heard:  # it is gone again, or so far behind that some were trimmed
-                    self._miss()
+                self._wake_named(page)
+                if (
+                    not page or len(page) == bounds.heard
+                ):  # an entry is gone, or the page is full: some may have been trimmed before they were read
+                    self._wake_all()
             if pages:
                 await asyncio.sleep(bounds.heard_pause)
             elif await reader.has_rewound():
-                self._miss()
+                self._wake_all()
         self._wanted.clear()
 
-    async def _sweep(self, link: Connection) -> None:
-        """Tell those who wait where their sessions were woken last, if it is time to. Raises Unavailable."""
+    async def _sweep(self, connection: Connection) -> None:
+        """Read the position of the last wake-up of each watched session, if it is time to. Raises Unavailable."""
         now = anyio.current_time()
-        if now < self._look_at:
+        if now < self._sweep_at:
             return
-        self._look_at = now + self._bounds.sweep
+        self._sweep_at = now + self._bounds.sweep
         buckets = defaultdict[str, list[str]](list)
         for session in self._watches:
             buckets[self._keys.woken(self._keys.bucket(session))].append(session)
         if not buckets:
             return
-        replies = await link.call_many([("HMGET", name, *sessions) for name, sessions in buckets.items()])
+        replies = await connection.call_many([("HMGET", name, *sessions) for name, sessions in buckets.items()])
         for sessions, reply in zip(buckets.values(), replies, strict=True):
             positions = cast("list[bytes | None]", answered(reply))
             for session, position in zip(sessions, positions, strict=True):
@@ -163,14 +169,14 @@ class WakeUps:
                 for watch in self._watches.get(session, ()) if number.isdigit() else ():
                     watch.wake(int(number))
 
-    def _hear(self, page: Sequence[Entry]) -> None:
+    def _wake_named(self, page: Sequence[Entry]) -> None:
         for _, fields in page:  # as scripts/wake.lua writes them: s, session, z, position, n, order
             if len(fields) >= 4 and (watches := self._watches.get(fields[1].decode(errors="replace"))):
                 position = int(fields[3]) if fields[3].isdigit() else None
                 for watch in watches:
                     watch.wake(position)
 
-    def _miss(self) -> None:
+    def _wake_all(self) -> None:
         for watch in self._all():
             watch.wake(None)
 

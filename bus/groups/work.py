@@ -1,4 +1,4 @@
-"""What a consumer is given: a session that has something to do."""
+"""Work: a session that a consumer has fetched because it has something to do."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ __all__ = ("InFlight", "Work", "by_bucket")
 
 
 class Work(NamedTuple):
-    """A session has something to do, up to `position` at least. Each session is given to one consumer at a time."""
+    """A session that has something to do, at least up to `position`. One consumer at a time has it."""
 
     session: str
     position: int
-    """of its newest entry that woke a worker, as it was given"""
+    """position of the session's newest waking entry at the time of the fetch"""
     bucket: int
     order: int
-    """the number of that wake-up: each in a bucket has a higher one"""
+    """number of that wake-up; it grows with each wake-up in the bucket"""
     attempt: int = 1
-    """how often it was given, this time counted: more than once if a consumer died with it or put it off"""
+    """how often the work was delivered, this delivery included; above 1 after a consumer died or called `nack`"""
     error: str = ""
-    """why it was put off the last time; "" if it was not"""
+    """the `error` of the last `Consumer.nack`; "" if there was none"""
     is_retry: bool = False
-    """it was put off, or sent on its way again, and is due"""
+    """the work was delayed by `nack` or redriven from a dead letter, and is now due"""
     lease: Lease | None = None
-    """of the session, taken with it; None where it was not free, or not asked for"""
+    """lease of the session, acquired with the fetch; None if it was not free or `Bus.consumer` got no `owner`"""
     page: FirstPage | None = None
-    """of the session, read behind its lease; None where it was not asked for"""
+    """first page of the session, read after its lease was acquired; None if it was not requested"""
     asked: float = 0.0
-    """when it was asked for, on the event loop's clock"""
+    """when the fetch was sent, in seconds of the event loop's clock"""
 
 
 class InFlight:
-    """What a consumer was given and is not done with: the newest work of each session."""
+    """Works that a consumer has fetched and not finished: the newest one of each session."""
 
     def __init__(self) -> None:
         self._works: dict[str, Work] = {}
@@ -47,29 +47,31 @@ class InFlight:
         return len(self._works)
 
     def add(self, works: Iterable[Work]) -> list[Work]:
-        """Take works into hand. One replaces an earlier work of its session, which the server has ended by then: the
-        answer that says so may still be on its way, or lost."""
+        """Add fetched works and return them as a list.
+
+        A work replaces an earlier one of its session: the server has ended that, even if its answer is late or lost.
+        """
         added = list(works)
         self._works.update((work.session, work) for work in added)
         return added
 
     def drop(self, works: Iterable[Work]) -> None:
-        """Let go of works; those that are not in hand are left out."""
+        """Remove works; ignore those that are not held."""
         for work in works:
             if self._works.get(work.session) == work:
                 del self._works[work.session]
 
     def sessions(self, bucket: int) -> tuple[str, ...]:
-        """Those of one bucket."""
+        """Return the held sessions of one bucket."""
         return tuple(work.session for work in self._works.values() if work.bucket == bucket)
 
     def works(self) -> list[Work]:
-        """All of them."""
+        """Return all held works."""
         return list(self._works.values())
 
 
 def by_bucket(works: Sequence[Work]) -> list[tuple[int, list[Work]]]:
-    """Works of one bucket go out in one step. Pure."""
+    """Group works by bucket, as each bucket is one script call. Pure."""
     shares: dict[int, list[Work]] = defaultdict(list)
     for work in works:
         shares[work.bucket].append(work)
