@@ -1,9 +1,9 @@
-"""Reads sessions that changed, many in one round trip, without a reply that the server would refuse to send.
+"""Read changed sessions, many in one round trip, with replies that the server does not refuse to send.
 
-A server closes a connection whose replies outgrow its `client-output-buffer-limit`. After a lost answer, and if many
-sessions have changed, the sizes of what is new are asked for first, and no reply is asked for that is larger than a
-budget. Each further loss halves the budget. A single entry that does not come through is left to its followers, which
-read it from the log and learn there why it cannot be read.
+A server closes a connection whose replies exceed its `client-output-buffer-limit`. After a lost answer, and if many
+sessions have changed, the reader first asks for the sizes of the new entries, and then keeps each reply within a
+budget. Each further loss halves the budget. If even a single entry is lost, its followers read it from the log, which
+raises the reason.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ __all__ = ("BatchReader",)
 
 
 class BatchReader:
-    """Reads the marked ones of a hub's sessions."""
+    """Reads the marked sessions of a hub."""
 
     def __init__(self, log: Log, keys: Keys, sessions: FollowedSessions, delivery: Delivery, bounds: HubBounds) -> None:
         self._log, self._keys, self._sessions, self._delivery, self._bounds = log, keys, sessions, delivery, bounds
         self._budget = log.bounds.page_bytes
         self.is_careful = False
-        """an answer was lost, and not everything was read since: sizes are asked for first"""
+        """an answer was lost and not every marked session was read since: ask for sizes first"""
 
     async def read_marked(self, link: Connection, *, is_sure: bool = False) -> None:
         """Read every marked session, until none is left.
@@ -46,11 +46,11 @@ class BatchReader:
             is_sure: read them even if their heads show nothing new.
 
         Raises:
-            Unavailable: the connection is lost. What was not read is marked again.
+            Unavailable: the connection is lost. The sessions stay marked.
         """
         while marked := self._sessions.take_dirty():
             try:
-                # A process that begins to follow thousands marks them all, and hardly any has changed.
+                # A process that begins to follow thousands of sessions marks them all, and hardly any has changed.
                 is_many = len(marked) > self._bounds.unsized_sessions and not is_sure
                 changed = await changed_sessions(self._log, marked) if is_many else marked
                 for some in batched(changed, self._bounds.sessions_at_once):
@@ -79,7 +79,7 @@ class BatchReader:
                 raise
 
     async def _divided(self, link: Connection, requests: list[ReadRequest]) -> list[ReadBatch]:
-        """The requests in batches, after the size of each was asked for. A refused one counts as too large."""
+        """Ask for the size of each request and divide them into batches. A refused request counts as too large."""
         names = [self._keys.head(request.followed.session) for request in requests]
         replies = await link.call_many([("HMGET", name, "position", "bytes", "trimmed", "live") for name in names])
         sized = [
@@ -94,7 +94,7 @@ class BatchReader:
         return divided(sized, self._budget, self._bounds.page_entries)
 
     async def _read_batch(self, link: Connection, batch: ReadBatch) -> None:
-        # One XREAD sees all of a session at one moment; several XRANGE would not.
+        # One XREAD reads all streams of a session at one moment; several XRANGE would not.
         commands: list[Sequence[Argument]] = []
         for request in batch.requests:
             names, places = zip(*request.streams, strict=True) if request.streams else ((), ())

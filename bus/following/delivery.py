@@ -1,4 +1,4 @@
-"""Delivery: what a hub has read of a session is handed to its subscriptions, in order and without a gap."""
+"""Delivery: pass the entries that a hub has read to the subscriptions, in order and without a gap."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ("Delivery",)
 
 
 class Delivery:
-    """Hands out what was read for the sessions of one hub."""
+    """Checks and orders the entries read for a hub's sessions, and offers them to the subscriptions."""
 
     def __init__(self, log: Log, sessions: FollowedSessions) -> None:
         self._log, self._sessions = log, sessions
@@ -37,23 +37,24 @@ class Delivery:
     async def deliver(
         self, request: ReadRequest, found: Mapping[str, list[Entry]], head: SessionHead, count: int, *, is_whole: bool
     ) -> None:
-        """Hand out what was read for one session, up to where no page can still lack an entry.
+        """Offer the entries read for one session, up to the last position at which every page is complete.
 
-        What cannot be handed out yet is marked to be read again. If the log is not the one that was read before, all
+        If entries remain, the session is marked to be read again. If the log is not the one that was read before, all
         subscriptions of the session fail.
 
         Args:
+            request: what was read.
             found: the entries of each stream.
-            head: read after them.
-            count: entries of each stream that were asked for.
-            is_whole: all streams were read at one moment. A read that has blocked is not: Redis 7.0 answers it with the
-                one stream that woke it, though the same script wrote to others too.
+            head: the head, read after the entries.
+            count: most entries of each stream that the read asked for.
+            is_whole: all streams were read at one moment. A blocked read is not whole: Redis 7.0 answers it with only
+                the stream that woke it, even if the same script wrote to others.
         """
         followed, lanes = request.followed, request.lanes
         if followed not in self._sessions:
-            return  # all have left
+            return  # no subscription is left
         if not {*followed.lanes} <= {*lanes} or (followed.live is not None and followed.live != request.live):
-            self._sessions.mark(followed)  # a subscription for another lane, or for live deltas, came: read again
+            self._sessions.mark(followed)  # a new subscription needs another lane or live deltas: read again
             return
         if (lost := await why_lost(self._log, followed, head)) is not None:
             followed.fail(lost)
@@ -62,20 +63,20 @@ class Delivery:
             if head.lacks(lanes, followed.position):
                 followed.fail(CursorTrimmed(followed.session, str(Cursor(followed.position)), head.trimmed + 1))
                 return
-            followed.cursor = head.cursor_at(head.trimmed)  # nothing of these lanes stood there
+            followed.cursor = head.cursor_at(head.trimmed)  # the trimmed positions held no entries of these lanes
         pages, ends = await self._complete(followed, lanes, found, head, count)
         live = found.get(followed.live_name, []) if followed.live is not None else []
-        if ends:  # a delta behind the end of a full page would come before the entries that stand before it
+        if ends:  # a delta beyond the end of a full page would overtake entries that were not read yet
             live = [delta for delta in live if position_of(delta) <= min(ends)]
         if len(live) == count:
             ends.append(position_of(live[-1]))
         end = max((position_of(page[-1]) for page in pages if page), default=followed.position)
-        if len(lanes) < len(Lane):  # of two lanes the end is their last entry: what is missing behind it is a loss
+        if len(lanes) < len(Lane):  # of two lanes the end is their last entry: a missing later one is a loss
             end = max(end, request.counted)
         bound = min([end, *ends])
         if bound < end:
             pages = cut(pages, bound)
-        is_behind = bound < end or bool(ends)
+        is_incomplete = bound < end or bool(ends)
         is_dense = len(lanes) < len(Lane) or has_all(pages, followed.position, bound)
         sized = _sized(followed, lanes, pages, is_dense=is_dense)
         deltas = [decode_delta(followed.session, entry) for entry in live]
@@ -93,7 +94,7 @@ class Delivery:
             sized.sort(key=lambda each: each[0].cursor)
         place = await cursor_at(self._log, head, bound, pages) if bound > followed.position else followed.cursor
         followed.advance(sized, head, place, deltas[-1].cursor if deltas else None)
-        if is_behind:
+        if is_incomplete:
             self._sessions.mark(followed)
 
     async def _complete(
@@ -104,9 +105,9 @@ class Delivery:
         head: SessionHead,
         count: int,
     ) -> tuple[list[Sequence[Entry]], list[int]]:
-        """The page of each lane without entries above the head, and for each full page up to where it is complete.
+        """Return the page of each lane, and for each full page the last position at which it is complete.
 
-        Foreign entries above the head are moved out of the lane.
+        Entries above the head were written by a foreign client: they are left out and moved out of the lane.
         """
         pages: list[Sequence[Entry]] = []
         ends: list[int] = []
@@ -125,7 +126,7 @@ class Delivery:
 def _sized(
     followed: FollowedSession, lanes: Sequence[Lane], pages: Sequence[Sequence[Entry]], *, is_dense: bool
 ) -> list[Sized]:
-    """The envelopes that any subscription may take, in the order of their ids; all of them if a hole is possible."""
+    """Return the envelopes that a subscription may want, ordered by id; all envelopes if a gap is possible."""
     sized: list[Sized] = []
     filled = 0
     for lane, page in zip(lanes, pages, strict=True):

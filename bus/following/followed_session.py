@@ -1,4 +1,4 @@
-"""One followed session: how far the hub has read it, and the subscriptions that it reads it for."""
+"""One followed session: how far the hub has read it, and its subscriptions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,15 @@ class FollowedSession:
         forget: Callable[[FollowedSession], None],
         changed: Callable[[FollowedSession], None],
     ) -> None:
-        """Begin at a head. Call `changed` when other streams are to be read, and `forget` after the last has left."""
+        """Begin at a head.
+
+        Args:
+            head: where to begin.
+            keys: names of the streams.
+            bounds: passed to subscriptions.
+            forget: called after the last subscription has left.
+            changed: called when other streams have to be read.
+        """
         self.session, self.cursor = head.session, head.cursor
         self.proof = head.cursor
         """cursor of the last head: while the log holds it, the log holds what was read here"""
@@ -58,7 +66,7 @@ class FollowedSession:
 
     @property
     def position(self) -> int:
-        """Up to which the hub has read."""
+        """The last position that the hub has read."""
         return self.cursor.position
 
     @property
@@ -67,10 +75,13 @@ class FollowedSession:
         return (self.live or self.cursor).id
 
     def join(self, options: SubscriptionOptions, buffer_bytes: int, goal: int, live_id: str = "") -> Subscription:
-        """Add a subscription, which has caught up once position `goal` was read.
+        """Add a subscription.
 
         Args:
-            live_id: the highest id of any live delta a moment ago; "" if unknown.
+            options: what it delivers.
+            buffer_bytes: bound of its buffer, in bytes of JSON.
+            goal: the position at which it has caught up.
+            live_id: the highest id of any live delta, from the last head; "" if unknown.
         """
         if goal > self.position:
             self.counted = max(self.counted, goal)
@@ -108,10 +119,13 @@ class FollowedSession:
             self._count()
 
     def advance(self, sized: Sequence[Sized], head: SessionHead, end: Cursor, live: Cursor | None) -> None:
-        """Offer every subscription what was read up to `end`, and up to the last live delta, if there was one.
+        """Move the hub's cursor to `end`, and offer the envelopes up to it to every subscription.
 
         Args:
-            head: read after it.
+            sized: the envelopes.
+            head: the head, read after them.
+            end: cursor of the last position that was read.
+            live: cursor of the last live delta that was read; None if there was none.
         """
         before, was_closed, has_moved = self.cursor, self.is_closed, end.position > self.position
         if has_moved:
@@ -136,25 +150,27 @@ class FollowedSession:
             subscription.fail(error)
 
     def is_at(self, glance: bytes) -> bool:
-        """Return whether everything was read here, if this is the session's glance now."""
+        """Return whether the hub has read everything, given the session's current glance."""
         return self.live is None and self.position == self.caught_up.position and self.caught_up.glance == glance
 
     def drop(self) -> None:
-        """Make every subscriber read on from the log; it follows again afterwards."""
+        """Drop all buffers: each follower reads the log and then subscribes again."""
         self._forget(self)
         for subscription in tuple(self.subscriptions):
             subscription.drop()
 
     def falls_short_of(self, head: SessionHead) -> bool:
-        """Return whether the log has more than was read here: its change notice was lost, or it is in a lane that is
-        not read here. The next read accounts for it."""
+        """Return whether the log has entries that the hub has not read. If so, the next read accounts for them.
+
+        Their change notice was lost, or they are in a lane that no subscription reads.
+        """
         if head.position <= self.position:
             return False
         self.counted = max(self.counted, head.position)
         return True
 
     def precedes_fork(self, head: SessionHead) -> bool:
-        """Return whether the session became a fork after it was followed. Its parent's streams hold what it shares."""
+        """Return whether the session became a fork since it is followed. Its parent holds the shared entries."""
         return head.origin is not None and self.position < head.origin.position
 
     def _notify(self, notice: Notice) -> None:

@@ -18,7 +18,7 @@ __all__ = ("FollowedSessions",)
 
 
 class FollowedSessions:
-    """The followed sessions by their ids and by their indexes, and which of them are to be read.
+    """The followed sessions by id and by index, and those that are marked to be read.
 
     An index is a stream that names the sessions that changed: a bucket's own, or the one of its live deltas.
     """
@@ -38,17 +38,17 @@ class FollowedSessions:
 
     @property
     def all(self) -> tuple[FollowedSession, ...]:
-        """All of them, in no order."""
+        """All followed sessions, in no order."""
         return tuple(self._sessions.values())
 
     @property
     def any(self) -> str:
-        """The id of one of them; there is at least one. A command for it reaches the server of all."""
+        """The id of any followed session; there must be one. All of them are on the same server."""
         return next(iter(self._sessions))
 
     @property
     def indexes(self) -> Collection[str]:
-        """The streams that name any of them."""
+        """The index streams of the followed sessions."""
         return self._indexes.keys()
 
     def get(self, session: str) -> FollowedSession | None:
@@ -56,19 +56,19 @@ class FollowedSessions:
         return self._sessions.get(session)
 
     def add(self, head: SessionHead) -> FollowedSession:
-        """Follow a session from its head on. It is to be read at once, as it may have changed since."""
+        """Follow a session from its head on. Mark it, as it may have changed since the head was read."""
         followed = FollowedSession(head, self._keys, self._bounds, forget=self._forget, changed=self._changed)
         self._sessions[followed.session] = followed
         self._changed(followed)
         return followed
 
     def mark(self, followed: FollowedSession) -> None:
-        """Mark a session as to be read."""
+        """Mark a session to be read."""
         if followed in self:
             self._dirty[followed] = None
 
     def mark_indexed(self, index: str, session: str | None = None) -> None:
-        """Mark the session that an index named; None marks all that it could name."""
+        """Mark the session that an index named; None marks all sessions of the index."""
         named = self._indexes.get(index, {})
         if session is None:
             self._dirty |= named
@@ -76,14 +76,14 @@ class FollowedSessions:
             self._dirty[followed] = None
 
     def take_dirty(self, limit: int | None = None) -> list[FollowedSession]:
-        """Take those that are to be read, the first marked first; their marks go."""
+        """Return the marked sessions, the first marked first, and remove their marks."""
         taken = list(islice(self._dirty, limit))
         for followed in taken:
             del self._dirty[followed]
         return taken
 
     def take_unseen(self, limit: int) -> list[FollowedSession]:
-        """Take the next ones of the round over all."""
+        """Return the next `limit` sessions in turn, so that repeated calls cover all of them."""
         if not self._unseen:
             self._unseen = list(self._sessions.values())
         taken, self._unseen = self._unseen[:limit], self._unseen[limit:]

@@ -1,4 +1,4 @@
-"""A follower: it reads a session's log, then what the hub hands out, and the log again if it was too slow."""
+"""A follower reads a session's log, then its subscription to the hub, and the log again if it was too slow."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ("Follower",)
 
 
 class Follower:
-    """Follows one session once: everything its options take after a cursor, in order, and notices in between."""
+    """Delivers the entries of one session after a cursor, in order, with notices in between. Run it once."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Follower:
         self._ended = EndedMessages(previews.bounds.endings)
 
     async def run(self) -> AsyncGenerator[Envelope | Notice, None]:
-        """Follow without end. Closed or cancelled anywhere, it leaves nothing in the hub.
+        """Follow without end. If closed or cancelled anywhere, it leaves no subscription in the hub.
 
         Raises:
             CursorTrimmed, LogRolledBack, Unavailable, Closed: as `Session.follow`.
@@ -73,14 +73,14 @@ class Follower:
             yield Notice("fellBehind", self._cursor)
 
     async def _next(self, subscription: Subscription) -> Envelope | Notice | None:
-        """The next item of the hub; None if it is to be read from the log, or from the archive behind it."""
+        """Return the next item of the subscription; None to read on from the log or the archive."""
         try:
             return await subscription.take()
         except CursorTrimmed:
-            return None  # raised for all subscriptions: reading shows which it concerns, and where else the entries are
+            return None  # all subscriptions get it: reading the log shows which are affected, or finds the archive
 
     async def _past(self, subscription: Subscription) -> AsyncGenerator[Iterable[Envelope | Notice], None]:
-        """What is between the cursor and the place from which the hub hands out."""
+        """Yield the entries between the cursor and the start of the subscription, from the log."""
         start, (selection, is_live, _) = subscription.start, self._options
         if self._cursor.position > start.position or self._cursor.incarnation not in {"", start.incarnation}:
             await self._require(self._cursor)
@@ -110,7 +110,7 @@ class Follower:
                 yield (Notice("closed" if self._is_closed else "reopened", self._cursor),)
 
     def _passed(self, envelopes: Iterable[Envelope]) -> list[Envelope]:
-        """The envelopes without late pieces of ended messages. The cursor moves to the last one."""
+        """Move the cursor to the last envelope. Return the envelopes without late pieces of ended messages."""
         passed = [*envelopes]
         if passed:
             self._cursor = passed[-1].cursor
@@ -121,7 +121,7 @@ class Follower:
         return (Notice("scanned", cursor),)
 
     def _accepted(self, notice: Notice) -> Notice | None:
-        """A notice of the hub as it applies to this follower, which may be ahead of the hub; None if it does not."""
+        """Return the notice, moved to this follower's cursor if that is ahead; None if it no longer applies."""
         if notice.cursor.is_after(self._cursor):
             self._cursor = notice.cursor
         elif notice.kind == "scanned":
@@ -133,8 +133,10 @@ class Follower:
         return Notice(notice.kind, self._cursor)
 
     async def _require(self, cursor: Cursor) -> None:
-        """Raise LogRolledBack if the log is not the one that the cursor's reader saw. It asks the log, as the hub may
-        be a moment behind a publish of this process."""
+        """Raise LogRolledBack if the log is not the one that the cursor was read from.
+
+        This reads the head, as the hub may not have read the last publish of this process yet.
+        """
         head = await self._log.head(self._session)
         if head.is_erased:
             raise SessionErased(self._session)

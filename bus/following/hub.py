@@ -1,12 +1,11 @@
-"""The hub: one reader for all subscriptions of a process. It blocks on what is followed and decodes each entry once.
+"""The hub: one reader for all subscriptions of a shard. It blocks on the followed sessions and decodes each entry once.
 
-While few sessions are followed it blocks on their own streams, which saves a round trip. Beyond that it blocks on the
-indexes of their buckets, and then reads just the sessions that changed. A subscription begins where the hub is, and its
-follower reads what is before that from the log: both come from the same cursor, so nothing is missing in between.
+If few sessions are followed, it blocks on their own streams, which saves a round trip. Otherwise it blocks on the
+indexes of their buckets, and then reads the sessions that changed. A subscription begins at the hub's cursor, and its
+follower reads the log up to the same cursor, so no entry is missing in between.
 
-A log that lost its end is found with the next entry of its session, and at once on a new connection. Quiet sessions are
-checked in turn, 2,000 of them every 5 seconds: each within 5 seconds if up to two thousand are followed, within half a
-minute if ten thousand are.
+The hub finds a log that lost its end with the next entry of its session, and at once on a new connection. It also
+checks quiet sessions in turn, 2,000 every 5 seconds: of ten thousand, each within half a minute.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ __all__ = ("Hub",)
 
 
 class Hub:
-    """The reader of one shard. `run` must be running while anything is followed."""
+    """The reader of one shard. Subscriptions need a running `run`."""
 
     def __init__(self, route: Route, keys: Keys, log: Log, bounds: HubBounds | None = None) -> None:
         self.bounds = bounds or HubBounds()
@@ -50,7 +49,7 @@ class Hub:
         self._delivery = Delivery(log, self._sessions)
         self._batches = BatchReader(log, keys, self._sessions, self._delivery, self.bounds)
         self._index_ids: dict[str, str] = {}
-        """the indexes that are read, each with the id of the last entry that was seen"""
+        """the indexes that are read, each with the id of its last entry that was read"""
         self._changed = asyncio.Event()
         self._turned = asyncio.Event()
         self._client_id: int | None = None
@@ -59,24 +58,29 @@ class Hub:
 
     @property
     def followed(self) -> dict[str, int]:
-        """Each session that is followed, with the number of its subscriptions."""
+        """The number of subscriptions of each followed session."""
         return {followed.session: len(followed.subscriptions) for followed in self._sessions.all}
 
     async def subscribe(
         self, session: str, options: SubscriptionOptions, buffer_bytes: int = BUFFER_BYTES
     ) -> Subscription:
-        """Subscribe to a session from where the hub is. A cancelled call leaves nothing.
+        """Subscribe to a session from the hub's cursor on. A cancelled call leaves no subscription.
+
+        Args:
+            session: id of the session.
+            options: what to deliver.
+            buffer_bytes: bound of the buffer for a slow follower, in bytes of JSON.
 
         Raises:
-            SessionErased: there is nothing to follow any more.
-            Unavailable: the server cannot be reached.
+            SessionErased: the session was erased.
+            Unavailable: the server did not answer.
             Closed: the bus is closed.
         """
         if self._is_closed:
             raise Closed("bus")
         followed, goal, live_id = self._sessions.get(session), 0, ""
-        # The hub may be behind what this process has published. And it does not know where the live deltas end of a
-        # session that is first followed live: there may be more than fits in a buffer, which the log has.
+        # The hub may not have read the last publish of this process yet. Nor does it know where the live deltas of a
+        # session end that nobody followed live: there may be more than fits into a buffer, and the log has them.
         if followed is None or options.state or (options.live and followed.live is None):
             head = await self._heads.of(session)
             if head.is_erased:
@@ -90,7 +94,7 @@ class Hub:
         return subscription
 
     async def run(self) -> None:
-        """Read what is followed, for as long as the bus is open. Reconnect to a lost server."""
+        """Read the followed sessions until cancelled. Reconnect with backoff."""
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._heads.run)
@@ -128,7 +132,7 @@ class Hub:
         link = await self._route.connect()
         try:
             self._client_id = cast("int", await link.call("CLIENT", "ID"))
-            # A server that comes back may have come back with less.
+            # A server that was restarted may have lost the end of a log.
             await check_logs(self._log, self._sessions, self._sessions.all)
         except BaseException:
             await link.close()
@@ -153,7 +157,7 @@ class Hub:
                 await self._turned.wait()
 
     async def _read(self, link: Connection) -> None:
-        """Block until something comes, and hand it out."""
+        """Block until a followed session changes, and deliver its entries."""
         self._changed.clear()
         self._turned.set()
         if anyio.current_time() - self._checked_at > self.bounds.block_seconds:
@@ -163,7 +167,7 @@ class Hub:
             self._index_ids.clear()
             if self._batches.is_careful:
                 await self._batches.read_marked(link)
-            self._sessions.take_dirty()  # all are read now
+            self._sessions.take_dirty()  # the next read covers all of them
             await self._read_directly(link)
         else:
             await self._enter_indexes(link)
@@ -200,7 +204,7 @@ class Hub:
         await self._batches.read_marked(link)
 
     async def _enter_indexes(self, link: Connection) -> None:
-        """Find the end of each new index before its sessions are read, so that nothing is lost in between."""
+        """Find the end of each new index before its sessions are read, so that no change in between is missed."""
         indexes = self._sessions.indexes
         for gone in self._index_ids.keys() - indexes:
             del self._index_ids[gone]
@@ -211,12 +215,14 @@ class Hub:
             self._sessions.mark_indexed(index)
 
     async def _read_by_indexes(self, link: Connection) -> None:
-        """Block on the indexes of all followed sessions, and read those that they name."""
+        """Block on the indexes of all followed sessions, and read the sessions that they name."""
         (reply,) = await self._blocked(link, self._index_ids, self.bounds.index_page)
         for index, page in pages_of(reply).items():
-            if not page:  # Redis 7.0, if an entry is gone again before it is read
+            if not page:  # Redis 7.0, if an entry is removed before it is read
                 continue
-            if len(page) == self.bounds.index_page:  # so far behind that entries may have been trimmed: enter it again
+            if (
+                len(page) == self.bounds.index_page
+            ):  # some entries may have been trimmed before they were read: find its end again
                 del self._index_ids[index]
                 continue
             for _, fields in page:

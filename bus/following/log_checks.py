@@ -1,4 +1,4 @@
-"""Whether the log of a followed session is still the one that was read."""
+"""Check whether the log of a followed session is still the one that was read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ("changed_sessions", "check_logs", "why_lost")
 async def why_lost(
     log: Log, followed: FollowedSession, head: SessionHead
 ) -> SessionErased | LogRolledBack | CursorTrimmed | None:
-    """Return why the log is not the one that was read any more; None if it is."""
+    """Return the reason why the log is no longer the one that was read; None if it still is."""
     if head.is_erased:
         return SessionErased(followed.session)
     try:
@@ -38,15 +38,15 @@ async def why_lost(
 
 
 async def changed_sessions(log: Log, sessions: Sequence[FollowedSession]) -> list[FollowedSession]:
-    """Return those that are not, or not surely, where they were when they were read."""
+    """Return the sessions that changed, or may have changed, since they were read."""
     found = await log.glances([followed.session for followed in sessions])
     return [followed for followed in sessions if not followed.is_at(found[followed.session])]
 
 
 async def check_logs(log: Log, all_followed: FollowedSessions, some: Sequence[FollowedSession]) -> None:
-    """Find logs that lost their end or became forks, which no blocked read would ever tell.
+    """Find logs that lost their end or became forks, as a blocked read does not show this.
 
-    Such sessions fail; those that have more than was read are marked.
+    Their sessions fail. Sessions with unread entries are marked.
     """
     for batch in batched(await changed_sessions(log, some), log.bounds.heads):
         heads = await log.heads([followed.session for followed in batch])

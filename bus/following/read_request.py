@@ -1,4 +1,4 @@
-"""What a hub reads in one round trip."""
+"""Requests of a hub to read sessions, and their division into batches."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _LAST = 2**64 - 1
 
 
 class ReadRequest:
-    """What is read of one session. It keeps what was asked for, as others may join meanwhile."""
+    """The streams to read of one session, and from where. It is a copy, as subscriptions may join during the read."""
 
     def __init__(self, followed: FollowedSession) -> None:
         self.followed, self.lanes = followed, followed.lanes
         self.live, self.counted = followed.live, followed.counted
-        # From the end of the position: otherwise what a foreign client wrote at it, as `<position>-7`, comes for ever.
+        # After the last id of the position: an entry `<position>-7` of a foreign client would be read again and again.
         place = f"{followed.position}-{_LAST}"
         self.streams = [(followed.names[lane], place) for lane in followed.lanes]
         if followed.live is not None:
             self.streams.append((followed.live_name, followed.live_id))
 
     def unread_bytes(self, stored: Sequence[bytes | None]) -> int:
-        """Return the most JSON that the answer can have, if nothing more is appended.
+        """Return the most bytes of JSON that the answer can have, if nothing more is appended.
 
         Args:
-            stored: the fields position, bytes, trimmed and live of the head as it is now.
+            stored: the current fields position, bytes, trimmed and live of the head.
         """
         position, held, trimmed = (int(number or 0) for number in stored[:3])
         before, live = self.followed.caught_up, 0
@@ -47,23 +47,23 @@ class ReadRequest:
 
 @dataclass(frozen=True, slots=True)
 class ReadBatch:
-    """Requests that go out in one round trip."""
+    """Requests sent in one round trip."""
 
     requests: list[ReadRequest]
     count: int
-    """entries of each stream"""
+    """most entries of each stream"""
 
 
 def divided(sized: Iterable[tuple[ReadRequest, int]], budget: int, count: int) -> list[ReadBatch]:
-    """Divide requests into batches whose replies stay below a budget.
+    """Divide requests into batches whose replies stay within a budget.
 
     Args:
-        sized: each request with the most bytes that its answer can have.
+        sized: each request with the most bytes that its reply can have.
         budget: the most bytes of one reply. A larger request is read alone, fewer entries at a time.
         count: the most entries of each stream.
     """
     batches: list[ReadBatch] = []
-    room = -1  # in the last batch
+    room = -1  # bytes left in the last batch
     for request, size in sized:
         if size > budget:
             few = max(1, budget // (max(len(request.streams), 1) * MESSAGE_LIMIT_BYTES))

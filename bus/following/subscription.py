@@ -1,4 +1,4 @@
-"""A subscription: what the hub has read for one follower since it joined, kept until it is taken."""
+"""A subscription: the buffer between the hub and one follower."""
 
 from __future__ import annotations
 
@@ -20,50 +20,50 @@ if TYPE_CHECKING:
 __all__ = ("BUFFER_BYTES", "HubBounds", "Sized", "Subscription", "SubscriptionOptions")
 
 BUFFER_BYTES = 1_048_576
-"""JSON that waits for a slow follower, unless it asks for another bound; what is more it reads from the log again."""
+"""Default bound of the JSON buffered for a slow follower. Beyond it the follower reads the log again."""
 
 Sized = tuple["Envelope", int, bool]
-"""An envelope, the bytes of its JSON, and whether it is a live delta. The id does not tell that: a foreign client may
-have written 7-5 into a lane."""
+"""An envelope, the bytes of its JSON, and whether it is a live delta. The id does not show the latter: a foreign client
+may have written 7-5 into a lane."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubBounds:
-    """How much a hub reads and looks at in one round trip, and how often."""
+    """Bounds of a hub's reads, and its periods."""
 
     direct_sessions: int = 32
-    """Up to this many sessions the hub blocks on their own streams."""
+    """Most followed sessions for which the hub blocks on their own streams; beyond, it blocks on their indexes."""
     block_seconds: float = 5.0
-    """A blocked read comes back at least this often, to see whether the log went backwards."""
+    """Longest time that a read blocks. The hub then checks whether the logs were rolled back."""
     silence_seconds: float = 3.0
-    """How much longer than it should block a read may take before its link counts as dead."""
+    """Seconds that a read may take longer than it blocks, before its connection counts as dead."""
     index_page: int = 1_000
-    """Pointers of one index in one reply; no index is trimmed to fewer."""
+    """Pointers of one index in one reply. No index is trimmed to fewer."""
     sessions_at_once: int = 100
     """Sessions read in one round trip."""
     unsized_sessions: int = 16
-    """Where more sessions than this have changed, the hub asks for the size of what is new before it reads it."""
+    """If more sessions than this have changed, the hub first asks for the size of their new entries."""
     page_entries: int = 60
     """Entries of one stream in one reply."""
     scanned: int = 1_000
-    """A follower is told where it stands before so many entries were passed over as not wanted."""
+    """Most entries that a follower skips as unwanted before it gets a `scanned` notice with its cursor."""
     looks: int = 2_000
-    """Sessions that are looked at each `block_seconds`. Ten thousand at once held everything else up for a fifth of a
-    second."""
+    """Quiet sessions that are checked for a rollback every `block_seconds`. Checking ten thousand at once blocked the
+    event loop for 0.2 s."""
 
 
 class SubscriptionOptions(NamedTuple):
-    """What a subscription takes."""
+    """The envelopes and notices that a subscription delivers."""
 
     selection: Selection
     live: bool = False
-    """also the live deltas"""
+    """deliver live deltas too"""
     state: bool = False
-    """also whether the session is closed, at once, whatever its lanes"""
+    """deliver notices that the session was closed or reopened, whatever the lanes"""
 
 
 class Subscription:
-    """What the hub has read for one follower, until it is closed."""
+    """Buffers the entries that the hub reads for one follower, from `start` on until it is closed."""
 
     def __init__(
         self,
@@ -80,37 +80,37 @@ class Subscription:
         self._scanned = max(bounds.scanned - len(Lane) * bounds.page_entries, 0)
         self.options, self._leave = options, leave
         self.start = start
-        """everything after it comes here, everything up to it is in the log already"""
+        """the hub delivers the entries after it; the follower reads those up to it from the log"""
         self.live_start = live_start
-        """live deltas after it come here"""
+        """the hub delivers the live deltas after it"""
         self.is_closed = is_closed
         """whether the session was closed at the start"""
         self.is_at_goal = goal <= start.position
-        """all that was there when it joined is up to the start; else a notice tells here when it has come"""
+        """the entries that existed at the start end at `start`; if False, a `caughtUp` notice follows them"""
         self.fell_behind = False
-        """the buffer was full and is empty now: nothing comes here any more"""
+        """the buffer was full and was dropped; the hub delivers nothing more"""
         self._buffer: deque[tuple[Envelope | Notice, int]] = deque()
         self._room = self._buffer_bytes = buffer_bytes
         self._goal = None if self.is_at_goal else goal
-        self._told = start.position
+        self._notified = start.position
         self._error: BusError | None = None
-        self._news = asyncio.Event()
+        self._event = asyncio.Event()
 
     async def take(self) -> Envelope | Notice | None:
-        """What came next; waits until there is something. None if it fell behind.
+        """Wait for the next envelope or notice and remove it from the buffer. Return None if the buffer was dropped.
 
-        Cancelled, it has taken nothing.
+        A cancelled call removes nothing.
 
         Raises:
-            LogRolledBack, CursorTrimmed, Closed: following cannot go on. What came before is told first.
+            LogRolledBack, CursorTrimmed, Closed: the subscription has ended, and its buffer is empty.
         """
         while not self._buffer:
             if self._error is not None:
                 raise self._error
             if self.fell_behind:
                 return None
-            self._news.clear()
-            await self._news.wait()
+            self._event.clear()
+            await self._event.wait()
         item, size = self._buffer.popleft()
         self._room += size
         return item
@@ -120,13 +120,14 @@ class Subscription:
         self._leave(self)
 
     def offer(self, sized: Sequence[Sized], end: Cursor) -> None:
-        """Hand over what this follower asked for of all that stands up to `end`.
+        """Buffer the envelopes that this follower selected, of all entries up to `end`.
 
-        What does not fit is dropped at once with all that waits, as the log has it. What comes alone always fits.
+        If one does not fit, the whole buffer is dropped: the log still has the entries. An empty buffer takes any
+        single envelope.
         """
         if self.fell_behind:
             return
-        selection, live, is_any = self.options.selection, self.options.live, False
+        selection, live, is_added = self.options.selection, self.options.live, False
         for envelope, size, is_delta in sized:
             if live if is_delta else selection.takes(envelope):
                 if size > self._room < self._buffer_bytes:
@@ -134,32 +135,32 @@ class Subscription:
                     return
                 self._room -= size
                 self._buffer.append((envelope, size))
-                is_any = True
-        if is_any:
-            self._told = self._buffer[-1][0].cursor.position
-            self._news.set()
-        is_due = end.position - self._told > self._scanned
+                is_added = True
+        if is_added:
+            self._notified = self._buffer[-1][0].cursor.position
+            self._event.set()
+        is_due = end.position - self._notified > self._scanned
         is_caught_up = self._goal is not None and end.position >= self._goal
-        if is_due or (is_caught_up and end.position > self._told):
+        if is_due or (is_caught_up and end.position > self._notified):
             self.notify(Notice("scanned", end))
         if is_caught_up:
             self._goal = None
             self.notify(Notice("caughtUp", end))
 
     def notify(self, notice: Notice) -> None:
-        """Put a notice after what waits."""
+        """Buffer a notice."""
         if not self.fell_behind:
             self._buffer.append((notice, 0))
-            self._told = notice.cursor.position
-            self._news.set()
+            self._notified = notice.cursor.position
+            self._event.set()
 
     def fail(self, error: BusError) -> None:
-        """End the following with an error."""
+        """End the subscription with an error, raised once the buffer is empty."""
         self._error = error
-        self._news.set()
+        self._event.set()
 
     def drop(self) -> None:
-        """Give up what waits: the follower reads on from the log, and nothing comes here any more."""
+        """Drop the buffer and end the subscription; the follower reads the log again."""
         self.fell_behind = True
         self._buffer.clear()
-        self._news.set()
+        self._event.set()
