@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from lanebus.bus.errors import AnswerLost, Refused
-from lanebus.bus.following.blocking_read import pages_of
 from lanebus.bus.following.log_checks import changed_sessions
 from lanebus.bus.following.read_request import ReadBatch, ReadRequest, divided
 from lanebus.bus.log.batches import batched
 from lanebus.bus.log.head import head_command, read_head
+from lanebus.bus.servers.stream_reader import pages_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +39,7 @@ class BatchReader:
         self.is_careful = False
         """an answer was lost and not every marked session was read since: ask for sizes first"""
 
-    async def read_marked(self, link: Connection, *, is_sure: bool = False) -> None:
+    async def read_marked(self, connection: Connection, *, is_sure: bool = False) -> None:
         """Read every marked session, until none is left.
 
         Args:
@@ -54,21 +54,21 @@ class BatchReader:
                 is_many = len(marked) > self._bounds.unsized_sessions and not is_sure
                 changed = await changed_sessions(self._log, marked) if is_many else marked
                 for some in batched(changed, self._bounds.sessions_at_once):
-                    await self._read(link, [ReadRequest(followed) for followed in some])
+                    await self._read(connection, [ReadRequest(followed) for followed in some])
             except BaseException:
                 for followed in marked:
                     self._sessions.mark(followed)
                 raise
         self.is_careful, self._budget = False, self._log.bounds.page_bytes
 
-    async def _read(self, link: Connection, requests: list[ReadRequest]) -> None:
+    async def _read(self, connection: Connection, requests: list[ReadRequest]) -> None:
         if self.is_careful or len(requests) > self._bounds.unsized_sessions:
-            batches = await self._divided(link, requests)
+            batches = await self._divided(connection, requests)
         else:
             batches = [ReadBatch(requests, self._bounds.page_entries)]
         for batch in batches:
             try:
-                await self._read_batch(link, batch)
+                await self._read_batch(connection, batch)
             except AnswerLost:
                 if not self.is_careful:
                     self.is_careful = True
@@ -78,10 +78,12 @@ class BatchReader:
                     batch.requests[0].followed.drop()
                 raise
 
-    async def _divided(self, link: Connection, requests: list[ReadRequest]) -> list[ReadBatch]:
+    async def _divided(self, connection: Connection, requests: list[ReadRequest]) -> list[ReadBatch]:
         """Ask for the size of each request and divide them into batches. A refused request counts as too large."""
         names = [self._keys.head(request.followed.session) for request in requests]
-        replies = await link.call_many([("HMGET", name, "position", "bytes", "trimmed", "live") for name in names])
+        replies = await connection.call_many(
+            [("HMGET", name, "position", "bytes", "trimmed", "live") for name in names]
+        )
         sized = [
             (
                 request,
@@ -93,14 +95,14 @@ class BatchReader:
         ]
         return divided(sized, self._budget, self._bounds.page_entries)
 
-    async def _read_batch(self, link: Connection, batch: ReadBatch) -> None:
+    async def _read_batch(self, connection: Connection, batch: ReadBatch) -> None:
         # One XREAD reads all streams of a session at one moment; several XRANGE would not.
         commands: list[Sequence[Argument]] = []
         for request in batch.requests:
             names, places = zip(*request.streams, strict=True) if request.streams else ((), ())
             commands.append(("XREAD", "COUNT", batch.count, "STREAMS", *names, *places))
             commands.append(head_command(self._keys, request.followed.session))
-        replies = await link.call_many(commands)
+        replies = await connection.call_many(commands)
         for request, reply, head_reply in zip(batch.requests, replies[::2], replies[1::2], strict=True):
             if isinstance(reply, Refused) and not reply.is_transient:
                 request.followed.fail(reply)

@@ -18,7 +18,6 @@ import anyio
 
 from lanebus.bus.errors import AnswerLost, Closed, Refused, SessionErased, Unavailable
 from lanebus.bus.following.batch_reader import BatchReader
-from lanebus.bus.following.blocking_read import blocking_read, newest_ids, pages_of
 from lanebus.bus.following.delivery import Delivery
 from lanebus.bus.following.followed_sessions import FollowedSessions
 from lanebus.bus.following.log_checks import check_logs
@@ -27,14 +26,15 @@ from lanebus.bus.following.subscription import BUFFER_BYTES, HubBounds, Subscrip
 from lanebus.bus.log.head import head_command, read_head
 from lanebus.bus.log.heads import Heads
 from lanebus.bus.log.log import Log
+from lanebus.bus.servers.backoff import Backoff
+from lanebus.bus.servers.stream_reader import last_ids, read_blocking
 from lanebus.bus.wire.keys import Keys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lanebus.bus.log.log import Log
     from lanebus.bus.servers.topology import Argument, Connection, Reply, Route
-    from lanebus.bus.wire.keys import Keys
+    from lanebus.bus.wire.codec import Entry
 
 __all__ = ("Hub",)
 
@@ -106,39 +106,38 @@ class Hub:
                 followed.fail(Closed("bus"))
 
     async def _read_forever(self) -> None:
-        link: Connection | None = None
-        pause = 0.01
+        connection: Connection | None = None
+        backoff = Backoff(0.01, 0.5)
         try:
             while True:
                 if not self._sessions:
                     self._changed.clear()
                     await self._changed.wait()
                 try:
-                    if link is None or link.is_broken:
-                        link = await self._reconnected(link)
-                    await self._read(link)
-                    pause = 0.01
+                    if connection is None or connection.is_broken:
+                        connection = await self._reconnected(connection)
+                    await self._read(connection)
+                    backoff.reset()
                 except Unavailable:
-                    await anyio.sleep(pause)
-                    pause = min(pause * 2, 0.5)
+                    await backoff.wait()
         finally:
-            if link is not None:
-                await link.close()
+            if connection is not None:
+                await connection.close()
 
     async def _reconnected(self, old: Connection | None) -> Connection:
         self._client_id = None
         if old is not None:
             await old.close()
-        link = await self._route.connect()
+        connection = await self._route.connect()
         try:
-            self._client_id = cast("int", await link.call("CLIENT", "ID"))
+            self._client_id = cast("int", await connection.call("CLIENT", "ID"))
             # A server that was restarted may have lost the end of a log.
             await check_logs(self._log, self._sessions, self._sessions.all)
         except BaseException:
-            await link.close()
+            await connection.close()
             raise
         self._index_ids.clear()
-        return link
+        return connection
 
     async def _interrupt(self) -> None:
         """Interrupt the blocked read when a subscription begins, as it does not block on the new session yet.
@@ -156,7 +155,7 @@ class Hub:
             with anyio.move_on_after(0.02):
                 await self._turned.wait()
 
-    async def _read(self, link: Connection) -> None:
+    async def _read(self, connection: Connection) -> None:
         """Block until a followed session changes, and deliver its entries."""
         self._changed.clear()
         self._turned.set()
@@ -166,15 +165,15 @@ class Hub:
         if len(self._sessions) <= self.bounds.direct_sessions:
             self._index_ids.clear()
             if self._batches.is_careful:
-                await self._batches.read_marked(link)
+                await self._batches.read_marked(connection)
             self._sessions.take_dirty()  # the next read covers all of them
-            await self._read_directly(link)
+            await self._read_directly(connection)
         else:
-            await self._enter_indexes(link)
-            await self._batches.read_marked(link)
-            await self._read_by_indexes(link)
+            await self._enter_indexes(connection)
+            await self._batches.read_marked(connection)
+            await self._read_by_indexes(connection)
 
-    async def _read_directly(self, link: Connection) -> None:
+    async def _read_directly(self, connection: Connection) -> None:
         """Block on the streams of all followed sessions."""
         requests = [ReadRequest(followed) for followed in self._sessions.all]
         streams = {name: place for request in requests for name, place in request.streams}
@@ -184,8 +183,7 @@ class Hub:
         # Heads are read right after the streams, so an entry above the head position was written by a foreign client.
         heads = [head_command(self._keys, request.followed.session) for request in requests]
         try:
-            reply, *replies = await self._blocked(link, streams, self.bounds.page_entries, heads)
-            found = pages_of(reply)
+            found, replies = await self._blocked(connection, streams, self.bounds.page_entries, heads)
         except AnswerLost:
             self._batches.is_careful = True
             for request in requests:
@@ -196,28 +194,28 @@ class Hub:
                 raise
             for request in requests:  # one of the keys is of the wrong type: read each session by itself
                 self._sessions.mark(request.followed)
-            await self._batches.read_marked(link, is_sure=True)
+            await self._batches.read_marked(connection, is_sure=True)
             return
         for request, head_reply in zip(requests, replies, strict=True):
             head = read_head(request.followed.session, head_reply)
             await self._delivery.deliver(request, found, head, self.bounds.page_entries, is_whole=False)
-        await self._batches.read_marked(link)
+        await self._batches.read_marked(connection)
 
-    async def _enter_indexes(self, link: Connection) -> None:
+    async def _enter_indexes(self, connection: Connection) -> None:
         """Find the end of each new index before its sessions are read, so that no change in between is missed."""
         indexes = self._sessions.indexes
         for gone in self._index_ids.keys() - indexes:
             del self._index_ids[gone]
         if not (new := [index for index in indexes if index not in self._index_ids]):
             return
-        for index, newest in (await newest_ids(link, new)).items():
+        for index, newest in (await last_ids(connection, new)).items():
             self._index_ids[index] = newest
             self._sessions.mark_indexed(index)
 
-    async def _read_by_indexes(self, link: Connection) -> None:
+    async def _read_by_indexes(self, connection: Connection) -> None:
         """Block on the indexes of all followed sessions, and read the sessions that they name."""
-        (reply,) = await self._blocked(link, self._index_ids, self.bounds.index_page)
-        for index, page in pages_of(reply).items():
+        pages, _ = await self._blocked(connection, self._index_ids, self.bounds.index_page)
+        for index, page in pages.items():
             if not page:  # Redis 7.0, if an entry is removed before it is read
                 continue
             if (
@@ -228,12 +226,10 @@ class Hub:
             for _, fields in page:
                 self._sessions.mark_indexed(index, fields[1].decode(errors="replace"))
             self._index_ids[index] = page[-1][0].decode()
-        await self._batches.read_marked(link)
+        await self._batches.read_marked(connection)
 
     async def _blocked(
-        self, link: Connection, streams: Mapping[str, str], count: int, then: Sequence[Sequence[Argument]] = ()
-    ) -> list[Reply | Refused]:
-        bounds = self.bounds
-        return await blocking_read(
-            link, streams, count, seconds=bounds.block_seconds, silence_seconds=bounds.silence_seconds, then=then
-        )
+        self, connection: Connection, streams: Mapping[str, str], count: int, then: Sequence[Sequence[Argument]] = ()
+    ) -> tuple[dict[str, list[Entry]], list[Reply | Refused]]:
+        seconds, silence = self.bounds.block_seconds, self.bounds.silence_seconds
+        return await read_blocking(connection, streams, count=count, seconds=seconds, silence=silence, then=then)

@@ -65,7 +65,7 @@ class GroupReader:
         await self._connected()
         if not self._reader.positions:
             return  # unknown positions: sweep first
-        for stream, entries in await self._reader.read(self._bounds.read, seconds):
+        for stream, entries in (await self._reader.read(self._bounds.read, seconds)).items():
             for _, fields in entries:  # as scripts/wake.lua writes them: s, session, z, position, n, order
                 if len(fields) > 1 and (session := _session(fields[1])) is not None:
                     self.backlog.note(self._buckets[stream], session)

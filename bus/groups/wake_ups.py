@@ -138,7 +138,7 @@ class WakeUps:
         while self._watches or anyio.current_time() - self._last_watch_at < bounds.linger:
             await self._sweep(connection)
             pages = await reader.read(bounds.heard, min(bounds.block, bounds.sweep))
-            for _, page in pages:
+            for page in pages.values():
                 self._wake_named(page)
                 if (
                     not page or len(page) == bounds.heard
