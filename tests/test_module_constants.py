@@ -31,7 +31,7 @@ NUMBERS: dict[str, frozenset[str]] = {
             "bus/messages/json_parser.py:_TOO_LONG",
             "bus/messages/media_checks.py:NAME_LIMIT_BYTES",
             "bus/publishing/encoded_publish.py:KEY_LIMIT_BYTES",
-            "bus/publishing/publisher.py:AIR_LIMIT",
+            "bus/publishing/publisher.py:BATCHES_IN_FLIGHT",
             "bus/following/read_request.py:_LAST",
             "bus/retention/trim.py:_FARTHEST",
             "bus/servers/slots.py:SLOTS",

@@ -1,6 +1,6 @@
 """Publishing: group commit with an idempotent producer.
 
-Callers that wait at the same time share one round trip and one fsync. A publish is applied once or refused with a
-reason, whatever is lost on the way. Start with `publisher.py`; `outbox.py` says what an answer means, `recovery.py`
-what follows a lost one.
+Concurrent callers share one round trip and one fsync. A publish is applied once or refused with a reason, even if
+requests or answers are lost. Start with `publisher.py`; `outbox.py` interprets answers, and `recovery.py` handles lost
+ones.
 """

@@ -1,4 +1,4 @@
-"""Appends: what one producer sends to the sessions of one server in one step, and the script that takes it. Pure."""
+"""Appends: the command with which a producer appends to several sessions of one server in one step. Pure."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ PUBLISH = Script("publish", shares=("wake", "producers"))
 
 @dataclass(slots=True, eq=False)
 class SessionAppend:
-    """What one producer appends to one session in one step, under one number."""
+    """The publishes that a producer appends to one session in one step, under one number."""
 
     session: str
     term: int
-    """of the producer: its appends are numbered from 1 in each"""
+    """term of the producer; the appends of a term are numbered from 1"""
     number: int
     publishes: list[PendingPublish]
 
     def settle(self, before: int, incarnation: str, outcomes: bytes, session_bytes: int | None) -> int:
-        """Tell the callers the outcomes of their publishes, and return the session's position afterwards.
+        """Give each caller its outcome. Return the position of the session after this append.
 
         Args:
-            before: the position before this append.
-            incarnation: of the log it was appended to.
-            outcomes: b"" if all were appended, else a word each.
-            session_bytes: the limit it was sent with.
+            before: position of the session before this append.
+            incarnation: incarnation of the log.
+            outcomes: b"" if all publishes were appended, otherwise one word for each.
+            session_bytes: the limit that the append was sent with.
         """
         words = outcomes.split(b" ") if outcomes else ()
         for index, publish in enumerate(self.publishes):
@@ -55,32 +55,36 @@ class SessionAppend:
 
 
 class PublishLimits(NamedTuple):
-    """What a publish may not go beyond."""
+    """Limits and stream lengths that the script applies."""
 
     session_bytes: int | None = None
-    """the most JSON a session may hold; None is no limit"""
+    """most bytes of JSON that a session holds; None means unlimited"""
     reserve_bytes: int = 0
-    """how much more of it control messages may use"""
+    """bytes beyond it that control messages may use"""
     work: WorkBounds = WorkBounds()
-    """how long the streams of notices and of wake-ups are"""
+    """lengths of the streams of notices and wake-ups"""
     incarnations: int = LogBounds().incarnations
-    """how many a head lists"""
+    """most incarnations that a head lists"""
     producers: int = LogBounds().producers
-    """how many a head keeps"""
+    """most producers that a head remembers"""
 
 
 def seeds_of(producer: str) -> dict[Lane, int]:
-    """Return what the checksums of a producer's messages go on from, in each lane."""
+    """Return the initial value of the checksums of a producer's messages, for each lane."""
     return {lane: seed_of(VERSION, producer, lane) for lane in Lane}
 
 
 def publish_command(
     keys: Keys, producer: str, terms: PublishLimits, fresh: str, appends: Iterable[SessionAppend]
 ) -> tuple[Argument, ...]:
-    """Return the command that appends to sessions of one server. Its answer is as scripts/publish.lua says.
+    """Return the command that appends to sessions of one server; scripts/publish.lua describes its reply.
 
     Args:
-        fresh: a token that was never used before, for the sessions that begin an incarnation with this.
+        keys: names of the keys.
+        producer: name of the producer.
+        terms: limits and stream lengths.
+        fresh: a token never used before, for sessions that begin an incarnation with this append.
+        appends: at most one for each session.
     """
     names: list[str] = []
     limit = "" if terms.session_bytes is None else terms.session_bytes

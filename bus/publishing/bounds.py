@@ -1,4 +1,4 @@
-"""The bounds of publishing: how much is on its way, and how long it is tried."""
+"""Bounds of publishing: how much is queued and in flight, and how long it is retried."""
 
 from __future__ import annotations
 
@@ -9,27 +9,29 @@ __all__ = ("PublishBounds",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishBounds:
-    """How much of what is published is on its way, and how long it is tried."""
+    """How much is queued and in flight at a time, and how long publishes are retried."""
 
     queue_bytes: int = 64 * 1_048_576
-    """how much may wait to be sent; callers beyond it wait for room"""
+    """most JSON that waits to be sent; further callers wait for room"""
     batch_count: int = 512
+    """most publishes in a batch, so that no batch blocks the server for long"""
     batch_bytes: int = 4 * 1_048_576
-    """how much goes out in one step, so that no step holds the server for long"""
+    """most JSON in a batch, for the same reason"""
     small_batch_count: int = 16
-    """fewer publishes than this go out together; more are parted, so that two batches can take turns"""
+    """up to this many publishes are sent as one batch; more are split into two that take turns"""
     sessions: int = 10_000
-    """sessions in which this process goes on with its numbers; in others it begins anew, and is not told there if the
-    log lost what it had published before"""
+    """most sessions for which this process remembers the number of its last append. In a forgotten session it starts a
+    new term, and does not notice if the log lost its earlier publishes"""
     callers_at_once: int = 64
-    """callers that are let into the queue, or told that their time is over, in one turn of the event loop: ten thousand
-    at once held everything else up for a tenth of a second"""
+    """most callers that are admitted to the queue, or time out, in one turn of the event loop: ten thousand at once
+    blocked it for 0.1 s"""
     recovery_sessions: int = 64
-    """sessions in trouble that are looked after in one round trip"""
+    """most sessions that the recovery handles in one round trip"""
     quarantine_attempts: int = 3
-    """how often an append is tried again after a foreign entry was moved out of its way"""
+    """how often an append is retried after foreign entries were quarantined"""
     retry_seconds: float = 0.01
+    """first pause before an append is retried; each one doubles"""
     retry_most_seconds: float = 0.5
-    """the pause before what was not appended is tried again: the first, and the longest"""
+    """longest pause before an append is retried"""
     close_seconds: float = 5.0
-    """how long closing a bus waits for publishes that are on their way"""
+    """most time that closing a bus waits for queued and sent publishes"""

@@ -1,4 +1,4 @@
-"""One publish as scripts/publish.lua takes it: its conditions, and the JSON of its messages. Pure."""
+"""Encode a publish for scripts/publish.lua: its conditions, and the JSON of its messages. Pure."""
 
 from __future__ import annotations
 
@@ -24,46 +24,46 @@ _LETTER = {Lane.LLM: "l", Lane.EXTENSION: "e"}
 LANE_OF = {letter: lane for lane, letter in _LETTER.items()}
 
 KEY_LIMIT_BYTES = 1_024
-"""The most bytes of a caller's key, in UTF-8: it is kept for the life of the session. Part of the contract, no bound to
-set."""
+"""Most UTF-8 bytes of a caller's key, which is stored for the life of the session. It is a promise of the format, not a
+setting."""
 
 
 class AppendConditions(NamedTuple):
-    """What must hold for a publish to be appended. Source: scripts/publish.lua."""
+    """Conditions under which a publish is appended, and its effects. Source: scripts/publish.lua."""
 
     key: str | None = None
-    """the caller's own name for this publish: a repeat adds nothing"""
+    """the caller's idempotency key: a publish with the same key adds nothing. None means no key"""
     expected: int | None = None
-    """the session's last position"""
+    """the last position that the session must have; None means any"""
     epoch: int | None = None
-    """of the lease that the publish belongs to"""
+    """the epoch that the session's lease must have; None means any"""
     wake: bool | None = None
-    """wake a worker; None wakes one if a user speaks, or steers a loop"""
+    """whether to wake a worker; None wakes one if a message is a user message or a control message"""
     state: Literal["closed", "open"] | None = None
-    """what the session becomes with it; None leaves it as it is"""
+    """state of the session afterwards; None leaves it unchanged"""
 
 
 UNCONDITIONAL = AppendConditions()
 
 
 class EncodedPublish(NamedTuple):
-    """One publish as the script takes it."""
+    """A publish as the script takes it."""
 
     text: str
-    """the lanes of its messages; with conditions, a JSON object that holds both"""
+    """the lanes of the messages; with conditions, a JSON object of both"""
     parts: Sequence[bytes]
-    """the checksum and the JSON of each message, in turn"""
+    """checksum and JSON of each message, alternating"""
     size_bytes: int
-    """of the messages' JSON"""
+    """size of the messages' JSON"""
     wakes: bool = False
-    """it wakes a worker"""
+    """whether it wakes a worker"""
     is_control: bool = False
-    """it may use the reserve"""
+    """whether it may use `Limits.reserve_bytes`"""
     conditions: AppendConditions = UNCONDITIONAL
 
     @property
     def message_count(self) -> int:
-        """How many messages it has."""
+        """Number of messages."""
         return len(self.parts) // 2
 
 
@@ -74,17 +74,22 @@ def encode_publish(
     heavy_bytes: int = sys.maxsize,
     limit_bytes: int = MESSAGE_LIMIT_BYTES,
 ) -> EncodedPublish | None:
-    """Return the publish as the script takes it.
-
-    It is None if the JSON of a message has `heavy_bytes` or more: then media may have to leave it first.
+    """Encode messages and conditions.
 
     Args:
-        seeds: what the checksum of a message in a lane goes on from, see `seeds_of`.
+        messages: the messages.
+        conditions: when to append them.
+        seeds: initial value of the checksum in each lane; see `seeds_of`.
+        heavy_bytes: size of a message's JSON from which its media may have to be moved to the store first.
+        limit_bytes: most bytes of a message's JSON.
+
+    Returns:
+        The encoded publish; None if a message has `heavy_bytes` or more.
 
     Raises:
-        MessageTooLarge: one message is over the limit.
-        DecodeError: the key is no text that UTF-8 can write.
-        KeyTooLong: the key is over the limit.
+        MessageTooLarge: a message is over `limit_bytes`.
+        DecodeError: the key contains a lone surrogate.
+        KeyTooLong: the key is over `KEY_LIMIT_BYTES`.
     """
     size_bytes, lanes, wakes, is_control = 0, "", conditions.wake, True
     parts: list[bytes] = []

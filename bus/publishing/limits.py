@@ -1,4 +1,4 @@
-"""How much a session and a namespace may hold, and who sees to it."""
+"""Limits on the bytes that messages, sessions and a namespace may hold."""
 
 from __future__ import annotations
 
@@ -23,21 +23,25 @@ RESERVE_BYTES = 65_536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a publish may not go beyond. Bytes are those of the messages' JSON; what is trimmed away counts no more."""
+    """Limits of a publish, in bytes of the messages' JSON. Trimmed messages no longer count.
+
+    Raises:
+        SetupError: a limit is negative, or `message_bytes` is above `MESSAGE_LIMIT_BYTES`.
+    """
 
     message_bytes: int = MESSAGE_LIMIT_BYTES
-    """of one message"""
+    """most bytes of one message"""
     session_bytes: int | None = None
-    """of all that a session holds; kept to the byte. None is no limit"""
+    """most bytes that a session holds, exact to the byte. None means unlimited"""
     namespace_bytes: int | None = None
-    """of all sessions together. It is counted once a second, so that publishing does not wait for it: what all
-    processes publish in a second may be over. None is no limit"""
+    """most bytes that all sessions together hold. They are counted once a second, so that publishing does not wait for
+    the count: the publishes of one second may exceed it. None means unlimited"""
     reserve_bytes: int = RESERVE_BYTES
-    """what control messages and the end of a session may use beyond the last two limits: who cannot speak any more can
-    still be stopped"""
+    """bytes beyond the last two limits that control messages and the closing of a session may use, so that a full
+    session can still be stopped"""
 
     def __post_init__(self) -> None:
-        """Raises SetupError: a limit is negative, or a message may be larger than a page of them can carry."""
+        """Check the limits. Raises SetupError, as the class says."""
         for name in ("message_bytes", "session_bytes", "namespace_bytes", "reserve_bytes"):
             value: int | None = getattr(self, name)
             if value is not None and value < 0:
@@ -46,7 +50,7 @@ class Limits:
             raise SetupError(f"limits: message_bytes is {self.message_bytes}, the most is {MESSAGE_LIMIT_BYTES}")
 
 
-class _Waiting(Protocol):
+class _Sized(Protocol):
     @property
     def size_bytes(self) -> int: ...
     @property
@@ -54,31 +58,31 @@ class _Waiting(Protocol):
 
 
 class Quota:
-    """The namespace's limit: counts what all sessions hold, now and then, and what was published here since."""
+    """Keeps the limit of the namespace: the last count of all bytes, plus what this process published since."""
 
     def __init__(self, log: Log, limits: Limits) -> None:
         self._log, self._limit, self._reserve = log, limits.namespace_bytes, limits.reserve_bytes
         self._age = log.bounds.size_seconds
         self.size_bytes = 0
-        """of all sessions, as far as it is known"""
+        """bytes of all sessions, as far as this process knows"""
         self._counted_at = -math.inf
         self._counting = asyncio.Lock()
         self._clock = asyncio.get_running_loop().time
 
     @property
     def limit_bytes(self) -> int:
-        """The most they may hold; 0 where there is no limit."""
+        """Most bytes that all sessions may hold; 0 if unlimited."""
         return self._limit or 0
 
     @property
     def is_fresh(self) -> bool:
-        """The last count is young enough, or there is no limit."""
+        """The last count is recent enough, or there is no limit."""
         return self._limit is None or self._clock() - self._counted_at < self._age
 
     async def refresh(self) -> None:
-        """Count again if the last count is old; once for all who ask meanwhile, who go on with the old one.
+        """Refresh a stale count. Concurrent callers share one refresh and use the old value meanwhile.
 
-        Servers that do not answer in that time leave the old one: in a cluster the others may take more.
+        If a server does not answer in time, the old count stays: the other servers of a cluster still take publishes.
         """
         if self._limit is None or self._clock() - self._counted_at < self._age:
             return
@@ -86,13 +90,13 @@ class Quota:
             return
         async with self._counting:
             if self._clock() - self._counted_at < self._age:
-                return  # another one has, meanwhile
+                return  # refreshed by a concurrent caller
             with anyio.move_on_after(self._age), suppress(Unavailable):
                 self.size_bytes = await self._log.size_bytes()
             self._counted_at = self._clock()
 
-    def admit(self, publish: _Waiting) -> bool:
-        """Whether there is room for it; it is counted if there is."""
+    def admit(self, publish: _Sized) -> bool:
+        """Return whether there is room for a publish; if so, count it."""
         if self._limit is None:
             return True
         size = self.size_bytes + publish.size_bytes

@@ -1,9 +1,9 @@
-"""What one producer has on its way to one session, and what its answers mean. Pure.
+"""The appends of one producer to one session, and the meaning of their answers. Pure.
 
-Appends are numbered 1, 2, 3 … in each term of the producer, see outboxes.py. A number that was sent and not
-answered is in doubt: a copy of it may still come to the server, however late. It is settled first
-(scripts/settle.lua), and nothing else goes to the session meanwhile. So no number ever stands for two different
-appends, and no publish is sent again while a copy of it may be on its way.
+Appends are numbered 1, 2, 3 … in each term of the producer; see outboxes.py. A number that was sent and not answered is
+doubtful: a copy of it may reach the server later. Doubtful numbers are settled first (scripts/settle.lua), and nothing
+else is sent to the session meanwhile. So a number never stands for two different appends, and no publish is sent again
+while a copy of it may be in flight.
 """
 
 from __future__ import annotations
@@ -27,60 +27,63 @@ __all__ = ("Outbox", "Trouble")
 
 @dataclass(slots=True, eq=False)
 class Trouble:
-    """What is to be done before a session can be published to as usual."""
+    """The work left before publishing to a session works as usual."""
 
     pause: float
     """seconds to wait before the next attempt"""
     retry_at: float = 0.0
+    """time of the next attempt, on the event loop's clock"""
     doubtful: list[SessionAppend] = field(default_factory=list[SessionAppend])
-    """sent and never answered, in their order"""
+    """appends that were sent and never answered, in order"""
     waiting: list[PendingPublish] = field(default_factory=list["PendingPublish"])
-    """surely not in the log, and to be sent, in their order"""
+    """publishes that are certainly not in the log, in the order in which to send them"""
     waiting_bytes: int = 0
+    """size of the waiting publishes"""
     is_rolled_back: bool = False
-    """the log lost its end: the next number is taken by force"""
+    """the log lost its end, so the next number has to be forced"""
     is_single: bool = False
-    """something among what waits is refused for good: to see what, each is sent by itself"""
+    """one of the waiting publishes is refused for good; each is sent alone to find it"""
     floor: int | None = None
-    """the term is over, and the next one has to be above this"""
+    """the term was refused, and the next one must be above this; None if it was not"""
     foreign: Lane | None = None
-    """a foreign entry is in the way in this lane"""
+    """the lane in which a foreign entry blocks appends; None if there is none"""
     moved: int = 0
-    """how often foreign entries were moved out of the way"""
+    """how often foreign entries were quarantined since the last successful append"""
 
     @property
     def needs_settling(self) -> bool:
-        """A number has to be settled before anything else is sent."""
+        """Numbers have to be settled before anything else is sent."""
         return bool(self.doubtful) or self.is_rolled_back
 
 
 @dataclass(slots=True, eq=False)
 class Outbox:
-    """The appends of one producer to one session."""
+    """Numbers the appends of one producer to one session, and interprets their replies."""
 
     session: str
     parked: Callable[[int], None]
-    """is told how many bytes more, or less, wait here"""
+    """called with the change of `Trouble.waiting_bytes`"""
     term: int
+    """current term of the producer"""
     answered: int = 0
-    """highest number of the term that the server is known to have used"""
+    """highest number of the term that the server has answered or settled"""
     position: int = 0
-    """of the session after the last append that was answered"""
+    """position of the session after the last answered append"""
     incarnation: str = ""
-    """of the log then"""
+    """incarnation of the log after it"""
     in_flight: int = 0
-    """appends that are sent and whose answers are awaited"""
+    """number of appends sent and not answered"""
     lost: LogRolledBack | None = None
-    """a rollback that nobody was told of yet"""
+    """a rollback that no caller has received yet"""
     trouble: Trouble | None = None
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is on its way or in trouble, and nobody is to be told of anything."""
+        """Nothing is in flight or waits, and no rollback has to be reported."""
         return not self.in_flight and self.trouble is None and self.lost is None
 
     def send(self, publishes: list[PendingPublish]) -> SessionAppend:
-        """Number publishes as the next append, which goes out now."""
+        """Return the next append, with these publishes. The caller sends it now."""
         self.in_flight += 1
         for publish in publishes:
             publish.is_sent = True
@@ -89,15 +92,16 @@ class Outbox:
     def answer(
         self, append: SessionAppend, reply: bytes | Refused | None, session_bytes: int | None, *, is_alone: bool = True
     ) -> Refused | None:
-        """Take the answer to an append.
+        """Handle the reply to an append.
 
         Args:
-            reply: as scripts/publish.lua gives it; None if the script did not come to this append.
-            session_bytes: the limit it was sent with.
-            is_alone: a refusal is about this append, and not about others that were sent with it.
+            append: the append.
+            reply: as scripts/publish.lua returns it; None if the script stopped before this append.
+            session_bytes: the limit that the append was sent with.
+            is_alone: whether a refusal concerns this append only. False if others were sent in the same command.
 
         Returns:
-            The refusal that the script met, if it met one.
+            The refusal that the script itself received for this append; None if there was none.
         """
         self.in_flight -= 1
         if isinstance(reply, Refused):
@@ -119,7 +123,7 @@ class Outbox:
         elif first == b"gap":
             last, position = int(second), int(third)
             is_known = self.trouble is not None and self.trouble.is_rolled_back
-            if is_known or self.answered <= last < append.number:  # an append before it was refused: nothing is lost
+            if is_known or self.answered <= last < append.number:  # an earlier append was refused: nothing was lost
                 self._return(append)
             else:
                 self._roll_back(append, last, position)
@@ -131,13 +135,13 @@ class Outbox:
         return None
 
     def lose(self, append: SessionAppend) -> None:
-        """No answer to an append will come; it may be in the log, or come to it later."""
+        """Note that an append gets no reply. It may be in the log, or reach it later."""
         self.in_flight -= 1
-        self._troubled().doubtful.append(append)
+        self._begin_trouble().doubtful.append(append)
 
     def park(self, publish: PendingPublish) -> None:
-        """Have a publish wait behind those that are in trouble."""
-        trouble = self._troubled()
+        """Add a publish after those that wait."""
+        trouble = self._begin_trouble()
         trouble.waiting.append(publish)
         trouble.waiting_bytes += publish.size_bytes
         self.parked(publish.size_bytes)
@@ -145,16 +149,21 @@ class Outbox:
     # --- in trouble -----------------------------------------------------------------------------------------------
 
     def to_settle(self) -> tuple[int, int, bool]:
-        """The first and the last number that have to be settled, and whether the last is to be taken by force."""
-        trouble = self._troubled()
+        """Return the first and the last number to settle, and whether to force the last."""
+        trouble = self._begin_trouble()
         last = max([self.answered, *(append.number for append in trouble.doubtful)])
-        if trouble.is_rolled_back:  # beyond all that a late copy could have
+        if trouble.is_rolled_back:  # above the number of any late copy
             return last + 1, last + 1, True
         return self.answered + 1, last, False
 
     def settled(self, replies: Sequence[bytes], session_bytes: int | None) -> None:
-        """Take the answer of scripts/settle.lua."""
-        trouble = self._troubled()
+        """Handle the replies of scripts/settle.lua.
+
+        Args:
+            replies: one for each settled number.
+            session_bytes: the limit that the appends were sent with.
+        """
+        trouble = self._begin_trouble()
         was_forced, trouble.is_rolled_back = trouble.is_rolled_back, False
         doubtful = {append.number: append for append in trouble.doubtful}
         for reply in replies:
@@ -177,7 +186,7 @@ class Outbox:
                 self.incarnation = incarnation.decode()
                 self.position = append.settle(int(second), self.incarnation, words, session_bytes)
         else:
-            for append in doubtful.values():  # a forced number is beyond theirs
+            for append in doubtful.values():  # the forced number is above theirs: they cannot be appended any more
                 self._return(append)
         trouble.doubtful.clear()
 
@@ -189,29 +198,31 @@ class Outbox:
         for append in doubtful:
             self._return(append)
         self.answered = max(self.answered, last)
-        self._troubled().is_rolled_back = True
+        self._begin_trouble().is_rolled_back = True
 
     @property
     def cursor(self) -> Cursor:
-        """The end of the session after the last append that was answered."""
+        """Cursor of the session's end after the last answered append."""
         return Cursor(self.position, 0, self.incarnation)
 
     def begin(self, term: int, position: int) -> None:
-        """Go on in a new term, after a look at what the last one has left.
+        """Begin a new term.
 
         Args:
-            position: up to which the log has what it had when the last append was answered.
+            term: the term.
+            position: the last position up to which the log is the one of the last answered append. If it is lower than
+                that append's, the log was rolled back.
         """
         if position < self.position:
             self.keep(LogRolledBack(self.session, self.position, position))
         self.term, self.answered, self.position = term, 0, position
-        trouble = self._troubled()
+        trouble = self._begin_trouble()
         trouble.floor = None
         trouble.is_rolled_back = False
 
     def next_batch(self, count: int, limit_bytes: int) -> list[PendingPublish]:
-        """Take some of what waits and is still wanted, at least one if there is any."""
-        trouble = self._troubled()
+        """Return publishes to send next, at least one if a caller still waits for one; remove them from the waiting."""
+        trouble = self._begin_trouble()
         waiting = [publish for publish in trouble.waiting if not publish.future.done()]
         if waiting and self.tell(waiting[0]):
             del waiting[0]
@@ -225,23 +236,32 @@ class Outbox:
         return batch
 
     def prune(self) -> None:
-        """Forget what nobody waits for any more and is surely not in the log."""
-        self._wait([publish for publish in self._troubled().waiting if not publish.future.done()])
+        """Drop waiting publishes whose callers no longer wait."""
+        self._wait([publish for publish in self._begin_trouble().waiting if not publish.future.done()])
 
     def give_way(self, attempts: int, ids: Sequence[str]) -> None:
-        """Foreign entries were moved out of the way; what they are in the way of again and again is given up."""
-        trouble = self._troubled()
+        """Note that foreign entries were quarantined. After more than `attempts` times, fail the first publish.
+
+        Args:
+            attempts: how often an append is retried.
+            ids: ids of the quarantined entries.
+        """
+        trouble = self._begin_trouble()
         lane, trouble.foreign = trouble.foreign, None
         trouble.moved += 1
         if trouble.moved > attempts and trouble.waiting:
             trouble.moved = 0
-            error = ForgedEntry(f"{self.session}:{lane}", ids[0] if ids else "", f"in the way; set aside: {list(ids)}")
+            error = ForgedEntry(
+                f"{self.session}:{lane}",
+                ids[0] if ids else "",
+                f"foreign entries block the append; quarantined: {list(ids)}",
+            )
             first, *others = trouble.waiting
             first.fail(error)
             self._wait(others)
 
     def is_out_of_trouble(self) -> bool:
-        """See whether all is as usual again; True if it is."""
+        """End the trouble if nothing is left to do. Return True if there is no trouble."""
         trouble = self.trouble
         if trouble is None:
             return True
@@ -254,7 +274,7 @@ class Outbox:
         return True
 
     def tell(self, publish: PendingPublish) -> bool:
-        """Tell the caller of a publish of a rollback that nobody was told of; False if there is none."""
+        """Fail a publish with the rollback that no caller has received yet. Return False if there is none."""
         if self.lost is None:
             return False
         error, self.lost = self.lost, None
@@ -262,29 +282,29 @@ class Outbox:
         return True
 
     def keep(self, error: LogRolledBack) -> None:
-        """Keep a rollback until somebody is told of it."""
+        """Keep a rollback until a caller receives it."""
         if self.lost is not None:
             error = LogRolledBack(self.session, max(error.seen, self.lost.seen), min(error.found, self.lost.found))
         self.lost = error
 
     # --- what answers mean ----------------------------------------------------------------------------------------
 
-    def _troubled(self) -> Trouble:
+    def _begin_trouble(self) -> Trouble:
         if self.trouble is None:
             self.trouble = Trouble(0.0)
         return self.trouble
 
     def _return(self, append: SessionAppend, reason: Refused | None = None) -> Trouble:
-        """It was not appended, and no copy of it is on its way: what is still wanted of it waits to be sent again."""
-        trouble = self._troubled()
+        """Put the publishes of an append back to wait: it was not appended, and no copy of it is in flight."""
+        trouble = self._begin_trouble()
         for publish in append.publishes:
             publish.is_sent, publish.reason = False, reason or publish.reason
         returned = [publish for publish in append.publishes if not publish.future.done()]
-        self._wait(sorted([*trouble.waiting, *returned], key=_turn))
+        self._wait(sorted([*trouble.waiting, *returned], key=_order))
         return trouble
 
     def _wait(self, waiting: list[PendingPublish]) -> None:
-        trouble = self._troubled()
+        trouble = self._begin_trouble()
         size_bytes = sum(publish.size_bytes for publish in waiting)
         self.parked(size_bytes - trouble.waiting_bytes)
         trouble.waiting, trouble.waiting_bytes = waiting, size_bytes
@@ -297,11 +317,11 @@ class Outbox:
         else:
             append.publishes[0].fail(refusal)
             self._forget_foreign()
-            if self.in_flight:  # those behind it leave its number out: nothing is sent before they are answered
-                self._troubled()
+            if self.in_flight:  # later appends miss this number: wait for their replies before anything else is sent
+                self._begin_trouble()
 
     def _end_term(self, floor: int) -> None:
-        trouble = self._troubled()
+        trouble = self._begin_trouble()
         trouble.floor = max(trouble.floor or 0, floor)
 
     def _forget_foreign(self) -> None:
@@ -311,7 +331,7 @@ class Outbox:
     def _roll_back(self, append: SessionAppend, last: int, position: int) -> None:
         error = LogRolledBack(self.session, self.position, position)
         self.answered, self.position, self.incarnation = max(self.answered, last), position, ""
-        self._troubled().is_rolled_back = True
+        self._begin_trouble().is_rolled_back = True
         waits = [publish for publish in append.publishes if not publish.future.done()]
         for publish in waits:
             publish.fail(error)
@@ -319,5 +339,5 @@ class Outbox:
             self.keep(error)
 
 
-def _turn(publish: PendingPublish) -> int:
+def _order(publish: PendingPublish) -> int:
     return publish.turn

@@ -1,10 +1,10 @@
-"""The sessions that one process publishes to, as far as it goes on with its numbers there.
+"""The sessions for which one process remembers the number of its last append.
 
-A producer numbers its appends to a session 1, 2, 3 … within a *term*: a number that only grows, and that the server
-compares without believing any clock. A session that is forgotten here begins again in a later term, and a head that
-forgets a producer keeps a *floor* under the terms that may begin there: so the server refuses every late copy of an
-append, whoever has forgotten its number, and nothing is appended twice. A producer whose term is refused compares what
-it knows of the log with the log, so that it hears of a lost end, and goes on in a term above the floor.
+A producer numbers its appends to a session 1, 2, 3 … within a *term*. Terms only grow, and the server compares them
+without trusting a clock. A session forgotten here continues in a later term. A head that forgets a producer keeps a
+*floor*: new terms must be above it. So the server refuses every late copy of an append, even if producer or head have
+forgotten its number, and appends nothing twice. A producer whose term is refused first checks whether the log lost its
+earlier appends, and then continues in a term above the floor.
 """
 
 from __future__ import annotations
@@ -22,14 +22,18 @@ __all__ = ("Outboxes",)
 
 
 class Outboxes:
-    """The outboxes of one producer, over all servers. Those that were idle for longest are forgotten first."""
+    """The outboxes of one producer on all servers. The ones idle for longest are forgotten first."""
 
     def __init__(self, producer: str, most: int) -> None:
-        """Takes a name that no other process has, and how many sessions to remember."""
+        """
+        Args:
+            producer: a name that no other process has.
+            most: number of sessions to remember.
+        """
         self.producer = producer
         self._most = most
-        # Where heads have forgotten many producers, their floor is a little in the past: a term that begins with the
-        # clock is above it at once, and one from a wrong clock after one more round trip.
+        # Floors of heads that forgot many producers lie a little in the past. A term that starts at the clock is above
+        # them; with a wrong clock it costs one more round trip.
         self._term = time.time_ns() // 1_000_000
         self._outboxes: OrderedDict[str, Outbox] = OrderedDict()
 
@@ -37,7 +41,7 @@ class Outboxes:
         return len(self._outboxes)
 
     def of(self, session: str, parked: Callable[[int], None]) -> Outbox:
-        """The outbox of a session; `parked` is for a new one."""
+        """Return the outbox of a session; a new one gets `parked`."""
         outbox = self._outboxes.get(session)
         if outbox is None:
             outbox = self._outboxes[session] = Outbox(session, parked, self._term)
@@ -46,13 +50,17 @@ class Outboxes:
         return outbox
 
     def above(self, floor: int) -> int:
-        """A term that is above a floor, and above all before it."""
+        """Return a term above a floor and above all previous terms."""
         self._term = max(self._term, floor) + 1
         return self._term
 
     def forget(self, count: int) -> None:
-        """Forget sessions beyond the bound, of twice as many as were published to just now: those that are not idle are
-        looked at again later."""
+        """Forget idle sessions beyond the bound.
+
+        Args:
+            count: sessions published to just now. At most twice as many are examined, so that the cost stays small;
+                busy ones are examined again later.
+        """
         for _ in range(min(len(self._outboxes) - self._most, 2 * count)):
             session, outbox = self._outboxes.popitem(last=False)
             if not outbox.is_idle:

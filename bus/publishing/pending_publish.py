@@ -1,4 +1,4 @@
-"""One caller's publish on its way, and what the server's answer means for it. Pure."""
+"""One caller's publish, from the queue to its outcome. Pure."""
 
 from __future__ import annotations
 
@@ -19,31 +19,34 @@ __all__ = ("PendingPublish",)
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class PendingPublish:
-    """One caller's publish on its way."""
+    """A publish whose caller waits for the outcome."""
 
     session: str
     plan: EncodedPublish
     future: asyncio.Future[Receipt]
     seconds: float
+    """how long the caller waits"""
     deadline: float
+    """the end of that time, on the event loop's clock"""
     turn: int = 0
-    """its place among all publishes of its publisher"""
+    """number of this publish among all of its publisher"""
     is_sent: bool = False
-    """it may be in the log"""
+    """whether it may be in the log"""
     reason: Unavailable | None = None
-    """why it could not be appended so far, if the server said so"""
+    """the last error that kept it from being appended; None if there was none"""
 
     @property
     def is_over(self) -> bool:
-        """Its caller waits no longer."""
+        """The caller has its outcome or was cancelled."""
         return self.future.done()
 
     def expire(self) -> None:
-        """Tell the caller that its time is over."""
+        """Fail: the deadline has passed."""
         if self.is_sent:
             self.fail(OutcomeUnknown(self.session, self.seconds))
         else:
-            unsent = Unavailable(f"publish to session {self.session!r}: not sent in {self.seconds:g} s")
+            what = f"publish to session {self.session!r}: not sent within {self.seconds:g} s"
+            unsent = Unavailable(f"{what}. Nothing was appended: publish again, or allow more `seconds`")
             self.fail(self.reason or unsent)
 
     @property
@@ -57,21 +60,28 @@ class PendingPublish:
         return self.plan.is_control
 
     def succeed(self, first: int, count: int, incarnation: str) -> None:
-        """Tell the caller the positions, if it still waits."""
+        """Return the positions to the caller, if it still waits.
+
+        Args:
+            first: position of the first message.
+            count: number of messages.
+            incarnation: of the log.
+        """
         if not self.future.done():
             positions = (first,) if count == 1 else tuple(range(first, first + count))
             self.future.set_result(Receipt(positions, incarnation=incarnation))
 
     def fail(self, error: BusError) -> None:
-        """Tell the caller why not, if it still waits."""
+        """Raise an error in the caller, if it still waits."""
         if not self.future.done():
             self.future.set_exception(error)
 
     def end(self, word: str, session_bytes: int | None) -> None:
-        """Tell the caller that its publish was refused or a repeat.
+        """End with an outcome other than appended: refused, or a duplicate.
 
         Args:
-            session_bytes: the limit it was sent with.
+            word: the outcome, as scripts/publish.lua returns it.
+            session_bytes: the limit that the publish was sent with.
         """
         conditions, rest = self.plan.conditions, word[1:]
         match word[0]:

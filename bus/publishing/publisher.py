@@ -1,11 +1,11 @@
-"""Group commit: callers that wait at the same time share one round trip and one fsync.
+"""Group commit: concurrent callers share one round trip and one fsync.
 
-A caller hands over what it wants appended and awaits a future, so cancelling a caller never cuts a command in two.
-Each append to a session carries this producer's next number for it, so the server tells a repeat from a new one.
+A caller puts its publish into a queue and awaits a future, so a cancelled caller never cuts a command in two. Each
+append to a session carries this producer's next number, so the server recognises a repeat.
 
-Two flights are on their way at a time: while the server writes one to disk, the callers of the other are told and hand
-over their next. A lone caller's publish goes out at once. What is not answered, or refused, is left to the recovery,
-session by session; the others go on.
+Two batches are in flight at a time: while the server writes one to disk, the callers of the other get their outcomes
+and publish again. A lone publish is sent at once. Sessions whose append was refused or not answered go to the recovery,
+one by one; the others continue.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ if TYPE_CHECKING:
 
 __all__ = ("Publisher",)
 
-AIR_LIMIT = 2
-"""Flights on their way at a time; scripts/publish.lua keeps as many answers of a producer, so it is no bound to set."""
+BATCHES_IN_FLIGHT = 2
+"""Most batches in flight. It is fixed: scripts/publish.lua keeps as many answers of a producer."""
 
 
-class _Flight(NamedTuple):
-    """What is on its way in one round trip."""
+class _Batch(NamedTuple):
+    """The appends that are sent in one round trip."""
 
     appends: list[tuple[Outbox, SessionAppend]]
     size: int
-    """how many publishes it carries"""
+    """number of publishes"""
 
 
 class Publisher:
-    """Appends for one process. `run` must be running while anything publishes."""
+    """Appends to the sessions of one shard for all callers of a process. Publishing needs a running `run`."""
 
     def __init__(
         self,
@@ -86,34 +86,41 @@ class Publisher:
             outboxes=outboxes,
             terms=self._terms,
             bounds=self._bounds,
-            rested=self._rest,
+            recovered=self._note_idle,
         )
-        self._air: deque[_Flight] = deque()
-        self._turn = 0
+        self._in_flight: deque[_Batch] = deque()
+        self._count = 0
         self._wanted = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._link: Connection | None = None
+        self._connection: Connection | None = None
         self._fault: Unavailable | None = None
-        self._is_over = self._is_scheduled = False
+        self._is_ended = self._is_scheduled = False
         self._is_crowded = False
-        """the last flight carried several publishes: their callers are likely to come together again"""
+        """the last batch held several publishes: their callers are likely to publish together again"""
         self._loop = asyncio.get_running_loop()
 
     async def publish(
         self, session: str, messages: Sequence[Publishable], conditions: AppendConditions, seconds: float
     ) -> Receipt:
-        """Append messages in one step and wait for their positions. Their large media go into the store before.
+        """Append messages in one step and wait for their positions. Store their large media first.
 
-        Cancelling it before it was sent leaves nothing but such media; afterwards the messages may be in the log.
+        If cancelled before the publish was sent, it leaves at most such media; afterwards the messages may be in the
+        log.
+
+        Args:
+            session: id of the session.
+            messages: the messages, in order.
+            conditions: when to append them.
+            seconds: how long to wait.
 
         Raises:
             MediaDamaged, MediaTooLarge: the media of a message were refused; nothing was appended.
             KeyTooLong, MessageTooLarge, Conflict, Fenced, SessionClosed, SessionErased, OverLimit: refused; nothing was
                 appended.
-            LogRolledBack: the server came back from an older copy and lost what was acknowledged before.
-            OutcomeUnknown: sent, and no answer within `seconds`.
-            Unavailable: not sent within `seconds`, or refused by the server for all that time.
+            LogRolledBack: the server lost appends that it had acknowledged, as it restarted from an older copy.
+            OutcomeUnknown: sent, but not answered within `seconds`.
+            Unavailable: not sent within `seconds`, or refused by the server all that time.
             Closed: the bus is closed.
         """
         offload, loop = self._offload, self._loop
@@ -137,7 +144,7 @@ class Publisher:
             return await future
         except asyncio.CancelledError:
             if future.done() and not future.cancelled() and isinstance(error := future.exception(), LogRolledBack):
-                self._outboxes.of(session, self._parked).keep(error)  # this caller does not hear of it any more
+                self._outboxes.of(session, self._parked).keep(error)  # the next publish to the session raises it
             raise
 
     async def _put_in_turn(
@@ -148,7 +155,7 @@ class Publisher:
         seconds: float,
         deadline: float,
     ) -> PendingPublish:
-        """Put large media away first. Whoever publishes to the session meanwhile comes behind, as it called later."""
+        """Store large media, then queue the publish. Later publishes to the session wait, which keeps their order."""
         if self._queue.is_closed:
             raise Closed("bus")
         with anyio.move_on_after(seconds):
@@ -161,54 +168,55 @@ class Publisher:
                 publish = PendingPublish(session, plan, self._loop.create_future(), seconds, deadline)
                 self._put(publish)
                 return publish
-        raise Unavailable(f"publish to session {session!r}: its media were not stored in {seconds:g} s")
+        what = f"publish to session {session!r}: its media were not stored within {seconds:g} s"
+        raise Unavailable(f"{what}. Nothing was appended: publish again, or allow more `seconds`")
 
     def _put(self, publish: PendingPublish) -> None:
-        """Hand a publish over. With nothing on its way it is written to the connection before this returns."""
-        self._turn += 1
-        publish.turn, publish.reason = self._turn, self._fault
+        """Queue a publish. If nothing is in flight, write it to the connection before this returns."""
+        self._count += 1
+        publish.turn, publish.reason = self._count, self._fault
         self._queue.put(publish)
         self._idle.clear()
         self._deadlines.note(publish.deadline, publish)
-        if self._air or self._is_crowded or len(self._queue) > 1:
-            self._schedule()  # whoever calls in this turn of the event loop shares the next flight
+        if self._in_flight or self._is_crowded or len(self._queue) > 1:
+            self._schedule()  # publishes of the same turn of the event loop share the next batch
         else:
-            self._launch()
+            self._send()
 
     async def run(self) -> None:
-        """Send what is queued, for as long as the bus is open."""
+        """Send queued publishes until cancelled. Reconnect with backoff."""
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._recovery.run)
                 await self._connect_forever()
         finally:
-            self._abandon()
+            self._fail_all()
             self._deadlines.cancel()
-            if self._link is not None:
-                await self._link.close()
+            if self._connection is not None:
+                await self._connection.close()
 
     async def drain(self, seconds: float) -> None:
-        """Take nothing new and wait for what was taken, `seconds` at most."""
+        """Refuse new publishes, and wait at most `seconds` for the outcomes of the others."""
         self._queue.close()
-        self._rest()
+        self._note_idle()
         with anyio.move_on_after(seconds):
             await self._idle.wait()
 
     # --- from the queue to the server -----------------------------------------------------------------------------
 
     async def _connect_forever(self) -> None:
-        """Do what has to be waited for before flights can go out."""
+        """Connect, and refresh the quota, whenever sending needs it."""
         backoff = Backoff(self._bounds.retry_seconds, self._bounds.retry_most_seconds)
         while True:
             await self._wanted.wait()
             self._wanted.clear()
             await self._quota.refresh()
             try:
-                if self._link is None or self._link.is_broken:
+                if self._connection is None or self._connection.is_broken:
                     await self._connect()
                 self._fault = None
                 backoff.reset()
-                self._launch(is_counted=True)
+                self._send(is_counted=True)
             except Unavailable as fault:
                 self._fault = fault
                 for publish in self._queue:
@@ -217,52 +225,52 @@ class Publisher:
                 await backoff.wait()
 
     async def _connect(self) -> None:
-        if self._link is not None:
-            await self._link.close()
-        link = await self._route.connect()
+        if self._connection is not None:
+            await self._connection.close()
+        connection = await self._route.connect()
         try:
-            await link.call("SCRIPT", "LOAD", PUBLISH.text)
+            await connection.call("SCRIPT", "LOAD", PUBLISH.text)
         except BaseException as error:
             if not isinstance(error, Refused) or error.is_transient:
-                await link.close()
+                await connection.close()
                 raise
-            # This user may not load scripts: the recovery sends the text along with the first append.
-        self._link = link
+            # The user may not load scripts: the recovery sends the script with the first append.
+        self._connection = connection
 
     def _schedule(self) -> None:
         if not self._is_scheduled:
             self._is_scheduled = True
-            self._loop.call_soon(self._launch_scheduled)
+            self._loop.call_soon(self._send_scheduled)
 
-    def _launch_scheduled(self) -> None:
+    def _send_scheduled(self) -> None:
         self._is_scheduled = False
-        self._launch()
+        self._send()
 
-    def _launch(self, *, is_counted: bool = False) -> None:
-        """Send flights while there is something to send and not too much on its way.
+    def _send(self, *, is_counted: bool = False) -> None:
+        """Send batches while publishes are queued and fewer than `BATCHES_IN_FLIGHT` are in flight.
 
         Args:
-            is_counted: the namespace's bytes have just been looked at.
+            is_counted: the bytes of the namespace have just been counted.
         """
-        while self._queue and len(self._air) < AIR_LIMIT and not self._is_over:
-            link = self._link
-            if link is None or link.is_broken or not (is_counted or self._quota.is_fresh):
+        while self._queue and len(self._in_flight) < BATCHES_IN_FLIGHT and not self._is_ended:
+            connection = self._connection
+            if connection is None or connection.is_broken or not (is_counted or self._quota.is_fresh):
                 self._wanted.set()
                 return
-            flight = self._take()
-            if not flight.appends:
+            batch = self._next_batch()
+            if not batch.appends:
                 continue
-            self._air.append(flight)
+            self._in_flight.append(batch)
             try:
-                link.submit((self._command(flight),), partial(self._land, flight))
+                connection.submit((self._command(batch),), partial(self._handle_reply, batch))
             except Unavailable:  # nothing was sent
-                self._land(flight, [()])
-        self._rest()
+                self._handle_reply(batch, [()])
+        self._note_idle()
 
-    def _take(self) -> _Flight:
-        """The queue's front as one flight; publishes to one session stay in order under one number."""
-        batches: dict[str, tuple[Outbox, list[PendingPublish]]] = {}
-        half = (len(self._queue) + sum(flight.size for flight in self._air) + 1) // 2
+    def _next_batch(self) -> _Batch:
+        """Take a batch from the queue. Publishes to one session stay in order and get one number."""
+        shares: dict[str, tuple[Outbox, list[PendingPublish]]] = {}
+        half = (len(self._queue) + sum(batch.size for batch in self._in_flight) + 1) // 2
         count = 0
         for publish in self._queue.take(
             min(max(half, self._bounds.small_batch_count), self._bounds.batch_count), self._bounds.batch_bytes
@@ -271,9 +279,9 @@ class Publisher:
             if not self._quota.admit(publish):
                 publish.fail(OverLimit(session, "namespace", self._quota.size_bytes, self._quota.limit_bytes))
                 continue
-            batch = batches.get(session)
-            if batch is not None:
-                batch[1].append(publish)
+            share = shares.get(session)
+            if share is not None:
+                share[1].append(publish)
                 count += 1
                 continue
             outbox = self._outboxes.of(session, self._parked)
@@ -281,55 +289,55 @@ class Publisher:
                 outbox.park(publish)
                 self._recovery.add(outbox)
             elif not outbox.tell(publish):
-                batches[session] = outbox, [publish]
+                shares[session] = outbox, [publish]
                 count += 1
-        return _Flight([(outbox, outbox.send(batch)) for outbox, batch in batches.values()], count)
+        return _Batch([(outbox, outbox.send(share)) for outbox, share in shares.values()], count)
 
-    def _command(self, flight: _Flight) -> tuple[Argument, ...]:
-        appends = (append for _, append in flight.appends)
+    def _command(self, batch: _Batch) -> tuple[Argument, ...]:
+        appends = (append for _, append in batch.appends)
         return publish_command(self._keys, self._outboxes.producer, self._terms, token_urlsafe(6), appends)
 
     # --- and back -------------------------------------------------------------------------------------------------
 
-    def _land(self, flight: _Flight, replies: list[Reply | Refused] | Unavailable) -> None:
-        """Take the answer to a flight. What is not settled by it is left to the recovery."""
-        self._air.remove(flight)
-        self._is_crowded = flight.size > 1
+    def _handle_reply(self, batch: _Batch, replies: list[Reply | Refused] | Unavailable) -> None:
+        """Handle the reply to a batch. Pass sessions that need it to the recovery."""
+        self._in_flight.remove(batch)
+        self._is_crowded = batch.size > 1
         limit = self._terms.session_bytes
         if isinstance(replies, Unavailable):
-            for outbox, append in flight.appends:
+            for outbox, append in batch.appends:
                 outbox.lose(append)
         elif isinstance(refusal := replies[0], Refused):
-            for outbox, append in flight.appends:
-                outbox.answer(append, refusal, limit, is_alone=len(flight.appends) == 1)
+            for outbox, append in batch.appends:
+                outbox.answer(append, refusal, limit, is_alone=len(batch.appends) == 1)
         else:
             words = cast("Sequence[bytes]", refusal)
-            for at, (outbox, append) in enumerate(flight.appends):
-                word = words[at] if at < len(words) else None  # nothing behind a foreign entry was looked at
-                met = outbox.answer(append, word, limit)
-                if met is not None and self._link is not None:
-                    self._link.note_redirect(met)
-        for outbox, _ in flight.appends:
+            for at, (outbox, append) in enumerate(batch.appends):
+                word = words[at] if at < len(words) else None  # the script stops at a foreign entry
+                redirect = outbox.answer(append, word, limit)
+                if redirect is not None and self._connection is not None:
+                    self._connection.note_redirect(redirect)
+        for outbox, _ in batch.appends:
             if outbox.trouble is not None:
                 self._recovery.add(outbox)
-        self._outboxes.forget(len(flight.appends))
+        self._outboxes.forget(len(batch.appends))
         if self._queue:
             self._schedule()
         else:
-            self._rest()
+            self._note_idle()
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
-    def _rest(self) -> None:
-        if not self._queue and not self._air and not self._recovery.is_waited_for:
+    def _note_idle(self) -> None:
+        if not self._queue and not self._in_flight and not self._recovery.is_waited_for:
             self._idle.set()
 
     def _pending(self) -> list[PendingPublish]:
-        flying = [publish for flight in self._air for _, append in flight.appends for publish in append.publishes]
-        return [*flying, *self._recovery.publishes(), *self._queue]
+        sent = [publish for batch in self._in_flight for _, append in batch.appends for publish in append.publishes]
+        return [*sent, *self._recovery.publishes(), *self._queue]
 
-    def _abandon(self) -> None:
-        self._is_over = True
+    def _fail_all(self) -> None:
+        self._is_ended = True
         for publish in self._pending():
             unknown = OutcomeUnknown(publish.session, publish.seconds)
             publish.fail(unknown if publish.is_sent else Closed("bus"))

@@ -1,4 +1,4 @@
-"""Publishes that wait to be sent, in the order they came; and when each caller has waited long enough."""
+"""The queue of publishes to send, and the deadlines of their callers."""
 
 from __future__ import annotations
 
@@ -20,27 +20,30 @@ __all__ = ("Deadlines", "PublishQueue", "Waiting")
 
 
 class Waiting(Protocol):
-    """A caller that waits, until its deadline at most."""
+    """A caller that waits until its deadline at most."""
 
     @property
     def is_over(self) -> bool:
-        """It waits no longer."""
+        """It no longer waits."""
         ...
 
     def expire(self) -> None:
-        """End its waiting with an error: its deadline is over."""
+        """Fail: the deadline has passed."""
         ...
 
 
 class Deadlines:
-    """Ends the waiting of callers, with one timer for all: most are answered long before it fires.
+    """Expires callers at their deadlines, with one timer for all: most are answered long before it fires.
 
-    A heap finds the next one, so a deadline costs the same however many wait. Those that were answered leave it as it
-    doubles; it keeps none of them alive. Where many deadlines are over at once, other tasks run in between.
+    A heap finds the next deadline. Answered callers are removed whenever the heap has doubled; until then it only holds
+    weak references. If many deadlines pass at once, other tasks run in between.
     """
 
     def __init__(self, at_once: int) -> None:
-        """Takes how many are looked at in one turn of the event loop."""
+        """
+        Args:
+            at_once: most callers to expire in one turn of the event loop.
+        """
         self._at_once, self._most = at_once, 2 * at_once
         self._heap: list[tuple[float, int, ref[Waiting]]] = []
         self._noted = 0
@@ -49,10 +52,10 @@ class Deadlines:
         self._next = math.inf
 
     def note(self, deadline: float, waiting: Waiting) -> None:
-        """End a caller's waiting at this time of the loop's clock, if it still waits then."""
+        """Expire a caller at this time of the event loop's clock, if it still waits then."""
         self._noted += 1
         heappush(self._heap, (deadline, self._noted, ref(waiting)))
-        if len(self._heap) > self._most:  # hot path: hardly any of them is still there to be asked
+        if len(self._heap) > self._most:  # hot path: of most callers only the dead reference is left
             self._heap = [each for each in self._heap if (caller := each[2]()) is not None and not caller.is_over]
             heapify(self._heap)
             self._most = 2 * max(len(self._heap), self._at_once)
@@ -73,7 +76,7 @@ class Deadlines:
         self._timer, self._next = self._loop.call_at(when, self._expire), when
 
     def _expire(self) -> None:
-        """End the waiting of callers whose deadline is over; what was sent goes on being sent."""
+        """Expire callers whose deadline has passed. Publishes that were sent stay in flight."""
         self._timer, self._next = None, math.inf
         heap, now = self._heap, self._loop.time()
         for _ in range(self._at_once):
@@ -86,7 +89,7 @@ class Deadlines:
             self._arm(heap[0][0])
 
 
-class _Entrance:
+class _Entrant:
     """A caller that waits for room in the queue."""
 
     def __init__(self, session: str, seconds: float, size_bytes: int) -> None:
@@ -100,25 +103,29 @@ class _Entrance:
 
     def expire(self) -> None:
         """See `Waiting`."""
-        text = f"publish to session {self.session!r}: no room in the queue for {self.seconds:g} s"
+        text = f"publish to session {self.session!r}: the queue was full for {self.seconds:g} s. Publish less at a time"
         self.admitted.set_exception(Unavailable(text))
 
 
 class PublishQueue:
-    """A queue bounded by bytes. Callers that find it full wait for room, and come in in their order."""
+    """A queue bounded by bytes. If it is full, callers wait for room and enter in order."""
 
     def __init__(self, limit_bytes: int, at_once: int, deadlines: Deadlines) -> None:
-        """Takes how many of those that wait for room are let in in one turn of the event loop, so that what else runs
-        there is not held up by them."""
+        """
+        Args:
+            limit_bytes: most JSON that waits.
+            at_once: most callers to admit in one turn of the event loop, so that they do not block it.
+            deadlines: expires callers that wait for room.
+        """
         self._waiting: deque[PendingPublish] = deque()
         self._limit_bytes, self._at_once, self._deadlines = limit_bytes, at_once, deadlines
         self._size_bytes = 0
         self._parked_bytes = 0
-        self._outside: OrderedDict[_Entrance, None] = OrderedDict()
-        self._coming = self._coming_bytes = 0
-        """of those that were let in and have not put anything yet"""
+        self._outside: OrderedDict[_Entrant, None] = OrderedDict()
+        self._admitted = self._admitted_bytes = 0
+        """callers admitted that have not put their publish yet, and its bytes"""
         self.is_closed = False
-        """nothing new is taken"""
+        """no new publish is accepted"""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -127,64 +134,70 @@ class PublishQueue:
         return iter(self._waiting)
 
     def put(self, publish: PendingPublish) -> None:
-        """Add one at the end; look for room first."""
+        """Add a publish at the end. The caller has checked for room."""
         self._waiting.append(publish)
         self._size_bytes += publish.size_bytes
 
     def park(self, size_bytes: int) -> None:
-        """Count what was taken and waits elsewhere; a negative size is what waits no longer."""
+        """Count bytes that were taken and wait in an outbox; a negative size ends their waiting."""
         self._parked_bytes += size_bytes
         self._admit()
 
     @property
     def is_full(self) -> bool:
-        """A caller has to wait for room: the queue holds as much as it may, or others wait for room already."""
+        """A caller has to wait for room: the bound is reached, or other callers wait already."""
         return bool(self._outside) or self._has_no_room
 
     @property
     def _has_no_room(self) -> bool:
-        return self._size_bytes + self._parked_bytes + self._coming_bytes > self._limit_bytes
+        return self._size_bytes + self._parked_bytes + self._admitted_bytes > self._limit_bytes
 
     async def wait_room(self, session: str, size_bytes: int, seconds: float, deadline: float) -> None:
-        """Wait until there is room, and put what was waited with before anything else is awaited.
+        """Wait until there is room. The caller must then `put` before it awaits anything else.
+
+        Args:
+            session: session of the publish, for the error text.
+            size_bytes: size of the publish.
+            seconds: how long the caller waits, for the error text.
+            deadline: the end of that time, on the event loop's clock.
 
         Raises:
-            Unavailable: there was none until the deadline, `seconds` after the call.
+            Unavailable: there was no room until the deadline.
             Closed: the queue was closed.
         """
         if self.is_closed:
             raise Closed("bus")
-        entrance = _Entrance(session, seconds, size_bytes)
-        self._outside[entrance] = None
-        self._deadlines.note(deadline, entrance)
+        entrant = _Entrant(session, seconds, size_bytes)
+        self._outside[entrant] = None
+        self._deadlines.note(deadline, entrant)
         try:
-            await entrance.admitted
+            await entrant.admitted
         finally:
-            if entrance in self._outside:
-                del self._outside[entrance]
+            if entrant in self._outside:
+                del self._outside[entrant]
             else:
-                self._coming -= 1
-                self._coming_bytes -= size_bytes
-                if not self._coming and self._outside:  # behind what this one puts
+                self._admitted -= 1
+                self._admitted_bytes -= size_bytes
+                if not self._admitted and self._outside:  # after this caller has put its publish
                     asyncio.get_running_loop().call_soon(self._admit)
         if self.is_closed:
             raise Closed("bus")
 
     def _admit(self) -> None:
-        """Let in those that there is room for."""
-        while self._outside and self._coming < self._at_once and (self.is_closed or not self._has_no_room):
-            entrance, _ = self._outside.popitem(last=False)
-            self._coming += 1
-            self._coming_bytes += entrance.size_bytes
-            if not entrance.is_over:
-                entrance.admitted.set_result(None)
+        """Admit the callers that there is room for."""
+        while self._outside and self._admitted < self._at_once and (self.is_closed or not self._has_no_room):
+            entrant, _ = self._outside.popitem(last=False)
+            self._admitted += 1
+            self._admitted_bytes += entrant.size_bytes
+            if not entrant.is_over:
+                entrant.admitted.set_result(None)
 
     def take(self, count: int, limit_bytes: int) -> Iterator[PendingPublish]:
-        """Up to `count` from the front, up to about `limit_bytes`; those nobody waits for any more are dropped."""
+        """Yield publishes from the front: up to `count`, and about `limit_bytes`. Drop those no caller waits for."""
         while self._waiting and count and limit_bytes > 0:
             publish = self._waiting.popleft()
             self._size_bytes -= publish.size_bytes
-            if publish.is_over:  # cancelled, or over its deadline, before it was sent
+            if publish.is_over:  # cancelled or expired before it was sent
                 continue
             count -= 1
             limit_bytes -= publish.size_bytes
@@ -192,11 +205,11 @@ class PublishQueue:
         self._admit()
 
     def close(self) -> None:
-        """Take nothing new."""
+        """Refuse new publishes."""
         self.is_closed = True
         self._admit()
 
     def clear(self) -> None:
-        """Forget what is in it."""
+        """Drop all publishes."""
         self._waiting.clear()
         self._size_bytes = 0

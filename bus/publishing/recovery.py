@@ -1,7 +1,7 @@
-"""Sessions whose appends were not answered, or were refused: brought back to where they can be published to as usual.
+"""Recovery of sessions whose appends were refused or not answered, until publishing works as usual again.
 
-Each is dealt with by itself, on a connection of its own for all of them: a session that cannot be settled, or is
-refused again and again, holds up no other one.
+The recovery has a connection of its own and handles each session by itself, so that a session that keeps failing does
+not hold up the others.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ _SETTLE = Script("settle", shares=("producers",))
 
 
 class _Step(NamedTuple):
-    """What is sent for one session."""
+    """The command sent for one session."""
 
     outbox: Outbox
     script: Script
     command: Sequence[Argument]
     append: SessionAppend | None
-    """None where numbers are settled"""
+    """None if the command settles numbers"""
 
 
 class Recovery:
-    """The sessions of one publisher that are in trouble. `run` must be running."""
+    """Recovers the troubled sessions of one publisher, while `run` is running."""
 
     def __init__(
         self,
@@ -56,24 +56,30 @@ class Recovery:
         outboxes: Outboxes,
         terms: PublishLimits,
         bounds: PublishBounds,
-        rested: Callable[[], None],
+        recovered: Callable[[], None],
     ) -> None:
-        """Takes what hears that a session is out of trouble."""
+        """
+        Args:
+            outboxes: of the producer.
+            terms: limits for the appends.
+            bounds: pauses and batch sizes.
+            recovered: called after a session has recovered.
+        """
         self._route, self._keys, self._log = route, keys, log
         self._outboxes, self._terms, self._bounds = outboxes, terms, bounds
-        self._rested = rested
+        self._recovered = recovered
         self._troubled: dict[str, Outbox] = {}
         self._sent: Sequence[_Step] = ()
         self._changed = asyncio.Event()
-        self._link: Connection | None = None
+        self._connection: Connection | None = None
 
     @property
     def is_waited_for(self) -> bool:
-        """A caller waits for something that is in trouble."""
+        """A caller waits for a publish to a troubled session."""
         return any(not publish.future.done() for publish in self.publishes())
 
     def publishes(self) -> Iterator[PendingPublish]:
-        """All that is in trouble."""
+        """Yield all publishes to troubled sessions."""
         for step in self._sent:
             if step.append is not None:
                 yield from step.append.publishes
@@ -84,12 +90,12 @@ class Recovery:
                 yield from trouble.waiting
 
     def add(self, outbox: Outbox) -> None:
-        """Look after a session, or look again at one: something has changed about it."""
+        """Recover a session. Call it again when its outbox has changed."""
         self._troubled[outbox.session] = outbox
         self._changed.set()
 
     async def run(self) -> None:
-        """Look after what is in trouble, for as long as the bus is open."""
+        """Recover sessions until cancelled."""
         pause = self._bounds.retry_seconds
         try:
             while True:
@@ -100,50 +106,50 @@ class Recovery:
                         await self._changed.wait()
                     continue
                 try:
-                    await self._round(due)
+                    await self._step_all(due)
                     pause = self._bounds.retry_seconds
                 except Unavailable as fault:
                     self._explain(fault)
                     await anyio.sleep(pause)
                     pause = min(pause * 2, self._bounds.retry_most_seconds)
         finally:
-            if self._link is not None:
-                await self._link.close()
+            if self._connection is not None:
+                await self._connection.close()
 
     def _due(self) -> tuple[list[Outbox], float | None]:
-        """Those to look after now, and the seconds until the next is due; None if none is."""
+        """Return the sessions to handle now, and the seconds until the next one is due; None if there is none."""
         now = anyio.current_time()
         due: list[Outbox] = []
         next_at: float | None = None
         for session, outbox in list(self._troubled.items()):
             if (trouble := outbox.trouble) is None or outbox.is_out_of_trouble():
                 del self._troubled[session]
-                self._rested()
+                self._recovered()
             elif outbox.in_flight:
-                pass  # its answer is awaited first
+                pass  # wait for its reply first
             elif trouble.retry_at > now:
                 next_at = trouble.retry_at if next_at is None else min(next_at, trouble.retry_at)
             elif len(due) < self._bounds.recovery_sessions:
                 due.append(outbox)
-        for outbox in due:  # to the end of the line: sessions whose callers go on publishing would starve the others
+        for outbox in due:  # move to the end: sessions whose callers keep publishing would starve the others
             self._troubled[outbox.session] = self._troubled.pop(outbox.session)
         return due, None if next_at is None else next_at - now
 
-    async def _round(self, due: Sequence[Outbox]) -> None:
-        """One step for each of these sessions.
+    async def _step_all(self, due: Sequence[Outbox]) -> None:
+        """Take one step for each of these sessions.
 
         Raises:
-            Unavailable: there was no answer.
+            Unavailable: the server did not answer.
         """
-        link = await self._connected()
-        await self._clear_the_way(due)
+        connection = await self._connected()
+        await self._quarantine(due)
         await self._begin_terms(due)
         steps = [step for outbox in due if (step := self._step(outbox)) is not None]
         if not steps:
             return
         self._sent = steps
         try:
-            replies = await send_scripts(link, [(step.script, step.command) for step in steps])
+            replies = await send_scripts(connection, [(step.script, step.command) for step in steps])
         except BaseException:
             for step in steps:
                 if step.append is not None:
@@ -152,29 +158,29 @@ class Recovery:
         finally:
             self._sent = ()
         for step, reply in zip(steps, replies, strict=True):
-            self._take(step, reply, link)
+            self._handle_reply(step, reply, connection)
 
     async def _connected(self) -> Connection:
-        if self._link is None or self._link.is_broken:
-            if self._link is not None:
-                await self._link.close()
-            self._link = await self._route.connect()
-        return self._link
+        if self._connection is None or self._connection.is_broken:
+            if self._connection is not None:
+                await self._connection.close()
+            self._connection = await self._route.connect()
+        return self._connection
 
-    async def _clear_the_way(self, due: Sequence[Outbox]) -> None:
-        """Move foreign entries from where appends belong."""
+    async def _quarantine(self, due: Sequence[Outbox]) -> None:
+        """Quarantine foreign entries at the positions of the next appends."""
         for outbox in due:
             if (trouble := outbox.trouble) is not None and trouble.foreign is not None:
                 try:
                     ids = await self._log.quarantine(outbox.session, trouble.foreign)
                 except Refused as refusal:
                     self._explain(refusal, outbox)
-                    self._put_off(trouble)
+                    self._delay(trouble)
                 else:
                     outbox.give_way(self._bounds.quarantine_attempts, ids)
 
     async def _begin_terms(self, due: Sequence[Outbox]) -> None:
-        """Go on in a new term where the last one is over."""
+        """Begin a new term for sessions whose term was refused."""
         for outbox in due:
             trouble = outbox.trouble
             if trouble is None or trouble.floor is None or trouble.doubtful:
@@ -184,11 +190,11 @@ class Recovery:
                 try:
                     head = await self._log.head(outbox.session)
                     position = position if head.is_erased else await common_position(self._log, head, outbox.cursor)
-                except CursorTrimmed:  # what would prove it is gone: nothing is known to be lost
+                except CursorTrimmed:  # the entry that proves it was trimmed: assume that nothing was lost
                     pass
                 except Refused as refusal:
                     self._explain(refusal, outbox)
-                    self._put_off(trouble)
+                    self._delay(trouble)
                     continue
             outbox.begin(self._outboxes.above(trouble.floor), position)
 
@@ -210,14 +216,14 @@ class Recovery:
         command = publish_command(self._keys, self._outboxes.producer, self._terms, token_urlsafe(6), (append,))
         return _Step(outbox, PUBLISH, command, append)
 
-    def _take(self, step: _Step, reply: Reply | Refused, link: Connection) -> None:
+    def _handle_reply(self, step: _Step, reply: Reply | Refused, connection: Connection) -> None:
         outbox, refusal = step.outbox, reply if isinstance(reply, Refused) else None
         number = outbox.answered
         if step.append is not None:
             (word,) = (None,) if refusal is not None else cast("Sequence[bytes]", reply)
-            met = outbox.answer(step.append, refusal or word, self._terms.session_bytes)
-            if met is not None:
-                link.note_redirect(met)
+            redirect = outbox.answer(step.append, refusal or word, self._terms.session_bytes)
+            if redirect is not None:
+                connection.note_redirect(redirect)
         elif refusal is None:
             outbox.settled(cast("Sequence[bytes]", reply), self._terms.session_bytes)
         else:
@@ -227,15 +233,15 @@ class Recovery:
             if outbox.answered > number:
                 trouble.pause = trouble.retry_at = 0.0
             else:
-                self._put_off(trouble)
+                self._delay(trouble)
         self._changed.set()
 
-    def _put_off(self, trouble: Trouble) -> None:
+    def _delay(self, trouble: Trouble) -> None:
         trouble.pause = min(trouble.pause * 2, self._bounds.retry_most_seconds) or self._bounds.retry_seconds
         trouble.retry_at = anyio.current_time() + trouble.pause
 
     def _explain(self, fault: Unavailable, only: Outbox | None = None) -> None:
-        """Note why publishes wait, for those whose callers give up."""
+        """Note the error on the waiting publishes: `PendingPublish.expire` raises it."""
         for outbox in self._troubled.values() if only is None else (only,):
             for publish in outbox.trouble.waiting if outbox.trouble is not None else ():
                 publish.reason = fault
