@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from lanebus.bus.messages.lanes import Lane
     from lanebus.bus.publishing.pending_publish import PendingPublish
+    from lanebus.bus.servers.backoff import Backoff
 
 __all__ = ("Outbox", "Trouble")
 
@@ -29,8 +30,8 @@ __all__ = ("Outbox", "Trouble")
 class Trouble:
     """The work left before publishing to a session works as usual."""
 
-    pause: float
-    """seconds to wait before the next attempt"""
+    backoff: Backoff | None = None
+    """pauses between attempts, kept by the recovery; None if the last attempt succeeded"""
     retry_at: float = 0.0
     """time of the next attempt, on the event loop's clock"""
     doubtful: list[SessionAppend] = field(default_factory=list[SessionAppend])
@@ -291,7 +292,7 @@ class Outbox:
 
     def _begin_trouble(self) -> Trouble:
         if self.trouble is None:
-            self.trouble = Trouble(0.0)
+            self.trouble = Trouble()
         return self.trouble
 
     def _return(self, append: SessionAppend, reason: Refused | None = None) -> Trouble:

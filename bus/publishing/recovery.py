@@ -16,6 +16,7 @@ from lanebus.bus.errors import CursorTrimmed, Refused, Unavailable
 from lanebus.bus.log.incarnations import common_position
 from lanebus.bus.log.script import Script, send_scripts
 from lanebus.bus.publishing.append import PUBLISH, publish_command
+from lanebus.bus.servers.backoff import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -96,7 +97,7 @@ class Recovery:
 
     async def run(self) -> None:
         """Recover sessions until cancelled."""
-        pause = self._bounds.retry_seconds
+        backoff = self._backoff()
         try:
             while True:
                 self._changed.clear()
@@ -107,11 +108,10 @@ class Recovery:
                     continue
                 try:
                     await self._step_all(due)
-                    pause = self._bounds.retry_seconds
+                    backoff.reset()
                 except Unavailable as fault:
                     self._explain(fault)
-                    await anyio.sleep(pause)
-                    pause = min(pause * 2, self._bounds.retry_most_seconds)
+                    await backoff.wait()
         finally:
             if self._connection is not None:
                 await self._connection.close()
@@ -231,14 +231,17 @@ class Recovery:
             outbox.prune()
         if (trouble := outbox.trouble) is not None:
             if outbox.answered > number:
-                trouble.pause = trouble.retry_at = 0.0
+                trouble.backoff, trouble.retry_at = None, 0.0
             else:
                 self._delay(trouble)
         self._changed.set()
 
     def _delay(self, trouble: Trouble) -> None:
-        trouble.pause = min(trouble.pause * 2, self._bounds.retry_most_seconds) or self._bounds.retry_seconds
-        trouble.retry_at = anyio.current_time() + trouble.pause
+        trouble.backoff = trouble.backoff or self._backoff()
+        trouble.retry_at = anyio.current_time() + trouble.backoff.advance()
+
+    def _backoff(self) -> Backoff:
+        return Backoff(self._bounds.retry_seconds, self._bounds.retry_most_seconds)
 
     def _explain(self, fault: Unavailable, only: Outbox | None = None) -> None:
         """Note the error on the waiting publishes: `PendingPublish.expire` raises it."""
