@@ -27,13 +27,13 @@ class LogBounds:
     those that published longest ago, and they start a new term with their next append; see
     bus/publishing/outboxes.py."""
     live_bytes: int = 8 * 1_048_576
-    """Most bytes of live deltas that a session keeps, as JSON. A message of 1 MiB in 12,000 small pieces needs half of
-    it."""
+    """Most bytes of live deltas that the server keeps for a session, as JSON. The largest message, 1 MiB streamed in
+    12,000 pieces, needs half of it."""
     live_seconds: float = 3_600.0
-    """How long live deltas are kept after the latest one, in seconds. This is how long the preview of a dead worker can
-    wait for a new worker."""
+    """Seconds that the server keeps a session's live deltas after the last one. A message whose worker died may wait as
+    long for a new worker."""
     live_step: int = 500
-    """Most live deltas that one command deletes, so that it does not block the server for long."""
+    """Most live deltas that one command removes from the server, so that it does not block the server for long."""
     trim_entries: int = 1_000
     """Most positions that one step of a trim removes, so that it does not block the server for long."""
     trim_bytes: int = 8 * 1_048_576
@@ -47,4 +47,4 @@ class LogBounds:
     size_seconds: float = 1.0
     """How old the total size of all sessions may be when it is compared with its limit, in seconds."""
     live_index: int = 1_000
-    """Fewest pointers that the index of live deltas keeps."""
+    """Least number of pointers that the server keeps in a bucket's index of live deltas."""

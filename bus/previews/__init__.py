@@ -1,5 +1,5 @@
-"""Previews: what a model is saying right now, as live deltas.
+"""Previews: messages that a model is still streaming, as live deltas.
 
-They are in no durable lane. A preview always ends: with the whole message, or with a cut. Start with `previews.py` for
-what is open, and `writer.py` for publishing.
+Live deltas are not part of the durable lanes. A preview always ends: with the whole message, or with a cut. Start with
+`previews.py` for reading open messages, and `writer.py` for publishing deltas.
 """

@@ -1,4 +1,4 @@
-"""Bounds of live deltas in this process. What a session keeps of them on the server is `LogBounds.live_bytes`."""
+"""Bounds of live deltas in one process. `LogBounds.live_bytes` and `live_seconds` bound them on the server."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ __all__ = ("LiveBounds",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveBounds:
-    """How long live deltas of ended messages are kept, and how much of them this process remembers."""
+    """When a process removes live deltas of ended messages, and how many live deltas it caches."""
 
     trim_bytes: int = 256 * 1024
-    """Each time a session's live deltas grow by this many bytes, those of ended messages are removed."""
+    """Growth of a session's live deltas, in bytes, after which those of ended messages are removed."""
     cut_seconds: float = 60.0
-    """How long a cut is kept at least, for readers that have seen its message begin."""
+    """Least time in seconds that a cut is kept, for readers that have seen its message begin."""
     endings: int = 1_000
-    """Ended messages that a follower remembers."""
+    """Most ended messages that a follower remembers."""
     first_pause: float = 0.05
-    """Seconds between the first two tries to reach the server; doubled each time."""
+    """Seconds between the first two attempts to reach the server; each pause doubles."""
     longest_pause: float = 1.0
     """The longest pause between two attempts to reach the server, in seconds."""
     spoken: int = 1_000
-    """Sessions for which this process remembers its last preview."""
+    """Most sessions for which this process remembers the number of its last preview."""
     kept_pieces: int = 20_000
-    """Decoded live deltas kept for the next follower that joins: of all sessions together, or of one that has more."""
+    """Most decoded live deltas cached for the next follower, over all sessions; a single session may exceed it."""
     kept_seconds: float = 10.0
-    """How long they are kept after a follower has joined."""
+    """Seconds that they are cached after a follower has read them."""

@@ -1,4 +1,4 @@
-"""The steps of live deltas: show them, and remove them."""
+"""The script calls that append and remove live deltas."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ _PREVIEW, _TRIM_LIVE = Script("preview"), Script("trim_live")
 
 
 class Previewed(NamedTuple):
-    """What appending live deltas gave."""
+    """The result of appending live deltas."""
 
     last: str
-    """the id of the last one"""
+    """id of the last delta"""
     bytes_before: int
+    """size of the session's live deltas before the call"""
     bytes_after: int
-    """of all that the session keeps; the same as before where it was a repeat"""
+    """size after the call; equal to `bytes_before` if the call was a repeat"""
 
 
 async def show_deltas(
@@ -44,11 +45,17 @@ async def show_deltas(
     """Append live deltas below the newest position. A repeat with the same number adds nothing.
 
     Args:
-        number: of this call; higher than that of the producer's last call in this session.
-        shown: the number of the producer's last answered call in this session; 0 is none.
+        log: where to append.
+        session: id of the session.
+        producer: name of the producer.
+        number: number of this call; higher than that of the producer's last call in this session.
+        bodies: the JSON of each delta.
+        epoch: the epoch that the session's lease must have; None means any.
+        is_end: whether all deltas are cuts, which may exceed the limit.
+        shown: number of the producer's last answered call in this session; 0 means none.
 
     Raises:
-        LogRolledBack: the server has lost what was shown then; nothing was added.
+        LogRolledBack: the server has lost the deltas of that call; nothing was added.
         Fenced, SessionClosed, SessionErased, PreviewFull: refused; nothing was added.
     """
     index = log.keys.live_index(log.keys.bucket(session))
@@ -80,7 +87,7 @@ async def show_deltas(
 
 
 async def trim_deltas(log: Log, session: str, ids: Sequence[str]) -> None:
-    """Remove live deltas by their ids. An id that is gone is left out."""
+    """Remove live deltas by their ids. Ids that do not exist are ignored."""
     names = (log.keys.head(session), log.keys.live(session))
     for some in batched(ids, log.bounds.live_step):
         await log.run(_TRIM_LIVE, names, some)

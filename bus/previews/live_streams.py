@@ -1,7 +1,7 @@
-"""The live streams of sessions as this process has read them: those who join after one another share what was decoded.
+"""A cache of the decoded live streams of sessions, shared by followers that join soon after one another.
 
-A stream only grows, but for what is trimmed out of it. As long as nothing was, only what is new is read: the server
-counts what it took out, and the last entry that was read is still what it was.
+A stream only grows, except when entries are trimmed. If none was trimmed, a read fetches only the new entries. The
+server's count of removed entries and the unchanged last entry prove that none was.
 """
 
 from __future__ import annotations
@@ -24,101 +24,109 @@ __all__ = ("LiveStreams",)
 
 
 @dataclass(slots=True)
-class _Kept:
-    """A live stream up to the last entry that was read."""
+class _CachedStream:
+    """A cached live stream."""
 
-    spoken: SessionDeltas
+    deltas: SessionDeltas
     last: Entry | None = None
+    """the last entry that was read"""
     removed: int | None = None
-    """entries that the server had taken out of it; None if there was no stream"""
+    """entries that the server had removed from it; None if there was no stream"""
     forget: asyncio.TimerHandle | None = None
+    """removes it from the cache"""
 
 
 class LiveStreams:
-    """Reads live streams, and keeps what was decoded while others are likely to ask for it."""
+    """Reads live streams, and caches them for the next follower."""
 
     def __init__(self, log: Log, *, pieces: int, seconds: float) -> None:
-        """Keep a stream for `seconds` after it was last asked for, and `pieces` of all together, or one stream."""
+        """
+        Args:
+            log: where to read.
+            pieces: most deltas to cache over all streams; a single stream may exceed it.
+            seconds: how long a stream is cached after its last read.
+        """
         self._log, self._pieces, self._seconds = log, pieces, seconds
-        self._kept: dict[str, _Kept] = {}
-        """the one that was asked for last is the last"""
+        self._cached: dict[str, _CachedStream] = {}
+        """in the order of their last reads"""
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def read(self, session: str, log: Log | None = None) -> SessionDeltas:
-        """All live deltas of a session that are kept on the server; they may grow, but are not to be changed.
+        """Return all live deltas of a session that the server keeps. Later reads extend the object; do not change it.
 
         Args:
-            log: where to read; None is this one's own.
+            session: id of the session.
+            log: where to read; None means the log given at construction.
 
         Raises:
-            Unavailable: the server cannot be reached.
+            Unavailable: the server did not answer.
         """
         log = log or self._log
         async with self._turns.setdefault(session, asyncio.Lock()):
-            kept = self._kept.get(session)
-            if kept is None or not await _read_on(log, session, kept):
-                kept = await _read_all(log, session)
-            self._keep(session, kept)
-            return kept.spoken
+            stream = self._cached.get(session)
+            if stream is None or not await _read_on(log, session, stream):
+                stream = await _read_all(log, session)
+            self._cache(session, stream)
+            return stream.deltas
 
-    def _keep(self, session: str, kept: _Kept) -> None:
+    def _cache(self, session: str, stream: _CachedStream) -> None:
         self._forget(session)
-        self._kept[session] = kept
-        kept.forget = asyncio.get_running_loop().call_later(self._seconds, self._forget, session)
-        count = sum(len(each.spoken.deltas) for each in self._kept.values())
-        for oldest, each in list(self._kept.items())[:-1]:
+        self._cached[session] = stream
+        stream.forget = asyncio.get_running_loop().call_later(self._seconds, self._forget, session)
+        count = sum(len(each.deltas.deltas) for each in self._cached.values())
+        for oldest, each in list(self._cached.items())[:-1]:
             if count <= self._pieces:
                 break
-            count -= len(each.spoken.deltas)
+            count -= len(each.deltas.deltas)
             self._forget(oldest)
 
     def _forget(self, session: str) -> None:
-        kept = self._kept.pop(session, None)
-        if kept is not None and kept.forget is not None:
-            kept.forget.cancel()
+        stream = self._cached.pop(session, None)
+        if stream is not None and stream.forget is not None:
+            stream.forget.cancel()
 
 
-async def _read_all(log: Log, session: str) -> _Kept:
+async def _read_all(log: Log, session: str) -> _CachedStream:
     reply = (await log.call_many([("XINFO", "STREAM", log.keys.live(session))]))[0]
-    kept = _Kept(SessionDeltas(), removed=None if isinstance(reply, Refused) else _removed(reply))
+    stream = _CachedStream(SessionDeltas(), removed=None if isinstance(reply, Refused) else _removed(reply))
     async for page in stream_pages(log, log.keys.live(session)):
-        _take(session, kept, page)
-    return kept
+        _take(session, stream, page)
+    return stream
 
 
-async def _read_on(log: Log, session: str, kept: _Kept) -> bool:
-    """Take what is new; False if the stream is not the one that was read, or something was taken out of it."""
-    if kept.last is None or kept.removed is None:
+async def _read_on(log: Log, session: str, stream: _CachedStream) -> bool:
+    """Add the new entries. Return False if entries were removed, or the stream is not the one that was read."""
+    if stream.last is None or stream.removed is None:
         return False
-    name, most, last = log.keys.live(session), log.bounds.page_entries, kept.last
-    # The last entry again, to see that it is the same: a server that was emptied begins with the same numbers.
+    name, most, last = log.keys.live(session), log.bounds.page_entries, stream.last
+    # Read the last entry again and compare it: a server that was emptied starts with the same ids.
     commands = (("XINFO", "STREAM", name), ("XRANGE", name, last[0], "+", "COUNT", most + 1))
     try:
         info, reply = await log.call_many(commands)
-    except AnswerLost:  # too large, perhaps
+    except AnswerLost:  # perhaps the reply was too large
         return False
-    if isinstance(info, Refused) or isinstance(reply, Refused) or _removed(info) != kept.removed:
+    if isinstance(info, Refused) or isinstance(reply, Refused) or _removed(info) != stream.removed:
         return False
     page = cast("list[Entry]", reply)
     if not page or page[0] != last:
         return False
     del page[0]
-    _take(session, kept, page)
+    _take(session, stream, page)
     if len(page) == most:
         async for more in stream_pages(log, name, f"({page[-1][0].decode()}"):
-            _take(session, kept, more)
+            _take(session, stream, more)
     return True
 
 
-def _take(session: str, kept: _Kept, page: list[Entry]) -> None:
+def _take(session: str, stream: _CachedStream, page: list[Entry]) -> None:
     for entry in page:
-        kept.spoken.add(decode_delta(session, entry))
+        stream.deltas.add(decode_delta(session, entry))
     if page:
-        kept.last = page[-1]
+        stream.last = page[-1]
 
 
 def _removed(info: object) -> int:
-    """How many entries were taken out of a stream."""
+    """Return how many entries were removed from a stream, from its XINFO."""
     words = cast("list[bytes | int]", info)
     fields = dict(zip(words[::2], words[1::2], strict=True))
     return cast("int", fields[b"entries-added"]) - cast("int", fields[b"length"])

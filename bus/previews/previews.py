@@ -1,7 +1,7 @@
-"""The messages that are being spoken, as live deltas show them.
+"""Read the messages that are still being streamed.
 
-A message is open from its first piece until it is complete in the LLM lane, under its own id, or cut. Only the live
-stream and the log decide that, so every process comes to the same answer.
+A message is open from its first delta until it is cut, or complete in the LLM lane under its id. Only the live stream
+and the log decide this, so every process gets the same result.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _LLM = (Lane.LLM,)
 
 
 class PreviewCatchUp(NamedTuple):
-    """What a follower that joins has not seen of the messages that are open."""
+    """The live deltas that a joining follower has missed."""
 
     snapshots: list[Envelope]
-    """what was said of them up to the follower's cursor, a snapshot for each block"""
+    """text of the open messages up to the follower's cursor: one snapshot for each block"""
     pieces: deque[Envelope]
-    """what was said of them since, in order"""
+    """deltas of the open messages after that cursor, in order"""
     ended: set[str]
-    """the messages that are not open any more, though there are pieces of them"""
+    """ids of messages that have ended, though the live stream still holds deltas of them"""
 
 
 class Previews:
@@ -50,84 +50,87 @@ class Previews:
         self._streams = LiveStreams(log, pieces=self.bounds.kept_pieces, seconds=self.bounds.kept_seconds)
 
     async def open_messages(self, session: str, log: Log | None = None) -> list[OpenMessage]:
-        """Return the messages that are being spoken, in the order they began.
+        """Return the open messages in the order they began.
 
         Args:
-            log: where to read; None is this one's own.
+            session: id of the session.
+            log: where to read; None means the log given at construction.
 
         Raises:
-            Unavailable: the server cannot be reached.
+            Unavailable: the server did not answer.
         """
         found = await self._open(session, await self._streams.read(session, log))
-        return [said.open_message(id) for id, said in found.items()]
+        return [preview.open_message(id) for id, preview in found.items()]
 
     async def catch_up(self, session: str, after: Cursor, start: Cursor, until: Cursor) -> PreviewCatchUp:
-        """Return what a follower lacks that has seen everything up to `after`, or joins there.
+        """Return the live deltas between a follower's cursor and those that the hub delivers.
 
         Args:
-            start: where the hub is; it hands out what ends behind it.
-            until: the last delta that the hub does not hand out.
+            session: id of the session.
+            after: cursor of the follower.
+            start: cursor of the hub, which delivers the messages that end after it.
+            until: the last live delta that the hub does not deliver.
 
         Raises:
-            Unavailable: the server cannot be reached.
+            Unavailable: the server did not answer.
         """
-        spoken = await self._streams.read(session)
-        silent = spoken.silent(self._log.bounds.live_seconds)
-        previews = {id: said for id, said in spoken.messages.items() if id not in silent}
-        concerned: dict[str, MessageDeltas] = {}
-        for id, said in previews.items():
-            cut = said.cut
-            # A cut message concerns only a follower that may have seen it begin, and must see it end.
+        deltas = await self._streams.read(session)
+        silent = deltas.silent(self._log.bounds.live_seconds)
+        previews = {id: preview for id, preview in deltas.messages.items() if id not in silent}
+        relevant: dict[str, MessageDeltas] = {}
+        for id, preview in previews.items():
+            cut = preview.cut
+            # A cut message matters only to a follower that may have seen it begin: it must see it end.
             if cut is None or (
-                cut.is_after(after) and (cut.is_after(until) or not said.pieces[0].cursor.is_after(after))
+                cut.is_after(after) and (cut.is_after(until) or not preview.pieces[0].cursor.is_after(after))
             ):
-                concerned[id] = said
-        ended = previews.keys() - concerned.keys()
-        for id in await self._complete(session, concerned, max(start.position, after.position)):
+                relevant[id] = preview
+        ended = previews.keys() - relevant.keys()
+        for id in await self._complete(session, relevant, max(start.position, after.position)):
             ended.add(id)
-            del concerned[id]
-        snapshots = [each for said in concerned.values() for each in said.snapshots(after)]
-        return PreviewCatchUp(snapshots, deque(spoken.since(after, until, concerned)), ended)
+            del relevant[id]
+        snapshots = [each for preview in relevant.values() for each in preview.snapshots(after)]
+        return PreviewCatchUp(snapshots, deque(deltas.since(after, until, relevant)), ended)
 
     async def ended_ids(self, session: str) -> list[str]:
-        """Return the ids of the live deltas that may be removed: all of ended messages, but for recent cuts.
+        """Return the ids of the live deltas that may be removed: those of ended messages, except recent cuts.
 
         Raises:
-            Unavailable: the server cannot be reached.
+            Unavailable: the server did not answer.
         """
-        spoken = await self._streams.read(session)
-        is_open = await self._open(session, spoken)
+        live = await self._streams.read(session)
+        is_open = await self._open(session, live)
         ids: list[str] = []
-        for each in spoken.deltas:
+        for each in live.deltas:
             message = each.message
             if type(message) is not Delta or message.message_id in is_open:
                 continue
-            if message.kind != "cut" or each.time < spoken.deltas[-1].time - self.bounds.cut_seconds:
+            if message.kind != "cut" or each.time < live.deltas[-1].time - self.bounds.cut_seconds:
                 ids.append(each.cursor.id)
         return ids
 
-    async def _open(self, session: str, spoken: SessionDeltas) -> dict[str, MessageDeltas]:
-        """The messages that are neither cut, nor silent for too long, nor complete in the LLM lane."""
-        silent = spoken.silent(self._log.bounds.live_seconds)
-        found = {id: said for id, said in spoken.messages.items() if said.cut is None and id not in silent}
+    async def _open(self, session: str, deltas: SessionDeltas) -> dict[str, MessageDeltas]:
+        """Return the messages that are neither cut nor complete, and whose last delta is recent enough."""
+        silent = deltas.silent(self._log.bounds.live_seconds)
+        found = {id: preview for id, preview in deltas.messages.items() if preview.cut is None and id not in silent}
         complete = await self._complete(session, found, None)
-        return {id: said for id, said in found.items() if id not in complete}
+        return {id: preview for id, preview in found.items() if id not in complete}
 
-    async def _complete(self, session: str, spoken: Mapping[str, MessageDeltas], until: int | None) -> set[str]:
-        """Which of the messages are complete in the LLM lane, up to a position."""
+    async def _complete(self, session: str, deltas: Mapping[str, MessageDeltas], until: int | None) -> set[str]:
+        """Return the ids of the messages that are complete in the LLM lane, up to a position (None: its end)."""
         complete: set[str] = set()
-        if not spoken:
+        if not deltas:
             return complete
-        # Search in the bytes first: most entries are none of these messages, and may be long.
-        wanted = {id: f'"id":{json.dumps(id, ensure_ascii=False)}'.encode() for id in spoken}
-        after = min(said.pieces[0].position for said in spoken.values())
+        # Search the bytes before decoding: most entries are other messages, and may be long.
+        wanted = {id: f'"id":{json.dumps(id, ensure_ascii=False)}'.encode() for id in deltas}
+        after = min(preview.pieces[0].position for preview in deltas.values())
         pager = Pager(self._log.bounds.page_bytes, self._log.bounds.page_entries)
         while until is None or after < until:
             fetched = await fetch_page(self._log, session, _LLM, after, until, pager=pager)
             (page,) = fetched.pages
             for entry in page:
-                for id, mark in wanted.items():
-                    if mark in entry[1][-1] and getattr(decode(session, Lane.LLM, entry).message, "id", None) == id:
+                for id, id_text in wanted.items():
+                    if id_text in entry[1][-1] and getattr(decode(session, Lane.LLM, entry).message, "id", None) == id:
                         complete.add(id)
             if len(page) < fetched.count:
                 break

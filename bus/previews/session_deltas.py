@@ -1,7 +1,7 @@
-"""The live deltas of one session, decoded, in the form in which those who join ask for them. Pure.
+"""The decoded live deltas of one session, indexed for followers that join. Pure.
 
-Deltas are only ever added, at the end. What was said up to any place is found by bisection and joined, without a look
-at each delta: a message of 10,000 pieces costs those who join together little more than one of them.
+Deltas are only appended. The text up to any cursor is found by bisection and joined, without examining each delta. So
+many followers that join a message of 10,000 pieces cost little more than one.
 """
 
 from __future__ import annotations
@@ -21,23 +21,25 @@ if TYPE_CHECKING:
 __all__ = ("MessageDeltas", "OpenMessage", "SessionDeltas")
 
 _Place = tuple[int, int]
-"""The position and the number below it."""
+"""A cursor's position, and the number of the delta below it."""
 
 
 class OpenMessage(NamedTuple):
-    """A message that is being spoken: neither whole in the log nor cut."""
+    """A message that a model is still streaming: neither complete in the log nor cut."""
 
     message_id: str
+    """id that the complete message will have"""
     turn_id: TurnId | None
+    """turn that it belongs to; None if its deltas do not say"""
     blocks: tuple[Delta, ...]
-    """what was said so far, a snapshot for each block, in their order"""
+    """the text so far: one snapshot for each block, in order"""
     time: float
-    """of the last piece, seconds UTC by the server's clock"""
+    """time of the last delta: seconds since 1970 UTC, by the server's clock"""
 
 
 @dataclass(slots=True)
 class _Block:
-    """A block of a message."""
+    """The pieces of one block of a message."""
 
     first: Delta
     tool_name: str | None = None
@@ -45,24 +47,25 @@ class _Block:
     texts: list[str] = field(default_factory=list[str])
 
     def snapshot(self, count: int) -> Delta:
-        """All that the first `count` pieces say."""
+        """Return one delta with the text of the first `count` pieces."""
         text = "".join(self.texts[:count])
         return self.first.model_copy(update={"delta": text, "tool_name": self.tool_name, "is_snapshot": True})
 
 
 class MessageDeltas:
-    """What was said of one message, up to its cut."""
+    """The live deltas of one message, up to its cut."""
 
     def __init__(self) -> None:
         self.pieces: list[Envelope] = []
-        self.heard = 0.0
-        """when the last delta of it came, also one behind its cut; seconds UTC by the server's clock"""
+        self.last_time = 0.0
+        """time of its last delta, including any after its cut: seconds since 1970 UTC, by the server's clock"""
         self.cut: Cursor | None = None
+        """cursor of its cut; None if it has none"""
         self._places: list[_Place] = []
         self._blocks: dict[int, _Block] = {}
 
     def add(self, place: _Place, piece: Envelope, delta: Delta) -> None:
-        """Take the next piece."""
+        """Add the next piece."""
         self.pieces.append(piece)
         self._places.append(place)
         if delta.kind == "cut":
@@ -77,47 +80,47 @@ class MessageDeltas:
         block.texts.append(delta.delta)
 
     def snapshots(self, at: Cursor) -> Iterator[Envelope]:
-        """One envelope a block with all its text up to a place, and at that place."""
+        """Yield one envelope for each block, with its text up to a cursor and at that cursor."""
         place = at[:2]
-        if not (told := bisect_right(self._places, place)):
+        if not (index := bisect_right(self._places, place)):
             return
-        last = self.pieces[told - 1]
+        last = self.pieces[index - 1]
         for _, block in sorted(self._blocks.items()):
             if count := bisect_right(block.places, place):
                 message = block.snapshot(count)
                 yield last._replace(position=at.position, delta=0, incarnation=at.incarnation, message=message)
 
     def open_message(self, id: str) -> OpenMessage:
-        """The message as it stands."""
+        """Return the message with its text so far."""
         blocks = tuple(block.snapshot(len(block.texts)) for _, block in sorted(self._blocks.items()))
         turn_id = next((block.turn_id for block in blocks if block.turn_id is not None), None)
         return OpenMessage(id, turn_id, blocks, self.pieces[-1].time)
 
 
 class _Run(NamedTuple):
-    """Neighbours of one block, from one place in the list of all deltas up to another."""
+    """Adjacent deltas of one block: a slice of all deltas of the session."""
 
     start: int
     end: int
     message_id: str | None
-    """None of an unreadable entry, which is shown"""
+    """None for an unreadable entry, which every follower gets"""
 
 
 class SessionDeltas:
-    """All live deltas of a session."""
+    """All live deltas of one session."""
 
     def __init__(self) -> None:
         self.deltas: list[Envelope] = []
-        """in order, also those behind a cut and unreadable ones"""
+        """all deltas in order, including unreadable ones and those after a cut"""
         self.messages: dict[str, MessageDeltas] = {}
-        """in the order they began"""
+        """the messages by id, in the order they began"""
         self._places: list[_Place] = []
         self._texts: list[str] = []
         self._runs: list[_Run] = []
         self._starts: list[int] = []
 
     def add(self, delta: Envelope) -> None:
-        """Take the next delta."""
+        """Add the next delta."""
         message, place, index = delta.message, (delta.position, delta.delta), len(self.deltas)
         self.deltas.append(delta)
         self._places.append(place)
@@ -125,12 +128,12 @@ class SessionDeltas:
         if type(message) is not Delta:
             self._run(index, None)
             return
-        said = self.messages.get(message.message_id)
-        if said is None:
-            said = self.messages[message.message_id] = MessageDeltas()
-        said.heard = delta.time
-        if said.cut is None:
-            said.add(place, delta, message)
+        message_deltas = self.messages.get(message.message_id)
+        if message_deltas is None:
+            message_deltas = self.messages[message.message_id] = MessageDeltas()
+        message_deltas.last_time = delta.time
+        if message_deltas.cut is None:
+            message_deltas.add(place, delta, message)
             self._run(index, message)
 
     def _run(self, index: int, message: Delta | None) -> None:
@@ -142,23 +145,29 @@ class SessionDeltas:
             self._starts.append(index)
 
     def _continues(self, index: int, message: Delta) -> bool:
-        before = self.deltas[index - 1].message
+        previous = self.deltas[index - 1].message
         return (
             self._places[index - 1][0] == self._places[index][0]
-            and type(before) is Delta
-            and (before.message_id, before.block, before.kind) == (message.message_id, message.block, message.kind)
+            and type(previous) is Delta
+            and (previous.message_id, previous.block, previous.kind)
+            == (message.message_id, message.block, message.kind)
             and message.kind != "cut"
         )
 
     def silent(self, seconds: float) -> set[str]:
-        """The messages of which nothing was heard for so long that they would have expired, if no other had been
-        spoken."""
+        """Return the ids of the messages whose last delta is more than `seconds` older than the newest delta.
+
+        The server would have removed them if no other message had been streamed.
+        """
         last = self.deltas[-1].time if self.deltas else 0.0
-        return {id for id, said in self.messages.items() if said.heard < last - seconds}
+        return {id for id, message_deltas in self.messages.items() if message_deltas.last_time < last - seconds}
 
     def since(self, after: Cursor, until: Cursor, ids: Collection[str]) -> Iterator[Envelope]:
-        """What was said of these messages behind a place and up to another, and what cannot be read. Neighbours of one
-        block are one piece, at the place of the last of them: a reader that leaves behind any has all before it."""
+        """Yield the deltas of these messages after one cursor and up to another, and the unreadable entries.
+
+        Adjacent deltas of one block are joined into one, at the cursor of the last. So a reader that stops after any of
+        them has everything before it.
+        """
         low, high = (bisect_right(self._places, cursor[:2]) for cursor in (after, until))
         for at in range(max(bisect_right(self._starts, low) - 1, 0), len(self._runs)):
             start, end, id = self._runs[at]

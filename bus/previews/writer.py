@@ -1,4 +1,4 @@
-"""Publishing of live deltas, and removal of those that nobody needs any more."""
+"""Publish live deltas, and remove those of ended messages."""
 
 from __future__ import annotations
 
@@ -27,24 +27,31 @@ __all__ = ("PreviewWriter",)
 
 
 class PreviewWriter:
-    """Publishes the live deltas of one process, of all sessions."""
+    """Publishes the live deltas of one process to all its sessions."""
 
     def __init__(self, log: Log, producer: str, previews: Previews) -> None:
         self._log, self._producer, self._previews, self._bounds = log, producer, previews, previews.bounds
         # One count for all sessions: a number only has to be higher than the previous one.
         self._numbers = count(1)
         self._shown: dict[str, int] = {}
-        """the number of the last call that was answered, of the sessions that were spoken in last"""
+        """number of the last answered call, for the most recently used sessions"""
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def preview(self, session: str, deltas: Sequence[Delta], *, epoch: int | None, seconds: float) -> None:
-        """Append pieces after those of earlier calls; once, also if an answer is lost and they are sent again.
+        """Append deltas after those of earlier calls, once even if they have to be sent again.
+
+        Args:
+            session: id of the session.
+            deltas: the deltas, in order; none does nothing.
+            epoch: the epoch that the session's lease must have; None means any.
+            seconds: how long to try.
 
         Raises:
-            DecodeError, MessageTooLarge: a delta cannot be shown; nothing was.
-            Fenced, SessionClosed, PreviewFull: refused; nothing was shown.
-            LogRolledBack: the server has lost the previous preview; nothing was shown, and the next call may be.
-            Unavailable: no answer within `seconds`; it may have been shown.
+            DecodeError, MessageTooLarge: a delta is a snapshot, or too large; nothing was appended.
+            Fenced, SessionClosed, PreviewFull: refused; nothing was appended.
+            LogRolledBack: the server has lost this process's previous deltas; nothing was appended. The next call may
+                succeed.
+            Unavailable: the server did not answer within `seconds`; the deltas may have been appended.
         """
         bodies = [_body(delta) for delta in deltas]
         if not bodies:
@@ -55,7 +62,8 @@ class PreviewWriter:
             async with self._turns.setdefault(session, asyncio.Lock()):
                 shown = await self._show(session, bodies, epoch=epoch, is_end=is_end)
         if shown is None:
-            raise Unavailable(f"preview in session {session!r}: no answer within {seconds:g} s")
+            what = f"preview in session {session!r}: no answer within {seconds:g} s"
+            raise Unavailable(f"{what}. The deltas may have been shown: continue with the next ones")
         step = self._bounds.trim_bytes
         if shown.bytes_before // step < shown.bytes_after // step:
             await self._trim_if_possible(session)
@@ -63,11 +71,11 @@ class PreviewWriter:
     async def _show(self, session: str, bodies: Sequence[bytes], *, epoch: int | None, is_end: bool) -> Previewed:
         number, may_be_full = next(self._numbers), True
         backoff = Backoff(self._bounds.first_pause, self._bounds.longest_pause)
-        before = self._shown.pop(session, 0)
+        previous = self._shown.pop(session, 0)
         while True:
             try:
                 shown = await show_deltas(
-                    self._log, session, self._producer, number, bodies, epoch=epoch, is_end=is_end, shown=before
+                    self._log, session, self._producer, number, bodies, epoch=epoch, is_end=is_end, shown=previous
                 )
                 self._shown[session] = number
                 if len(self._shown) > self._bounds.spoken:
@@ -84,10 +92,12 @@ class PreviewWriter:
                 await backoff.wait()
 
     async def drop_ended(self, session: str) -> None:
-        """Remove the live deltas of messages that have ended. Cuts stay a while, as nothing else may tell of the end.
+        """Remove the live deltas of ended messages.
+
+        A cut stays for `LiveBounds.cut_seconds`, as it may be the only sign of its message's end.
 
         Raises:
-            Unavailable: the server cannot be reached.
+            Unavailable: the server did not answer.
         """
         await trim_deltas(self._log, session, await self._previews.ended_ids(session))
 
@@ -100,7 +110,7 @@ class PreviewWriter:
 
 def _body(delta: Delta) -> bytes:
     if delta.is_snapshot:
-        raise DecodeError("isSnapshot", "is for those who follow; a publisher sends pieces")
+        raise DecodeError("isSnapshot", "a publisher sends pieces, and only followers get snapshots: leave it out")
     body = encode(delta)
     if len(body) > MESSAGE_LIMIT_BYTES:
         raise MessageTooLarge(len(body), MESSAGE_LIMIT_BYTES)
