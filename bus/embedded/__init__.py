@@ -1,5 +1,5 @@
 """The embedded server: one private Valkey for a data directory, shared by all processes that open it.
 
-It promises that every acknowledged publish is on disk, and that the server ends with the last process. Start with
-`server.py`. `keeper.py` is a program of its own, of the standard library alone: it holds the server.
+Every acknowledged publish is on disk, and the server ends with the last process that uses it. Start with `server.py`.
+`keeper.py` is a separate program that runs the server; it imports only the standard library.
 """

@@ -1,4 +1,4 @@
-"""The data directory of an embedded server: where it is, and that it is ours alone."""
+"""The data directory of an embedded server: its path, and the check that no other user can enter it."""
 
 import os
 import stat
@@ -10,17 +10,17 @@ from lanebus.bus.errors import DirectoryNotOwned, ServerFailed, SocketPathTooLon
 
 __all__ = ("DataDir", "default_data_dir")
 
-# The size of sun_path less its ending NUL byte.
+# The size of sun_path without its final NUL byte.
 SOCKET_PATH_BYTES = 107 if sys.platform == "linux" else 103
 
 
 def default_data_dir() -> Path:
-    """Where a user's sessions are kept when no directory is named.
+    """Return the data directory to use if none is given.
 
-    LANEBUS_DATA_DIR, else `lanebus` in the user's place for data: XDG_DATA_HOME or ~/.local/share, on macOS
+    This is LANEBUS_DATA_DIR if set. Otherwise it is `lanebus` in XDG_DATA_HOME or ~/.local/share; on macOS in
     ~/Library/Application Support.
 
-    Source: XDG Base Directory Specification 0.8 (a relative XDG_DATA_HOME is to be ignored).
+    Source: XDG Base Directory Specification 0.8, which ignores a relative XDG_DATA_HOME.
     """
     if chosen := os.environ.get("LANEBUS_DATA_DIR"):
         return Path(chosen)
@@ -32,19 +32,19 @@ def default_data_dir() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class DataDir:
-    """An absolute path without symbolic links, so that everybody names the same socket.
+    """A data directory, by its absolute path without symbolic links, so that all processes use the same socket path.
 
-    `keeper.py` gives the files their names too: it imports nothing of ours, and is left out where there is no server.
+    `keeper.py` repeats the file names, as it imports nothing of this package.
     """
 
     path: Path
 
     @classmethod
     def at(cls, path: Path | None) -> "DataDir":
-        """The directory at a path, which need not exist; None is the default one.
+        """Return the directory at a path, which need not exist. None means `default_data_dir()`.
 
         Raises:
-            SocketPathTooLong: a socket in it would have a path longer than the kernel takes.
+            SocketPathTooLong: the path of its socket would exceed the kernel's limit.
         """
         place = cls((default_data_dir() if path is None else path).expanduser().resolve())
         if len(os.fsencode(place.socket)) > SOCKET_PATH_BYTES:
@@ -60,11 +60,11 @@ class DataDir:
         return self.path / "server.log"
 
     def prepare(self) -> None:
-        """Make the directory, for this user alone, or check the one that is there.
+        """Create the directory with mode 0700, or check the existing one.
 
         Raises:
-            DirectoryNotOwned: another user's, or others may enter it, or we may not.
-            ServerFailed: it cannot be made, such as on a full disk.
+            DirectoryNotOwned: it belongs to another user, other users may enter it, or this user may not.
+            ServerFailed: it cannot be created, for example on a full disk.
         """
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -75,13 +75,15 @@ class DataDir:
         except PermissionError as error:
             raise DirectoryNotOwned(self.path, error.strerror or "permission denied") from error
         except OSError as error:
-            raise ServerFailed(f"cannot make the data directory {self.path}: {error.strerror}") from error
+            raise ServerFailed(
+                f"cannot create the data directory {self.path}: {error.strerror}. Free space, or choose another one"
+            ) from error
 
     def check(self) -> bool:
-        """False if there is no such directory.
+        """Check that only this user can enter the directory. Return False if it does not exist.
 
         Raises:
-            DirectoryNotOwned: there is one, but whoever else may enter it could also put a server of their own there.
+            DirectoryNotOwned: another user may enter it, and could run a server of their own there.
         """
         try:
             facts = self.path.stat()
@@ -90,20 +92,22 @@ class DataDir:
         except PermissionError as error:
             raise DirectoryNotOwned(self.path, error.strerror or "permission denied") from error
         if not stat.S_ISDIR(facts.st_mode):
-            raise DirectoryNotOwned(self.path, "is not a directory")
+            raise DirectoryNotOwned(self.path, "is not a directory; choose another path")
         if sys.platform != "win32" and facts.st_uid != os.geteuid():
-            raise DirectoryNotOwned(self.path, f"belongs to user {facts.st_uid}, this is user {os.geteuid()}")
+            raise DirectoryNotOwned(
+                self.path, f"belongs to user {facts.st_uid}, this is user {os.geteuid()}; choose another one"
+            )
         if facts.st_mode & 0o077:
             mode = stat.S_IMODE(facts.st_mode)
             raise DirectoryNotOwned(self.path, f"has mode {mode:04o}, so other users may enter it; make it 0700")
         return True
 
     def aof_bytes(self) -> int:
-        """Size of the log on disk."""
+        """Return the size of the append-only files, in bytes."""
         total = 0
         for file in (self.path / "appendonlydir").glob("*"):
             try:
                 total += file.stat().st_size
-            except FileNotFoundError:  # a rewrite has just replaced it
+            except FileNotFoundError:  # a rewrite has replaced it meanwhile
                 continue
         return total

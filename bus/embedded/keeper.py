@@ -1,20 +1,20 @@
-"""The keeper: a small process that holds one embedded server, and ends it once nobody has its directory open.
+"""The keeper: a small process that runs one embedded server, and ends it once no process has its directory open.
 
     python -I -S keeper.py DATA_DIR BINARY KEEPER_FD REPORT_FD
 
-It is run by its path and imports the standard library alone, so it starts in milliseconds and stays small; openers
-import the names below. Three lock files in the data directory decide everything. They are `flock`s: the kernel gives
-one back when the last process that holds it is gone, in whatever way it went. They are never removed, as a lock on a
-removed file keeps nobody out.
+The keeper runs as a script and imports only the standard library, so it starts in milliseconds and stays small. Openers
+import the names below. Three lock files in the data directory coordinate the processes. They are `flock`s: the kernel
+releases a lock when the last process that holds it has ended, even by SIGKILL. They are never removed, as a lock on a
+removed file excludes no process.
 
-    openers.lock  shared: each opener. Exclusive: the keeper, from "nobody has it open" until the server is gone,
-                  so whoever comes in that moment waits for the end and then starts a new server
-    keeper.lock   the keeper. An opener takes it and hands the locked file to its child: never two, never a gap
-    server.lock   the server, handed on by the keeper in the same way: while it lives no second one can be started
-    (the last two hold their owner's process id as text; it is only good while the lock is held)
+    openers.lock  shared: each opener. Exclusive: the keeper, from the end of the last opener until the server has
+                  ended. An opener that comes in between waits, and then starts a new server
+    keeper.lock   the keeper. An opener locks the file and its child inherits it: never two keepers, never a gap
+    server.lock   the server, which inherits it from the keeper: no second server can start while it runs
+    (the last two files contain their owner's process id as text, valid only while the lock is held)
 
-The keeper is gone when its server is: openers notice the server's end and start both again. A keeper that finds a
-server already there (its own keeper was killed) adopts it.
+The keeper ends when its server does; openers notice this and start both again. A keeper that finds a running server,
+whose own keeper was killed, adopts it.
 """
 
 import contextlib
@@ -43,38 +43,38 @@ OPENERS_LOCK = "openers.lock"
 KEEPER_LOCK = "keeper.lock"
 SERVER_LOCK = "server.lock"
 
-LOG_BYTES = 1 << 20  # then the log begins anew, with one old copy beside it
-TAIL_BYTES = 8192  # of the log, kept in memory: on a full disk it is all there is to tell why a start failed
+LOG_BYTES = 1 << 20  # size at which the log is rotated; one old copy is kept
+TAIL_BYTES = 8192  # last part of the log, kept in memory: on a full disk only this says why a start failed
 
 SETTINGS = {
     "appendonly": "yes",
     "appendfsync": "always",  # everysec lost acknowledged entries on a plain SIGKILL of the server
-    "aof-load-truncated": "yes",  # a torn end is what was never acknowledged
+    "aof-load-truncated": "yes",  # only writes that were never acknowledged can be torn
     "save": "",
     "maxmemory-policy": "noeviction",
-    # Readers that stall would pin their replies in memory without end. Replies of the bus are paged well below it.
+    # Without a limit, stalled readers would keep their replies in memory. The bus pages its replies far below it.
     "client-output-buffer-limit": "normal 64mb 64mb 0",
-    # Far below the defaults (512 MB and 1 GB), far above a batch of the largest messages or one piece of stored media.
+    # Far below the defaults (512 MB and 1 GB), and far above a batch of the largest messages or a stored media file.
     "proto-max-bulk-len": "64mb",
     "client-query-buffer-limit": "256mb",
-    # A log is written once and only grows, so writing it anew saves little but the time to load it: seldom, and without
-    # compressing it, which took a quarter of the server's time under load.
+    # A log only grows, so a rewrite saves little except load time: rewrite rarely. Compression took a quarter of the
+    # server's time under load.
     "auto-aof-rewrite-min-size": "256mb",
     "rdbcompression": "no",
     "enable-debug-command": "no",
     "enable-module-command": "no",
     "enable-protected-configs": "no",
-    "slowlog-log-slower-than": "-1",  # it would keep the text of messages
+    "slowlog-log-slower-than": "-1",  # the slow log would store the text of messages
 }
 
 
 def open_lock(data_dir: str, name: str) -> int:
-    """Open a lock file, made if missing; returns its file descriptor, not inherited by children."""
+    """Open a lock file, or create it. Return its file descriptor, which children do not inherit."""
     return os.open(os.path.join(data_dir, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
 
 def take(lock: int, how: int = fcntl.LOCK_EX) -> bool:
-    """Take a lock if it is free at this moment: LOCK_EX alone, LOCK_SH together with others."""
+    """Take a lock if it is free now. Return whether it was taken. LOCK_EX excludes others; LOCK_SH shares the lock."""
     try:
         fcntl.flock(lock, how | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -83,14 +83,14 @@ def take(lock: int, how: int = fcntl.LOCK_EX) -> bool:
 
 
 def lock_owner(data_dir: str, name: str) -> int | None:
-    """The process id of who holds this lock alone; None if nobody does, or has not said so yet."""
+    """Return the process id of the exclusive holder of a lock; None if there is none, or none is written yet."""
     try:
         lock = os.open(os.path.join(data_dir, name), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     try:
-        # Shared, so that two who ask at once do not see each other. Whoever wants the lock at this very moment fails,
-        # and tries again: openers do.
+        # Shared, so that concurrent calls do not see each other. An opener that wants the lock in this moment fails and
+        # tries again.
         if take(lock, fcntl.LOCK_SH):
             return None
         return int(os.pread(lock, 32, 0) or 0) or None
@@ -99,22 +99,23 @@ def lock_owner(data_dir: str, name: str) -> int | None:
 
 
 def end_server(data_dir: str, *, patience: float = 60.0) -> None:
-    """End the server of a directory and return when it is gone: asked by command, then by SIGTERM, at last by SIGKILL.
+    """End the server of a directory and wait until it has ended: by SHUTDOWN, then SIGTERM, and finally SIGKILL.
 
-    The caller holds `openers.lock` alone, so no other server can come up meanwhile.
+    The caller holds `openers.lock` exclusively, so no other server can start meanwhile.
 
     Args:
-        patience: seconds before SIGKILL. Long, as a server may have much to write out.
+        data_dir: path of the directory.
+        patience: seconds before SIGKILL. Long, as a server may have much to write to disk.
     """
-    import socket  # noqa: PLC0415  only here: a keeper that waits stays half a megabyte smaller without it
+    import socket  # noqa: PLC0415  # only here: saves half a megabyte in a waiting keeper
 
     begun = time.monotonic()
     terminate_at = begun
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(1)
         connection.connect(os.path.join(data_dir, SOCKET))
-        connection.sendall(b"SHUTDOWN\r\n")  # at once; a SIGTERM is looked at ten times a second
-        if not connection.recv(256):  # an answer means no; its end is the server's
+        connection.sendall(b"SHUTDOWN\r\n")  # immediate; the server checks for SIGTERM ten times a second
+        if not connection.recv(256):  # a reply is a refusal; the end of the connection is the server's end
             terminate_at = begun + 1
     while _is_held(data_dir, SERVER_LOCK):
         server, now = lock_owner(data_dir, SERVER_LOCK), time.monotonic()
@@ -134,13 +135,16 @@ def _is_held(data_dir: str, name: str) -> bool:
 
 
 def _sign(lock: int) -> None:
-    """Write who holds this lock. A full disk leaves it unsigned, which only the status and a hung server's end miss."""
+    """Write this process id into a lock file.
+
+    On a full disk it stays empty; then the status lacks the id, and a hung server is not killed.
+    """
     with contextlib.suppress(OSError):
         os.pwrite(lock, str(os.getpid()).encode(), 0)
 
 
 def _start(data_dir: str, binary: str, lock: int) -> tuple[int, int]:
-    """Start the server with the locked file; returns its process id and the reading end of its output."""
+    """Start the server with the locked file. Return its process id and the reading end of its output."""
     argv = [binary, "--port", "0", "--unixsocket", os.path.join(data_dir, SOCKET), "--unixsocketperm", "700"]
     argv += ["--dir", data_dir, "--daemonize", "no", "--logfile", ""]
     for name, value in SETTINGS.items():
@@ -157,7 +161,7 @@ def _start(data_dir: str, binary: str, lock: int) -> tuple[int, int]:
         os.dup2(printed, 2)
         _sign(lock)
         os.set_inheritable(lock, True)
-        os.execv(binary, argv)  # noqa: S606  no shell: a directory may have any name
+        os.execv(binary, argv)  # noqa: S606  # no shell, as a directory may have any name
     except OSError as error:
         os.write(2, f"# cannot run {binary}: {error.strerror}\n".encode())
     finally:
@@ -165,24 +169,25 @@ def _start(data_dir: str, binary: str, lock: int) -> tuple[int, int]:
 
 
 def _end_with_parent(parent: int) -> None:
-    """Have the kernel send SIGTERM to this process when the keeper dies, so that SIGKILL of the keeper orphans nobody.
+    """Make the kernel send SIGTERM to this process when the keeper dies, so that no server is orphaned.
 
-    Linux only. Elsewhere the openers notice on their way out, and the next opener adopts what was left.
+    Linux only. Elsewhere a closing opener notices it, and the next keeper adopts the server.
     """
     if sys.platform != "linux":
         return
     with contextlib.suppress(ImportError, OSError, AttributeError):
-        import ctypes  # noqa: PLC0415  only in the child: the keeper itself stays smaller
+        import ctypes  # noqa: PLC0415  # only in the child: keeps the keeper small
 
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # 1 is PR_SET_PDEATHSIG; it outlives exec
-    if os.getppid() != parent:  # it died before it was heard
+    if os.getppid() != parent:  # the keeper died before the call
         os._exit(1)
 
 
 def _write_log(data_dir: str, output: int) -> bytes:
-    """Copy the server's output to the log until the server is gone; returns the last of it.
+    """Copy the server's output to the log until the server has ended. Return the last `TAIL_BYTES` of it.
 
-    Not the server's own `logfile`: on a full disk that keeps silent about why the server ended, and it grows for ever.
+    The server's own `logfile` is not used: it grows without limit, and on a full disk it does not say why the server
+    ended.
     """
     path, tail = os.path.join(data_dir, LOG), b""
     while text := os.read(output, 65536):
@@ -199,12 +204,12 @@ def _write_log(data_dir: str, output: int) -> bytes:
 
 
 def _end_when_unused(data_dir: str, openers: int, server: int | None) -> None:
-    fcntl.flock(openers, fcntl.LOCK_EX)  # sleeps in the kernel for as long as somebody has the directory open
+    fcntl.flock(openers, fcntl.LOCK_EX)  # sleeps in the kernel while a process has the directory open
     if _is_at(openers, os.path.join(data_dir, OPENERS_LOCK)):
-        with contextlib.suppress(FileNotFoundError):  # removed while this ran
+        with contextlib.suppress(FileNotFoundError):  # the directory was removed meanwhile
             return end_server(data_dir)
-    # The directory was removed, and perhaps made again for another server: there is nothing left to write out, and
-    # nothing at this path is ours.
+    # The directory was removed, and may exist again with another server: there is nothing to save, and nothing at this
+    # path belongs to this keeper.
     if server is not None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(server, signal.SIGKILL)
@@ -212,7 +217,7 @@ def _end_when_unused(data_dir: str, openers: int, server: int | None) -> None:
 
 
 def _is_at(descriptor: int, path: str) -> bool:
-    """Whether an open file is still the one at a path."""
+    """Return whether an open file is still the one at a path."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:
@@ -220,9 +225,10 @@ def _is_at(descriptor: int, path: str) -> bool:
 
 
 def keep(data_dir: str, binary: str, keeper: int) -> bytes:
-    """Start or adopt the server and stay until it is gone; returns how it ended, then a line feed, then its last words.
+    """Start or adopt the server, and wait until it has ended.
 
-    How: `adopted`, `exit <code>` or `signal <number>`.
+    Returns:
+        `adopted`, `exit <code>` or `signal <number>`; then a line feed and the end of its output.
     """
     openers, lock = open_lock(data_dir, OPENERS_LOCK), open_lock(data_dir, SERVER_LOCK)
     os.ftruncate(keeper, 0)
@@ -231,12 +237,12 @@ def keep(data_dir: str, binary: str, keeper: int) -> bytes:
     if take(lock):
         os.ftruncate(lock, 0)
         server, output = _start(data_dir, binary, lock)
-        os.close(lock)  # now it is the server's alone
-    # After the fork, which a second thread would make unsafe.
+        os.close(lock)  # only the server holds it now
+    # Started after the fork: forking with a second thread is unsafe.
     pid = server or int(os.pread(lock, 32, 0) or 0) or None
     threading.Thread(target=_end_when_unused, args=(data_dir, openers, pid), daemon=True).start()
     if not server:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # sleeps in the kernel for as long as the adopted server lives
+        fcntl.flock(lock, fcntl.LOCK_EX)  # sleeps in the kernel while the adopted server runs
         return b"adopted\n"
     tail = _write_log(data_dir, output)
     code = os.waitstatus_to_exitcode(os.waitpid(server, 0)[1])
@@ -244,12 +250,12 @@ def keep(data_dir: str, binary: str, keeper: int) -> bytes:
 
 
 def main(data_dir: str, binary: str, keeper_fd: str, report_fd: str) -> None:
-    """Detach from the opener, keep the server, report how it ended to the opener if it still listens."""
+    """Detach from the opener, run the server, and report its end to the opener if that still reads the pipe."""
     if os.fork():
-        os._exit(0)  # the opener has waited for this one; nobody's child is left for it to wait for
+        os._exit(0)  # the opener waits for this process only; the keeper is not its child
     keeper, report = int(keeper_fd), int(report_fd)
     for descriptor in (keeper, report):
-        os.set_inheritable(descriptor, False)  # the server must not hold the keeper's lock
+        os.set_inheritable(descriptor, False)  # the server must not inherit the keeper's lock
     os.umask(0o077)
     try:
         ending = keep(data_dir, binary, keeper)
@@ -257,7 +263,7 @@ def main(data_dir: str, binary: str, keeper_fd: str, report_fd: str) -> None:
         ending = f"exit 1\n# {error.strerror}".encode()
     with contextlib.suppress(OSError):
         os.write(report, ending)
-    # The keeper's lock first: who gets the openers' lock next must find it free.
+    # Release the keeper's lock first: the next opener must find it free.
     fcntl.flock(keeper, fcntl.LOCK_UN)
     os._exit(0)
 

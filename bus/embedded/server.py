@@ -1,7 +1,7 @@
 """The embedded server: one private Valkey for a data directory, shared by all processes that open it.
 
-`keeper.py` tells how it lives and ends, `launcher.py` starts it. Here is the opener's side: hold the shared lock, have
-keeper and server running, and see to both again if they die while the directory is open.
+This is the opener's side: hold the shared lock, start keeper and server, and restart them if they die while the
+directory is open. `keeper.py` describes the life of the server, and `launcher.py` starts it.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from lanebus.bus.embedded.launcher import OPENER_NAME, Launch, ask, find_binary,
 from lanebus.bus.errors import ServerFailed, ServerInUse
 from lanebus.bus.servers.backoff import Backoff
 
-if sys.platform != "win32":  # no file locks of this kind there, nor a server
+if sys.platform != "win32":  # Windows has neither `flock` nor a server binary
     import fcntl
 
     from lanebus.bus.embedded import keeper
@@ -33,14 +33,14 @@ __all__ = ("EmbeddedServer", "ServerStatus", "default_data_dir", "open_server", 
 
 log = logging.getLogger(__name__)
 
-LONGEST_PAUSE = 5.0  # seconds between two restarts
-STEADY = 10.0  # seconds a server must have lived for its end to count as the first one
-PATIENCE = 2.0  # seconds a status waits for an answer
+LONGEST_PAUSE = 5.0  # longest pause between two restarts, in seconds
+STEADY = 10.0  # seconds that a server must have run for the next restart to come without a pause
+PATIENCE = 2.0  # seconds that a status waits for an answer
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedServer:
-    """A running server: where it answers and where it keeps its data."""
+    """A running server: its unix socket and its data directory."""
 
     socket: Path
     data_dir: Path
@@ -48,43 +48,53 @@ class EmbeddedServer:
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """What is known of a directory's server. Asking starts nothing."""
+    """State of the server of a data directory."""
 
     data_dir: Path
     state: Literal["stopped", "silent", "loading", "ready"]
-    """silent: alive without an answer, as it has only just started, or hangs; loading: reading its log."""
+    """The server's state:
+
+    - "stopped": it does not run
+    - "silent": it runs and does not answer; it has just started, or hangs
+    - "loading": it reads its files
+    - "ready": it answers
+    """
     socket: Path
-    """Where it answers, or would."""
+    """Path of its unix socket, even if it does not run."""
     aof_bytes: int
-    """Size of the log on disk."""
+    """Size of the append-only files, in bytes."""
     pid: int | None = None
+    """Process id of the server; None if it does not run."""
     keeper_pid: int | None = None
+    """Process id of its keeper; None if there is none."""
     version: str | None = None
-    """Of Valkey, such as "9.1.2"; None unless it answers."""
+    """Version of Valkey, such as "9.1.2"; None unless it answers."""
     openers: tuple[int, ...] = ()
-    """Process ids that have the directory open; one that opened it twice is there twice. Known only if it answers."""
+    """Process ids that have the directory open, one entry for each time; empty unless it answers."""
 
     @property
     def running(self) -> bool:
+        """The server runs, whether it answers or not."""
         return self.state != "stopped"
 
 
 @asynccontextmanager
 async def open_server(data_dir: Path | None = None) -> AsyncGenerator[EmbeddedServer]:
-    """Have the server of a data directory running while the block is open: started, or shared with other processes.
+    """Run the server of a data directory while the block is open, or share the one that other processes run.
 
-    It ends some milliseconds after the last block in any process is over, or the last process killed. If it dies before
-    that, it is started again with pauses that grow to 5 s; who uses it sees its connections break meanwhile.
+    The server ends some milliseconds after the last block in any process has ended or the last process was killed. If
+    it dies before that, it is restarted, with pauses that grow to 5 s; meanwhile its connections break.
 
-    Waits as long as it takes: a large log loads for seconds. May be cancelled at any time; nothing is left behind.
+    Opening waits without limit, as a large log takes seconds to load. It may be cancelled at any time and then leaves
+    nothing running.
 
     Args:
-        data_dir: made if missing; None is `default_data_dir()`.
+        data_dir: the directory, created if missing. None means `default_data_dir()`.
 
     Raises:
         NoEmbeddedServer: there is no server for this platform, or it is not installed.
-        SocketPathTooLong, DirectoryNotOwned: this directory cannot be used.
-        ServerFailed: the server does not start; the text has its last words, such as "No space left on device".
+        SocketPathTooLong, DirectoryNotOwned: the directory cannot be used.
+        ServerFailed: the server does not start; the text has its last output, such as "No space left on device".
     """
     binary = find_binary()
     place = DataDir.at(data_dir)
@@ -93,8 +103,8 @@ async def open_server(data_dir: Path | None = None) -> AsyncGenerator[EmbeddedSe
     try:
         await _take_shared(openers)
         connection = await reach(place, binary)
-        # A plain task, not a task group: the block's own errors would come out wrapped in a group, and the block might
-        # not be left in the task it was entered in. It only ends by being cancelled.
+        # Not a task group: it would wrap the block's errors in a group, and the block may be left in another task than
+        # it was entered in.
         watch = asyncio.create_task(_watch(place, binary, connection), name="lanebus embedded server")
         try:
             yield EmbeddedServer(place.socket, place.path)
@@ -102,17 +112,20 @@ async def open_server(data_dir: Path | None = None) -> AsyncGenerator[EmbeddedSe
             watch.cancel()
             with anyio.CancelScope(shield=True):
                 await asyncio.wait({watch})
-                await anyio.aclose_forcefully(connection)  # the task may have ended before it began
+                await anyio.aclose_forcefully(connection)  # the task may have been cancelled before it started
                 await _leave_to_keeper(place, binary)
             if not watch.cancelled() and (error := watch.exception()):
                 raise error
     finally:
-        fcntl.flock(openers, fcntl.LOCK_UN)  # by name: a child that the block forked may have a copy of the file
+        fcntl.flock(openers, fcntl.LOCK_UN)  # explicit: a child that the block forked may have a copy of the file
         os.close(openers)
 
 
 async def server_status(data_dir: Path | None = None) -> ServerStatus:
-    """Look at a directory's server.
+    """Return the state of a directory's server. Start nothing.
+
+    Args:
+        data_dir: the directory. None means `default_data_dir()`.
 
     Raises:
         NoEmbeddedServer, SocketPathTooLong, DirectoryNotOwned: as `open_server`.
@@ -149,13 +162,16 @@ async def server_status(data_dir: Path | None = None) -> ServerStatus:
 
 
 async def stop_server(data_dir: Path | None = None) -> bool:
-    """End a server that nobody uses, such as one whose keeper was killed on a system that spares its child.
+    """End a server that no process uses, for example one that outlived its keeper.
+
+    Args:
+        data_dir: the directory. None means `default_data_dir()`.
 
     Returns:
-        True if a server was there and is gone; False if none was.
+        True if a server was ended; False if none ran.
 
     Raises:
-        ServerInUse: somebody has the directory open. Theirs would be started again at once, so it is left alone.
+        ServerInUse: a process has the directory open, and would restart the server at once. It keeps running.
         NoEmbeddedServer, SocketPathTooLong, DirectoryNotOwned: as `open_server`.
     """
     place = DataDir.at(data_dir)
@@ -164,7 +180,7 @@ async def stop_server(data_dir: Path | None = None) -> bool:
     openers = open_lock(place, keeper.OPENERS_LOCK)
     try:
         while not keeper.take(openers):
-            if keeper.take(openers, fcntl.LOCK_SH):  # so it is not held by a keeper, which would be ending the server
+            if keeper.take(openers, fcntl.LOCK_SH):  # openers hold the lock, not a keeper that is ending the server
                 fcntl.flock(openers, fcntl.LOCK_UN)
                 now = await server_status(place.path)
                 if now.running:
@@ -178,29 +194,31 @@ async def stop_server(data_dir: Path | None = None) -> bool:
 
 
 async def _take_shared(openers: int) -> None:
-    """Join the openers, after a keeper that is just ending the server is done.
+    """Take the openers' lock. Wait while a keeper that ends the server holds it.
 
-    Asks again and again, as a thread that sleeps in the kernel's queue could not be cancelled.
+    This polls, as a thread that waits in the kernel could not be cancelled.
     """
     backoff = Backoff(0.002, 0.05, factor=1.5)
     try:
         while not keeper.take(openers, fcntl.LOCK_SH):
             await backoff.wait()
     except OSError as error:
-        raise ServerFailed(f"the data directory cannot be locked: {error.strerror}") from error
+        raise ServerFailed(
+            f"the data directory cannot be locked: {error.strerror}. Choose one on a local file system"
+        ) from error
 
 
 async def _watch(place: DataDir, binary: Path, connection: SocketStream) -> None:
-    """Have the server running: an idle connection ends when it does, so nothing is asked in between."""
+    """Restart the server whenever it ends, which an idle connection shows without polling."""
     backoff = Backoff(0.05, LONGEST_PAUSE)
     while True:
         since = monotonic()
         async with connection:
             with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
                 await connection.receive()
-        log.warning("embedded server of %s has ended, starting it again", place.path)
+        log.warning("embedded server of %s has ended: restarting it", place.path)
         while True:
-            # The first time at once; again and again, as on a full disk, ever more slowly.
+            # Restart at once after a steady run; otherwise, for example on a full disk, with growing pauses.
             if monotonic() - since > STEADY:
                 backoff.reset()
             else:
@@ -214,7 +232,7 @@ async def _watch(place: DataDir, binary: Path, connection: SocketStream) -> None
 
 
 async def _leave_to_keeper(place: DataDir, binary: Path) -> None:
-    """See that a keeper is there to end the server: where a keeper's death spares its server, there may be none."""
+    """Make sure that a keeper runs to end the server: on some systems a server outlives its keeper."""
     if keeper.lock_owner(str(place.path), keeper.SERVER_LOCK) is not None:
         with suppress(ServerFailed):
             if (launch := await Launch.attempt(place, binary)) is not None:
