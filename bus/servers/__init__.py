@@ -1,5 +1,5 @@
-"""Servers: connections, pools, and how the server of a key is found.
+"""Servers: connections, pools of them, and routing to the server that holds a key.
 
-The client's own retries are switched off: a command is sent again only where it may run twice. Every wait is bounded.
-Start with `topology.py` for what a URL means, and `connection.py` for one connection.
+The client library's own retries are switched off: a command is only sent again if it may run twice. Every wait is
+bounded. Start with `topology.py` for the URLs, and `connection.py` for one connection.
 """

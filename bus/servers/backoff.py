@@ -1,4 +1,4 @@
-"""The pause before something that failed is tried again: short at first, longer each time, up to a bound."""
+"""Backoff: pauses between attempts that grow from a first to a longest one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ("Backoff",)
 
 
 class Backoff:
-    """Growing pauses between the attempts of one loop. The loop resets them when an attempt succeeds."""
+    """Growing pauses between the attempts of one loop, which calls `reset` after a success."""
 
     def __init__(
         self, first: float, longest: float = inf, *, factor: float = 2.0, jitter: float = 0.0, patience: float = inf
@@ -21,16 +21,16 @@ class Backoff:
             first: seconds before the second attempt.
             longest: most seconds before any later attempt.
             factor: how much longer each pause is than the previous one.
-            jitter: share of a pause that is left to chance: 0.5 draws from half the pause to one and a half.
-            patience: seconds from the first pause on, after which `wait` gives up; a pause is not cut short by them.
+            jitter: random share of a pause: 0.5 draws from 0.5 to 1.5 times the pause.
+            patience: seconds after the first `wait` from which `wait` returns False. It does not shorten a pause.
         """
         self.next_pause = first
-        """seconds that the next call of `advance` returns, before jitter"""
+        """seconds that the next `advance` returns, before jitter"""
         self._first, self._longest, self._factor, self._jitter = first, longest, factor, jitter
         self._patience, self._end = patience, inf
 
     def advance(self) -> float:
-        """Return the seconds to pause now, and make the next pause longer."""
+        """Return the seconds to pause now, and lengthen the next pause."""
         pause, self.next_pause = self.next_pause, min(self.next_pause * self._factor, self._longest)
         return pause * uniform(1 - self._jitter, 1 + self._jitter) if self._jitter else pause  # noqa: S311  # no secret
 
@@ -38,7 +38,7 @@ class Backoff:
         """Sleep for the next pause.
 
         Returns:
-            False, without sleeping, if `patience` is over: the caller gives up.
+            True after the pause; False at once if `patience` is over.
         """
         now = anyio.current_time()
         if self._end == inf:
@@ -49,5 +49,5 @@ class Backoff:
         return True
 
     def reset(self) -> None:
-        """Begin with the first pause again."""
+        """Start again with the first pause."""
         self.next_pause = self._first

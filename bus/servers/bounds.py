@@ -1,4 +1,4 @@
-"""How long connections to servers are waited for. By itself, as the client takes long to import."""
+"""Bounds of connections to servers. A module of its own, as importing the client library takes long."""
 
 from dataclasses import dataclass
 
@@ -7,33 +7,32 @@ __all__ = ("ConnectionBounds",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionBounds:
-    """How long connections to servers are waited for."""
+    """Timeouts, pauses and counts of connections to servers. Times are in seconds."""
 
     connect_seconds: float = 5.0
-    """until a connection is made and the server has greeted"""
+    """most time to connect, log in included"""
     answer_seconds: float = 10.0
-    """without a byte in either direction while an answer is due; a blocking read may take its own time longer. The
-    connection then counts as dead. On TCP the kernel gives up unacknowledged bytes after as long"""
+    """time without a byte in either direction, while an answer is due, after which a connection counts as dead. A
+    blocking read adds its own time. TCP connections also get it as TCP_USER_TIMEOUT"""
     patience_seconds: float = 10.0
-    """how long a short call is repeated while servers start or change roles"""
+    """how long a short call is retried while servers start or change roles"""
     retry_seconds: float = 0.01
-    """the first pause between two such attempts; it doubles"""
+    """first pause between two such attempts; each one doubles"""
     retry_most_seconds: float = 0.5
-    """the longest pause between two such attempts"""
+    """longest pause between two such attempts"""
     lookup_seconds: float = 2.0
-    """for one Sentinel, or one server of a cluster, to say where a key is, before the next one is asked"""
+    """most time for one Sentinel or cluster server to answer a look-up, before the next one is asked"""
     lookup_pause_seconds: float = 0.05
-    """the shortest time between two looks at a cluster's map, however many connections want to know"""
+    """least time between two reads of a cluster's slot map, for all connections together"""
     loading_pause_seconds: float = 0.1
-    """how often opening a bus looks whether a server has read its file"""
+    """pause between two checks, when a bus is opened, whether a server has loaded its files"""
     pool_connections: int = 8
-    """connections for short calls to one server; callers beyond them wait"""
+    """most connections for short calls to one server; further callers wait"""
     media_connections: int = 4
-    """the same, for media in the bus's own server"""
+    """the same for media that are stored on the server of the bus"""
     scan_count: int = 1_000
-    """keys that one step of a scan looks at"""
+    """COUNT of each SCAN: keys that one step examines"""
     groups_in_flight: int = 2
-    """writes of grouped calls that are not answered yet: while the server works on one, the answers to the other are
-    taken in"""
+    """most groups of calls in flight: while the server works on one, the process handles the replies to the other"""
     group_commands: int = 128
-    """most commands of grouped calls in one write; a call's own stay together"""
+    """most commands in a group; the commands of one call are not split"""

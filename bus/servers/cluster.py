@@ -1,8 +1,8 @@
-"""A cluster: which server holds a key now, and what its servers say when that has changed.
+"""A cluster: the server that currently holds a key, and the redirects of its servers.
 
-Own routing, as the client's sends ASKING apart from its command. Only the very command that was answered with ASK goes
-to the server that takes the slot over, together with ASKING in one write on a link that is not kept: a session's keys
-go over one by one, and who stayed there would see a part of them.
+The client library's routing is not used, as it sends ASKING apart from its command. Here an ASK redirect sends only
+that command to the importing server, with ASKING in the same write, on a connection that is closed afterwards. A
+session's keys migrate one by one, so a connection that stayed there would see only some of them.
 """
 
 from collections.abc import Sequence
@@ -20,13 +20,16 @@ __all__ = ("Cluster", "NodeRoute", "SlotRoute")
 
 
 class Cluster:
-    """The servers of a cluster, and the map of its slots. Making it does no I/O."""
+    """The servers of a cluster and its slot map. Creating it does no I/O."""
 
     def __init__(self, seeds: Sequence[Endpoint]) -> None:
-        """Takes servers to ask for the map at first; one that is down is no harm while another answers."""
+        """
+        Args:
+            seeds: servers to ask for the first slot map. One of them has to answer.
+        """
         self._seeds = list(seeds)
         self.bounds = self._seeds[0].bounds
-        """how long connections are waited for"""
+        """timeouts and counts of connections"""
         self._servers: dict[tuple[str, int], Endpoint] = {}
         self._owners: list[Endpoint | None] = [None] * SLOTS
         self._states: dict[int, ClusterRouteState] = {}
@@ -36,17 +39,17 @@ class Cluster:
         self._turn = 0
 
     def route(self, key: str) -> "SlotRoute":
-        """The way to the server that holds a key."""
+        """Return the route to the server that holds a key."""
         return SlotRoute(self, slot_of(key))
 
     async def owner(self, slot: int) -> Endpoint:
-        """The server that holds a slot.
+        """Return the server that holds a slot.
 
         Raises:
-            Refused: none does, by the map; code CLUSTERDOWN.
-            Unavailable: no server tells the map.
-            LoginRefused: they want another user or password.
-            SetupError: there is no cluster.
+            Refused: no server does, by the slot map; code CLUSTERDOWN.
+            Unavailable: no server returned the slot map.
+            LoginRefused: the servers refused the user or password.
+            SetupError: the server is not part of a cluster.
         """
         if self._is_stale:
             await self._read_map()
@@ -57,16 +60,17 @@ class Cluster:
         return owner
 
     async def primaries(self) -> list[Endpoint]:
-        """Every server that holds a slot; raises as `owner` does."""
+        """Return every server that holds a slot. Raises as `owner` does."""
         if self._is_stale:
             await self._read_map()
         return list({(owner.host, owner.port): owner for owner in self._owners if owner is not None}.values())
 
     async def connect(self, server: Endpoint, slot: int | None = None) -> Connection:
-        """A new link to a server.
+        """Open a connection to a server.
 
         Args:
-            slot: the one that the link is for: it shares the slot's state with the others. None is any.
+            server: where to connect.
+            slot: the slot that it is used for, whose state it shares. None means a connection for any slot.
 
         Raises:
             Unavailable, LoginRefused: as for `Endpoint.connect`.
@@ -79,7 +83,7 @@ class Cluster:
             raise
 
     def _state(self, slot: int, server: Endpoint) -> "ClusterRouteState":
-        """What the links of one slot share, as long as its owner is this one."""
+        """Return the state shared by the connections of one slot; a new one if its owner has changed."""
         known = self._states.get(slot)
         if known is None or known.is_over or known.server is not server:
             if known is not None:
@@ -88,23 +92,23 @@ class Cluster:
         return known
 
     def moved(self, slot: int, host: str, port: int) -> None:
-        """A server has said where a slot is now; it knows best."""
+        """Note the new owner of a slot, from a MOVED redirect."""
         self._owners[slot] = self.server(host, port)
 
     def doubt(self) -> None:
-        """The map is wrong somewhere: read it again before it is used."""
+        """Mark the slot map as stale, so that it is read again before its next use."""
         self._is_stale = True
 
     def server(self, host: str, port: int) -> Endpoint:
-        """The server at an address; the same object each time."""
+        """Return the server at an address; the same object each time."""
         return self._servers.setdefault((host, port), self._seeds[0].at(host, port))
 
     async def _read_map(self) -> None:
         async with self._reading:
             if not self._is_stale:
-                return  # another one has, meanwhile
+                return  # read by a concurrent caller
             await anyio.sleep(max(0.0, self._read_at + self.bounds.lookup_pause_seconds - anyio.current_time()))
-            self._turn += 1  # each time another one first: one that is cut off from the others has an old map
+            self._turn += 1  # start with another server each time: a partitioned one has an old map
             known = list({server: None for server in self._owners if server is not None})
             turn = self._turn % len(known) if known else 0
             fault: LoginRefused | None = None
@@ -119,22 +123,24 @@ class Cluster:
                 except SetupError:
                     if not known:
                         raise
-                    continue  # it was one, and has been replaced by something else
+                    continue  # its address now belongs to a server without a cluster
                 self._owners = [None] * SLOTS
                 for first, last, host, port in ranges:
                     self._owners[first : last + 1] = [self.server(host, port)] * (last + 1 - first)
                 self._is_stale, self._read_at = False, anyio.current_time()
                 return
-            raise fault or Unavailable(f"cluster: none of {len(self._seeds)} servers answers")
+            raise fault or Unavailable(f"cluster: none of {len(self._seeds)} servers answers. Check that they run")
 
 
 async def _ask_map(server: Endpoint) -> list[tuple[int, int, str, int]]:
-    """The ranges of slots with the address of each one's primary, as one server knows them."""
+    """Return the slot ranges, each with the address of its primary, as one server knows them."""
     try:
         reply = await server.look_up("CLUSTER", "SLOTS")
     except Refused as refusal:
         if refusal.code == "ERR":
-            raise SetupError(f"server URL: {server.host}:{server.port} is no server of a cluster") from None
+            raise SetupError(
+                f"server URL: {server.host}:{server.port} is not in a cluster. Use redis:// for it"
+            ) from None
         raise
     ranges: list[tuple[int, int, str, int]] = []
     for first, last, primary, *_ in cast("list[tuple[int, int, tuple[bytes | None, int]]]", reply):
@@ -143,7 +149,7 @@ async def _ask_map(server: Endpoint) -> list[tuple[int, int, str, int]]:
 
 
 class ClusterRouteState:
-    """See `RouteState`: that a server holds a slot, or several."""
+    """The `RouteState` of a server that holds some slots."""
 
     def __init__(self, cluster: Cluster, server: Endpoint) -> None:
         self._cluster, self.server = cluster, server
@@ -153,7 +159,7 @@ class ClusterRouteState:
         """See `RouteState`."""
         self.is_over = True
         if isinstance(refusal, Redirected):
-            # A server that does not know its own name means the host it was asked at.
+            # A server that does not know its own address leaves the host empty.
             self._cluster.moved(refusal.slot, refusal.host or self.server.host, refusal.port)
         else:
             self._cluster.doubt()
@@ -171,12 +177,12 @@ class SlotRoute:
         self._cluster, self._slot = cluster, slot
 
     async def connect(self) -> Connection:
-        """See `Route`; raises as `Cluster.owner` does too."""
+        """See `Route`. Also raises as `Cluster.owner` does."""
         return await self._cluster.connect(await self._cluster.owner(self._slot), self._slot)
 
 
 class NodeRoute:
-    """The `Route` to one server of a cluster, whatever it holds."""
+    """The `Route` to one server of a cluster, whichever slots it holds."""
 
     def __init__(self, cluster: Cluster, server: Endpoint) -> None:
         self._cluster, self._server = cluster, server

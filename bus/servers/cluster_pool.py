@@ -1,4 +1,4 @@
-"""Links for short calls to a whole cluster: each command goes to the server that holds its key."""
+"""The connection pool of a cluster."""
 
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Iterable, Sequence
@@ -18,7 +18,7 @@ __all__ = ("ClusterPool",)
 
 
 class ClusterPool:
-    """The `Pool` of a cluster: one of links for each server, as commands of many slots may share a link."""
+    """The `Pool` of a cluster: one pool for each server, as commands of many slots may share a connection."""
 
     def __init__(self, cluster: Cluster, limit: int = 8) -> None:
         self._cluster, self._limit, self._bounds = cluster, limit, cluster.bounds
@@ -66,30 +66,30 @@ class ClusterPool:
         self, commands: Sequence[Sequence[Argument]], slots: Sequence[int], more_seconds: float, *, again: bool
     ) -> list[Reply | Refused]:
         replies: list[Reply | Refused] = [None] * len(commands)
-        open_: Iterable[int] = range(len(commands))
+        unsettled: Iterable[int] = range(len(commands))
         backoff = patient_backoff(self._bounds)
         while True:
-            for index, reply in await self._round(commands, slots, open_, more_seconds, again=again):
+            for index, reply in await self._round(commands, slots, unsettled, more_seconds, again=again):
                 replies[index] = reply
             if is_settled(replies) or not await backoff.wait():
                 return replies
-            # All of a slot: what is read of one session in one call is read in order.
-            troubled = {slot for slot, reply in zip(slots, replies, strict=True) if not is_settled((reply,))}
-            open_ = [index for index, slot in enumerate(slots) if slot in troubled]
+            # All commands of the slot, as the reads of one session in one call keep their order.
+            retried = {slot for slot, reply in zip(slots, replies, strict=True) if not is_settled((reply,))}
+            unsettled = [index for index, slot in enumerate(slots) if slot in retried]
 
     async def _round(
         self,
         commands: Sequence[Sequence[Argument]],
         slots: Sequence[int],
-        open_: Iterable[int],
+        unsettled: Iterable[int],
         more_seconds: float,
         *,
         again: bool,
     ) -> list[tuple[int, Reply | Refused]]:
-        """Send what is open to the servers that hold it, all at the same time; gives the answers by their place."""
+        """Send the unsettled commands to their servers at the same time. Return the replies with their indexes."""
         shares: dict[Endpoint, list[int]] = defaultdict(list)
         found: list[tuple[int, Reply | Refused]] = []
-        for index in open_:
+        for index in unsettled:
             try:
                 shares[await self._cluster.owner(slots[index])].append(index)
             except Refused as refusal:
@@ -104,7 +104,7 @@ class ClusterPool:
             except Unavailable as fault:
                 self._cluster.doubt()
                 faults.append(fault)
-            except BusError as fault:  # out of the group as itself
+            except BusError as fault:  # raised below, outside of the task group
                 faults.append(fault)
 
         if len(shares) == 1:
@@ -120,7 +120,7 @@ class ClusterPool:
     def _pool(self, server: Endpoint) -> ConnectionPool:
         if self._is_closed:
             raise Closed("bus")
-        place = server.host, server.port
-        if place not in self._pools:
-            self._pools[place] = ConnectionPool(NodeRoute(self._cluster, server), self._limit, self._bounds)
-        return self._pools[place]
+        address = server.host, server.port
+        if address not in self._pools:
+            self._pools[address] = ConnectionPool(NodeRoute(self._cluster, server), self._limit, self._bounds)
+        return self._pools[address]

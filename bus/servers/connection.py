@@ -1,10 +1,10 @@
-"""Links to a server: one connection each, owned by one task at a time, with the client's own cleverness switched off.
+"""Connections to a server, without the client library's automatic behaviour.
 
-The client by itself sends a command again when its answer is lost, which appends twice and skips batches of a group; it
-cuts blocking reads by a time-out; it changes the shape of replies with the protocol. Here a link never retries, speaks
-RESP2 and gives bytes. The owner of a link decides what is safe to send again.
+The library sends a command again after a lost answer, which would append twice and skip entries of a group. It ends
+blocking reads by a timeout, and the form of its replies depends on the protocol. A `Connection` never retries, speaks
+RESP2 and returns bytes; its owner decides what may be sent again.
 
-The client connects and greets; then a `Pipeline` takes the transport over.
+The library connects and logs in; then a `Pipeline` takes over the transport.
 """
 
 import asyncio
@@ -23,64 +23,72 @@ from lanebus.bus.servers.route_state import RouteState
 
 __all__ = ("Connection", "Route")
 
-# Its stub asks for a tuple of one and gives nothing back; it takes any and gives bytes. Much faster than the client's.
+# The stub is wrong: it takes a tuple of any length and returns bytes. Much faster than the client library's packing.
 _pack = cast("Callable[[tuple[Argument, ...]], bytes]", hiredis.pack_command)  # pyright: ignore[reportUnknownMemberType]
 
 
 class Route(Protocol):
-    """The way to the server that holds something, wherever that is now."""
+    """Connects to the server that currently holds a key."""
 
     async def connect(self) -> "Connection":
-        """A new link, connected and greeted.
+        """Open a connection and log in.
 
         Raises:
-            Unavailable: nobody answers there.
-            LoginRefused: the server wants another user or password.
+            Unavailable: the server did not answer.
+            LoginRefused: the server refused the user or password.
         """
         ...
 
 
 class Connection:
-    """One connection. A call that is cut off in the middle, by an error or by cancellation, ends it."""
+    """One connection. A call that ends before its answer, by an error or by cancellation, breaks it."""
 
     def __init__(self, connection: AbstractConnection, state: RouteState, bounds: ConnectionBounds) -> None:
-        """Takes a connection that is connected and greeted, and owns it from now on."""
+        """
+        Args:
+            connection: connected and logged in; owned by this object from now on.
+            state: shared with the other connections of the route.
+            bounds: `answer_seconds` is used.
+        """
         self._connection, self._state = connection, state
         self._seconds = bounds.answer_seconds
         self._is_broken = False
-        self._was_asked = False
-        transport = cast("asyncio.Transport", connection._writer.transport)  # type: ignore[union-attr]  # pyright: ignore[reportPrivateUsage, reportOptionalMemberAccess]  # greeted: it has one
-        self._pipeline = Pipeline(transport, self._hear)
+        self._was_redirected = False
+        transport = cast("asyncio.Transport", connection._writer.transport)  # type: ignore[union-attr]  # pyright: ignore[reportPrivateUsage, reportOptionalMemberAccess]  # connected: it has one
+        self._pipeline = Pipeline(transport, self._note_refusal)
 
     @property
     def is_broken(self) -> bool:
-        """Nothing more can be sent on it, or it would not reach the server it is meant for."""
+        """Nothing more can be sent on it, or its route now leads to another server."""
         return self._is_broken or self._pipeline.fault is not None or self._state.is_over
 
     @property
     def socket(self) -> TransportSocket | None:
-        """What the operating system knows it as."""
+        """The socket; None if the connection is closed."""
         return cast("TransportSocket | None", self._pipeline.transport.get_extra_info("socket"))
 
     def note_redirect(self, refusal: Refused) -> None:
-        """Take an answer for what it says of the server: a link that leads to the wrong one is broken, and its like."""
+        """Break this connection if an error reply shows that it needs a new login or has the wrong server.
+
+        A wrong server breaks all connections of the route.
+        """
         if refusal.is_misled:
             self._is_broken = True
             self._state.invalidate(refusal)
-        elif refusal.code == "NOAUTH":  # this connection would have to greet anew
+        elif refusal.code == "NOAUTH":  # it would have to log in again
             self._is_broken = True
 
     async def call(self, *command: Argument, more_seconds: float = 0.0) -> Reply:
         """Send one command and wait for its answer.
 
         Args:
-            more_seconds: how much longer than a short command the server may take; the time that a read blocks is
-                added by itself.
+            command: the name and its arguments.
+            more_seconds: how much longer than a short command the server may take. The time of a blocking read is added
+                automatically.
 
         Raises:
-            Refused: the server answered with an error; it did nothing.
-            Unavailable: the connection broke, or no answer came in time; whether the command was carried out is not
-                known.
+            Refused: the server answered with an error and did nothing.
+            Unavailable: the connection broke, or no answer came in time. The command may have been executed.
         """
         (reply,) = await self.call_many((command,), more_seconds=more_seconds)
         return answered(reply)
@@ -88,21 +96,24 @@ class Connection:
     async def call_many(
         self, commands: Sequence[Sequence[Argument]], *, more_seconds: float = 0.0
     ) -> list[Reply | Refused]:
-        """Send several commands in one write and wait for all answers, in their order.
+        """Send several commands in one write and wait for all answers.
 
-        Where a cluster's server that gives a slot away sends one command of several elsewhere, that one and those
-        behind it are sent again one by one, so that none sees less than one before it did: only reads, or what may be
-        done twice, go together.
+        If a cluster server redirects one of them (ASK), it and the later ones are sent again one by one, so that none
+        sees an older state than an earlier one. So send only reads, or commands that may run twice.
+
+        Args:
+            commands: the commands.
+            more_seconds: as for `call`.
 
         Returns:
-            One answer a command; a `Refused` stands where the server answered with an error.
+            One reply for each command, in order; a `Refused` for an error reply.
 
         Raises:
-            Unavailable: the connection broke, or no answer came in time; which commands were carried out is not known.
+            Unavailable: the connection broke, or no answer came in time. Any of the commands may have been executed.
         """
-        self._was_asked = False
+        self._was_redirected = False
         replies = await self._call_many(commands, more_seconds)
-        return await self._redirected(commands, replies, more_seconds) if self._was_asked else replies
+        return await self._redirected(commands, replies, more_seconds) if self._was_redirected else replies
 
     async def _call_many(self, commands: Sequence[Sequence[Argument]], more_seconds: float) -> list[Reply | Refused]:
         if not commands:
@@ -121,10 +132,10 @@ class Connection:
         try:
             return await answer
         except BaseException:
-            if answer.cancelled() or not answer.done():  # else all answers were there, or none will come
-                self._pipeline.fail(Unavailable("server: the call was cut off"))
+            if answer.cancelled() or not answer.done():  # else all answers are there, or the connection is broken
+                self._pipeline.fail(Unavailable("server: a cancelled call broke the connection"))
             else:
-                answer.exception()  # looked at, or the event loop would complain that nobody did
+                answer.exception()  # retrieved: the event loop would log an unretrieved exception
             raise
 
     async def _redirected(
@@ -140,36 +151,40 @@ class Connection:
         return replies
 
     def submit(self, commands: Sequence[Sequence[Argument]], done: Done, *, more_seconds: float = 0.0) -> None:
-        """Send commands in one write, without waiting; `done` is called with their answers, from the event loop.
+        """Send commands in one write, without waiting.
 
-        It never blocks: what the server does not take yet is kept in memory, so the owner sees to it that little is on
-        its way. `done` may be called before this returns if the connection is found broken.
+        This never blocks: bytes that the server does not accept yet are buffered, so the owner bounds them.
+
+        Args:
+            commands: the commands.
+            done: called with the answers, from the event loop; before this returns if the connection turns out broken.
+            more_seconds: as for `call`.
 
         Raises:
-            Unavailable: the link is broken, and nothing was sent.
+            Unavailable: the connection is broken, and nothing was sent.
         """
         if self.is_broken:
-            # The client would connect again by itself, and answers of before and after would be taken for each other.
+            # The client library would reconnect, and old answers would be matched with new commands.
             self._is_broken = True
-            raise Unavailable(str(self._pipeline.fault or "server: the link is broken"))
+            raise Unavailable(str(self._pipeline.fault or "server: the connection is broken"))
         seconds = self._seconds + more_seconds + max(map(_blocks, commands))
         self._pipeline.submit(
             [_pack(tuple(command)) for command in commands], Request(len(commands), done, seconds, [])
         )
 
-    def _hear(self, refusal: Refused) -> None:
-        self._was_asked = self._was_asked or is_ask(refusal)
+    def _note_refusal(self, refusal: Refused) -> None:
+        self._was_redirected = self._was_redirected or is_ask(refusal)
         self.note_redirect(refusal)
 
     async def close(self) -> None:
-        """End the connection; closing twice is fine. Answers that are still due do not come any more."""
+        """Close the connection. Calls that wait raise `Unavailable`. Closing twice is allowed."""
         self._is_broken = True
-        self._pipeline.fail(Unavailable("server: the link was closed"))
-        await self._connection.disconnect(nowait=True)  # it lets go of the transport; nothing is waited for
+        self._pipeline.fail(Unavailable("server: the connection was closed"))
+        await self._connection.disconnect(nowait=True)  # releases the transport without waiting
 
 
 def _blocks(command: Sequence[Argument]) -> float:
-    """How many seconds a command may block by itself."""
+    """Return how many seconds a command blocks by itself."""
     if command[0] not in {"XREAD", "XREADGROUP"} or "BLOCK" not in command:
         return 0.0
     return int(command[command.index("BLOCK") + 1]) / 1000

@@ -1,19 +1,19 @@
-"""What a server keeps through a crash: what is known of its version, and what its settings make of it.
+"""Check whether a server keeps acknowledged entries through a crash, by its version and settings.
 
-Two faults of servers lose acknowledged entries, both where the append-only file is read at a start. Neither shows
-while the server runs, so the version is looked at.
+Two server bugs lose acknowledged entries while the append-only file is loaded. Neither shows while the server runs, so
+the version decides.
 
-**A torn group.** A script's writes stand in the file as one group, MULTI … EXEC. A power cut may leave a part of the
-last group, which nobody was told of. These servers cut off the command that is torn and keep the beginning of the
-group. What is written next becomes part of it, and the start after that applies both: an entry that was acknowledged
-is refused, as the torn one has its place. Mended in Valkey 8.0.11, 8.1.10, 9.0.6 and 9.1.2 (valkey-io/valkey#4342), in
-no release of Redis that we know of. Tried: Redis 7.0.15 and 8.2.3, Valkey 9.0.0, 9.1.0 and 9.1.1 lose entries, Valkey
-9.1.2 none. With `aof-load-truncated no` a torn file stops the server, and its checker cuts off the whole group.
+**A torn group.** A script's writes are one group in the file, MULTI … EXEC. A power cut may leave a part of the last
+group, which was not acknowledged. Affected servers cut off the torn command and keep the beginning of the group. The
+next writes then become part of that group. The next start applies both: an acknowledged entry is refused, as the torn
+one has its id. Fixed in Valkey 8.0.11, 8.1.10, 9.0.6 and 9.1.2 (valkey-io/valkey#4342), and in no known release of
+Redis. Tested: Redis 7.0.15 and 8.2.3, Valkey 9.0.0, 9.1.0 and 9.1.1 lose entries; Valkey 9.1.2 does not. With
+`aof-load-truncated no` a torn file stops the server, and its checker removes the whole group.
 
-**A default user without rights.** These servers ask for each command of a group whether the default user may do it.
-What it may not do is dropped, without a word. So a default user that was restricted, as it should be, empties the log.
-Mended in Valkey 8.1.10 and 9.1.2 (valkey-io/valkey#3984) and in Redis 8.6 (redis/redis#14545); tried on the versions
-above. A user that is off and has all rights is harmless.
+**A default user without rights.** Affected servers check each command of a group against the rights of the default
+user, and silently drop those that it may not run. So a restricted default user, which is good practice, empties the
+log. Fixed in Valkey 8.1.10 and 9.1.2 (valkey-io/valkey#3984) and in Redis 8.6 (redis/redis#14545); tested on the
+versions above. A user that is off and has all rights is safe.
 """
 
 from __future__ import annotations
@@ -32,19 +32,20 @@ __all__ = ("DurabilityWarning", "ServerVersion", "check_durability", "loss_risks
 
 
 class DurabilityWarning(UserWarning):
-    """The server does not keep what it acknowledges through a crash."""
+    """Warning: the server may lose acknowledged messages in a crash. The text names the reason and the remedy."""
 
 
 class ServerVersion(NamedTuple):
-    """What a server is."""
+    """Product and version of a server."""
 
     name: str
     """"Valkey" or "Redis\""""
     number: tuple[int, ...]
+    """such as `(9, 1, 2)`"""
 
     @classmethod
     def of(cls, info: Mapping[str, str]) -> ServerVersion:
-        """Read it from what the server says of itself."""
+        """Return the version in a server's INFO."""
         name = "Valkey" if "valkey_version" in info else "Redis"
         text = info.get(f"{name.lower()}_version", "0.0")
         return cls(name, tuple(int(part) for part in text.partition("-")[0].split(".") if part.isdigit()))
@@ -54,29 +55,34 @@ class ServerVersion(NamedTuple):
 
     @property
     def keeps_torn_groups(self) -> bool:
-        """It reads the beginning of a group whose end is missing, and goes on behind it."""
-        mended = {(8, 0): 11, (8, 1): 10, (9, 0): 6, (9, 1): 2}
-        return not (self.name == "Valkey" and self._has(mended, newer=(9, 2)))
+        """On loading, it keeps the beginning of a torn group."""
+        fixed = {(8, 0): 11, (8, 1): 10, (9, 0): 6, (9, 1): 2}
+        return not (self.name == "Valkey" and self._has(fixed, newer=(9, 2)))
 
     @property
     def asks_default_user(self) -> bool:
-        """It asks whether the default user may do what stands in its file."""
+        """On loading, it checks commands against the rights of the default user."""
         if self.name == "Valkey":
             return not self._has({(8, 1): 10, (9, 1): 2}, newer=(9, 2))
         return not self._has({}, newer=(8, 6))
 
-    def _has(self, mended: Mapping[tuple[int, int], int], *, newer: tuple[int, int]) -> bool:
-        """Whether it has a mend that came with these patches of its lines, and with all newer lines."""
+    def _has(self, fixed: Mapping[tuple[int, int], int], *, newer: tuple[int, int]) -> bool:
+        """Return whether it has a fix.
+
+        Args:
+            fixed: by release line, the first patch with the fix.
+            newer: the first line of which every patch has it.
+        """
         major, minor, patch = (*self.number, 0, 0, 0)[:3]
-        return (major, minor) >= newer or patch >= mended.get((major, minor), patch + 1)
+        return (major, minor) >= newer or patch >= fixed.get((major, minor), patch + 1)
 
 
 async def server_infos(pool: Pool) -> list[dict[str, str]]:
-    """Ask each server that may be written to what it is, as INFO says it.
+    """Return the INFO of each primary.
 
     Raises:
-        Refused: a server does not say so.
-        Unavailable: a server cannot be reached.
+        Refused: the user may not run INFO.
+        Unavailable: a server did not answer.
     """
     return [_read_info(cast("bytes", reply)) for reply in await pool.call_each("INFO")]
 
@@ -87,14 +93,16 @@ def _read_info(text: bytes) -> dict[str, str]:
 
 
 async def check_durability(pool: Pool, infos: Sequence[Mapping[str, str]], keys: Keys) -> None:
-    """Warn of servers that may lose what they acknowledged, and refuse those that will.
+    """Warn of servers that may lose acknowledged entries, and refuse those that will.
 
     Args:
-        infos: what each server says of itself.
+        pool: of the servers.
+        infos: INFO of each server.
+        keys: names of the keys.
 
     Raises:
-        UnsafeServer: the default user has too few rights, on a server that reads its file as that user.
-        Unavailable: a server cannot be reached.
+        UnsafeServer: the default user has too few rights, on a server that loads its file as that user.
+        Unavailable: a server did not answer.
     """
     if any(info.get("aof_enabled") == "0" for info in infos):
         _warn("the server keeps no append-only file: acknowledged messages may be lost")
@@ -107,13 +115,14 @@ async def check_durability(pool: Pool, infos: Sequence[Mapping[str, str]], keys:
 
 
 async def loss_risks(pool: Pool, infos: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
-    """What the servers may lose at a power cut, a sentence for each version; what to do about it is in it.
+    """Return one sentence for each server version that may lose entries in a power cut, with the remedy.
 
     Args:
-        infos: what each server says of itself.
+        pool: of the servers.
+        infos: INFO of each server.
 
     Raises:
-        Unavailable: a server cannot be reached.
+        Unavailable: a server did not answer.
     """
     versions = {ServerVersion.of(info) for info in infos if info.get("aof_enabled") == "1"}
     torn = sorted(version for version in versions if version.keeps_torn_groups)
@@ -127,7 +136,7 @@ async def loss_risks(pool: Pool, infos: Sequence[Mapping[str, str]]) -> tuple[st
 
 
 async def _loads_truncated(pool: Pool) -> bool:
-    """Whether a server goes on with a torn file; True if it does not say so."""
+    """Return whether a server loads a torn file; True if the setting cannot be read."""
     try:
         settings = [
             cast("Sequence[bytes]", reply) for reply in await pool.call_each("CONFIG", "GET", "aof-load-truncated")
@@ -146,20 +155,20 @@ async def _check_default_user(pool: Pool, keys: Keys, version: ServerVersion) ->
                     raise UnsafeServer(
                         what,
                         cast("bytes", reply).decode(errors="replace"),
-                        f"{version} to read its file as a user that may do all: ACL SETUSER default ~* &* +@all, which"
-                        " may stay off or have a password; and ACL SAVE, or the same in the server's file. Valkey 9.1.2"
-                        " and newer need no such thing",
+                        f"{version} to load its file as a user with all rights. Run ACL SETUSER default ~* &* +@all and"
+                        " ACL SAVE, or set this in the server's file; the user may stay off or have a password. Valkey"
+                        " 9.1.2 and newer do not need this",
                     )
     except Refused as refusal:
         _warn(
             f"it could not be seen whether the default user may write ({refusal.code}): if it may not, {version}"
-            " forgets the log when it starts. Allow this user ACL DRYRUN, or use Valkey 9.1.2 or newer"
+            " loses the log when it starts. Allow this user ACL DRYRUN, or use Valkey 9.1.2 or newer"
         )
 
 
 def _writes(keys: Keys) -> Sequence[Sequence[Argument]]:
-    """Each command that a group of ours may hold in the file."""
-    key = keys.sessions(0)  # any will do: their types do not count
+    """Return an example of each write command that the scripts use."""
+    key = keys.sessions(0)  # any key: DRYRUN does not check its type
     return (
         ("XADD", key, "1-1", "f", "v"),
         ("XDEL", key, "1-1"),

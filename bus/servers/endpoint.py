@@ -1,4 +1,7 @@
-"""Where one server is, and how links to it are made, with all that switched off that the client does by itself."""
+"""An endpoint: the address of one server, and connecting to it.
+
+Retries, timeouts and other automatic behaviour of the client library are switched off.
+"""
 
 import socket
 from collections.abc import Mapping, Sequence
@@ -22,28 +25,31 @@ from lanebus.bus.servers.route_state import FixedRouteState, RouteState
 __all__ = ("Endpoint",)
 
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
-"""Seconds of silence before the kernel asks whether the other side is there, between two questions, and how many. The
-second name is that of the first on macOS."""
+"""TCP keep-alive: seconds of silence before the first probe, seconds between probes, and their number. TCP_KEEPALIVE is
+macOS's name for TCP_KEEPIDLE."""
 
 _DRIVER = DriverInfo()
-"""What a connection says of the client. Made once: the client looks its version up on disk, 0.6 ms each time."""
+"""Client name sent by each connection. Made once, as the library reads its version from disk, 0.6 ms each time."""
 
 
 class Endpoint:
-    """Where a server is, and how links to it are made. Opening one connects; making this object does not."""
+    """The address of a server, with user, password and settings. Creating it does no I/O; `connect` does."""
 
     def __init__(self, url: str, bounds: ConnectionBounds | None = None) -> None:
-        """Takes a URL `redis://`, `rediss://` or `unix://`, and how long connections are waited for.
+        """
+        Args:
+            url: `redis://`, `rediss://` or `unix://`.
+            bounds: timeouts; None means the defaults.
 
         Raises:
-            SetupError: the URL is none of these.
+            SetupError: the URL is invalid, or has an unknown option.
         """
         try:
             options = dict(parse_url(url))
         except ValueError as error:
             raise SetupError(f"server URL: {error}") from None
         self.bounds = bounds or ConnectionBounds()
-        """how long connections are waited for"""
+        """timeouts and counts of its connections"""
         self._class = cast("type[AbstractConnection]", options.pop("connection_class", TcpConnection))
         self._options: dict[str, object] = {
             **options,
@@ -64,14 +70,14 @@ class Endpoint:
 
     @classmethod
     def at_socket(cls, path: str, bounds: ConnectionBounds | None = None) -> Self:
-        """A server that listens on a unix socket."""
+        """Return the endpoint of a unix socket."""
         server = cls("unix://", bounds)
         server._class = UnixDomainSocketConnection
         server._options["path"] = path
         return server
 
     def at(self, host: str, port: int) -> Self:
-        """A server at another address, reached with the same user, password and settings."""
+        """Return an endpoint at another address, with the same user, password and settings."""
         server = type(self).__new__(type(self))
         server.bounds = self.bounds
         server._class, server._options = self._class, {**self._options, "host": host, "port": port}
@@ -79,79 +85,79 @@ class Endpoint:
 
     @property
     def host(self) -> str:
-        """Its host name or address; of a server on a unix socket "localhost"."""
+        """Host name or IP address; "localhost" for a unix socket."""
         return str(self._options.get("host", "localhost"))
 
     @property
     def port(self) -> int:
-        """Its TCP port."""
+        """TCP port."""
         return int(cast("int", self._options.get("port", 6379)))
 
     @property
     def database(self) -> int:
-        """The number of the database that its links use."""
+        """Number of the database that its connections use."""
         return int(cast("int", self._options.get("db", 0)))
 
     async def connect(self, state: RouteState | None = None) -> Connection:
-        """A new link, connected and greeted.
+        """Open a connection and log in.
 
         Args:
-            state: of the route that leads here, shared by its links; None if the server is simply here.
+            state: state shared by the connections of a route; None means that the server never changes.
 
         Raises:
-            Unavailable: nobody answers there.
-            LoginRefused: the server wants another user or password.
+            Unavailable: no server answers at this address.
+            LoginRefused: the server refused the user or password.
         """
-        connection = self._class(**self._options)  # type: ignore[arg-type]  # the client's own parser made the options
+        connection = self._class(**self._options)  # type: ignore[arg-type]  # the library's own parser made the options
         try:
-            # The client counts only until it is connected, not greeted.
+            # The client library's own timeout does not cover the login.
             with anyio.fail_after(self.bounds.connect_seconds):
-                await connection.connect()  # type: ignore[no-untyped-call]  # the client types it only in part
+                await connection.connect()  # type: ignore[no-untyped-call]  # the library types it only in part
         except BaseException as error:
             with anyio.CancelScope(shield=True):
                 await connection.disconnect(nowait=True)
             if isinstance(error, TimeoutError):
-                raise Unavailable(f"server at {_place(self._options)}: it does not answer") from None
-            # The client wraps what an unauthenticated greeting gets.
+                raise Unavailable(f"server at {_address(self._options)}: no answer. Check that it runs") from None
+            # The client library wraps this error if it comes from an unauthenticated greeting.
             if isinstance(error, AuthenticationError) or isinstance(error.__cause__, AuthenticationError):
                 raise LoginRefused() from None
             if isinstance(error, RedisError | OSError):
-                raise Unavailable(f"server at {_place(self._options)}: {type(error).__name__}") from None
+                raise Unavailable(f"server at {_address(self._options)}: {type(error).__name__}") from None
             raise
         return Connection(connection, state or FixedRouteState(), self.bounds)
 
     async def ask(self, *commands: Sequence[Argument]) -> list[Reply | Refused]:
-        """Send commands in one write on a link of their own. Raises as `connect` and `Connection.call_many` do."""
-        link = await self.connect()
+        """Send commands in one write on a new connection. Raises as `connect` and `Connection.call_many` do."""
+        connection = await self.connect()
         try:
-            return await link.call_many(commands)
+            return await connection.call_many(commands)
         finally:
-            await link.close()
+            await connection.close()
 
     async def look_up(self, *command: Argument) -> Reply:
-        """Ask where something is, within `lookup_seconds`.
+        """Send one command on a new connection, within `lookup_seconds`.
 
         Raises:
-            LoginRefused: the server wants another user or password, or gives this user too few rights.
+            LoginRefused: the server refused the user or password, or the user lacks the right.
             Refused: the server answered with another error.
-            Unavailable: the server does not answer in time.
+            Unavailable: the server did not answer in time.
         """
         try:
             with anyio.fail_after(self.bounds.lookup_seconds):
                 (reply,) = await self.ask(command)
         except TimeoutError:
-            raise Unavailable(f"server at {_place(self._options)}: it does not answer") from None
+            raise Unavailable(f"server at {_address(self._options)}: no answer. Check that it runs") from None
         if isinstance(reply, Refused) and reply.code in {"NOAUTH", "NOPERM", "WRONGPASS"}:
             raise LoginRefused(reply.code)
         return answered(reply)
 
 
 def _socket_options(dead_seconds: float) -> dict[int, int]:
-    """What the kernel is told of each TCP connection, as far as it knows of it: how a dead one is found."""
-    wanted = {**_KEEPALIVE, "TCP_USER_TIMEOUT": max(1, round(dead_seconds * 1000))}
-    return {getattr(socket, name): value for name, value in wanted.items() if hasattr(socket, name)}
+    """Return the socket options with which the kernel detects a dead connection, as far as it supports them."""
+    options = {**_KEEPALIVE, "TCP_USER_TIMEOUT": max(1, round(dead_seconds * 1000))}
+    return {getattr(socket, name): value for name, value in options.items() if hasattr(socket, name)}
 
 
-def _place(options: Mapping[str, object]) -> str:
-    """Where a server is, for people: without user and password."""
+def _address(options: Mapping[str, object]) -> str:
+    """Return the address for error texts, without user and password."""
     return str(options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}")

@@ -1,4 +1,4 @@
-"""A pool whose short calls of the same moment go out in one write: for one process that works on many sessions."""
+"""A pool that sends concurrent short calls in one write, for a process that works on many sessions."""
 
 from __future__ import annotations
 
@@ -28,19 +28,20 @@ class _Call(NamedTuple):
 
 
 class GroupedPool:
-    """A `Pool` on another one. What cannot share a write, as it may take long or not run twice, goes there as it is.
+    """A `Pool` that groups calls for another pool. Calls that may take long or must not run twice are not grouped.
 
-    A caller that is cancelled waits no longer; its commands are carried out or not, as always, and the others of its
-    group are not concerned. A group that fails is sent again, each call by itself and all at the same time, so that no
-    answer ends another's wait; a call that has none after `answer_seconds` more fails as its group did.
+    A cancelled caller does not affect the other calls of its group; its commands may be executed.
+
+    If a group fails, its calls are sent again, each by itself and all at the same time, so that one failing call does
+    not fail the others. A call without an answer after `answer_seconds` more fails with the error of the group.
     """
 
     def __init__(self, pool: Pool, bounds: ConnectionBounds | None = None) -> None:
         self._pool, self._bounds = pool, bounds or ConnectionBounds()
         self._waiting: deque[_Call] = deque()
-        self._flights: set[asyncio.Task[None]] = set()
-        # Not their number: one that has found nothing more to carry is no longer at work, though it has not ended.
-        self._at_work = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        # Not `len(self._tasks)`: a task that found no more calls may not have ended yet.
+        self._active = 0
         self._is_closed = False
 
     @property
@@ -67,12 +68,12 @@ class GroupedPool:
             raise Closed("bus")
         call = _Call(commands, asyncio.get_running_loop().create_future())
         self._waiting.append(call)
-        if self._at_work < self._bounds.groups_in_flight:
-            self._at_work += 1
-            # It begins in the next turn of the event loop: whoever calls in this one shares it.
-            flight = asyncio.create_task(self._fly())
-            self._flights.add(flight)
-            flight.add_done_callback(self._flights.discard)
+        if self._active < self._bounds.groups_in_flight:
+            self._active += 1
+            # It starts in the next turn of the event loop: calls of this turn share the group.
+            task = asyncio.create_task(self._run())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
         return await call.future
 
     async def call_each(self, *command: Argument) -> list[Reply]:
@@ -84,33 +85,33 @@ class GroupedPool:
         return self._pool.scan(match)
 
     async def close(self) -> None:
-        """End what is on its way; the pool below is its owner's."""
+        """Fail all calls in flight. The inner pool is left to its owner."""
         self._is_closed = True
-        flights = tuple(self._flights)
-        for flight in flights:
-            flight.cancel()
-        if flights:
-            await asyncio.wait(flights)
-        self._fail(self._taken(None), Closed("bus"))
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        self._fail(self._take(None), Closed("bus"))
 
-    async def _fly(self) -> None:
+    async def _run(self) -> None:
         group: list[_Call] = []
         try:
-            while group := self._taken(self._bounds.group_commands):
-                await self._carry(group)
+            while group := self._take(self._bounds.group_commands):
+                await self._send(group)
         except BaseException as error:
             self._fail(group, error if isinstance(error, Exception) else Closed("bus"))
             raise
         finally:
-            self._at_work -= 1
+            self._active -= 1
 
-    async def _carry(self, group: Sequence[_Call]) -> None:
+    async def _send(self, group: Sequence[_Call]) -> None:
         commands = [command for call in group for command in call.commands]
         try:
             replies = await self._pool.call_many(commands)
-        except Exception as error:  # noqa: BLE001  # it is the callers', each of whom may catch it
+        except Exception as error:  # noqa: BLE001  # passed on to the callers
             if len(group) > 1:
-                await self._carry_apart(group)
+                await self._send_each(group)
             self._fail(group, error)
             return
         at = 0
@@ -120,8 +121,8 @@ class GroupedPool:
                 call.future.set_result(replies[at:end])
             at = end
 
-    async def _carry_apart(self, group: Sequence[_Call]) -> None:
-        tasks = [asyncio.create_task(self._carry((call,))) for call in group]
+    async def _send_each(self, group: Sequence[_Call]) -> None:
+        tasks = [asyncio.create_task(self._send((call,))) for call in group]
         try:
             await asyncio.wait(tasks, timeout=self._bounds.answer_seconds)
         finally:
@@ -130,8 +131,8 @@ class GroupedPool:
             with anyio.CancelScope(shield=True):
                 await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _taken(self, most: int | None) -> list[_Call]:
-        """What waits, of those who still wait for it."""
+    def _take(self, most: int | None) -> list[_Call]:
+        """Remove and return calls whose callers still wait, with about `most` commands (None: all)."""
         group: list[_Call] = []
         count = 0
         while self._waiting and (most is None or count < most):

@@ -1,7 +1,7 @@
-"""A connection's requests and their answers, which come in the order of the requests.
+"""The requests on a connection and their replies, which arrive in the order of the requests.
 
-Reading answers by callback saves a task switch for each of them. Every wait has one bound, so no caller can forget it:
-a connection on which an answer is due and no byte moves for a request's `seconds` is broken.
+Handling replies in a callback saves a task switch for each. Every wait has the same bound, so that no caller can omit
+it: if a reply is due and no byte moves for a request's `seconds`, the connection is broken.
 """
 
 import asyncio
@@ -20,113 +20,121 @@ from lanebus.bus.servers.replies import Reply, refusal_of
 __all__ = ("Done", "Pipeline", "Request")
 
 Done = Callable[[list[Reply | Refused] | Unavailable], None]
-"""Is given the answers, one a command, or why there are none."""
+"""Called with one reply for each command, or with the error if there are none."""
 
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """Commands that were sent together, and the answers to them so far."""
+    """Commands that were sent together, and the replies so far."""
 
     count: int
-    """commands, each of which gets an answer"""
+    """number of commands, each of which gets one reply"""
     done: Done
     seconds: float
-    """without a byte in either direction, after which the connection counts as dead"""
+    """time without a byte in either direction after which the connection counts as dead"""
     replies: list[Reply | Refused]
 
 
 class Pipeline(asyncio.Protocol):
-    """Writes requests to a transport, and hands out its answers in the order of the requests."""
+    """Writes requests to a transport, and calls each one's `done` with its replies."""
 
     def __init__(self, transport: asyncio.Transport, refused: Callable[[Refused], None]) -> None:
-        """Takes the transport over; `refused` is called with each error among the answers, before its request ends."""
+        """
+        Args:
+            transport: to take over.
+            refused: called with each error reply, before the `done` of its request.
+        """
         self.transport, self._refused = transport, refused
         transport.set_protocol(self)
         self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader()
-        self._due: deque[Request] = deque()
+        self._requests: deque[Request] = deque()
         self._timer: asyncio.TimerHandle | None = None
-        self._moved_at = 0.0
+        self._last_byte_at = 0.0
         self._unsent = 0
         self.fault: Unavailable | None = None
-        """why nothing more comes; None as long as it works"""
+        """the error that broke the connection; None while it works"""
 
     def submit(self, data: Sequence[bytes], request: Request) -> None:
-        """Write a request. Raises Unavailable if the connection broke before any of it was sent."""
+        """Write a request.
+
+        Raises:
+            Unavailable: the connection broke before any of it was sent.
+        """
         was_empty = not self.transport.get_write_buffer_size()
-        if not self._due:
-            self._moved_at = self._loop.time()
+        if not self._requests:
+            self._last_byte_at = self._loop.time()
         self.transport.writelines(data)
-        if self.transport.is_closing():  # it broke as it was written to
+        if self.transport.is_closing():  # it broke during this write
             fault = Unavailable("server: the connection broke")
             if not was_empty:
-                self._due.append(request)
+                self._requests.append(request)
             self.fail(fault)
             if was_empty:
                 raise fault
             return
-        self._due.append(request)
-        when = self._moved_at + self._due[0].seconds
+        self._requests.append(request)
+        when = self._last_byte_at + self._requests[0].seconds
         if self._timer is None or self._timer.when() > when:
-            self._arm(when)
+            self._set_timer(when)
 
     def data_received(self, data: bytes) -> None:
-        self._moved_at = self._loop.time()
+        self._last_byte_at = self._loop.time()
         reader = self._reader
         try:
             reader.feed(data)
             while (reply := reader.gets()) is not False:
                 self._take(reply)
         except hiredis.HiredisError:
-            self.fail(Unavailable("server: an answer that is none"))
+            self.fail(Unavailable("server: the reply is not RESP. Is it Redis or Valkey?"))
 
     def _take(self, reply: object) -> None:
-        if not self._due:  # nobody asked: a server that says why it hangs up
+        if not self._requests:  # unsolicited: a server says why it closes the connection
             return
-        due = self._due[0]
+        request = self._requests[0]
         if isinstance(reply, hiredis.ReplyError):
             refusal = refusal_of(str(reply))
             self._refused(refusal)
-            due.replies.append(refusal)
+            request.replies.append(refusal)
         else:
-            due.replies.append(cast("Reply", reply))
-        if len(due.replies) == due.count:
-            self._due.popleft()
-            due.done(due.replies)
+            request.replies.append(cast("Reply", reply))
+        if len(request.replies) == request.count:
+            self._requests.popleft()
+            request.done(request.replies)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.fail(AnswerLost(f"server: {type(exc).__name__ if exc else 'it closed the connection'}"))
 
     def fail(self, fault: Unavailable) -> None:
-        """Wait for nothing more. What was written may have been carried out."""
+        """Break the connection and fail all requests. The server may still execute what was written."""
         if self.fault is not None:
             return
         self.fault = fault
-        # At once, not in the next turn of the event loop: a read that blocks there would be given what comes meanwhile.
+        # Shut down now, not in the next turn of the event loop: a read blocked on the server could still take entries.
         with suppress(OSError):
             self.transport.get_extra_info("socket").shutdown(SHUT_RDWR)
-        self.transport.abort()  # not `close`, which waits until a dead connection has taken all that was written
+        self.transport.abort()  # not `close`, which would wait until the dead connection has accepted all bytes
         if self._timer is not None:
             self._timer.cancel()
-        gone, self._due = self._due, deque()
-        for due in gone:
-            due.done(fault)
+        requests, self._requests = self._requests, deque()
+        for request in requests:
+            request.done(fault)
 
-    def _arm(self, when: float) -> None:
+    def _set_timer(self, when: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(when, self._look)
+        self._timer = self._loop.call_at(when, self._check)
 
-    def _look(self) -> None:
-        """See whether anything has moved. One timer serves many requests: most are answered long before it is due."""
+    def _check(self) -> None:
+        """Check whether bytes have moved. One timer serves all requests, as most are answered long before it fires."""
         self._timer = None
-        if not self._due:
+        if not self._requests:
             return
         unsent, self._unsent = self._unsent, self.transport.get_write_buffer_size()
         if self._unsent < unsent:
-            self._moved_at = self._loop.time()
-        seconds = self._due[0].seconds
-        if self._moved_at + seconds > self._loop.time():
-            self._arm(self._moved_at + seconds)
+            self._last_byte_at = self._loop.time()
+        seconds = self._requests[0].seconds
+        if self._last_byte_at + seconds > self._loop.time():
+            self._set_timer(self._last_byte_at + seconds)
         else:
             self.fail(Unavailable(f"server: no answer within {seconds:g} s"))

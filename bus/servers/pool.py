@@ -1,4 +1,4 @@
-"""Links for short calls that are safe to cut off: reads, and scripts that may run twice."""
+"""Connection pools for short calls that may be cancelled: reads, and scripts that may run twice."""
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -16,56 +16,65 @@ __all__ = ("ConnectionPool", "Pool", "is_settled", "patient_backoff")
 
 
 class Pool(Protocol):
-    """Links to all servers that hold a part of the bus; each command goes to the one that holds its key."""
+    """Sends each command to the server that holds its key."""
 
     @property
     def has_connected(self) -> bool:
-        """A server was there at least once."""
+        """A connection succeeded at least once."""
         ...
 
     async def call(
         self, *command: Argument, at: str | None = None, more_seconds: float = 0.0, again: bool = True
     ) -> Reply:
-        """One command; a pure read or an idempotent script, as it is sent again once.
+        """Send one command and return its reply. It may be sent twice, so it must be a read or an idempotent script.
 
         Args:
-            at: the key whose server is meant, for a command that names none.
+            command: the name and its arguments.
+            at: a key on the server to use, for a command without keys; None means the command's first key.
             more_seconds: how much longer than a short call it may take.
-            again: False if it may not be carried out twice: it is then sent again only where it was refused.
+            again: False if the command must not run twice. It is then sent again only if it was refused.
 
         Raises:
-            Refused, Unavailable: as for `Connection.call`. What will pass in seconds is waited for before it is raised.
+            Refused, Unavailable: as for `Connection.call`. Refusals that pass within seconds are retried first.
         """
         ...
 
     async def call_many(
         self, commands: Sequence[Sequence[Argument]], *, more_seconds: float = 0.0
     ) -> list[Reply | Refused]:
-        """Several commands in one write a server; sent again once, as `call` says. A session's keep their order."""
+        """Send several commands, in one write to each server. Commands for one session keep their order.
+
+        See `call` for repetition and errors; a `Refused` is returned in place of a reply.
+        """
         ...
 
     async def call_each(self, *command: Argument) -> list[Reply]:
-        """One command that names no key, on every server that may be written to; as `call`."""
+        """Send a command without keys to every primary, as `call` does."""
         ...
 
     def scan(self, match: str) -> AsyncGenerator[list[bytes], None]:
-        """The names of all keys that match a pattern, on every server, some at a time; one may come twice.
+        """Yield pages of the keys on all servers that match a pattern. A key may come twice.
 
         Raises:
-            Unavailable: a server cannot be reached.
+            Unavailable: a server did not answer.
         """
         ...
 
     async def close(self) -> None:
-        """Close what is idle, and what is in use when it comes back."""
+        """Close the idle connections now, and the others when they are returned."""
         ...
 
 
 class ConnectionPool:
-    """The `Pool` of one server. A link that was cut off is not used again."""
+    """The `Pool` of one server. Broken connections are not reused."""
 
     def __init__(self, route: Route, limit: int = 8, bounds: ConnectionBounds | None = None) -> None:
-        """Takes the most links to have open at once; callers beyond it wait."""
+        """
+        Args:
+            route: to the server.
+            limit: most connections; further callers wait.
+            bounds: timeouts and pauses; None means the defaults.
+        """
         self._route = route
         self._bounds = bounds or ConnectionBounds()
         self._limiter = anyio.CapacityLimiter(limit)
@@ -77,12 +86,12 @@ class ConnectionPool:
 
     @property
     def borrowed(self) -> int:
-        """How many links are in use."""
+        """Number of connections in use."""
         return self._limiter.borrowed_tokens
 
     @property
     def idle(self) -> tuple[Connection, ...]:
-        """The links that wait for their next use."""
+        """The idle connections."""
         return tuple(self._idle)
 
     async def call(
@@ -121,14 +130,14 @@ class ConnectionPool:
             return replies
         backoff = patient_backoff(self._bounds)
         while not is_settled(replies) and await backoff.wait():
-            # All of them: what is read in one call is read in order.
+            # All of them, as the reads of one call keep their order.
             replies = await self.attempt(commands, more_seconds, again=again)
         return replies
 
     async def attempt(
         self, commands: Sequence[Sequence[Argument]], more_seconds: float, *, again: bool
     ) -> list[Reply | Refused]:
-        """Send commands in one write, and if no answer comes and `again`, once more on a new link."""
+        """Send commands in one write; without an answer, and if `again`, once more on a new connection."""
         try:
             return await self._once(commands, more_seconds)
         except Unavailable:
@@ -138,12 +147,12 @@ class ConnectionPool:
             return await self._once(commands, more_seconds)
 
     async def _once(self, commands: Sequence[Sequence[Argument]], more_seconds: float) -> list[Reply | Refused]:
-        async with self._link() as link:
-            return await link.call_many(commands, more_seconds=more_seconds)
+        async with self._borrow() as connection:
+            return await connection.call_many(commands, more_seconds=more_seconds)
 
     @asynccontextmanager
-    async def _link(self) -> AsyncGenerator[Connection, None]:
-        """Borrow a link for the length of the block.
+    async def _borrow(self) -> AsyncGenerator[Connection, None]:
+        """Borrow a connection for the length of the block.
 
         Raises:
             Closed: the bus is closed.
@@ -152,21 +161,21 @@ class ConnectionPool:
         async with self._limiter:
             if self._is_closed:
                 raise Closed("bus")
-            link = self._idle.pop() if self._idle else await self._route.connect()
+            connection = self._idle.pop() if self._idle else await self._route.connect()
             self.has_connected = True
             drops = self._drops
             try:
-                yield link
+                yield connection
             finally:
-                if link.is_broken or self._is_closed or drops != self._drops:
-                    await link.close()
+                if connection.is_broken or self._is_closed or drops != self._drops:
+                    await connection.close()
                 else:
-                    self._idle.append(link)
+                    self._idle.append(connection)
 
     async def drop_idle(self) -> None:
-        """Close what is idle: a link may have died unseen, which only shows at its next use, and then all may have.
+        """Close the idle connections, as others may have died too: this shows only at their next use.
 
-        What is in use is closed when it comes back: its answer may be the last that it gave.
+        Connections in use are closed when they are returned, as they may have died since their last answer.
         """
         self._drops += 1
         while self._idle:
@@ -179,10 +188,10 @@ class ConnectionPool:
 
 
 def is_settled(replies: Sequence[Reply | Refused]) -> bool:
-    """None of them is a refusal that passes by itself in seconds."""
+    """Return whether no reply is a refusal that passes by itself within seconds."""
     return not any(isinstance(reply, Refused) and reply.is_retryable for reply in replies)
 
 
 def patient_backoff(bounds: ConnectionBounds) -> Backoff:
-    """Return the pauses of a short call that is repeated, for `patience_seconds`."""
+    """Return the backoff of a short call, which ends after `patience_seconds`."""
     return Backoff(bounds.retry_seconds, bounds.retry_most_seconds, patience=bounds.patience_seconds)

@@ -1,4 +1,4 @@
-"""What goes to a server and what it answers: arguments of commands, replies, and errors among the replies."""
+"""Types of command arguments and replies, and the errors among the replies."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -12,28 +12,28 @@ Reply = bytes | int | None | Sequence["Reply"]
 
 
 class Calling(Protocol):
-    """What sends several commands at once: a link, a pool of them, or a log."""
+    """Sends several commands at once: a connection, a pool, or a log."""
 
     async def call_many(self, commands: Sequence[Sequence[Argument]]) -> list[Reply | Refused]:
-        """Return their replies, in their order."""
+        """Send commands and return their replies, in order."""
         ...
 
 
-async def call_all(link: Calling, commands: Sequence[Sequence[Argument]]) -> list[Reply]:
-    """Send several commands in one round trip, and return their answers.
+async def call_all(connection: Calling, commands: Sequence[Sequence[Argument]]) -> list[Reply]:
+    """Send several commands in one round trip and return their replies.
 
     Raises:
-        Refused: the server refused one of them. The others may have been carried out.
+        Refused: the server refused one of them. The others may have been executed.
         Unavailable: as for `Connection.call_many`.
     """
-    return [answered(reply) for reply in await link.call_many(commands)]
+    return [answered(reply) for reply in await connection.call_many(commands)]
 
 
 def answered(reply: Reply | Refused) -> Reply:
-    """Return the reply, if it is no error.
+    """Return the reply, unless it is an error.
 
     Raises:
-        Refused: the server answered with an error.
+        Refused: it is an error.
     """
     if isinstance(reply, Refused):
         raise reply
@@ -41,20 +41,20 @@ def answered(reply: Reply | Refused) -> Reply:
 
 
 def is_ask(reply: Reply | Refused) -> bool:
-    """Whether a server of a cluster sends this one command elsewhere, as it is giving the slot away."""
+    """Return whether a cluster server redirects this one command (ASK), as its slot is being migrated."""
     return isinstance(reply, Redirected) and reply.code == "ASK"
 
 
 def refusal_of(text: str) -> Refused:
-    """Return the error that a server answered with these words.
+    """Return the error for a server's error text.
 
-    Only the first word is kept: the rest may quote arguments, and so messages. Where to go instead is no message.
+    Only the first word is kept, as the rest may quote arguments and thus messages. Redirects also keep their address.
     """
     code, _, rest = text.partition(" ")
     if code in {"ASK", "MOVED"}:
         slot, _, address = rest.partition(" ")
         host, _, port = address.rpartition(":")
         return Redirected(code, int(slot), host.strip("[]?"), int(port))
-    if code == "ERR" and "unauthenticated" in rest:  # said of a long request before a login
+    if code == "ERR" and "unauthenticated" in rest:  # the reply to a long request before the login
         code = "NOAUTH"
     return Refused(code if code.isupper() and code.isalpha() else "ERR")

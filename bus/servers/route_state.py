@@ -1,4 +1,4 @@
-"""What the connections of one route share: whether it still leads to the right server."""
+"""State shared by the connections of one route: whether it still leads to the right server."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -14,20 +14,20 @@ class RouteState(Protocol):
 
     @property
     def is_over(self) -> bool:
-        """The route led to the wrong server, or leads to it no longer: connections made by it are broken."""
+        """The route leads to the wrong server, so all connections made with it are broken."""
         ...
 
     def invalidate(self, refusal: Refused) -> None:
-        """Note an answer which says that a connection leads to the wrong server."""
+        """Handle an error reply which shows that the route leads to the wrong server."""
         ...
 
     async def ask(self, redirect: Redirected, command: Sequence[Argument]) -> Reply | Refused:
-        """Send one command, this once, where a server that gives a slot away said to send it."""
+        """Send one command to the server named by an ASK redirect. Later commands go to the old server."""
         ...
 
 
 class FixedRouteState:
-    """The state of a route whose server redirects no command: one server, or the primary that Sentinels name."""
+    """State of a route to a server that never redirects: a single server, or the primary that Sentinels name."""
 
     def __init__(self) -> None:
         self.is_over = False
@@ -38,6 +38,6 @@ class FixedRouteState:
         self.is_over = True
 
     async def ask(self, redirect: Redirected, command: Sequence[Argument]) -> Reply | Refused:
-        """See `RouteState`. There is no other server: the answer stays what it was."""
+        """Return the redirect unchanged, as there is no other server."""
         del command
         return redirect

@@ -1,4 +1,4 @@
-"""The primary that Sentinels watch over: asked for anew at every connection, as it changes with a failover."""
+"""The primary that Sentinels name. It is looked up for each connection, as a failover changes it."""
 
 from collections.abc import Sequence
 from typing import cast
@@ -15,10 +15,15 @@ __all__ = ("SentinelRoute",)
 
 
 class SentinelRoute:
-    """The `Route` to the primary of a service. All links made by it hear of it when one of them finds it deposed."""
+    """The `Route` to the primary of a service. If one connection finds a demoted primary, all are broken."""
 
     def __init__(self, sentinels: Sequence[Endpoint], service: str, primary: Endpoint) -> None:
-        """Takes the Sentinels, the name they know the service by, and how a primary is logged in to."""
+        """
+        Args:
+            sentinels: the Sentinels to ask.
+            service: name of the service.
+            primary: an endpoint with the user, password and settings of primaries; its address is replaced.
+        """
         self._sentinels, self._service, self._primary = list(sentinels), service, primary
         self._address: tuple[str, int] | None = None
         self._state = FixedRouteState()
@@ -27,30 +32,30 @@ class SentinelRoute:
         """See `Route`.
 
         Raises:
-            SetupError: also where no Sentinel knows the service, and none ever did.
+            SetupError: no Sentinel knows the service, and none ever did.
         """
-        address = await self._find()
+        address = await self._look_up()
         if address != self._address or self._state.is_over:
-            # A link to the previous primary must not be read from any longer.
+            # Connections to the previous primary must not be read from any more.
             self._state.is_over = True
             self._address, self._state = address, FixedRouteState()
-        link = await self._primary.at(*address).connect(self._state)
+        connection = await self._primary.at(*address).connect(self._state)
         try:
             with anyio.fail_after(self._primary.bounds.lookup_seconds):
-                (role, *_) = cast("Sequence[Reply]", await link.call("ROLE"))
+                (role, *_) = cast("Sequence[Reply]", await connection.call("ROLE"))
             if role != b"master":
-                raise Unavailable("server: the Sentinels name a primary that is none, or not yet")
+                raise Unavailable("server: the Sentinels name a server that is not a primary yet")
         except TimeoutError:
-            await link.close()
-            raise Unavailable("server: the primary does not answer") from None
+            await connection.close()
+            raise Unavailable("server: the primary did not answer") from None
         except BaseException:
-            await link.close()
+            await connection.close()
             raise
-        return link
+        return connection
 
-    async def _find(self) -> tuple[str, int]:
-        """Where the primary is by the first Sentinel that knows; that one is asked first from then on."""
-        silent, fault = 0, None
+    async def _look_up(self) -> tuple[str, int]:
+        """Return the primary's address from the first Sentinel that knows it, which is asked first from then on."""
+        unreachable, fault = 0, None
         for sentinel in list(self._sentinels):
             try:
                 reply = await sentinel.look_up("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service)
@@ -58,7 +63,7 @@ class SentinelRoute:
                 fault = LoginRefused(refusal.code, "a Sentinel")
                 continue
             except Unavailable:
-                silent += 1
+                unreachable += 1
                 continue
             if reply is not None:
                 self._sentinels.remove(sentinel)
@@ -67,6 +72,8 @@ class SentinelRoute:
                 return host.decode() or sentinel.host, int(port)
         if fault is not None:
             raise fault
-        if silent or self._address is not None:  # they knew it before: somebody is teaching them anew
-            raise Unavailable(f"no Sentinel of {len(self._sentinels)} tells where {self._service!r} is")
-        raise SetupError(f"the Sentinels know no service {self._service!r}")
+        if unreachable or self._address is not None:  # they knew it before: they are being reconfigured
+            raise Unavailable(
+                f"no Sentinel of {len(self._sentinels)} names the primary of {self._service!r}. Check that they run"
+            )
+        raise SetupError(f"the Sentinels know no service {self._service!r}. Check the name in the server URL")

@@ -1,4 +1,4 @@
-"""Which slot of a cluster a command is about. Pure. Source: the cluster specification."""
+"""The cluster slot of a command. Pure. Source: the Redis Cluster specification."""
 
 from binascii import crc_hqx
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ _KEYLESS = frozenset({"ACL", "BGREWRITEAOF", "CLIENT", "CONFIG", "INFO", "PING",
 
 
 def key_of(command: Sequence[Argument]) -> str:
-    """The first key that a command names; "" if it names none, for which any server will do."""
+    """Return the first key of a command; "" if it has none, so that any server can execute it."""
     name = command[0]
     if name in _KEYLESS:
         return ""
@@ -24,7 +24,7 @@ def key_of(command: Sequence[Argument]) -> str:
 
 
 def slot_of(key: str) -> int:
-    """The slot of a key. Source: the cluster specification: CRC-16/XMODEM of what stands between the first braces."""
+    """Return the slot of a key: CRC-16/XMODEM of the text between its first braces, or of the whole key."""
     start = key.find("{")
     end = key.find("}", start + 1)
     tag = key[start + 1 : end] if start >= 0 and end > start + 1 else key

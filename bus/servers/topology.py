@@ -1,11 +1,11 @@
-"""Where the servers of a bus are: what a URL names, and how each part of the bus finds its own.
+"""The servers of a bus: the meaning of its URL, and the routes to them.
 
     redis://host:port/db        rediss://…        unix:///path     one server
     redis+sentinel://host:port,host:port/service                  the primary that Sentinels watch over
     redis+cluster://host:port,host:port/          rediss+cluster   a cluster
 
-A *shard* is what one publisher, one hub and one consumer's reader work on: everything, where one server holds all; one
-bucket, in a cluster.
+A *shard* is the part of a bus that one publisher, one hub and one reader of a consumer serve: the whole bus on a single
+server, one bucket on a cluster.
 """
 
 import re
@@ -44,20 +44,20 @@ class Topology(Protocol):
 
     @property
     def is_one(self) -> bool:
-        """One server holds all keys at a time: the whole bus is one shard."""
+        """A single server holds all keys, so the whole bus is one shard."""
         ...
 
     def route(self, key: str) -> Route:
-        """The way to the server that holds a key."""
+        """Return the route to the server that holds a key."""
         ...
 
     def pool(self, limit: int = 8) -> Pool:
-        """Links for short calls, to all servers that there are; `limit` to each."""
+        """Return a pool of connections for short calls to all servers, at most `limit` to each."""
         ...
 
 
 class OneServer:
-    """The `Topology` of one server: always the same, or whichever is the primary now."""
+    """The `Topology` of a single server, or of the current primary that Sentinels name."""
 
     is_one = True
 
@@ -92,13 +92,14 @@ class ManyServers:
 
 
 def topology_at(url: str, bounds: ConnectionBounds | None = None) -> Topology:
-    """The servers that a URL names; no I/O.
+    """Return the servers that a URL names. Does no I/O.
 
     Args:
-        bounds: how long connections are waited for; None is the defaults.
+        url: in one of the forms above.
+        bounds: timeouts of connections; None means the defaults.
 
     Raises:
-        SetupError: it names none, and what is wrong with it.
+        SetupError: the URL is invalid.
     """
     match url.partition("://")[0].lower():
         case "redis+cluster" | "rediss+cluster":
@@ -113,7 +114,7 @@ def _cluster(url: str, bounds: ConnectionBounds | None) -> Cluster:
     parts = _split(url)
     seeds = _servers(parts, 6379, _query(parts), bounds)
     if parts.path.strip("/") not in {"", "0"} or seeds[0].database:
-        raise SetupError("server URL: a cluster has no database but 0, and nothing else stands behind its hosts")
+        raise SetupError("server URL: a cluster has only database 0. Leave out what follows the hosts")
     return Cluster(seeds)
 
 
@@ -122,16 +123,16 @@ def _sentinel(url: str, bounds: ConnectionBounds | None) -> SentinelRoute:
     query = _query(parts)
     service = parts.path.strip("/")
     if not service or "/" in service:
-        raise SetupError("server URL: redis+sentinel:// needs the name of one service behind its hosts")
+        raise SetupError("server URL: the service is missing. Write redis+sentinel://host:port,host:port/service")
     user, password = (query.pop(f"sentinel_{part}", "") for part in ("username", "password"))
     primary = _servers(parts, SENTINEL_PORT, query, bounds)[0]
-    query.pop("db", None)  # a Sentinel has none
+    query.pop("db", None)  # a Sentinel has no databases
     login = f"{quote(user, safe='')}:{quote(password, safe='')}@" if user or password else ""
     return SentinelRoute(_servers(parts, SENTINEL_PORT, query, bounds, login), service, primary)
 
 
 def _split(url: str) -> SplitResult:
-    """Split a URL of several hosts. `urlsplit` of newer Pythons refuses an IPv6 address among them."""
+    """Split a URL with several hosts. Newer versions of `urlsplit` refuse IPv6 addresses in it."""
     scheme, _, rest = url.partition("://")
     hosts = re.split("[/?#]", rest, maxsplit=1)[0]
     return urlsplit(f"{scheme}://hosts{rest[len(hosts) :]}")._replace(netloc=hosts)
@@ -148,13 +149,21 @@ def _servers(
     bounds: ConnectionBounds | None,
     login: str | None = None,
 ) -> list[Endpoint]:
-    """Each host of a URL as a server by itself; `port` is for one that names none, `login` instead of the URL's own."""
+    """Return the endpoint of each host in a URL.
+
+    Args:
+        parts: the URL.
+        port: port of hosts without one.
+        query: options of the endpoints.
+        bounds: their timeouts.
+        login: `user:password@`, in place of the URL's own; None uses that.
+    """
     scheme = parts.scheme.partition("+")[0]
     own, at, hosts = parts.netloc.rpartition("@")
     found: list[Endpoint] = []
     for host in hosts.split(","):
         if not host.partition(":")[0]:
-            raise SetupError("server URL: a host is missing")
+            raise SetupError("server URL: a host is missing. Write host:port, separated by commas")
         address = host if ":" in host.rpartition("]")[2] else f"{host}:{port}"
         found.append(
             Endpoint(f"{scheme}://{own + at if login is None else login}{address}/?{urlencode(query)}", bounds)

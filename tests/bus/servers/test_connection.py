@@ -76,7 +76,7 @@ async def test_a_pool_goes_on_after_its_idle_links_died(valkey: RealServer) -> N
 
 async def test_a_link_that_had_its_answer_before_the_others_died_is_not_used_again(valkey: RealServer) -> None:
     pool = ConnectionPool(Endpoint(valkey.url))
-    async with pool._link() as link:  # pyright: ignore[reportPrivateUsage]  # in use while the others are dropped
+    async with pool._borrow() as link:  # pyright: ignore[reportPrivateUsage]  # in use while the others are dropped
         assert await link.call("PING") == b"PONG"
         valkey.kill()
         valkey.start()
