@@ -155,7 +155,7 @@ def _judge(place: DataDir, ending: str) -> bool:
     how, _, tail = ending.partition("\n")
     if how == "adopted":
         return False
-    if how.startswith("exit ") and how != "exit 0":  # 0: it was told to shut down
+    if how.startswith("exit ") and how != "exit 0":  # 0: it was shut down by command
         raise ServerFailed(f"{_last_words(tail) or how} (data directory {place.path}, log {place.log})")
     return True
 

@@ -80,7 +80,7 @@ class Hub:
             raise Closed("bus")
         followed, goal, live_id = self._sessions.get(session), 0, ""
         # The hub may not have read the last publish of this process yet. Nor does it know where the live deltas of a
-        # session end that nobody followed live: there may be more than fits into a buffer, and the log has them.
+        # session end that had no live subscription: there may be more than fits into a buffer, and the log has them.
         if followed is None or options.state or (options.live and followed.live is None):
             head = await self._heads.of(session)
             if head.is_erased:

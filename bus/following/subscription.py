@@ -59,7 +59,7 @@ class SubscriptionOptions(NamedTuple):
     live: bool = False
     """deliver live deltas too"""
     state: bool = False
-    """deliver notices that the session was closed or reopened, whatever the lanes"""
+    """deliver notices that the session was closed or reopened, for any lanes"""
 
 
 class Subscription:

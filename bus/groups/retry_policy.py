@@ -64,7 +64,7 @@ class RetryPolicy:
     retried: tuple[type[Exception], ...] | None = None
     """error types to retry, subclasses included; None means any"""
     is_retried: Callable[[Exception], bool] = passes_by_itself
-    """called with the error; False means no retry, whatever `retried` says"""
+    """called with the error; False means no retry, even if `retried` lists the error"""
 
     def __post_init__(self) -> None:
         """Check the numbers. Raises SetupError, as the class says."""

@@ -103,7 +103,8 @@ class _Entrant:
 
     def expire(self) -> None:
         """See `Waiting`."""
-        text = f"publish to session {self.session!r}: the queue was full for {self.seconds:g} s. Publish less at a time"
+        what = f"publish to session {self.session!r}: no room in the queue for {self.seconds:g} s"
+        text = f"{what}. Publish less at a time, or raise `PublishBounds.queue_bytes`"
         self.admitted.set_exception(Unavailable(text))
 
 

@@ -98,8 +98,8 @@ class Connection:
     ) -> list[Reply | Refused]:
         """Send several commands in one write and wait for all answers.
 
-        If a cluster server redirects one of them (ASK), it and the later ones are sent again one by one, so that none
-        sees an older state than an earlier one. So send only reads, or commands that may run twice.
+        If a cluster server redirects one of them (ASK), it and the later ones are sent again one by one. So none sees
+        an older state than a previous one, and only reads or commands that may run twice may be sent together.
 
         Args:
             commands: the commands.
