@@ -46,10 +46,10 @@ class DataDir:
         Raises:
             SocketPathTooLong: the path of its socket would exceed the kernel's limit.
         """
-        place = cls((default_data_dir() if path is None else path).expanduser().resolve())
-        if len(os.fsencode(place.socket)) > SOCKET_PATH_BYTES:
-            raise SocketPathTooLong(place.socket, SOCKET_PATH_BYTES)
-        return place
+        directory = cls((default_data_dir() if path is None else path).expanduser().resolve())
+        if len(os.fsencode(directory.socket)) > SOCKET_PATH_BYTES:
+            raise SocketPathTooLong(directory.socket, SOCKET_PATH_BYTES)
+        return directory
 
     @property
     def socket(self) -> Path:

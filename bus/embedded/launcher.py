@@ -47,11 +47,11 @@ def find_binary() -> Path:
     return binary
 
 
-def open_lock(place: DataDir, name: str) -> int:
+def open_lock(directory: DataDir, name: str) -> int:
     try:
-        return keeper.open_lock(str(place.path), name)
+        return keeper.open_lock(str(directory.path), name)
     except OSError as error:
-        raise ServerFailed(f"cannot open {place.path / name}: {error.strerror}") from error
+        raise ServerFailed(f"cannot open {directory.path / name}: {error.strerror}") from error
 
 
 class Launch:
@@ -61,16 +61,16 @@ class Launch:
         self._report = report
 
     @classmethod
-    async def attempt(cls, place: DataDir, binary: Path) -> "Launch | None":
+    async def attempt(cls, directory: DataDir, binary: Path) -> "Launch | None":
         """Start a keeper. Return None if one is running."""
-        lock = open_lock(place, keeper.KEEPER_LOCK)
+        lock = open_lock(directory, keeper.KEEPER_LOCK)
         try:
             if not keeper.take(lock):
                 return None
             ours, theirs = os.pipe()
             os.set_blocking(ours, False)
             try:
-                await run_sync(_spawn, place, binary, lock, theirs)
+                await run_sync(_spawn, directory, binary, lock, theirs)
             except BaseException:
                 os.close(ours)
                 raise
@@ -91,7 +91,7 @@ class Launch:
         os.close(self._report)
 
 
-def _spawn(place: DataDir, binary: Path, lock: int, report: int) -> None:
+def _spawn(directory: DataDir, binary: Path, lock: int, report: int) -> None:
     """Run the keeper's first process, which ends as soon as the keeper is detached, after some 15 ms."""
     program = [sys.executable, "-I", "-S", str(Path(keeper.__file__).absolute())]
     # This environment may contain keys of model providers, which the server must not inherit.
@@ -100,7 +100,7 @@ def _spawn(place: DataDir, binary: Path, lock: int, report: int) -> None:
     }
     try:
         subprocess.run(
-            [*program, str(place.path), str(binary), str(lock), str(report)],
+            [*program, str(directory.path), str(binary), str(lock), str(report)],
             check=True,
             stdin=subprocess.DEVNULL,  # no terminal, so that Ctrl-C does not reach it
             stdout=subprocess.DEVNULL,  # no inherited pipe, whose reader would wait for the keeper's end
@@ -118,7 +118,7 @@ def _spawn(place: DataDir, binary: Path, lock: int, report: int) -> None:
         raise ServerFailed(f"its keeper did not start: {error.strerror}") from error
 
 
-async def reach(place: DataDir, binary: Path) -> SocketStream:
+async def reach(directory: DataDir, binary: Path) -> SocketStream:
     """Start keeper and server if they are missing, and return a connection on which the server has answered.
 
     The caller holds the openers' lock, so no keeper ends its server meanwhile.
@@ -133,12 +133,12 @@ async def reach(place: DataDir, binary: Path) -> SocketStream:
             if launch is not None and (ending := launch.ending()) is not None:
                 launch.close()
                 launch = None
-                killed += _judge(place, ending)
+                killed += _judge(directory, ending)
                 if killed == ATTEMPTS:
-                    raise ServerFailed(f"was killed {ATTEMPTS} times while it started. See the log {place.log}")
+                    raise ServerFailed(f"was killed {ATTEMPTS} times while it started. See the log {directory.log}")
             if launch is None:
-                launch = await Launch.attempt(place, binary)
-            if (connection := await _greet(place)) is not None:
+                launch = await Launch.attempt(directory, binary)
+            if (connection := await _greet(directory)) is not None:
                 return connection
             await backoff.wait()
     finally:
@@ -146,7 +146,7 @@ async def reach(place: DataDir, binary: Path) -> SocketStream:
             launch.close()
 
 
-def _judge(place: DataDir, ending: str) -> bool:
+def _judge(directory: DataDir, ending: str) -> bool:
     """Return True if the server was killed before it answered, and False if it was only adopted.
 
     Raises:
@@ -156,7 +156,7 @@ def _judge(place: DataDir, ending: str) -> bool:
     if how == "adopted":
         return False
     if how.startswith("exit ") and how != "exit 0":  # 0: it was shut down by command
-        raise ServerFailed(f"{_last_words(tail) or how} (data directory {place.path}, log {place.log})")
+        raise ServerFailed(f"{_last_words(tail) or how} (data directory {directory.path}, log {directory.log})")
     return True
 
 
@@ -167,10 +167,10 @@ def _last_words(tail: str) -> str:
     return "; ".join(warnings[-3:] or lines[-1:])[-1000:]
 
 
-async def _greet(place: DataDir) -> SocketStream | None:
+async def _greet(directory: DataDir) -> SocketStream | None:
     """Return a named connection on which the server has answered PONG; None if it is not there or still loading."""
     try:
-        connection = await anyio.connect_unix(place.socket)
+        connection = await anyio.connect_unix(directory.socket)
     except OSError:
         return None
     greeted = False

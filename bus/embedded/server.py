@@ -97,23 +97,23 @@ async def open_server(data_dir: Path | None = None) -> AsyncGenerator[EmbeddedSe
         ServerFailed: the server does not start; the text has its last output, such as "No space left on device".
     """
     binary = find_binary()
-    place = DataDir.at(data_dir)
-    place.prepare()
-    openers = open_lock(place, keeper.OPENERS_LOCK)
+    directory = DataDir.at(data_dir)
+    directory.prepare()
+    openers = open_lock(directory, keeper.OPENERS_LOCK)
     try:
         await _take_shared(openers)
-        connection = await reach(place, binary)
+        connection = await reach(directory, binary)
         # Not a task group: it would wrap the block's errors in a group, and the block may be left in another task than
         # it was entered in.
-        watch = asyncio.create_task(_watch(place, binary, connection), name="lanebus embedded server")
+        watch = asyncio.create_task(_watch(directory, binary, connection), name="lanebus embedded server")
         try:
-            yield EmbeddedServer(place.socket, place.path)
+            yield EmbeddedServer(directory.socket, directory.path)
         finally:
             watch.cancel()
             with anyio.CancelScope(shield=True):
                 await asyncio.wait({watch})
                 await anyio.aclose_forcefully(connection)  # the task may have been cancelled before it started
-                await _leave_to_keeper(place, binary)
+                await _leave_to_keeper(directory, binary)
             if not watch.cancelled() and (error := watch.exception()):
                 raise error
     finally:
@@ -131,31 +131,31 @@ async def server_status(data_dir: Path | None = None) -> ServerStatus:
         NoEmbeddedServer, SocketPathTooLong, DirectoryNotOwned: as `open_server`.
     """
     refuse_windows()
-    place = DataDir.at(data_dir)
-    if not place.check():
-        return ServerStatus(place.path, "stopped", place.socket, 0)
-    pid = keeper.lock_owner(str(place.path), keeper.SERVER_LOCK)
-    keeper_pid = keeper.lock_owner(str(place.path), keeper.KEEPER_LOCK)
+    directory = DataDir.at(data_dir)
+    if not directory.check():
+        return ServerStatus(directory.path, "stopped", directory.socket, 0)
+    pid = keeper.lock_owner(str(directory.path), keeper.SERVER_LOCK)
+    keeper_pid = keeper.lock_owner(str(directory.path), keeper.KEEPER_LOCK)
     with anyio.move_on_after(PATIENCE), suppress(OSError, anyio.EndOfStream, anyio.BrokenResourceError):
-        async with await anyio.connect_unix(place.socket) as connection:
+        async with await anyio.connect_unix(directory.socket) as connection:
             info = dict(line.split(":", 1) for line in (await ask(connection, "INFO")).splitlines() if ":" in line)
             clients = (await ask(connection, "CLIENT LIST")).split()
         prefix = f"name={OPENER_NAME}"
         return ServerStatus(
-            place.path,
+            directory.path,
             "loading" if info["loading"] == "1" else "ready",
-            place.socket,
-            place.aof_bytes(),
+            directory.socket,
+            directory.aof_bytes(),
             pid=int(info["process_id"]),
             keeper_pid=keeper_pid,
             version=info.get("valkey_version"),
             openers=tuple(sorted(int(field.removeprefix(prefix)) for field in clients if field.startswith(prefix))),
         )
     return ServerStatus(
-        place.path,
+        directory.path,
         "stopped" if pid is None else "silent",
-        place.socket,
-        place.aof_bytes(),
+        directory.socket,
+        directory.aof_bytes(),
         pid=pid,
         keeper_pid=keeper_pid,
     )
@@ -174,20 +174,20 @@ async def stop_server(data_dir: Path | None = None) -> bool:
         ServerInUse: a process has the directory open, and would restart the server at once. It keeps running.
         NoEmbeddedServer, SocketPathTooLong, DirectoryNotOwned: as `open_server`.
     """
-    place = DataDir.at(data_dir)
-    if not (await server_status(place.path)).running:
+    directory = DataDir.at(data_dir)
+    if not (await server_status(directory.path)).running:
         return False
-    openers = open_lock(place, keeper.OPENERS_LOCK)
+    openers = open_lock(directory, keeper.OPENERS_LOCK)
     try:
         while not keeper.take(openers):
             if keeper.take(openers, fcntl.LOCK_SH):  # openers hold the lock, not a keeper that is ending the server
                 fcntl.flock(openers, fcntl.LOCK_UN)
-                now = await server_status(place.path)
+                now = await server_status(directory.path)
                 if now.running:
-                    raise ServerInUse(place.path, now.openers)
+                    raise ServerInUse(directory.path, now.openers)
                 return True
             await anyio.sleep(0.02)
-        await run_sync(keeper.end_server, str(place.path))
+        await run_sync(keeper.end_server, str(directory.path))
     finally:
         os.close(openers)
     return True
@@ -208,7 +208,7 @@ async def _take_shared(openers: int) -> None:
         ) from error
 
 
-async def _watch(place: DataDir, binary: Path, connection: SocketStream) -> None:
+async def _watch(directory: DataDir, binary: Path, connection: SocketStream) -> None:
     """Restart the server whenever it ends, which an idle connection shows without polling."""
     backoff = Backoff(0.05, LONGEST_PAUSE)
     while True:
@@ -216,7 +216,7 @@ async def _watch(place: DataDir, binary: Path, connection: SocketStream) -> None
         async with connection:
             with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
                 await connection.receive()
-        log.warning("embedded server of %s has ended: restarting it", place.path)
+        log.warning("embedded server of %s has ended: restarting it", directory.path)
         while True:
             # Restart at once after a steady run; otherwise, for example on a full disk, with growing pauses.
             if monotonic() - since > STEADY:
@@ -224,16 +224,16 @@ async def _watch(place: DataDir, binary: Path, connection: SocketStream) -> None
             else:
                 await backoff.wait()
             try:
-                connection = await reach(place, binary)
+                connection = await reach(directory, binary)
                 break
             except ServerFailed as error:
                 log.warning("%s", error)
                 since = monotonic()
 
 
-async def _leave_to_keeper(place: DataDir, binary: Path) -> None:
+async def _leave_to_keeper(directory: DataDir, binary: Path) -> None:
     """Make sure that a keeper runs to end the server: on some systems a server outlives its keeper."""
-    if keeper.lock_owner(str(place.path), keeper.SERVER_LOCK) is not None:
+    if keeper.lock_owner(str(directory.path), keeper.SERVER_LOCK) is not None:
         with suppress(ServerFailed):
-            if (launch := await Launch.attempt(place, binary)) is not None:
+            if (launch := await Launch.attempt(directory, binary)) is not None:
                 launch.close()

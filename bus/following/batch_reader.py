@@ -53,8 +53,8 @@ class BatchReader:
                 # A process that begins to follow thousands of sessions marks them all, and hardly any has changed.
                 is_many = len(marked) > self._bounds.unsized_sessions and not is_sure
                 changed = await changed_sessions(self._log, marked) if is_many else marked
-                for some in batched(changed, self._bounds.sessions_at_once):
-                    await self._read(connection, [ReadRequest(followed) for followed in some])
+                for group in batched(changed, self._bounds.sessions_at_once):
+                    await self._read(connection, [ReadRequest(followed) for followed in group])
             except BaseException:
                 for followed in marked:
                     self._sessions.mark(followed)

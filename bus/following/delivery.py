@@ -92,8 +92,8 @@ class Delivery:
         if deltas:
             sized += [(delta, size_of(entry), True) for delta, entry in zip(deltas, live, strict=True)]
             sized.sort(key=lambda each: each[0].cursor)
-        place = await cursor_at(self._log, head, bound, pages) if bound > followed.position else followed.cursor
-        followed.advance(sized, head, place, deltas[-1].cursor if deltas else None)
+        cursor = await cursor_at(self._log, head, bound, pages) if bound > followed.position else followed.cursor
+        followed.advance(sized, head, cursor, deltas[-1].cursor if deltas else None)
         if is_incomplete:
             self._sessions.mark(followed)
 

@@ -127,7 +127,7 @@ class FollowedSession:
             end: cursor of the last position that was read.
             live: cursor of the last live delta that was read; None if there was none.
         """
-        before, was_closed, has_moved = self.cursor, self.is_closed, end.position > self.position
+        previous, was_closed, has_moved = self.cursor, self.is_closed, end.position > self.position
         if has_moved:
             self.cursor = end
         self.live = live or self.live
@@ -136,7 +136,7 @@ class FollowedSession:
             self.caught_up = head
         self.is_closed = head.is_closed and head.position == end.position
         if was_closed and (has_moved or not self.is_closed):
-            self._notify(Notice("reopened", before))
+            self._notify(Notice("reopened", previous))
         if sized or has_moved:
             for subscription in tuple(self.subscriptions):
                 subscription.offer(sized, self.cursor)

@@ -133,9 +133,13 @@ class Follower:
         return Notice(notice.kind, self._cursor)
 
     async def _require(self, cursor: Cursor) -> None:
-        """Raise LogRolledBack if the log is not the one that the cursor was read from.
+        """Check that the log is the one that the cursor was read from.
 
         This reads the head, as the hub may not have read the last publish of this process yet.
+
+        Raises:
+            SessionErased: the session was erased.
+            LogRolledBack: the log lost its end.
         """
         head = await self._log.head(self._session)
         if head.is_erased:

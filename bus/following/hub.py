@@ -176,7 +176,7 @@ class Hub:
     async def _read_directly(self, connection: Connection) -> None:
         """Block on the streams of all followed sessions."""
         requests = [ReadRequest(followed) for followed in self._sessions.all]
-        streams = {name: place for request in requests for name, place in request.streams}
+        streams = {name: after for request in requests for name, after in request.streams}
         if not streams:
             await self._changed.wait()
             return
@@ -204,8 +204,8 @@ class Hub:
     async def _enter_indexes(self, connection: Connection) -> None:
         """Find the end of each new index before its sessions are read, so that no change in between is missed."""
         indexes = self._sessions.indexes
-        for gone in self._index_ids.keys() - indexes:
-            del self._index_ids[gone]
+        for index in self._index_ids.keys() - indexes:
+            del self._index_ids[index]
         if not (new := [index for index in indexes if index not in self._index_ids]):
             return
         for index, newest in (await last_ids(connection, new)).items():

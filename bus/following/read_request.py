@@ -24,8 +24,8 @@ class ReadRequest:
         self.followed, self.lanes = followed, followed.lanes
         self.live, self.counted = followed.live, followed.counted
         # After the last id of the position: an entry `<position>-7` of a foreign client would be read again and again.
-        place = f"{followed.position}-{_LAST}"
-        self.streams = [(followed.names[lane], place) for lane in followed.lanes]
+        after = f"{followed.position}-{_LAST}"
+        self.streams = [(followed.names[lane], after) for lane in followed.lanes]
         if followed.live is not None:
             self.streams.append((followed.live_name, followed.live_id))
 
@@ -36,9 +36,9 @@ class ReadRequest:
             stored: the current fields position, bytes, trimmed and live of the head.
         """
         position, held, trimmed = (int(number or 0) for number in stored[:3])
-        before, live = self.followed.caught_up, 0
-        if before.trimmed == trimmed:  # else it is unknown how many of the trimmed bytes had been read
-            held -= before.size_bytes
+        previous, live = self.followed.caught_up, 0
+        if previous.trimmed == trimmed:  # else it is unknown how many of the trimmed bytes had been read
+            held -= previous.size_bytes
         words = (stored[3] or b"").split(b" ")
         if self.live is not None and len(words) > 1 and words[1].isdigit():
             live = int(words[1])

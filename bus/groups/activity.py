@@ -93,8 +93,8 @@ def _note(sessions: dict[str, Span], session: str, text: str) -> None:
         position = int(text)
     except (InvalidSessionId, ValueError):
         return  # a foreign client wrote this pointer
-    before = sessions.get(session, Span(position, position, 0))
-    sessions[session] = Span(before.first, max(before.last, position), before.publishes + 1)
+    previous = sessions.get(session, Span(position, position, 0))
+    sessions[session] = Span(previous.first, max(previous.last, position), previous.publishes + 1)
 
 
 def _text(word: bytes | int) -> str:

@@ -104,14 +104,14 @@ class Backlog:
             self._recover_at = now + self._sweep_seconds
             self.recover()
 
-    async def claim(self, connection: Calling, most: int) -> list[Work]:
-        """Fetch up to `most` of the counted works. Raises Unavailable."""
+    async def claim(self, connection: Calling, limit: int) -> list[Work]:
+        """Fetch up to `limit` of the counted works. Raises Unavailable."""
         limits: dict[int, int] = {}
         for bucket, count in self._available.items():
-            if most <= 0:
+            if limit <= 0:
                 break
-            limits[bucket] = min(count, most)
-            most -= limits[bucket]
+            limits[bucket] = min(count, limit)
+            limit -= limits[bucket]
         if not limits:
             return []
         now = anyio.current_time()

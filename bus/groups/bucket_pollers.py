@@ -34,14 +34,14 @@ class BucketPollers:
         # Not a task group: the tasks outlive each call of `take`.
         self._tasks = [asyncio.create_task(self._run(reader)) for reader in readers]
 
-    async def take(self, most: int, seconds: float) -> list[Work]:
-        """Wait until readers have fetched works, at most `seconds`, and return at most `most` of them.
+    async def take(self, limit: int, seconds: float) -> list[Work]:
+        """Wait until readers have fetched works, at most `seconds`, and return at most `limit` of them.
 
-        A fetch that is still under way afterwards counts against `most`; the next call returns its works first. Raises
+        A fetch that is still under way afterwards counts against `limit`; the next call returns its works first. Raises
         the error that ended a reader, if one did.
         """
         self._is_taking = True
-        self._set_room(most - len(self._found) - self._in_flight)
+        self._set_room(limit - len(self._found) - self._in_flight)
         try:
             with anyio.move_on_after(seconds):
                 await self._has_found.wait()
@@ -97,16 +97,16 @@ class BucketPollers:
             return
         while self._room < 1:  # the other readers share the room and may have used it
             await self._has_room.wait()
-        most = max(self._room // 4, 1)  # leaves room for the other readers
-        self._in_flight += most
-        self._set_room(self._room - most)
+        limit = max(self._room // 4, 1)  # leaves room for the other readers
+        self._in_flight += limit
+        self._set_room(self._room - limit)
         found: list[Work] = []
         try:
-            found = await reader.fetch(most)
+            found = await reader.fetch(limit)
         finally:
-            self._in_flight -= most
+            self._in_flight -= limit
             if self._is_taking:
-                self._set_room(self._room + most - len(found))
+                self._set_room(self._room + limit - len(found))
         if found:
             self._found += found
             self._has_found.set()

@@ -47,13 +47,13 @@ class GroupReader:
             await self._reader.enter()
             await self.backlog.sweep(connection)
 
-    async def fetch(self, most: int) -> list[Work]:
-        """Return up to `most` works without waiting for more. Raises Unavailable."""
+    async def fetch(self, limit: int) -> list[Work]:
+        """Return up to `limit` works without waiting for more. Raises Unavailable."""
         await self.sweep()
         found: list[Work] = []
         while self.backlog and not found:
             was_recovering = self.backlog.is_recovering
-            found = await self.backlog.claim(await self._connected(), most)
+            found = await self.backlog.claim(await self._connected(), limit)
             if was_recovering and not self.backlog.is_recovering:
                 await self.sweep()
         return found

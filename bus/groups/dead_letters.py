@@ -103,7 +103,7 @@ class DeadLetters:
             InvalidLetterId: `letter_id` is not the id of a letter.
             Unavailable: the server did not answer.
         """
-        bucket, entry_id = self._place(letter_id)
+        bucket, entry_id = self._parse_id(letter_id)
         reply = await self._log.call("XRANGE", self._keys.dead(bucket, self.group), entry_id, entry_id)
         found = cast("list[Entry]", reply)
         return self._read(bucket, found[0]) if found else None
@@ -126,14 +126,14 @@ class DeadLetters:
         """
         shares: dict[int, list[DeadLetter]] = defaultdict(list)
         for letter in letters:
-            bucket, _ = self._place(letter.id)
+            bucket, _ = self._parse_id(letter.id)
             if bucket != self._keys.bucket(check_session_id(letter.session)):
                 raise InvalidLetterId(letter.id)
             shares[bucket].append(letter)
         count = 0
         for bucket, share in shares.items():
-            for some in batched(share, self._log.work.redrive_page):
-                count += await self._redrive(bucket, some)
+            for batch in batched(share, self._log.work.redrive_page):
+                count += await self._redrive(bucket, batch)
         return count
 
     async def redrive_all(self, session: str | None = None) -> int:
@@ -151,7 +151,7 @@ class DeadLetters:
         keys, work = self._keys, self._log.work
         names = (*keys.group_work(bucket, self.group), keys.dead(bucket, self.group))
         heads = (keys.head(letter.session) for letter in letters)
-        arguments = [word for letter in letters for word in (self._place(letter.id)[1], letter.session)]
+        arguments = [word for letter in letters for word in (self._parse_id(letter.id)[1], letter.session)]
         return cast(
             "int",
             await self._log.run(
@@ -159,7 +159,7 @@ class DeadLetters:
             ),
         )
 
-    def _place(self, letter_id: str) -> tuple[int, str]:
+    def _parse_id(self, letter_id: str) -> tuple[int, str]:
         match = _ID.fullmatch(letter_id)
         if match is None or int(match[1]) >= self._keys.buckets:
             raise InvalidLetterId(letter_id)

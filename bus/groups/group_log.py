@@ -152,7 +152,7 @@ class GroupLog:
         return lost
 
     async def put_off(self, tried: Sequence[tuple[Work, int]], delay: float, error: str) -> None:
-        """Delay works by `delay` seconds. `tried` pairs each with the number of its attempts."""
+        """Give works back, due in `delay` seconds. `tried` pairs each with the number of its attempts."""
         text, ms = _short(error, self.bounds.error_length), max(int(delay * 1000), 0)
         attempts = dict(tried)
         calls: list[tuple[Sequence[str], Sequence[Argument]]] = []

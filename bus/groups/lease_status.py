@@ -53,11 +53,11 @@ async def read_leases(pool: Pool, keys: Keys, sessions: Iterable[str]) -> list[L
 
 
 def _read(session: str, row: list[bytes]) -> LeaseStatus:
-    owner, epoch, left, position = (word.decode(errors="replace") for word in row)
+    owner, epoch, milliseconds_left, position = (word.decode(errors="replace") for word in row)
     return LeaseStatus(
         session=session,
         owner=owner or None,
         epoch=int(epoch),
-        seconds_left=int(left) / 1000 if owner else None,
+        seconds_left=int(milliseconds_left) / 1000 if owner else None,
         position=int(position),
     )

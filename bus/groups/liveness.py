@@ -62,7 +62,7 @@ class Liveness:
                 self._holders.setdefault(name, _Observed(self._unknown, now))
 
     def restart(self, now: float) -> None:
-        """Restart all periods: the server was unreachable, so no consumer could send a heartbeat."""
+        """Give each consumer a whole period from now on, as none could reach the server to send a heartbeat."""
         for observed in (*self._observed.values(), *self._holders.values()):
             observed.since = now
 

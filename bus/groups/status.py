@@ -134,8 +134,8 @@ async def remove_group(log: Log, group: str, *, force: bool) -> bool:
         was_there = any(await call_all(log, [*places, *works])) or was_there
         orders = await call_all(log, [("ZRANGE", keys.order(each), 0, -1) for each in buckets])
         names = [name.decode() for order in orders for name in cast("list[bytes]", order)]
-        for some in batched(names, log.bounds.heads):
-            await call_all(log, [("HDEL", keys.head(session), f"g:{group}") for session in some])
+        for sessions in batched(names, log.bounds.heads):
+            await call_all(log, [("HDEL", keys.head(session), f"g:{group}") for session in sessions])
     return bool(await log.call("UNLINK", keys.consumers(group))) or was_there
 
 

@@ -89,5 +89,5 @@ async def show_deltas(
 async def trim_deltas(log: Log, session: str, ids: Sequence[str]) -> None:
     """Remove live deltas by their ids. Ids that do not exist are ignored."""
     names = (log.keys.head(session), log.keys.live(session))
-    for some in batched(ids, log.bounds.live_step):
-        await log.run(_TRIM_LIVE, names, some)
+    for group in batched(ids, log.bounds.live_step):
+        await log.run(_TRIM_LIVE, names, group)

@@ -1,7 +1,7 @@
 """A cache of the decoded live streams of sessions, shared by followers that join soon after one another.
 
 A stream only grows, except when entries are trimmed. If none was trimmed, a read fetches only the new entries. The
-server's count of removed entries and the unchanged last entry prove that none was.
+server's count of removed entries and the unchanged last entry show this.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ("MessageDeltas", "OpenMessage", "SessionDeltas")
 
-_Place = tuple[int, int]
+_Key = tuple[int, int]
 """A cursor's position, and the number of the delta below it."""
 
 
@@ -43,7 +43,7 @@ class _Block:
 
     first: Delta
     tool_name: str | None = None
-    places: list[_Place] = field(default_factory=list[_Place])
+    keys: list[_Key] = field(default_factory=list[_Key])
     texts: list[str] = field(default_factory=list[str])
 
     def snapshot(self, count: int) -> Delta:
@@ -61,13 +61,13 @@ class MessageDeltas:
         """time of its last delta, including any after its cut: seconds since 1970 UTC, by the server's clock"""
         self.cut: Cursor | None = None
         """cursor of its cut; None if it has none"""
-        self._places: list[_Place] = []
+        self._keys: list[_Key] = []
         self._blocks: dict[int, _Block] = {}
 
-    def add(self, place: _Place, piece: Envelope, delta: Delta) -> None:
+    def add(self, key: _Key, piece: Envelope, delta: Delta) -> None:
         """Add the next piece."""
         self.pieces.append(piece)
-        self._places.append(place)
+        self._keys.append(key)
         if delta.kind == "cut":
             self.cut = piece.cursor
             return
@@ -76,17 +76,17 @@ class MessageDeltas:
             block = self._blocks[delta.block] = _Block(delta)
         if block.tool_name is None:
             block.tool_name = delta.tool_name
-        block.places.append(place)
+        block.keys.append(key)
         block.texts.append(delta.delta)
 
     def snapshots(self, at: Cursor) -> Iterator[Envelope]:
         """Yield one envelope for each block, with its text up to a cursor and at that cursor."""
-        place = at[:2]
-        if not (index := bisect_right(self._places, place)):
+        key = at[:2]
+        if not (index := bisect_right(self._keys, key)):
             return
         last = self.pieces[index - 1]
         for _, block in sorted(self._blocks.items()):
-            if count := bisect_right(block.places, place):
+            if count := bisect_right(block.keys, key):
                 message = block.snapshot(count)
                 yield last._replace(position=at.position, delta=0, incarnation=at.incarnation, message=message)
 
@@ -114,16 +114,16 @@ class SessionDeltas:
         """all deltas in order, including unreadable ones and those after a cut"""
         self.messages: dict[str, MessageDeltas] = {}
         """the messages by id, in the order they began"""
-        self._places: list[_Place] = []
+        self._keys: list[_Key] = []
         self._texts: list[str] = []
         self._runs: list[_Run] = []
         self._starts: list[int] = []
 
     def add(self, delta: Envelope) -> None:
         """Add the next delta."""
-        message, place, index = delta.message, (delta.position, delta.delta), len(self.deltas)
+        message, key, index = delta.message, (delta.position, delta.delta), len(self.deltas)
         self.deltas.append(delta)
-        self._places.append(place)
+        self._keys.append(key)
         self._texts.append(message.delta if type(message) is Delta else "")
         if type(message) is not Delta:
             self._run(index, None)
@@ -133,7 +133,7 @@ class SessionDeltas:
             message_deltas = self.messages[message.message_id] = MessageDeltas()
         message_deltas.last_time = delta.time
         if message_deltas.cut is None:
-            message_deltas.add(place, delta, message)
+            message_deltas.add(key, delta, message)
             self._run(index, message)
 
     def _run(self, index: int, message: Delta | None) -> None:
@@ -147,7 +147,7 @@ class SessionDeltas:
     def _continues(self, index: int, message: Delta) -> bool:
         previous = self.deltas[index - 1].message
         return (
-            self._places[index - 1][0] == self._places[index][0]
+            self._keys[index - 1][0] == self._keys[index][0]
             and type(previous) is Delta
             and (previous.message_id, previous.block, previous.kind)
             == (message.message_id, message.block, message.kind)
@@ -168,7 +168,7 @@ class SessionDeltas:
         Adjacent deltas of one block are joined into one, at the cursor of the last. So a reader that stops after any of
         them has everything before it.
         """
-        low, high = (bisect_right(self._places, cursor[:2]) for cursor in (after, until))
+        low, high = (bisect_right(self._keys, cursor[:2]) for cursor in (after, until))
         for at in range(max(bisect_right(self._starts, low) - 1, 0), len(self._runs)):
             start, end, id = self._runs[at]
             if start >= high:

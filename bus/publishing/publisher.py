@@ -105,8 +105,8 @@ class Publisher:
     ) -> Receipt:
         """Append messages in one step and wait for their positions. Store their large media first.
 
-        If cancelled before the publish was sent, it leaves at most such media; afterwards the messages may be in the
-        log.
+        A call that is cancelled before its publish was sent leaves at most stored media. If it is cancelled later, the
+        messages may be in the log.
 
         Args:
             session: id of the session.

@@ -131,11 +131,11 @@ class GroupedPool:
             with anyio.CancelScope(shield=True):
                 await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _take(self, most: int | None) -> list[_Call]:
-        """Remove and return calls whose callers still wait, with about `most` commands (None: all)."""
+    def _take(self, limit: int | None) -> list[_Call]:
+        """Remove and return calls whose callers still wait, with about `limit` commands (None: all)."""
         group: list[_Call] = []
         count = 0
-        while self._waiting and (most is None or count < most):
+        while self._waiting and (limit is None or count < limit):
             call = self._waiting.popleft()
             if not call.future.done():
                 group.append(call)
